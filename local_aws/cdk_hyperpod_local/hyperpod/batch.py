@@ -21,7 +21,7 @@ Problem = tuple[str, str]
 
 def batch_delete_cluster_nodes(context: Context, request: Json) -> Json:
     """BatchDeleteClusterNodes: exactly these nodes go. 200 if any of them can, 400 if none ("Scale down a cluster")."""
-    world, cluster = context.world, context.cluster(request["ClusterName"])
+    state, cluster = context.state, context.cluster(request["ClusterName"])
     ids, logical_ids = _ids(request, cluster)
     refuse_while_busy(context, cluster, "delete nodes")
     refuse_unpatched(context, cluster, "delete nodes")
@@ -39,7 +39,7 @@ def batch_delete_cluster_nodes(context: Context, request: Json) -> Json:
     victims = {n.logical_id: n for key, n in (*found.items(), *found_logical.items()) if n and key not in bad}
     if not victims:
         reasons = "; ".join(f"{each['Code']}: {each['Message']}" for each in (*failed, *failed_logical))
-        raise ApiError(world.behaviour.all_fail_code, f"All of the specified nodes failed validation. {reasons}")
+        raise ApiError(state.behaviour.all_fail_code, f"All of the specified nodes failed validation. {reasons}")
     _take(context, cluster, list(victims.values()))
     # Members that are empty are absent: the shapes give the lists a minimum of 1.
     return {
@@ -82,7 +82,7 @@ def _failed(context: Context, cluster: Cluster, found: dict[str, Node | None], m
 
 def _problem(context: Context, cluster: Cluster, key: str, node: Node | None, *, logical: bool) -> Problem | None:
     """Code and message of what keeps a node from being deleted; None: nothing."""
-    world, behaviour = context.world, context.world.behaviour
+    state, behaviour = context.state, context.state.behaviour
     if node is None:
         code = behaviour.logical_not_found_code if logical else "NodeIdNotFound"
         return code, f"Node {key} not found in cluster {cluster.name}"
@@ -94,13 +94,13 @@ def _problem(context: Context, cluster: Cluster, key: str, node: Node | None, *,
         return "InvalidNodeStatus", f"Node {key} is in status {node.status}"
     if logical and node.launched and not behaviour.logical_ids_delete_launched_nodes:
         return "InvalidNodeStatus", f"Node {key} is already launched. Specify its NodeId {node.instance_id}"
-    if world.now < world.faults.in_use_until.get(node.instance_id or "", 0.0):
+    if state.now < state.faults.in_use_until.get(node.instance_id or "", 0.0):
         return "NodeIdInUse", f"Node {key} is in use by another process"
     return None
 
 
 def _refuse_under_minimum(context: Context, cluster: Cluster, named: Sequence[Node]) -> None:
-    behaviour = context.world.behaviour
+    behaviour = context.state.behaviour
     if behaviour.below_minimum != "refuse" or behaviour.batch_delete_lowers_target == "never":
         return
     for group in cluster.groups.values():
@@ -112,9 +112,9 @@ def _refuse_under_minimum(context: Context, cluster: Cluster, named: Sequence[No
 
 
 def _take(context: Context, cluster: Cluster, victims: list[Node]) -> None:
-    world, behaviour = context.world, context.world.behaviour
+    state, behaviour = context.state, context.state.behaviour
     lowers = behaviour.batch_delete_lowers_target
-    end(world, cluster, victims, "named", holds_place=lowers != "at_once")
+    end(state, cluster, victims, "named", holds_place=lowers != "at_once")
     for group in list(cluster.groups.values()):
         mine = [node for node in victims if node.group == group.name]
         # A request without an instance leaves nothing to wait for: its place goes at once, unless no place ever goes.
@@ -130,11 +130,11 @@ def _take(context: Context, cluster: Cluster, victims: list[Node]) -> None:
         cluster.before = settings_now(cluster)
         cluster.status, cluster.due = (
             "Updating",
-            world.now + world.timings.shut_down + world.timings.standard_capacity_wait,
+            state.now + state.timings.shut_down + state.timings.standard_capacity_wait,
         )
     for node in victims:
         if node.launched:
-            events.tell(world, cluster, events.TERMINATING, group=node.group, instance_id=node.instance_id)
+            events.tell(state, cluster, events.TERMINATING, group=node.group, instance_id=node.instance_id)
 
 
 def batch_reboot_cluster_nodes(context: Context, request: Json) -> Json:
@@ -148,7 +148,7 @@ def batch_replace_cluster_nodes(context: Context, request: Json) -> Json:
 
 
 def _restart(context: Context, request: Json, *, fresh: bool) -> Json:
-    world, cluster = context.world, context.cluster(request["ClusterName"])
+    state, cluster = context.state, context.cluster(request["ClusterName"])
     ids, logical_ids = _ids(request, cluster, most=25)
     action = "replace nodes" if fresh else "reboot nodes"
     refuse_while_busy(context, cluster, action)
@@ -171,20 +171,20 @@ def _restart(context: Context, request: Json, *, fresh: bool) -> Json:
                 {kind: key, "ErrorCode": code, "Message": f"Cannot {action}: {key}, {code}"}
             )
             continue
-        again = replace(node, status="Pending", due=world.now + world.timings.boot, message="")
+        again = replace(node, status="Pending", due=state.now + state.timings.boot, message="")
         if fresh:
-            world.terminations.append(
+            state.terminations.append(
                 Termination(
-                    at=world.now,
+                    at=state.now,
                     cluster=cluster.name,
                     group=node.group,
                     logical_id=node.logical_id,
                     node_id=node.instance_id,
                     cause="replaced",
-                    call=world.call,
+                    call=state.call,
                 )
             )
-            again = replace(again, instance_id=f"i-{world.digits(17)}", launched_at=world.now)
+            again = replace(again, instance_id=f"i-{state.digits(17)}", launched_at=state.now)
         cluster.nodes[node.logical_id] = again
         answer[f"Successful{suffix}"].append(key)
     return {name: entries or None for name, entries in answer.items()}

@@ -19,7 +19,7 @@ Specs = Sequence[Json]
 
 def create_cluster(context: Context, request: Json) -> Json:
     """CreateCluster: accepted is Creating, everything else happens later."""
-    world, name = context.world, request["ClusterName"]
+    state, name = context.state, request["ClusterName"]
     specs: Specs = request.get("InstanceGroups", [])
     settings = {key: value for key, value in request.items() if key not in ("ClusterName", "InstanceGroups", "Tags")}
     rules.first(rules.cluster_problems(name, settings, specs))
@@ -29,39 +29,39 @@ def create_cluster(context: Context, request: Json) -> Json:
     refuse_beyond_limits(context, {}, specs, settings)
     cluster = Cluster(
         name=name,
-        arn=f"arn:aws:sagemaker:{context.region}:{context.account}:cluster/{world.digits(12)}",
+        arn=f"arn:aws:sagemaker:{context.region}:{context.account}:cluster/{state.digits(12)}",
         account=context.account,
         region=context.region,
-        created_at=world.now,
+        created_at=state.now,
         settings=settings,
         tags=tags,
     )
-    wait = world.timings.create_cluster
-    cluster.due = world.now + wait + (0 if cluster.continuous else world.timings.standard_capacity_wait)
+    wait = state.timings.create_cluster
+    cluster.due = state.now + wait + (0 if cluster.continuous else state.timings.standard_capacity_wait)
     cluster.groups = {spec["InstanceGroupName"]: new_group(context, spec) for spec in specs}
-    world.clusters[cluster.arn] = cluster
-    events.tell(world, cluster, events.CLUSTER_STARTED, operation="creation")
+    state.clusters[cluster.arn] = cluster
+    events.tell(state, cluster, events.CLUSTER_STARTED, operation="creation")
     return {"ClusterArn": cluster.arn}
 
 
 def new_group(context: Context, spec: Json) -> Group:
     """A group as it is when its request was accepted: the minimum counts from now on (botocore: MinInstanceCount)."""
-    world, minimum = context.world, spec.get("MinInstanceCount", 0)
-    image = spec.get("ImageReleaseVersion", world.image)
+    state, minimum = context.state, spec.get("MinInstanceCount", 0)
+    image = spec.get("ImageReleaseVersion", state.image)
     return Group(
         name=spec["InstanceGroupName"], spec=spec, target=spec["InstanceCount"], minimum=minimum, status="Creating",
-        image=image, current_image=image, awaiting=minimum > 0, deadline=world.now + world.timings.minimum_limit if minimum else None,
+        image=image, current_image=image, awaiting=minimum > 0, deadline=state.now + state.timings.minimum_limit if minimum else None,
     )  # fmt: skip
 
 
 def refuse_beyond_limits(context: Context, before: Mapping[str, Group], specs: Specs, settings: Json) -> None:
     """ApiError if these specifications ask for more than the account has. `before`: what is there, `settings`: the cluster's."""
-    limits.refuse(context.world, context.clusters(), before, specs, settings.get("VpcConfig", {}))
+    limits.refuse(context.state, context.clusters(), before, specs, settings.get("VpcConfig", {}))
 
 
 def describe_training_plan(context: Context, request: Json) -> Json:
     """DescribeTrainingPlan."""
-    for plan in context.world.plans.values():
+    for plan in context.state.plans.values():
         if plan.arn.endswith(f"/{request['TrainingPlanName']}"):
             return limits.plan_details(plan)
     raise not_found(f"Could not find the training plan '{request['TrainingPlanName']}'")
@@ -70,27 +70,27 @@ def describe_training_plan(context: Context, request: Json) -> Json:
 def list_training_plans(context: Context, request: Json) -> Json:
     """ListTrainingPlans, in one page and unfiltered."""
     del request
-    return {"TrainingPlanSummaries": [limits.plan_details(plan) for plan in context.world.plans.values()]}
+    return {"TrainingPlanSummaries": [limits.plan_details(plan) for plan in context.state.plans.values()]}
 
 
 def describe_cluster(context: Context, request: Json) -> Json:
     """DescribeCluster."""
-    return cluster_details(context.world, context.cluster(request["ClusterName"]))
+    return cluster_details(context.state, context.cluster(request["ClusterName"]))
 
 
 def delete_cluster(context: Context, request: Json) -> Json:
     """DeleteCluster. An unmet minimum does not stand in its way ("Minimum capacity requirements"); a running operation does."""
-    world, cluster = context.world, context.cluster(request["ClusterName"])
+    state, cluster = context.state, context.cluster(request["ClusterName"])
     if cluster.status in ("SystemUpdating", "Deleting") or (
         not cluster.continuous and cluster.status not in ("InService", "Failed")
     ):
         raise conflict(f"Cannot delete cluster {cluster.name} while it is in status {cluster.status}")
-    end(world, cluster, [node for node in cluster.nodes.values() if node.live], "cluster-deleted")
+    end(state, cluster, [node for node in cluster.nodes.values() if node.live], "cluster-deleted")
     cluster.groups = {
         name: replace(group, status="Deleting", awaiting=False, deadline=None) for name, group in cluster.groups.items()
     }
     cluster.status, cluster.due = "Deleting", None
-    events.tell(world, cluster, events.CLUSTER_STARTED, operation="deletion")
+    events.tell(state, cluster, events.CLUSTER_STARTED, operation="deletion")
     return {"ClusterArn": cluster.arn}
 
 
@@ -119,7 +119,7 @@ def list_clusters(context: Context, request: Json) -> Json:
         entries,
         request,
         key=lambda entry: (entry["ClusterName" if by_name else "CreationTime"], entry["ClusterName"]),
-        default_size=context.world.behaviour.default_page_size,
+        default_size=context.state.behaviour.default_page_size,
         descending=request.get("SortOrder") == "Descending",
     )
     return {"ClusterSummaries": here, "NextToken": token}
@@ -127,24 +127,24 @@ def list_clusters(context: Context, request: Json) -> Json:
 
 def update_cluster_software(context: Context, request: Json) -> Json:
     """UpdateClusterSoftware: the root volumes are replaced, the nodes stay; no group named means all of them."""
-    world, cluster = context.world, context.cluster(request["ClusterName"])
+    state, cluster = context.state, context.cluster(request["ClusterName"])
     if cluster.status not in ("InService", "Failed"):
         raise conflict(f"Cannot update the software of cluster {cluster.name} while it is in status {cluster.status}")
     releases = {
-        group["InstanceGroupName"]: group.get("ImageReleaseVersion", world.image)
+        group["InstanceGroupName"]: group.get("ImageReleaseVersion", state.image)
         for group in request.get("InstanceGroups", [{"InstanceGroupName": name} for name in cluster.groups])
     }
     for name in releases:
         if name not in cluster.groups:
             raise not_found(f"Instance group {name} not found in cluster {cluster.name}")
     refuse_below_minimum(context, cluster, set(releases), "update the software")
-    nodes, done = by_group(cluster), world.now + world.timings.software_update
+    nodes, done = by_group(cluster), state.now + state.timings.software_update
     for name, release in releases.items():
         group = cluster.groups[name]
         if group.status == "Deleting":
             continue
         cluster.groups[name] = replace(group, status="SystemUpdating", image=release, software="InProgress")
-        events.tell(world, cluster, events.PATCHING_SCHEDULED, group=name)
+        events.tell(state, cluster, events.PATCHING_SCHEDULED, group=name)
         for node in nodes[name]:
             if node.status == "Running":
                 cluster.nodes[node.logical_id] = replace(node, status="SystemUpdating", due=done)
@@ -154,7 +154,7 @@ def update_cluster_software(context: Context, request: Json) -> Json:
 
 def start_cluster_health_check(context: Context, request: Json) -> Json:
     """StartClusterHealthCheck: running nodes of the groups, or the named ones, go through deep health checks."""
-    world, cluster = context.world, context.cluster(request["ClusterName"])
+    state, cluster = context.state, context.cluster(request["ClusterName"])
     if cluster.status != "InService" or below_minimum(cluster):
         raise conflict(f"Cannot start health checks on cluster {cluster.name} while it is in status {cluster.status}")
     for wanted in request["DeepHealthCheckConfigurations"]:
@@ -166,6 +166,6 @@ def start_cluster_health_check(context: Context, request: Json) -> Json:
             named = ids is None or node.instance_id in ids
             if node.group == wanted["InstanceGroupName"] and node.status == "Running" and named:
                 cluster.nodes[node.logical_id] = replace(
-                    node, status="DeepHealthCheckInProgress", due=world.now + world.timings.deep_health_check
+                    node, status="DeepHealthCheckInProgress", due=state.now + state.timings.deep_health_check
                 )
     return {"ClusterArn": cluster.arn}

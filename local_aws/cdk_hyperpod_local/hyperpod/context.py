@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .errors import ApiError, not_found
-from .state import Cluster, Group, Node, World, running_count
+from .state import Cluster, Group, HyperPodState, Node, running_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """Who calls, and where."""
 
-    world: World
+    state: HyperPodState
     principal: str
     account: str
     region: str
 
     def clusters(self) -> list[Cluster]:
         """The clusters of this account and region."""
-        return [c for c in self.world.clusters.values() if (c.account, c.region) == (self.account, self.region)]
+        return [c for c in self.state.clusters.values() if (c.account, c.region) == (self.account, self.region)]
 
     def cluster(self, name_or_arn: str) -> Cluster:
         """By name or ARN (botocore: ClusterNameOrArn). Raises ResourceNotFound."""
@@ -42,7 +42,7 @@ def refuse_while_busy(context: Context, cluster: Cluster, action: str) -> None:
     """
     if cluster.status not in ("InService", "Failed"):
         raise ApiError(
-            context.world.behaviour.busy_code,
+            context.state.behaviour.busy_code,
             f"Cannot {action} while cluster {cluster.name} is in status {cluster.status}. Wait until no cluster operation is "
             f"in progress and try again",
         )
@@ -51,10 +51,10 @@ def refuse_while_busy(context: Context, cluster: Cluster, action: str) -> None:
 def refuse_below_minimum(context: Context, cluster: Cluster, groups: set[str], action: str) -> None:
     """An unmet minimum blocks BatchAdd, BatchDelete and UpdateClusterSoftware ("Minimum capacity requirements")."""
     waiting = {group.name for group in below_minimum(cluster)}
-    blocked = waiting if context.world.behaviour.minimum_blocks == "cluster" else waiting & groups
+    blocked = waiting if context.state.behaviour.minimum_blocks == "cluster" else waiting & groups
     if blocked:
         raise ApiError(
-            context.world.behaviour.busy_code,
+            context.state.behaviour.busy_code,
             f"Cannot {action} while minimum capacity is not met for instance group {min(blocked)} of cluster "
             f"{cluster.name}",
         )
@@ -62,7 +62,7 @@ def refuse_below_minimum(context: Context, cluster: Cluster, groups: set[str], a
 
 def refuse_unpatched(context: Context, cluster: Cluster, action: str) -> None:
     """Old clusters have to be patched once first (botocore: BatchDeleteClusterNodes, important)."""
-    required = context.world.behaviour.patched_once_required
+    required = context.state.behaviour.patched_once_required
     cutoff = 1_718_841_600.0  # 2024-06-20T00:00:00Z, ai-on-sagemaker-hyperpod 19-delete-cluster-nodes.md
     if cluster.patched or required == "never" or (required == "old_clusters" and cluster.created_at >= cutoff):
         return

@@ -6,30 +6,32 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random
 
-from .state import Cause, Cluster, Node, Termination, World
+from .state import Cause, Cluster, HyperPodState, Node, Termination
 
 
-def ending(world: World, cluster: Cluster, node: Node, cause: Cause, *, holds_place: bool = False) -> Node:
+def ending(state: HyperPodState, cluster: Cluster, node: Node, cause: Cause, *, holds_place: bool = False) -> Node:
     """The node told to end, and the record of it. A node without an instance is gone at the next step."""
-    world.terminations.append(
+    state.terminations.append(
         Termination(
-            at=world.now,
+            at=state.now,
             cluster=cluster.name,
             group=node.group,
             logical_id=node.logical_id,
             node_id=node.instance_id,
             cause=cause,
-            call=world.call,
+            call=state.call,
         )
     )
-    wait = world.timings.shut_down if node.launched else 0.0
-    return replace(node, status="ShuttingDown", due=world.now + wait, holds_place=holds_place)
+    wait = state.timings.shut_down if node.launched else 0.0
+    return replace(node, status="ShuttingDown", due=state.now + wait, holds_place=holds_place)
 
 
-def end(world: World, cluster: Cluster, nodes: Iterable[Node], cause: Cause, *, holds_place: bool = False) -> None:
+def end(
+    state: HyperPodState, cluster: Cluster, nodes: Iterable[Node], cause: Cause, *, holds_place: bool = False
+) -> None:
     """Tell nodes to end. Those that never had an instance disappear at once."""
     for node in nodes:
-        ended = ending(world, cluster, node, cause, holds_place=holds_place and node.launched)
+        ended = ending(state, cluster, node, cause, holds_place=holds_place and node.launched)
         if node.launched:
             cluster.nodes[node.logical_id] = ended
         else:
@@ -50,9 +52,9 @@ def choose_victims(
     return shuffled[: max(count, 0)]
 
 
-def counted_extra(world: World, nodes: Iterable[Node]) -> int:
+def counted_extra(state: HyperPodState, nodes: Iterable[Node]) -> int:
     """How many nodes that shut down still count against the target (Behaviour.counts_shutting_down_nodes)."""
-    match world.behaviour.counts_shutting_down_nodes:
+    match state.behaviour.counts_shutting_down_nodes:
         case "never":
             return 0
         case "while_listed":

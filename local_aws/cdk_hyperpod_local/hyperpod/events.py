@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .state import Cluster, Json, World
+from .state import Cluster, HyperPodState, Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ KINDS = tuple(value for value in vars().copy().values() if isinstance(value, Kin
 
 
 def tell(
-    world: World,
+    state: HyperPodState,
     cluster: Cluster,
     kind: Kind,
     *,
@@ -102,7 +102,7 @@ def tell(
         ("status", status),
     ):
         description = description.replace(f"<{name}>", value or "")
-    world.log(
+    state.log(
         cluster, kind.resource, description, level=kind.level, group=group, instance_id=instance_id, metadata=metadata
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import ApiError
-from .state import Cluster, Group, Json, Plan, World
+from .state import Cluster, Group, HyperPodState, Json, Plan
 
 PER_CLUSTER = "Maximum number instances allowed per SageMaker HyperPod cluster"
 TOTAL = "Total number of instances allowed across SageMaker HyperPod clusters"
@@ -48,19 +48,19 @@ class _Wish:
 
 
 def refuse(
-    world: World, clusters: Sequence[Cluster], before: Mapping[str, Group], specs: Sequence[Json], network: Json
+    state: HyperPodState, clusters: Sequence[Cluster], before: Mapping[str, Group], specs: Sequence[Json], network: Json
 ) -> None:
     """ApiError where a request for these groups passes a limit. `clusters`: the account's in the region, `before`: the groups
     that the cluster has, `network`: its VpcConfig."""
     wishes = [_Wish(spec=spec, more=spec["InstanceCount"] - _target(before, spec)) for spec in specs]
-    for name, limit, used, more in _passed(world, clusters, before, wishes):
+    for name, limit, used, more in _passed(state, clusters, before, wishes):
         raise ApiError(
             "ResourceLimitExceeded",
             f"The account-level service limit '{name}' is {limit} Instances, with current utilization of {used} Instances and "
             f"a request delta of {more} Instances. Please use AWS Service Quotas to request an increase for this quota. If AWS "
             f"Service Quotas is not available, contact AWS support to request an increase for this quota.",
         )
-    for problem in (*_volumes(world, wishes), *_plans(world, wishes), *_places(world, wishes, network)):
+    for problem in (*_volumes(state, wishes), *_plans(state, wishes), *_places(state, wishes, network)):
         raise ApiError("ValidationException", problem)
 
 
@@ -79,7 +79,7 @@ def _target(before: Mapping[str, Group], spec: Json) -> int:
 
 
 def _passed(
-    world: World, clusters: Sequence[Cluster], before: Mapping[str, Group], wishes: Sequence[_Wish]
+    state: HyperPodState, clusters: Sequence[Cluster], before: Mapping[str, Group], wishes: Sequence[_Wish]
 ) -> Iterator[tuple[str, int, int, int]]:
     """Quota, its value, what is used of it, and what the request adds: of each that would be passed."""
     used: Counter[str] = Counter()
@@ -93,13 +93,13 @@ def _passed(
         for name in (*wish.names, PER_CLUSTER):
             delta[name] += wish.more
     for name, more in delta.items():
-        limit = world.quotas.get(name)
+        limit = state.quotas.get(name)
         if limit is not None and more > 0 and used[name] + more > limit:
             yield name, limit, used[name], more
 
 
-def _volumes(world: World, wishes: Sequence[_Wish]) -> Iterator[str]:
-    limit = world.quotas.get(VOLUME_GB)
+def _volumes(state: HyperPodState, wishes: Sequence[_Wish]) -> Iterator[str]:
+    limit = state.quotas.get(VOLUME_GB)
     for wish in wishes:
         for storage in wish.spec.get("InstanceStorageConfigs", []):
             size = storage.get("EbsVolumeConfig", {}).get("VolumeSizeInGB", 0)
@@ -107,18 +107,18 @@ def _volumes(world: World, wishes: Sequence[_Wish]) -> Iterator[str]:
                 yield f"The account-level service limit '{VOLUME_GB}' is {limit}, and a volume has {size}"
 
 
-def _plans(world: World, wishes: Sequence[_Wish]) -> Iterator[str]:
+def _plans(state: HyperPodState, wishes: Sequence[_Wish]) -> Iterator[str]:
     """Only where the account has plans at all: a model that was told of none takes every ARN."""
     wanted: Counter[str] = Counter()
     for wish in wishes:
         arn = wish.spec.get("TrainingPlanArn")
-        if arn is None or not world.plans:
+        if arn is None or not state.plans:
             continue
-        plan = world.plans.get(arn)
+        plan = state.plans.get(arn)
         wanted[arn] += max(0, wish.more)
         if plan is None:
             yield f"The training plan {arn} does not exist"
-        elif wish.more > 0 and not (plan.status == "Active" and plan.start <= world.now < plan.end):
+        elif wish.more > 0 and not (plan.status == "Active" and plan.start <= state.now < plan.end):
             yield f"The training plan {arn} is not active"
         elif plan.instance_type != wish.kind:
             yield f"The training plan {arn} is of {plan.instance_type}, not of {wish.kind}"
@@ -126,16 +126,16 @@ def _plans(world: World, wishes: Sequence[_Wish]) -> Iterator[str]:
             yield f"The training plan {arn} has {plan.available} instances available, not {wanted[arn]}"
 
 
-def _places(world: World, wishes: Sequence[_Wish], network: Json) -> Iterator[str]:
+def _places(state: HyperPodState, wishes: Sequence[_Wish], network: Json) -> Iterator[str]:
     """Zones that have the type, and subnets with an address for each node; of subnets that the model was told of."""
     needed: Counter[str] = Counter()
     for wish in wishes:
         subnet = wish.spec.get("OverrideVpcConfig", network).get("Subnets", [""])[0]
-        place = world.subnets.get(subnet)
+        place = state.subnets.get(subnet)
         if place is None or wish.more <= 0:
             continue
         needed[subnet] += wish.more * place.addresses.get(wish.kind, 1)
-        plan = world.plans.get(wish.spec.get("TrainingPlanArn", ""))
+        plan = state.plans.get(wish.spec.get("TrainingPlanArn", ""))
         if wish.kind not in place.offered:
             yield f"{wish.kind} is not offered in {place.zone}"
         elif plan is not None and plan.zone != place.zone:

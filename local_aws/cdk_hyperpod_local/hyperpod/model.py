@@ -17,7 +17,7 @@ from .context import Context
 from .errors import ApiError, CallerKilled, LostReplyError
 from .faults import Faults
 from .journal import MUTATING, Call, count_changes
-from .state import CapacityChange, Cluster, Json, Node, Place, Plan, Termination, World
+from .state import CapacityChange, Cluster, HyperPodState, Json, Node, Place, Plan, Termination
 
 if TYPE_CHECKING:
     from .client import Client
@@ -79,7 +79,7 @@ class HyperPod:
         self.on_call = on_call
         self.journal: list[Call] = []
         self._lock = threading.RLock()
-        self._world = World(
+        self._state = HyperPodState(
             behaviour=behaviour or Behaviour(), timings=timings or Timings(), faults=faults or Faults(), seed=seed,
             now=self.clock.now(),
         )  # fmt: skip
@@ -101,11 +101,11 @@ class HyperPod:
         """
         with self._lock:
             self.tick()
-            world = self._world
+            state = self._state
             said: Json = {"operation": operation, "principal": principal, "params": _plain(params)}
             try:
                 response = self._serve(
-                    operation, params, Context(world=world, principal=principal, account=account, region=region)
+                    operation, params, Context(state=state, principal=principal, account=account, region=region)
                 )
             except ApiError as error:
                 self._record(said, outcome=error.code, message=error.message)
@@ -116,33 +116,33 @@ class HyperPod:
             return response
 
     def _serve(self, operation: str, params: Mapping[str, Any], context: Context) -> Json:
-        world = self._world
+        state = self._state
         serve = OPERATIONS.get(operation)
         if serve is None:
             raise ApiError("UnknownOperationException", f"The operation {operation} is not served by this simulation")
         resource = params.get("ClusterName") or params.get("ResourceArn") or "*"
-        world.faults.before(operation, context.principal, str(resource), world.now, self._luck())
-        world.call = len(self.journal) + 1
+        state.faults.before(operation, context.principal, str(resource), state.now, self._luck())
+        state.call = len(self.journal) + 1
         try:
             answer = serve(context, validation.request(operation, params))
             if operation in MUTATING:
-                provisioning.settle(world)
+                provisioning.settle(state)
         finally:
-            world.call = None
+            state.call = None
         return validation.response(operation, answer)
 
     def _luck(self) -> Random:
-        """Randomness for faults, apart from the world's: a fault's chance must not change which nodes end."""
-        return Random(f"{self._world.seed}:fault:{len(self.journal)}")
+        """Randomness for faults, apart from the state's own: a fault's chance must not change which nodes end."""
+        return Random(f"{self._state.seed}:fault:{len(self.journal)}")
 
     def _record(self, said: Json, *, outcome: str, message: str) -> None:
         number = len(self.journal) + 1
-        self.journal.append(Call(number=number, at=self._world.now, outcome=outcome, message=message, **said))
+        self.journal.append(Call(number=number, at=self._state.now, outcome=outcome, message=message, **said))
 
     def _finish(self, said: Json, *, changed: bool) -> None:
         """Tell of the call, or lose its reply."""
         try:
-            self._world.faults.after(changed=changed, random=self._luck())
+            self._state.faults.after(changed=changed, random=self._luck())
         except LostReplyError:
             self.journal[-1] = replace(self.journal[-1], reply="lost")
             raise
@@ -166,7 +166,7 @@ class HyperPod:
     def tick(self) -> None:
         """Let everything happen that is due by now. Every call does so by itself."""
         with self._lock:
-            provisioning.advance(self._world, self.clock.now())
+            provisioning.advance(self._state, self.clock.now())
 
     def set_capacity(self, instance_type: str, limit: int | None, *, at: float | None = None) -> None:
         """From `at` on (seconds since 1970; absent: now), so many instances of the type in all; None: any number.
@@ -175,11 +175,11 @@ class HyperPod:
         """
         with self._lock:
             self.tick()
-            world = self._world
-            world.capacity.append(
-                CapacityChange(at=world.now if at is None else at, instance_type=instance_type, limit=limit)
+            state = self._state
+            state.capacity.append(
+                CapacityChange(at=state.now if at is None else at, instance_type=instance_type, limit=limit)
             )
-            provisioning.settle(world)
+            provisioning.settle(state)
 
     def set_quota(self, instance_type: str, limit: int | None) -> None:
         """The quota "<type> for cluster usage"; None: no quota. Growing past it is ResourceLimitExceeded."""
@@ -188,26 +188,26 @@ class HyperPod:
     def set_named_quota(self, name: str, limit: int | None) -> None:
         """A quota by the name that Service Quotas has for it (`limits`); None: no quota."""
         if limit is None:
-            self._world.quotas.pop(name, None)
+            self._state.quotas.pop(name, None)
         else:
-            self._world.quotas[name] = limit
+            self._state.quotas[name] = limit
 
     @property
     def quotas(self) -> Mapping[str, int]:
         """The quotas that are set, by name."""
-        return dict(self._world.quotas)
+        return dict(self._state.quotas)
 
     def set_plan(self, plan: Plan) -> None:
         """A training plan that the account has bought; the first one makes all others unknown."""
-        self._world.plans[plan.arn] = plan
+        self._state.plans[plan.arn] = plan
 
     def set_subnet(self, subnet_id: str, place: Place) -> None:
         """What HyperPod finds where a subnet is: types and addresses. Of other subnets it asks nothing."""
-        self._world.subnets[subnet_id] = place
+        self._state.subnets[subnet_id] = place
 
     def release_image(self, version: str) -> None:
         """A newer platform image exists: new groups and UpdateClusterSoftware use it."""
-        self._world.image = version
+        self._state.image = version
 
     def change_node(self, node_id: str, **changes: Any) -> None:
         """Make a node other than it came to be, by the field names of `Node`: a failed one is status="Failure".
@@ -216,11 +216,11 @@ class HyperPod:
         """
         with self._lock:
             self.tick()
-            for cluster in self._world.clusters.values():
+            for cluster in self._state.clusters.values():
                 for node in list(cluster.nodes.values()):
                     if node_id in (node.instance_id, node.logical_id):
                         cluster.nodes[node.logical_id] = replace(node, **{"due": None, **changes})
-                        provisioning.settle(self._world)
+                        provisioning.settle(self._state)
                         return
             raise KeyError(node_id)
 
@@ -229,49 +229,49 @@ class HyperPod:
     @property
     def behaviour(self) -> Behaviour:
         """The switches; may be exchanged at any time."""
-        return self._world.behaviour
+        return self._state.behaviour
 
     @behaviour.setter
     def behaviour(self, value: Behaviour) -> None:
-        self._world.behaviour = value
+        self._state.behaviour = value
 
     @property
     def faults(self) -> Faults:
         """The control panel; change its fields, or exchange it."""
-        return self._world.faults
+        return self._state.faults
 
     @faults.setter
     def faults(self, value: Faults) -> None:
-        self._world.faults = value
+        self._state.faults = value
 
     @property
     def timings(self) -> Timings:
         """Durations of what begins from now on; may be exchanged."""
-        return self._world.timings
+        return self._state.timings
 
     @timings.setter
     def timings(self, value: Timings) -> None:
-        self._world.timings = value
+        self._state.timings = value
 
     @property
     def terminations(self) -> tuple[Termination, ...]:
         """Every node that was told to end, and every request that was cancelled, in order, with the cause."""
-        return tuple(self._world.terminations)
+        return tuple(self._state.terminations)
 
     @property
     def next_event(self) -> float | None:
         """When something happens next by itself, in seconds since 1970; None: nothing, until somebody calls."""
-        return self._world.wake
+        return self._state.wake
 
     @property
     def random_terminations(self) -> tuple[Termination, ...]:
         """Nodes with an instance that UpdateCluster picked at random. Cancelled requests are not among them."""
-        return tuple(t for t in self._world.terminations if t.cause == "random" and t.node_id)
+        return tuple(t for t in self._state.terminations if t.cause == "random" and t.node_id)
 
     def cluster(self, name_or_arn: str, *, account: str = ACCOUNT, region: str = REGION) -> Cluster:
         """The cluster's state now, to read only; ApiError ResourceNotFound."""
         self.tick()
-        return Context(world=self._world, principal="", account=account, region=region).cluster(name_or_arn)
+        return Context(state=self._state, principal="", account=account, region=region).cluster(name_or_arn)
 
     def nodes(self, name_or_arn: str, group: str | None = None) -> tuple[Node, ...]:
         """The cluster's nodes now, also those that no list shows; of one group (absent: of all)."""
@@ -287,7 +287,7 @@ class HyperPod:
         """Everything but the clock and `on_call`, as one line of JSON."""
         with self._lock:
             self.tick()
-            return store.dump(self._world, self.journal)
+            return store.dump(self._state, self.journal)
 
     @classmethod
     def from_json(
@@ -297,9 +297,9 @@ class HyperPod:
 
         What became due on another clock in the meantime happens at the next call. ValueError for other text.
         """
-        world, journal = store.load(text)
-        model = cls(clock=clock or ManualClock(world.now), on_call=on_call)
-        model._world, model.journal = world, journal
+        state, journal = store.load(text)
+        model = cls(clock=clock or ManualClock(state.now), on_call=on_call)
+        model._state, model.journal = state, journal
         return model
 
 

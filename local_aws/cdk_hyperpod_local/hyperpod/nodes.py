@@ -21,7 +21,7 @@ def list_cluster_nodes(context: Context, request: Json) -> Json:
 
     Nodes without an instance appear only with IncludeNodeLogicalIds, and only under continuous provisioning.
     """
-    world, cluster = context.world, context.cluster(request["ClusterName"])
+    state, cluster = context.state, context.cluster(request["ClusterName"])
     logical = bool(request.get("IncludeNodeLogicalIds")) and cluster.continuous
     part = request.get("InstanceGroupNameContains", "")
     by_name = request.get("SortBy") == "NAME"
@@ -35,10 +35,10 @@ def list_cluster_nodes(context: Context, request: Json) -> Json:
         shown,
         request,
         key=lambda node: (node.group if by_name else born(node), node.number),
-        default_size=world.behaviour.default_page_size,
+        default_size=state.behaviour.default_page_size,
         descending=request.get("SortOrder") == "Descending",
     )
-    summaries = [node_summary(world, node, with_logical_id=logical) for node in here]
+    summaries = [node_summary(state, node, with_logical_id=logical) for node in here]
     return {"ClusterNodeSummaries": summaries, "NextToken": token}
 
 
@@ -50,13 +50,13 @@ def describe_cluster_node(context: Context, request: Json) -> Json:
     wanted = request.get("NodeId", request.get("NodeLogicalId"))
     for node in cluster.nodes.values():
         if node.listed and wanted in (node.instance_id, node.logical_id):
-            return {"NodeDetails": node_details(context.world, cluster, node)}
+            return {"NodeDetails": node_details(context.state, cluster, node)}
     raise not_found(f"Could not find the node '{wanted}' in cluster {cluster.name}")
 
 
 def batch_add_cluster_nodes(context: Context, request: Json) -> Json:
     """BatchAddClusterNodes: raises target counts, continuous only; a ClientToken is good for 8 hours (botocore)."""
-    world, cluster = context.world, context.cluster(request["ClusterName"])
+    state, cluster = context.state, context.cluster(request["ClusterName"])
     if not cluster.continuous:
         raise invalid("BatchAddClusterNodes is only supported for clusters with NodeProvisioningMode Continuous")
     wanted: list[Json] = request["NodesToAdd"]
@@ -65,7 +65,7 @@ def batch_add_cluster_nodes(context: Context, request: Json) -> Json:
         raise invalid(f"The total of IncrementTargetCountBy must not exceed {MOST_ADDED}, got {total}")
     token = request.get("ClientToken")
     known = cluster.tokens.get(token) if token else None
-    if known and world.now - known["at"] < TOKEN_HOURS * 3600:
+    if known and state.now - known["at"] < TOKEN_HOURS * 3600:
         if known["request"] != wanted:
             raise invalid("The client token was already used with different parameters")
         return {"Successful": [_added_again(cluster, *pair) for pair in known["nodes"]], "Failed": []}
@@ -82,11 +82,11 @@ def batch_add_cluster_nodes(context: Context, request: Json) -> Json:
         group = cluster.groups[each["InstanceGroupName"]]
         cluster.groups[group.name] = replace(group, target=group.target + each["IncrementTargetCountBy"])
         for _ in range(each["IncrementTargetCountBy"]):
-            node = request_node(world, cluster, group)
+            node = request_node(state, cluster, group)
             added.append({"NodeLogicalId": node.logical_id, "InstanceGroupName": group.name, "Status": node.status})
     if token:
         pairs = [[each["NodeLogicalId"], each["InstanceGroupName"]] for each in added]
-        cluster.tokens[token] = {"at": world.now, "request": wanted, "nodes": pairs}
+        cluster.tokens[token] = {"at": state.now, "request": wanted, "nodes": pairs}
     failed = [
         {"InstanceGroupName": each["InstanceGroupName"], "ErrorCode": problem[0], "Message": problem[1],
          "FailedCount": each["IncrementTargetCountBy"]}
@@ -110,7 +110,7 @@ def _add_problem(context: Context, cluster: Cluster, wanted: Json) -> tuple[str,
     if group is None:
         return "InstanceGroupNotFound", f"Instance group {name} not found in cluster {cluster.name}"
     waiting = below_minimum(cluster)
-    blocked = bool(waiting) if context.world.behaviour.minimum_blocks == "cluster" else group in waiting
+    blocked = bool(waiting) if context.state.behaviour.minimum_blocks == "cluster" else group in waiting
     if group.status == "Deleting" or blocked:
         return "InvalidInstanceGroupStatus", f"Instance group {name} is in status {group.status}"
     if not set(wanted.get("InstanceTypes", [])) <= set(group.instance_types):

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from . import events
 from .ends import choose_victims, end
-from .state import Cluster, Good, Group, Node, World, by_group, running_count
+from .state import Cluster, Good, Group, HyperPodState, Node, by_group, running_count
 
 
-def step_minimums(world: World, cluster: Cluster) -> None:
+def step_minimums(state: HyperPodState, cluster: Cluster) -> None:
     """Roll back the groups whose time is up."""
     for group in list(cluster.groups.values()):
-        if group.deadline is not None and group.deadline <= world.now:
+        if group.deadline is not None and group.deadline <= state.now:
             if group.status == "Deleting" or cluster.status in ("Deleting", "Failed"):
                 cluster.groups[group.name] = replace(group, deadline=None)
                 continue
@@ -20,30 +20,30 @@ def step_minimums(world: World, cluster: Cluster) -> None:
             if not group.awaiting or running >= group.minimum:
                 cluster.groups[group.name] = replace(group, deadline=None)
             else:
-                _roll_back(world, cluster, group, running)
+                _roll_back(state, cluster, group, running)
 
 
-def _roll_back(world: World, cluster: Cluster, group: Group, running: int) -> None:
+def _roll_back(state: HyperPodState, cluster: Cluster, group: Group, running: int) -> None:
     """The minimum was not met in time: a new group goes to 0/0, another to its last settings (botocore: MinInstanceCount)."""
     good = group.good or Good(spec=group.spec, target=0, minimum=0)
     cluster.failure = (
         f"Instance group {group.name} did not reach its minimum capacity of {group.minimum} instances within "
-        f"{world.timings.minimum_limit / 3600:g} hours ({running} running). Rolled back to InstanceCount {good.target}, "
+        f"{state.timings.minimum_limit / 3600:g} hours ({running} running). Rolled back to InstanceCount {good.target}, "
         f"MinInstanceCount {good.minimum}."
     )
     events.tell(
-        world, cluster, events.ROLLBACK, group=group.name,
+        state, cluster, events.ROLLBACK, group=group.name,
         metadata={"InstanceGroupScaling": {"InstanceCount": running, "TargetCount": good.target, "MinCount": good.minimum,
                                            "FailureMessage": cluster.failure}},
     )  # fmt: skip
     live = [node for node in cluster.nodes.values() if node.group == group.name and node.live]
-    if world.behaviour.rollback_ends_newest:
+    if state.behaviour.rollback_ends_newest:
         victims = sorted(live, key=lambda node: (not node.launched, node.number), reverse=True)[
             : max(len(live) - good.target, 0)
         ]
     else:
-        victims = choose_victims(live, len(live) - good.target, group.instance_types, world.random(), spares=False)
-    end(world, cluster, victims, "rollback")
+        victims = choose_victims(live, len(live) - good.target, group.instance_types, state.random(), spares=False)
+    end(state, cluster, victims, "rollback")
     cluster.groups[group.name] = replace(
         group, spec=good.spec, target=good.target, minimum=good.minimum, awaiting=False, deadline=None, good=None,
         rolling=True, holes=0, status="Updating",
@@ -52,9 +52,9 @@ def _roll_back(world: World, cluster: Cluster, group: Group, running: int) -> No
         cluster.status = "RollingBack"
 
 
-def step_cluster(world: World, cluster: Cluster) -> None:
+def step_cluster(state: HyperPodState, cluster: Cluster) -> None:
     """Let the cluster's own operation end, if its time has come."""
-    if cluster.due is None or cluster.due > world.now:
+    if cluster.due is None or cluster.due > state.now:
         return
     cluster.due = None
     if cluster.status == "SystemUpdating":
@@ -64,34 +64,34 @@ def step_cluster(world: World, cluster: Cluster) -> None:
                 cluster.groups[group.name] = replace(
                     group, status="InService", software="Succeeded", current_image=group.image
                 )
-                events.tell(world, cluster, events.PATCHING_COMPLETED, group=group.name)
+                events.tell(state, cluster, events.PATCHING_COMPLETED, group=group.name)
     elif not cluster.continuous and cluster.status in ("Creating", "Updating"):
         if _short(cluster):
-            _give_up(world, cluster)
+            _give_up(state, cluster)
         else:
-            cluster.due = world.now + max(world.timings.standard_capacity_wait, 1.0)
+            cluster.due = state.now + max(state.timings.standard_capacity_wait, 1.0)
 
 
 def _short(cluster: Cluster) -> bool:
     return any(not node.launched or node.status == "Failure" for node in cluster.nodes.values() if node.live)
 
 
-def _give_up(world: World, cluster: Cluster) -> None:
+def _give_up(state: HyperPodState, cluster: Cluster) -> None:
     """Standard provisioning is all or nothing: what could not be had undoes the rest."""
     cluster.failure = (
         "We currently do not have sufficient capacity to launch the requested instances. Please try again, or use another "
         "instance type or Availability Zone."
     )
     operation = "update" if cluster.status == "Updating" else "creation"
-    _tell_failure(world, cluster, operation)
+    _tell_failure(state, cluster, operation)
     before = cluster.before or {}
-    undo = cluster.status == "Updating" and world.behaviour.standard_update_failure == "rolls_back"
+    undo = cluster.status == "Updating" and state.behaviour.standard_update_failure == "rolls_back"
     new: list[Node] = []
     for name, nodes in by_group(cluster).items():
         live = [node for node in nodes if node.live]
         keep = before[name].target if name in before else 0
         new += sorted(live, key=lambda node: node.number, reverse=True)[: max(len(live) - keep, 0)]
-    end(world, cluster, new, "standard-rollback")
+    end(state, cluster, new, "standard-rollback")
     if undo:
         cluster.groups = {
             name: replace(
@@ -109,9 +109,9 @@ def _give_up(world: World, cluster: Cluster) -> None:
     cluster.status = "RollingBack" if undo else "Failed"
 
 
-def _tell_failure(world: World, cluster: Cluster, operation: str) -> None:
+def _tell_failure(state: HyperPodState, cluster: Cluster, operation: str) -> None:
     events.tell(
-        world,
+        state,
         cluster,
         events.CLUSTER_FAILED,
         operation=operation,
@@ -119,24 +119,24 @@ def _tell_failure(world: World, cluster: Cluster, operation: str) -> None:
     )
 
 
-def conclude(world: World, cluster: Cluster) -> None:
+def conclude(state: HyperPodState, cluster: Cluster) -> None:
     """Finish what is finished."""
     nodes = by_group(cluster)
     for group in list(cluster.groups.values()):
         if group.status == "Deleting" and not nodes[group.name]:
             del cluster.groups[group.name]
-            events.tell(world, cluster, events.GROUP_COMPLETED, group=group.name, operation="deletion")
+            events.tell(state, cluster, events.GROUP_COMPLETED, group=group.name, operation="deletion")
     if cluster.status == "Deleting":
         if cluster.due is None and not cluster.nodes:
-            del world.clusters[cluster.arn]
+            del state.clusters[cluster.arn]
         return
     finish = _conclude_continuous if cluster.continuous else _conclude_standard
-    finish(world, cluster, nodes)
+    finish(state, cluster, nodes)
 
 
-def _conclude_continuous(world: World, cluster: Cluster, nodes: dict[str, list[Node]]) -> None:
+def _conclude_continuous(state: HyperPodState, cluster: Cluster, nodes: dict[str, list[Node]]) -> None:
     if cluster.status == "Creating":
-        _conclude_creation(world, cluster, nodes)
+        _conclude_creation(state, cluster, nodes)
     if cluster.status in ("Creating", "Failed"):
         return
     for group in list(cluster.groups.values()):
@@ -145,26 +145,26 @@ def _conclude_continuous(world: World, cluster: Cluster, nodes: dict[str, list[N
         if group.rolling:
             if sum(node.live or node.listed for node in nodes[group.name]) > group.target:
                 continue
-            cluster.groups[group.name] = replace(group, rolling=False, status=world.behaviour.rollback_group_status)
+            cluster.groups[group.name] = replace(group, rolling=False, status=state.behaviour.rollback_group_status)
         elif not group.awaiting or running_count(nodes[group.name]) >= group.minimum:
-            _serve(world, cluster, group, running_count(nodes[group.name]))
+            _serve(state, cluster, group, running_count(nodes[group.name]))
     if cluster.status == "RollingBack" and not any(group.rolling for group in cluster.groups.values()):
         cluster.status = "InService"
     if cluster.status == "Updating" and cluster.due is None:
         cluster.status = "InService"
 
 
-def _serve(world: World, cluster: Cluster, group: Group, running: int) -> None:
+def _serve(state: HyperPodState, cluster: Cluster, group: Group, running: int) -> None:
     if group.awaiting:
         # From now on the minimum means nothing (botocore: "does not guarantee maintaining this minimum afterward").
         events.tell(
-            world, cluster, events.MINIMUM_REACHED, group=group.name,
+            state, cluster, events.MINIMUM_REACHED, group=group.name,
             metadata={"InstanceGroupScaling": {"InstanceCount": running, "TargetCount": group.target, "MinCount": group.minimum}},
         )  # fmt: skip
     cluster.groups[group.name] = replace(group, status="InService", awaiting=False, deadline=None, good=None)
 
 
-def _conclude_creation(world: World, cluster: Cluster, nodes: dict[str, list[Node]]) -> None:
+def _conclude_creation(state: HyperPodState, cluster: Cluster, nodes: dict[str, list[Node]]) -> None:
     """InService once the cluster's own resources stand; on Slurm with one controller, and one login node if there is a group."""
     for group in cluster.groups.values():
         failed = any(node.status == "Failure" for node in nodes[group.name])
@@ -173,17 +173,17 @@ def _conclude_creation(world: World, cluster: Cluster, nodes: dict[str, list[Nod
             why = "insufficient capacity" if group.short else "its lifecycle scripts failed"
             cluster.status, cluster.due = "Failed", None
             cluster.failure = f"The controller instance group {group.name} could not be provisioned: {why}."
-            _tell_failure(world, cluster, "creation")
+            _tell_failure(state, cluster, "creation")
             return
     needed = [
         group for group in cluster.groups.values() if group.node_type in ("Controller", "Login") and group.target > 0
     ]
     if cluster.due is None and all(running_count(nodes[group.name]) for group in needed):
         cluster.status, cluster.served = "InService", True
-        events.tell(world, cluster, events.CLUSTER_COMPLETED, operation="creation")
+        events.tell(state, cluster, events.CLUSTER_COMPLETED, operation="creation")
 
 
-def _conclude_standard(world: World, cluster: Cluster, nodes: dict[str, list[Node]]) -> None:
+def _conclude_standard(state: HyperPodState, cluster: Cluster, nodes: dict[str, list[Node]]) -> None:
     if cluster.status not in ("Creating", "Updating", "RollingBack"):
         return
     if any(not node.live and node.listed for node in cluster.nodes.values()):

@@ -8,34 +8,34 @@ from dataclasses import replace
 from . import events
 from .ends import counted_extra, ending
 from .outcomes import conclude, step_cluster, step_minimums
-from .state import Cluster, Group, Node, World, by_group, running_count
+from .state import Cluster, Group, HyperPodState, Node, by_group, running_count
 
 
-def advance(world: World, until: float) -> None:
+def advance(state: HyperPodState, until: float) -> None:
     """Let everything happen that is due by `until` (seconds since 1970), in order."""
-    while world.wake is not None and world.wake <= until:
-        world.now = max(world.now, world.wake)
-        for cluster in list(world.clusters.values()):
-            _step_nodes(world, cluster)
-            step_minimums(world, cluster)
-            step_cluster(world, cluster)
-        settle(world)
-    world.now = max(world.now, until)
+    while state.wake is not None and state.wake <= until:
+        state.now = max(state.now, state.wake)
+        for cluster in list(state.clusters.values()):
+            _step_nodes(state, cluster)
+            step_minimums(state, cluster)
+            step_cluster(state, cluster)
+        settle(state)
+    state.now = max(state.now, until)
 
 
-def settle(world: World) -> None:
+def settle(state: HyperPodState) -> None:
     """Bring everything to what follows at once from the state as it is now, and note when something is due next."""
-    for cluster in list(world.clusters.values()):
-        _reconcile(world, cluster)
-    _allocate(world)
-    for cluster in list(world.clusters.values()):
-        conclude(world, cluster)
-    world.wake = _next_due(world)
+    for cluster in list(state.clusters.values()):
+        _reconcile(state, cluster)
+    _allocate(state)
+    for cluster in list(state.clusters.values()):
+        conclude(state, cluster)
+    state.wake = _next_due(state)
 
 
-def _next_due(world: World) -> float | None:
-    due = [change.at for change in world.capacity if change.at > world.now]
-    for cluster in world.clusters.values():
+def _next_due(state: HyperPodState) -> float | None:
+    due = [change.at for change in state.capacity if change.at > state.now]
+    for cluster in state.clusters.values():
         due += [] if cluster.due is None else [cluster.due]
         due += [group.deadline for group in cluster.groups.values() if group.deadline is not None]
         due += [node.due for node in cluster.nodes.values() if node.due is not None]
@@ -45,36 +45,36 @@ def _next_due(world: World) -> float | None:
 # --- nodes ---
 
 
-def _step_nodes(world: World, cluster: Cluster) -> None:
+def _step_nodes(state: HyperPodState, cluster: Cluster) -> None:
     for node in list(cluster.nodes.values()):
-        if node.due is not None and node.due <= world.now:
-            after = _next_state(world, cluster, node)
+        if node.due is not None and node.due <= state.now:
+            after = _next_state(state, cluster, node)
             if after is None:
                 del cluster.nodes[node.logical_id]
             else:
                 cluster.nodes[node.logical_id] = after
 
 
-def _next_state(world: World, cluster: Cluster, node: Node) -> Node | None:
+def _next_state(state: HyperPodState, cluster: Cluster, node: Node) -> Node | None:
     """The node after what is due for it now; None: it is gone."""
-    times, now = world.timings, world.now
+    times, now = state.timings, state.now
     group = cluster.groups.get(node.group)
     if node.status == "ShuttingDown":
-        if node.instance_id in world.faults.undying_nodes:
+        if node.instance_id in state.faults.undying_nodes:
             return replace(node, due=now + max(times.shut_down, 1.0))
         if node.listed:
-            _leave_list(world, cluster, node)
+            _leave_list(state, cluster, node)
             return replace(node, listed=False, holds_place=False, due=now + times.count_lag)
         events.tell(
-            world, cluster, events.INSTANCE_COMPLETED, operation="deletion", group=node.group, instance_id=node.instance_id,
+            state, cluster, events.INSTANCE_COMPLETED, operation="deletion", group=node.group, instance_id=node.instance_id,
             metadata={"Instance": {"NodeLogicalId": node.logical_id}},
         )  # fmt: skip
         return None
     if not node.launched:
         return replace(node, due=None)  # from now on it takes an instance as soon as there is one
-    if node.status == "Pending" and _start_fails(world, node):
+    if node.status == "Pending" and _start_fails(state, node):
         events.tell(
-            world, cluster, events.SCRIPTS_FAILED, status="Failed", group=node.group, instance_id=node.instance_id, metadata={"Instance": {"LcsExecutionState": "Failed"}},
+            state, cluster, events.SCRIPTS_FAILED, status="Failed", group=node.group, instance_id=node.instance_id, metadata={"Instance": {"LcsExecutionState": "Failed"}},
         )  # fmt: skip
         return replace(
             node, status="Failure", message="Lifecycle scripts failed with exit code 1", due=now + times.retry_failed
@@ -82,58 +82,58 @@ def _next_state(world: World, cluster: Cluster, node: Node) -> Node | None:
     if node.status == "Pending" and group and group.spec.get("OnStartDeepHealthChecks"):
         return replace(node, status="DeepHealthCheckInProgress", due=now + times.deep_health_check)
     if node.status == "Failure":
-        return _retry(world, cluster, node)
+        return _retry(state, cluster, node)
     updated = now if node.status == "SystemUpdating" else node.updated_at
     kind = events.INSTANCE_PATCHED if node.status == "SystemUpdating" else events.INSTANCE_COMPLETED
-    events.tell(world, cluster, kind, operation="creation", group=node.group, instance_id=node.instance_id)
+    events.tell(state, cluster, kind, operation="creation", group=node.group, instance_id=node.instance_id)
     image = group.image if group and node.status == "SystemUpdating" else node.image
     return replace(node, status="Running", due=None, message="", updated_at=updated, image=image)
 
 
-def _start_fails(world: World, node: Node) -> bool:
-    if node.group in world.faults.failing_groups:
+def _start_fails(state: HyperPodState, node: Node) -> bool:
+    if node.group in state.faults.failing_groups:
         return True
-    if world.faults.fail_start_next > 0:
-        world.faults.fail_start_next -= 1
+    if state.faults.fail_start_next > 0:
+        state.faults.fail_start_next -= 1
         return True
     return False
 
 
-def _retry(world: World, cluster: Cluster, node: Node) -> Node:
+def _retry(state: HyperPodState, cluster: Cluster, node: Node) -> Node:
     """Continuous provisioning retries without end (botocore: NodeProvisioningMode); standard leaves the failed node."""
     if not cluster.continuous or cluster.status == "Failed":
         return replace(node, due=None)
-    return ending(world, cluster, node, "failed")
+    return ending(state, cluster, node, "failed")
 
 
-def _leave_list(world: World, cluster: Cluster, node: Node) -> None:
+def _leave_list(state: HyperPodState, cluster: Cluster, node: Node) -> None:
     group = cluster.groups.get(node.group)
     if group is None or not node.holds_place:
         return
-    if world.behaviour.batch_delete_lowers_target == "when_gone":
+    if state.behaviour.batch_delete_lowers_target == "when_gone":
         cluster.groups[group.name] = replace(group, target=max(group.target - 1, 0))
-    elif not world.behaviour.replaces_missing_nodes_after_batch_delete:
+    elif not state.behaviour.replaces_missing_nodes_after_batch_delete:
         cluster.groups[group.name] = replace(group, holes=group.holes + 1)
 
 
 # --- what follows at once ---
 
 
-def _reconcile(world: World, cluster: Cluster) -> None:
+def _reconcile(state: HyperPodState, cluster: Cluster) -> None:
     """Ask for the nodes that are missing."""
     if cluster.status in ("Deleting", "Failed"):
         return
     nodes = by_group(cluster)
     for group in list(cluster.groups.values()):
-        if group.status == "Deleting" or not _may_start(world, cluster, group, nodes):
+        if group.status == "Deleting" or not _may_start(state, cluster, group, nodes):
             continue
         occupied = sum(node.live or node.holds_place for node in nodes[group.name])
-        occupied += counted_extra(world, nodes[group.name])
+        occupied += counted_extra(state, nodes[group.name])
         for _ in range(group.target - group.holes - occupied):
-            request_node(world, cluster, group)
+            request_node(state, cluster, group)
 
 
-def _may_start(world: World, cluster: Cluster, group: Group, nodes: dict[str, list[Node]]) -> bool:
+def _may_start(state: HyperPodState, cluster: Cluster, group: Group, nodes: dict[str, list[Node]]) -> bool:
     """Continuous Slurm: the controller first, the rest once it runs ("Continuous provisioning on Slurm")."""
     if not (cluster.continuous and cluster.slurm_configured) or cluster.served or group.node_type == "Controller":
         return True
@@ -141,23 +141,23 @@ def _may_start(world: World, cluster: Cluster, group: Group, nodes: dict[str, li
     return any(running_count(nodes[name]) for name in controllers)
 
 
-def request_node(world: World, cluster: Cluster, group: Group) -> Node:
+def request_node(state: HyperPodState, cluster: Cluster, group: Group) -> Node:
     """A new node of the group, without an instance yet."""
-    number = world.number()
+    number = state.number()
     node = Node(
-        logical_id=f"{group.name}-{world.digits(12)}", group=group.name, instance_type=group.instance_types[0], number=number,
-        requested_at=world.now, image=group.image, due=world.now + world.timings.launch,
+        logical_id=f"{group.name}-{state.digits(12)}", group=group.name, instance_type=group.instance_types[0], number=number,
+        requested_at=state.now, image=group.image, due=state.now + state.timings.launch,
         lifecycle=group.spec.get("LifeCycleConfig"),
     )  # fmt: skip
     cluster.nodes[node.logical_id] = node
     return node
 
 
-def capacity_limits(world: World) -> dict[str, int]:
+def capacity_limits(state: HyperPodState) -> dict[str, int]:
     """Instances that can be had now, by type; absent: any number."""
     limits: dict[str, int] = {}
-    for change in sorted(world.capacity, key=lambda change: change.at):
-        if change.at > world.now:
+    for change in sorted(state.capacity, key=lambda change: change.at):
+        if change.at > state.now:
             break
         if change.limit is None:
             limits.pop(change.instance_type, None)
@@ -166,20 +166,20 @@ def capacity_limits(world: World) -> dict[str, int]:
     return limits
 
 
-def _allocate(world: World) -> None:
+def _allocate(state: HyperPodState) -> None:
     """Give instances to the nodes that wait for one, oldest request first."""
     waiting = [
         (node, cluster)
-        for cluster in world.clusters.values()
+        for cluster in state.clusters.values()
         if cluster.status != "Failed"
         for node in cluster.nodes.values()
         if node.live and not node.launched and node.due is None
     ]
     if not waiting:
         return
-    limits = capacity_limits(world)
+    limits = capacity_limits(state)
     used = Counter(
-        node.instance_type for cluster in world.clusters.values() for node in cluster.nodes.values() if node.launched
+        node.instance_type for cluster in state.clusters.values() for node in cluster.nodes.values() if node.launched
     )
     short: set[tuple[str, str]] = set()
     for node, cluster in sorted(waiting, key=lambda pair: pair[0].number):
@@ -190,24 +190,24 @@ def _allocate(world: World) -> None:
             continue
         used[free[0]] += 1
         launched = replace(
-            node, instance_id=f"i-{world.digits(17)}", instance_type=free[0], launched_at=world.now, due=world.now + world.timings.boot,
+            node, instance_id=f"i-{state.digits(17)}", instance_type=free[0], launched_at=state.now, due=state.now + state.timings.boot,
         )  # fmt: skip
         cluster.nodes[node.logical_id] = launched
         events.tell(
-            world, cluster, events.PROVISIONED, group=group.name, instance_id=launched.instance_id,
+            state, cluster, events.PROVISIONED, group=group.name, instance_id=launched.instance_id,
             metadata={"Instance": {"NodeLogicalId": node.logical_id}},
         )  # fmt: skip
-    for cluster in world.clusters.values():
+    for cluster in state.clusters.values():
         for group in list(cluster.groups.values()):
-            _note_shortage(world, cluster, group, (cluster.arn, group.name) in short)
+            _note_shortage(state, cluster, group, (cluster.arn, group.name) in short)
 
 
-def _note_shortage(world: World, cluster: Cluster, group: Group, short: bool) -> None:
+def _note_shortage(state: HyperPodState, cluster: Cluster, group: Group, short: bool) -> None:
     if short == group.short:
         return
     cluster.groups[group.name] = replace(group, short=short)
     if short:
         message = events.capacity_message(", ".join(group.instance_types))
         events.tell(
-            world, cluster, events.NOT_PROVISIONED, group=group.name, metadata={"Instance": {"FailureMessage": message}}
+            state, cluster, events.NOT_PROVISIONED, group=group.name, metadata={"Instance": {"FailureMessage": message}}
         )

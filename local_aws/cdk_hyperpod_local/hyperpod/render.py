@@ -7,7 +7,7 @@ import hashlib
 from collections import Counter
 from typing import Any
 
-from .state import Cluster, Event, Group, Json, Node, World, by_group, current_count
+from .state import Cluster, Event, Group, HyperPodState, Json, Node, by_group, current_count
 
 SAME_IN_DETAILS = (
     "InstanceType",
@@ -26,7 +26,7 @@ SAME_IN_DETAILS = (
 """Members that ClusterInstanceGroupSpecification and ClusterInstanceGroupDetails share (botocore)."""
 
 
-def cluster_details(world: World, cluster: Cluster) -> Json:
+def cluster_details(state: HyperPodState, cluster: Cluster) -> Json:
     """DescribeCluster's response."""
     nodes = by_group(cluster)
     details: Json = {
@@ -36,7 +36,7 @@ def cluster_details(world: World, cluster: Cluster) -> Json:
         "CreationTime": cluster.created_at,
         "FailureMessage": cluster.failure or None,
         "InstanceGroups": [
-            group_details(world, cluster, group, nodes[group.name]) for group in cluster.groups.values()
+            group_details(state, cluster, group, nodes[group.name]) for group in cluster.groups.values()
         ],
     }
     for member in (
@@ -54,7 +54,7 @@ def cluster_details(world: World, cluster: Cluster) -> Json:
     return details
 
 
-def group_details(world: World, cluster: Cluster, group: Group, nodes: list[Node]) -> Json:
+def group_details(state: HyperPodState, cluster: Cluster, group: Group, nodes: list[Node]) -> Json:
     """ClusterInstanceGroupDetails. Its names differ from the specification's: it cannot be sent back as it is."""
     spec = group.spec
     details: Json = {member: copy.deepcopy(spec[member]) for member in SAME_IN_DETAILS if member in spec}
@@ -62,7 +62,7 @@ def group_details(world: World, cluster: Cluster, group: Group, nodes: list[Node
     ending = any(not node.live for node in nodes)
     details |= {
         "InstanceGroupName": group.name,
-        "CurrentCount": current_count(nodes, world.behaviour),
+        "CurrentCount": current_count(nodes, state.behaviour),
         "TargetCount": group.target,
         "MinCount": group.minimum if cluster.continuous else None,
         "Status": group.status,
@@ -71,7 +71,7 @@ def group_details(world: World, cluster: Cluster, group: Group, nodes: list[Node
         "DesiredImageId": image_id(spec, group.image),
         "CurrentImageReleaseVersion": group.current_image,
         "DesiredImageReleaseVersion": group.image,
-        "ImageVersionStatus": "UpToDate" if group.current_image == world.image else "UpdateAvailable",
+        "ImageVersionStatus": "UpToDate" if group.current_image == state.image else "UpdateAvailable",
         "SoftwareUpdateStatus": group.software,
         # "When there is a scaling operation in progress, this map contains a key Scaling with value 1" (botocore).
         "ActiveOperations": {"Scaling": 1} if scaling or ending else {},
@@ -81,7 +81,7 @@ def group_details(world: World, cluster: Cluster, group: Group, nodes: list[Node
     if "InstanceRequirements" in spec:
         wanted = spec["InstanceRequirements"]["InstanceTypes"]
         details["InstanceRequirements"] = {"CurrentInstanceTypes": list(wanted), "DesiredInstanceTypes": list(wanted)}
-        counts = Counter(node.instance_type for node in nodes if current_count([node], world.behaviour))
+        counts = Counter(node.instance_type for node in nodes if current_count([node], state.behaviour))
         details["InstanceTypeDetails"] = [{"InstanceType": kind, "CurrentCount": counts[kind]} for kind in wanted]
     if "KubernetesConfig" in spec:
         details["KubernetesConfig"] = _kubernetes(spec["KubernetesConfig"])
@@ -111,9 +111,9 @@ def image_id(spec: Json, release: str) -> str:
     return own if own != "default" else f"ami-{hashlib.sha256(release.encode()).hexdigest()[:17]}"
 
 
-def node_summary(world: World, node: Node, *, with_logical_id: bool) -> Json:
+def node_summary(state: HyperPodState, node: Node, *, with_logical_id: bool) -> Json:
     """ClusterNodeSummary. NodeLogicalId only with IncludeNodeLogicalIds (botocore: ClusterNodeSummary$NodeLogicalId)."""
-    nothing = "" if world.behaviour.unlaunched_instance_id == "empty" else None
+    nothing = "" if state.behaviour.unlaunched_instance_id == "empty" else None
     return {
         "InstanceGroupName": node.group,
         "InstanceId": node.instance_id or nothing,
@@ -124,7 +124,7 @@ def node_summary(world: World, node: Node, *, with_logical_id: bool) -> Json:
         "InstanceStatus": {"Status": node.status, "Message": node.message},
         "PrivateDnsHostname": f"ip-{_address(node).replace('.', '-')}.ec2.internal" if node.launched else None,
         "CurrentImageReleaseVersion": node.image if node.launched else None,
-        "ImageVersionStatus": "UpToDate" if node.image == world.image else "UpdateAvailable",
+        "ImageVersionStatus": "UpToDate" if node.image == state.image else "UpdateAvailable",
     }
 
 
@@ -133,11 +133,11 @@ def born(node: Node) -> float:
     return node.requested_at if node.launched_at is None else node.launched_at
 
 
-def node_details(world: World, cluster: Cluster, node: Node) -> Json:
+def node_details(state: HyperPodState, cluster: Cluster, node: Node) -> Json:
     """ClusterNodeDetails."""
     group = cluster.groups.get(node.group)
     spec: dict[str, Any] = group.spec if group else {}
-    details = node_summary(world, node, with_logical_id=cluster.continuous)
+    details = node_summary(state, node, with_logical_id=cluster.continuous)
     for member in ("OverrideVpcConfig", "ThreadsPerCore", "InstanceStorageConfigs", "NetworkInterface"):
         details[member] = copy.deepcopy(spec.get(member))
     details |= {

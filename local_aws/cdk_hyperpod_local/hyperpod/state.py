@@ -249,8 +249,8 @@ class Cluster:
 
 
 @dataclass(slots=True, kw_only=True)
-class World:
-    """Everything of one model."""
+class HyperPodState:
+    """Everything that one simulated HyperPod remembers."""
 
     behaviour: Behaviour
     timings: Timings

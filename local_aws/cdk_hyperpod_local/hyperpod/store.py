@@ -17,13 +17,13 @@ from .state import (
     Event,
     Good,
     Group,
+    HyperPodState,
     Json,
     Node,
     Place,
     Plan,
     Scaling,
     Termination,
-    World,
 )
 
 FORMAT = 1
@@ -32,71 +32,72 @@ FORMAT = 1
 Value = TypeVar("Value")
 
 
-def dump(world: World, journal: Iterable[Call]) -> str:
+def dump(state: HyperPodState, journal: Iterable[Call]) -> str:
     """One line of JSON."""
-    state = asdict(world) | {"call": None}
-    faults = state["faults"]
+    saved = asdict(state) | {"call": None}
+    faults = saved["faults"]
     for name, value in faults.items():
         if isinstance(value, (set, frozenset)):
             faults[name] = sorted(value)
-    return json.dumps({"format": FORMAT, "world": state, "journal": [asdict(call) for call in journal]})
+    # "world" is the state: the key keeps its name, so that engines go on from the files that they wrote.
+    return json.dumps({"format": FORMAT, "world": saved, "journal": [asdict(call) for call in journal]})
 
 
-def load(text: str) -> tuple[World, list[Call]]:
+def load(text: str) -> tuple[HyperPodState, list[Call]]:
     """What `dump` wrote. Raises ValueError for text of another form."""
     try:
         whole = json.loads(text)
         if whole["format"] != FORMAT:
             raise ValueError(f"format {whole['format']}, not {FORMAT}")
-        return _world(whole["world"]), _list(Call, whole["journal"])
+        return _state(whole["world"]), _list(Call, whole["journal"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a saved HyperPod model: {error!r}") from error
 
 
-def _world(state: Json) -> World:
-    faults = state["faults"]
+def _state(saved: Json) -> HyperPodState:
+    faults = saved["faults"]
     faults["throttle_operations"] = frozenset(faults["throttle_operations"])
     for name in ("undying_nodes", "failing_groups"):
         faults[name] = set(faults[name])
     made: Json = {
-        "behaviour": Behaviour(**state["behaviour"]),
-        "timings": Timings(**state["timings"]),
+        "behaviour": Behaviour(**saved["behaviour"]),
+        "timings": Timings(**saved["timings"]),
         "faults": Faults(**faults),
-        "clusters": {arn: _cluster(cluster) for arn, cluster in state["clusters"].items()},
-        "capacity": _list(CapacityChange, state["capacity"]),
-        "terminations": _list(Termination, state["terminations"]),
-        "plans": {arn: Plan(**plan) for arn, plan in state.get("plans", {}).items()},
+        "clusters": {arn: _cluster(cluster) for arn, cluster in saved["clusters"].items()},
+        "capacity": _list(CapacityChange, saved["capacity"]),
+        "terminations": _list(Termination, saved["terminations"]),
+        "plans": {arn: Plan(**plan) for arn, plan in saved.get("plans", {}).items()},
         "subnets": {
             name: Place(**{**place, "offered": tuple(place["offered"])})
-            for name, place in state.get("subnets", {}).items()
+            for name, place in saved.get("subnets", {}).items()
         },
     }
-    return World(**{**_known(World, {"plans": {}, "subnets": {}, **state}), **made})
+    return HyperPodState(**{**_known(HyperPodState, {"plans": {}, "subnets": {}, **saved}), **made})
 
 
-def _cluster(state: Json) -> Cluster:
+def _cluster(saved: Json) -> Cluster:
     made: Json = {
-        "groups": {name: _group(group) for name, group in state["groups"].items()},
-        "nodes": {key: Node(**node) for key, node in state["nodes"].items()},
-        "events": _list(Event, state["events"]),
-        "scalings": [_scaling(each) for each in state.get("scalings", [])],
-        "before": None if state["before"] is None else {name: Good(**good) for name, good in state["before"].items()},
+        "groups": {name: _group(group) for name, group in saved["groups"].items()},
+        "nodes": {key: Node(**node) for key, node in saved["nodes"].items()},
+        "events": _list(Event, saved["events"]),
+        "scalings": [_scaling(each) for each in saved.get("scalings", [])],
+        "before": None if saved["before"] is None else {name: Good(**good) for name, good in saved["before"].items()},
     }
-    return Cluster(**{**_known(Cluster, state), **made})
+    return Cluster(**{**_known(Cluster, saved), **made})
 
 
-def _scaling(state: Json) -> Scaling:
-    groups = {name: (Counts(**before), Counts(**after)) for name, (before, after) in state["groups"].items()}
-    return Scaling(**{**state, "groups": groups})
+def _scaling(saved: Json) -> Scaling:
+    groups = {name: (Counts(**before), Counts(**after)) for name, (before, after) in saved["groups"].items()}
+    return Scaling(**{**saved, "groups": groups})
 
 
-def _group(state: Json) -> Group:
-    return Group(**{**state, "good": None if state["good"] is None else Good(**state["good"])})
+def _group(saved: Json) -> Group:
+    return Group(**{**saved, "good": None if saved["good"] is None else Good(**saved["good"])})
 
 
 def _list(kind: type[Value], entries: Iterable[Json]) -> list[Value]:
     return [kind(**entry) for entry in entries]
 
 
-def _known(kind: Any, state: Json) -> Json:
-    return {field.name: state[field.name] for field in fields(kind)}
+def _known(kind: Any, saved: Json) -> Json:
+    return {field.name: saved[field.name] for field in fields(kind)}

@@ -17,7 +17,7 @@ NOT_SETTINGS = ("ClusterName", "InstanceGroups", "InstanceGroupsToDelete")
 
 def update_cluster(context: Context, request: Json) -> Json:
     """UpdateCluster. Groups that the request does not name stay as they are ("Specify the instance groups to update")."""
-    world, cluster = context.world, context.cluster(request["ClusterName"])
+    state, cluster = context.state, context.cluster(request["ClusterName"])
     specs = [_completed(context, cluster, spec) for spec in request.get("InstanceGroups", [])]
     doomed = _groups_to_delete(context, cluster, request)
     _refuse_while_busy(cluster, doomed)
@@ -28,19 +28,19 @@ def update_cluster(context: Context, request: Json) -> Json:
         cluster.before = settings_now(cluster)
     cluster.settings = {**cluster.settings, **{k: v for k, v in request.items() if k not in NOT_SETTINGS}}
     cluster.failure = ""
-    before = operations.counts(world, cluster)
+    before = operations.counts(state, cluster)
     for spec in specs:
         name = spec["InstanceGroupName"]
         if name in cluster.groups:
             _change_group(context, cluster, cluster.groups[name], spec)
         else:
             cluster.groups[name] = new_group(context, spec)
-            events.tell(world, cluster, events.GROUP_STARTED, group=name, operation="creation")
+            events.tell(state, cluster, events.GROUP_STARTED, group=name, operation="creation")
     for name in doomed:
         _delete_group(context, cluster, cluster.groups[name])
-    operations.record(world, cluster, before)
+    operations.record(state, cluster, before)
     _set_status(context, cluster)
-    events.tell(world, cluster, events.CLUSTER_STARTED, operation="update")
+    events.tell(state, cluster, events.CLUSTER_STARTED, operation="update")
     return {"ClusterArn": cluster.arn}
 
 
@@ -48,7 +48,7 @@ def _completed(context: Context, cluster: Cluster, spec: Json) -> Json:
     """The specification with what the absence of a member means (Behaviour.absent_minimum_means, .below_minimum,
     .absent_scheduled_update_means)."""
     group = cluster.groups.get(spec["InstanceGroupName"])
-    behaviour = context.world.behaviour
+    behaviour = context.state.behaviour
     if group and "ScheduledUpdateConfig" in group.spec and behaviour.absent_scheduled_update_means == "unchanged":
         spec = {"ScheduledUpdateConfig": group.spec["ScheduledUpdateConfig"], **spec}
     if group is None or "MinInstanceCount" in spec or not cluster.continuous:
@@ -64,7 +64,7 @@ def _completed(context: Context, cluster: Cluster, spec: Json) -> Json:
 def _groups_to_delete(context: Context, cluster: Cluster, request: Json) -> list[str]:
     """The existing groups that the request deletes."""
     names: list[str] = list(dict.fromkeys(request.get("InstanceGroupsToDelete", [])))
-    behaviour = context.world.behaviour
+    behaviour = context.state.behaviour
     if names and behaviour.update_needs_groups_with_delete and not request.get("InstanceGroups"):
         raise invalid("InstanceGroups must be specified together with InstanceGroupsToDelete")
     unknown = [name for name in names if name not in cluster.groups]
@@ -97,7 +97,7 @@ def _refuse_while_busy(cluster: Cluster, doomed: Sequence[str]) -> None:
 
 def _refuse_wrong(context: Context, cluster: Cluster, request: Json, specs: list[Json], doomed: list[str]) -> None:
     changes = {key: value for key, value in request.items() if key not in NOT_SETTINGS}
-    may = context.world.behaviour.standard_can_become_continuous
+    may = context.state.behaviour.standard_can_become_continuous
     rules.first(rules.settings_problems(cluster, changes, may_become_continuous=may))
     rules.first(rules.deletion_problems(cluster, doomed, specs))
     nodes = by_group(cluster)
@@ -135,7 +135,7 @@ def _as_live(cluster: Cluster, specs: list[Json]) -> list[Json]:
 
 
 def _change_group(context: Context, cluster: Cluster, group: Group, spec: Json) -> None:
-    world, behaviour = context.world, context.world.behaviour
+    state, behaviour = context.state, context.state.behaviour
     target = spec["InstanceCount"]
     minimum = spec.get("MinInstanceCount", group.minimum)
     for node in list(cluster.nodes.values()):
@@ -144,13 +144,13 @@ def _change_group(context: Context, cluster: Cluster, group: Group, spec: Json) 
             cluster.nodes[node.logical_id] = replace(node, holds_place=False)
     here = [node for node in cluster.nodes.values() if node.group == group.name]
     live = [node for node in here if node.live]
-    excess = len(live) + counted_extra(world, here) - target
+    excess = len(live) + counted_extra(state, here) - target
     victims = choose_victims(
-        live, min(excess, len(live)), group.instance_types, world.random(), spares=behaviour.random_spares_unlaunched
+        live, min(excess, len(live)), group.instance_types, state.random(), spares=behaviour.random_spares_unlaunched
     )
-    end(world, cluster, victims, "random")
+    end(state, cluster, victims, "random")
     if victims:
-        events.tell(world, cluster, events.GROUP_STARTED, group=group.name, operation="scaling")
+        events.tell(state, cluster, events.GROUP_STARTED, group=group.name, operation="scaling")
     awaiting, deadline, good = _minimum_after(context, cluster, group, target, minimum)
     image = spec.get("ImageReleaseVersion", group.image)
     cluster.groups[group.name] = replace(
@@ -166,14 +166,14 @@ def _minimum_after(
 
     Every change of the minimum starts its 3 hours anew; a minimum that was met means nothing any more, until it is changed.
     """
-    world = context.world
+    state = context.state
     running = running_in(cluster, group.name)
-    restarted = target != group.target and world.behaviour.count_change_restarts_minimum
+    restarted = target != group.target and state.behaviour.count_change_restarts_minimum
     if not cluster.continuous or running >= minimum:
         return False, None, None
     good = group.good if group.awaiting else Good(spec=group.spec, target=group.target, minimum=group.minimum)
     if minimum != group.minimum or (restarted and not group.awaiting):
-        return True, world.now + world.timings.minimum_limit, good
+        return True, state.now + state.timings.minimum_limit, good
     if group.awaiting:
         return True, group.deadline, good
     return False, None, None
@@ -181,24 +181,24 @@ def _minimum_after(
 
 def _delete_group(context: Context, cluster: Cluster, group: Group) -> None:
     """All its instances are terminated; it is gone once they are ("Scale down a cluster", Delete instance groups)."""
-    world = context.world
+    state = context.state
     if group.status == "Deleting":
         return
-    end(world, cluster, [n for n in cluster.nodes.values() if n.group == group.name and n.live], "group-deleted")
+    end(state, cluster, [n for n in cluster.nodes.values() if n.group == group.name and n.live], "group-deleted")
     cluster.groups[group.name] = replace(group, status="Deleting", awaiting=False, deadline=None, rolling=False)
-    events.tell(world, cluster, events.GROUP_STARTED, group=group.name, operation="deletion")
+    events.tell(state, cluster, events.GROUP_STARTED, group=group.name, operation="deletion")
 
 
 def _set_status(context: Context, cluster: Cluster) -> None:
-    world = context.world
+    state = context.state
     if cluster.status == "Failed":
         # Failed is not the end: an update tries again (hyperpod-mental-model.md). Nodes that never started go first.
-        end(world, cluster, [node for node in cluster.nodes.values() if node.status == "Failure"], "failed")
+        end(state, cluster, [node for node in cluster.nodes.values() if node.status == "Failure"], "failed")
     if not cluster.continuous:
-        cluster.status, cluster.due = "Updating", world.now + world.timings.standard_capacity_wait
+        cluster.status, cluster.due = "Updating", state.now + state.timings.standard_capacity_wait
     elif not cluster.served:
         cluster.status, cluster.due = "Creating", None
-    elif world.behaviour.continuous_update_shows_updating:
-        cluster.status, cluster.due = "Updating", world.now + world.timings.update_settle
+    elif state.behaviour.continuous_update_shows_updating:
+        cluster.status, cluster.due = "Updating", state.now + state.timings.update_settle
     else:
         cluster.status = "InService"

@@ -200,7 +200,7 @@ def test_a_controller_whose_scripts_fail_comes_with_its_log(world: World, slept:
     (head,) = world.nodes("head")
     world.streams = {f"LifecycleConfig/head/{head}": [(1_780_000_000_000 + n, f"line {n}") for n in range(9)]}
     cluster = world.model.cluster("small")
-    world.model._world.log(
+    world.model._state.log(
         cluster, "Instance", "Lifecycle scripts failed", level="Error", group="head", instance_id=head
     )
     cluster.status, cluster.failure = "Failed", "The controller could not be provisioned."

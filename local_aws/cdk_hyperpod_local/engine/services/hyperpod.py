@@ -136,14 +136,14 @@ class HyperPodService(JsonService):
 
     def occupants(self, resource_id: str) -> Iterator[str]:
         """The clusters whose nodes have an interface in this subnet or with this security group."""
-        for cluster in self.model._world.clusters.values():
+        for cluster in self.model._state.clusters.values():
             networks = [cluster.settings.get("VpcConfig")]
             networks += [group.spec.get("OverrideVpcConfig") for group in cluster.groups.values()]
             if cluster.nodes and any(resource_id in json.dumps(network) for network in networks if network):
                 yield cluster.name
 
     def tagged(self) -> Iterator[tuple[str, list[Json]]]:
-        for cluster in self.model._world.clusters.values():
+        for cluster in self.model._state.clusters.values():
             yield cluster.arn, [{"Key": key, "Value": value} for key, value in cluster.tags.items()]
         yield from self.governance.tags()
 
@@ -157,7 +157,7 @@ class HyperPodService(JsonService):
         where = f"arn:aws:sagemaker:{seam.region()}:{seam.account()}:cluster"
         if operation == "CreateCluster":
             return f"{where}/*"
-        for cluster in self.model._world.clusters.values():
+        for cluster in self.model._state.clusters.values():
             if (cluster.name, cluster.account, cluster.region) == (given, seam.account(), seam.region()):
                 return cluster.arn
         return f"{where}/{given}" if given else None

@@ -77,7 +77,7 @@ class HyperPodOnEks:
         model = self._model()
         with model._lock:
             model.tick()
-            return list(model._world.clusters.values())
+            return list(model._state.clusters.values())
 
     # -- what task governance asks of both -----------------------------------------------------------------------------
 

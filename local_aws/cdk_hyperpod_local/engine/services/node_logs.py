@@ -26,7 +26,7 @@ def _write(model: HyperPod, group: str) -> None:
     if not group.startswith(PREFIX):
         return
     model.tick()
-    for cluster in model._world.clusters.values():
+    for cluster in model._state.clusters.values():
         if group != f"{PREFIX}{cluster.name}/{cluster.arn.rpartition('/')[2]}":
             continue
         for event in cluster.events:

@@ -220,7 +220,7 @@ class Fake:
 
     def _answer(self, operation: str) -> Any:
         model = self._case.model
-        places: Mapping[str, Place] = model._world.subnets
+        places: Mapping[str, Place] = model._state.subnets
         match operation:
             case "get_caller_identity":
                 return {"Account": "000000000000"}

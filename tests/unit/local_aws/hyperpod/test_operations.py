@@ -35,8 +35,8 @@ def test_each_request_that_changes_counts_is_recorded_and_the_later_one_supersed
     assert newest["ScalingDetails"][0]["Original"]["TargetCount"] == 6
     assert newest["ScalingDetails"][0]["Desired"]["TargetCount"] == 3
     assert recorded(model, Status="InProgress") == [newest]
-    again = store.load(store.dump(model._world, model.journal))[0]
-    assert again.clusters == model._world.clusters
+    again = store.load(store.dump(model._state, model.journal))[0]
+    assert again.clusters == model._state.clusters
     run_until_quiet(model)
     assert [each["Status"] for each in recorded(model)] == ["Done", "Superseded"]
     clock.advance(15 * 86_400)
