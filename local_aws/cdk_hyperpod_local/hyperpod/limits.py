@@ -26,8 +26,8 @@ def usage_name(instance_type: str, *, spot: bool) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wish:
-    """What a request asks of one group."""
+class _GroupChange:
+    """What a request changes in one group."""
 
     spec: Json
     more: int
@@ -52,15 +52,15 @@ def refuse(
 ) -> None:
     """ApiError where a request for these groups passes a limit. `clusters`: the account's in the region, `before`: the groups
     that the cluster has, `network`: its VpcConfig."""
-    wishes = [_Wish(spec=spec, more=spec["InstanceCount"] - _target(before, spec)) for spec in specs]
-    for name, limit, used, more in _passed(state, clusters, before, wishes):
+    changes = [_GroupChange(spec=spec, more=spec["InstanceCount"] - _target(before, spec)) for spec in specs]
+    for name, limit, used, more in _passed(state, clusters, before, changes):
         raise ApiError(
             "ResourceLimitExceeded",
             f"The account-level service limit '{name}' is {limit} Instances, with current utilization of {used} Instances and "
             f"a request delta of {more} Instances. Please use AWS Service Quotas to request an increase for this quota. If AWS "
             f"Service Quotas is not available, contact AWS support to request an increase for this quota.",
         )
-    for problem in (*_volumes(state, wishes), *_plans(state, wishes), *_places(state, wishes, network)):
+    for problem in (*_volumes(state, changes), *_plans(state, changes), *_places(state, changes, network)):
         raise ApiError("ValidationException", problem)
 
 
@@ -79,7 +79,7 @@ def _target(before: Mapping[str, Group], spec: Json) -> int:
 
 
 def _passed(
-    state: HyperPodState, clusters: Sequence[Cluster], before: Mapping[str, Group], wishes: Sequence[_Wish]
+    state: HyperPodState, clusters: Sequence[Cluster], before: Mapping[str, Group], changes: Sequence[_GroupChange]
 ) -> Iterator[tuple[str, int, int, int]]:
     """Quota, its value, what is used of it, and what the request adds: of each that would be passed."""
     used: Counter[str] = Counter()
@@ -89,55 +89,55 @@ def _passed(
                 used[name] += group.target
     used[PER_CLUSTER] = sum(group.target for group in before.values())
     delta: Counter[str] = Counter()
-    for wish in wishes:
-        for name in (*wish.names, PER_CLUSTER):
-            delta[name] += wish.more
+    for change in changes:
+        for name in (*change.names, PER_CLUSTER):
+            delta[name] += change.more
     for name, more in delta.items():
         limit = state.quotas.get(name)
         if limit is not None and more > 0 and used[name] + more > limit:
             yield name, limit, used[name], more
 
 
-def _volumes(state: HyperPodState, wishes: Sequence[_Wish]) -> Iterator[str]:
+def _volumes(state: HyperPodState, changes: Sequence[_GroupChange]) -> Iterator[str]:
     limit = state.quotas.get(VOLUME_GB)
-    for wish in wishes:
-        for storage in wish.spec.get("InstanceStorageConfigs", []):
+    for change in changes:
+        for storage in change.spec.get("InstanceStorageConfigs", []):
             size = storage.get("EbsVolumeConfig", {}).get("VolumeSizeInGB", 0)
             if limit is not None and size > limit:
                 yield f"The account-level service limit '{VOLUME_GB}' is {limit}, and a volume has {size}"
 
 
-def _plans(state: HyperPodState, wishes: Sequence[_Wish]) -> Iterator[str]:
+def _plans(state: HyperPodState, changes: Sequence[_GroupChange]) -> Iterator[str]:
     """Only where the account has plans at all: a model that was told of none takes every ARN."""
     wanted: Counter[str] = Counter()
-    for wish in wishes:
-        arn = wish.spec.get("TrainingPlanArn")
+    for change in changes:
+        arn = change.spec.get("TrainingPlanArn")
         if arn is None or not state.plans:
             continue
         plan = state.plans.get(arn)
-        wanted[arn] += max(0, wish.more)
+        wanted[arn] += max(0, change.more)
         if plan is None:
             yield f"The training plan {arn} does not exist"
-        elif wish.more > 0 and not (plan.status == "Active" and plan.start <= state.now < plan.end):
+        elif change.more > 0 and not (plan.status == "Active" and plan.start <= state.now < plan.end):
             yield f"The training plan {arn} is not active"
-        elif plan.instance_type != wish.kind:
-            yield f"The training plan {arn} is of {plan.instance_type}, not of {wish.kind}"
+        elif plan.instance_type != change.kind:
+            yield f"The training plan {arn} is of {plan.instance_type}, not of {change.kind}"
         elif wanted[arn] > plan.available:
             yield f"The training plan {arn} has {plan.available} instances available, not {wanted[arn]}"
 
 
-def _places(state: HyperPodState, wishes: Sequence[_Wish], network: Json) -> Iterator[str]:
+def _places(state: HyperPodState, changes: Sequence[_GroupChange], network: Json) -> Iterator[str]:
     """Zones that have the type, and subnets with an address for each node; of subnets that the model was told of."""
     needed: Counter[str] = Counter()
-    for wish in wishes:
-        subnet = wish.spec.get("OverrideVpcConfig", network).get("Subnets", [""])[0]
+    for change in changes:
+        subnet = change.spec.get("OverrideVpcConfig", network).get("Subnets", [""])[0]
         place = state.subnets.get(subnet)
-        if place is None or wish.more <= 0:
+        if place is None or change.more <= 0:
             continue
-        needed[subnet] += wish.more * place.addresses.get(wish.kind, 1)
-        plan = state.plans.get(wish.spec.get("TrainingPlanArn", ""))
-        if wish.kind not in place.offered:
-            yield f"{wish.kind} is not offered in {place.zone}"
+        needed[subnet] += change.more * place.addresses.get(change.kind, 1)
+        plan = state.plans.get(change.spec.get("TrainingPlanArn", ""))
+        if change.kind not in place.offered:
+            yield f"{change.kind} is not offered in {place.zone}"
         elif plan is not None and plan.zone != place.zone:
             yield f"The training plan is in {plan.zone}, and the subnet {subnet} in {place.zone}"
         elif needed[subnet] > place.free:
