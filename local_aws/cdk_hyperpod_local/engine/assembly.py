@@ -34,7 +34,7 @@ from cdk_hyperpod_local.engine.services import (
     quotas_and_prices,
 )
 from cdk_hyperpod_local.engine.services.eks_state import EksState
-from cdk_hyperpod_local.engine.services.fsx_model import Fsx
+from cdk_hyperpod_local.engine.services.fsx_file_systems import Fsx
 from cdk_hyperpod_local.engine.services.kubernetes_nodes import KubernetesNodes
 
 
@@ -62,8 +62,9 @@ def assemble(options: EngineOptions, secret: str) -> Any:
     """The ASGI application. `secret`: the root key's, for this start."""
     seam.check_version()
     journal = Journal(options.journal)
-    model = Fsx(network=Ec2Network(), now=time.time, speed=options.speed, seed=options.seed)
-    file_systems = fsx.install(model, journal)
+    file_systems = fsx.install(
+        Fsx(network=Ec2Network(), now=time.time, speed=options.speed, seed=options.seed), journal
+    )
     # Each of the three asks the next one, and the last the first: none does before all are there.
     apis, review = kubernetes.make(options, lambda cluster, caller: control_planes.identify(cluster, caller))
     account = EksAccount(lambda: clusters)

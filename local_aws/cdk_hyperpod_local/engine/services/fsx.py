@@ -8,41 +8,43 @@ from typing import Any
 from cdk_hyperpod_local.engine import seam
 from cdk_hyperpod_local.engine.journal import Journal
 from cdk_hyperpod_local.engine.seam import services as requests
-from cdk_hyperpod_local.engine.services.fsx_model import Fsx, FsxError
+from cdk_hyperpod_local.engine.services.fsx_file_systems import Fsx, FsxError
 from cdk_hyperpod_local.engine.services.json_service import JsonService, failure, success
 
 Json = Any
 
 
 class FsxService(JsonService):
-    def __init__(self, model: Fsx, journal: Journal) -> None:
+    def __init__(self, file_systems: Fsx, journal: Journal) -> None:
         super().__init__("fsx", self._reply, journal)
-        self._model = model
+        self._file_systems = file_systems
 
     def get_state(self) -> Json:
         with self.lock:
-            return self._model.state()
+            return self._file_systems.state()
 
     def load_persisted_state(self, data: Json) -> None:
         with self.lock:
-            self._model.restore(data)
+            self._file_systems.restore(data)
 
     def reset(self) -> None:
         with self.lock:
-            self._model.clear()
+            self._file_systems.clear()
 
     def _reply(self, operation: str, body: bytes, caller: str, account: str, region: str) -> requests.Reply:
         try:
-            return success(self._model.call(operation, json.loads(body or b"{}"), account=account, region=region))
+            return success(
+                self._file_systems.call(operation, json.loads(body or b"{}"), account=account, region=region)
+            )
         except FsxError as error:
             return failure(error.code, error.message)
         except KeyError as missing:
             return failure("BadRequest", f"{missing.args[0]} is required")
 
 
-def install(model: Fsx, journal: Journal) -> FsxService:
-    service = FsxService(model, journal)
-    requests.register_service("fsx", service, target_prefix="AWSSimbaAPIService_v20180301.", tagged=model.tagged)
+def install(file_systems: Fsx, journal: Journal) -> FsxService:
+    service = FsxService(file_systems, journal)
+    requests.register_service("fsx", service, target_prefix="AWSSimbaAPIService_v20180301.", tagged=file_systems.tagged)
     requests.resolve_resources("fsx", _resource)
     return service
 

@@ -1,4 +1,4 @@
-"""Serves a model over AWS's JSON protocol, and to CloudFormation's handlers in the same process, with one journal."""
+"""Serves a simulated service over AWS's JSON protocol, and to CloudFormation's handlers in the same process, with one journal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONTENT_TYPE = "application/x-amz-json-1.1"
 
 
 class ServiceError(Exception):
-    """An error reply of the model."""
+    """An error reply of the service."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -27,7 +27,7 @@ class ServiceError(Exception):
 
 
 class JsonService(requests.Service):
-    """A model's door. `answer(operation, body, caller, account, region)` gives the reply; one call at a time."""
+    """A service's door. `answer(operation, body, caller, account, region)` gives the reply; one call at a time."""
 
     def __init__(
         self, name: str, answer: Callable[[str, bytes, str, str, str], requests.Reply], journal: Journal

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod_local.engine.services.fsx_model import CREATE_SECONDS, DELETE_SECONDS, Fsx, FsxError
+from cdk_hyperpod_local.engine.services.fsx_file_systems import CREATE_SECONDS, DELETE_SECONDS, Fsx, FsxError
 from cdk_hyperpod_local.engine.services.fsx_rules import refusal_to_create
 
 Json = Any
