@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cdk_hyperpod_local.engine.resources.base import Created, Json, RefusedError, ResourceType
 from cdk_hyperpod_local.engine.resources.waiting import until
-from cdk_hyperpod_local.engine.services.governance_model import QUOTA, SCHEDULER, Kind
 from cdk_hyperpod_local.engine.services.hyperpod import HyperPodService
 from cdk_hyperpod_local.engine.services.json_service import ServiceError
+from cdk_hyperpod_local.engine.services.task_governance import QUOTA, SCHEDULER, Kind
 
 _SERVICE = "SageMaker"
 _CODES = {

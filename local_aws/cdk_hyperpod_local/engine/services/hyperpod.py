@@ -15,9 +15,9 @@ from cdk_hyperpod_local.engine.options import EngineOptions
 from cdk_hyperpod_local.engine.seam import services as requests
 from cdk_hyperpod_local.engine.services import hyperpod_checks
 from cdk_hyperpod_local.engine.services.eks import EksService
-from cdk_hyperpod_local.engine.services.governance_model import Governance
 from cdk_hyperpod_local.engine.services.hyperpod_on_eks import HyperPodOnEks
 from cdk_hyperpod_local.engine.services.json_service import CLOUDFORMATION, JsonService, failure, success
+from cdk_hyperpod_local.engine.services.task_governance import Governance
 from cdk_hyperpod_local.hyperpod import (
     ApiError,
     Call,

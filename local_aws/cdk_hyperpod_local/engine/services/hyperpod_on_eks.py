@@ -20,7 +20,7 @@ _HYPERPOD = "hyperpod.sagemaker.amazonaws.com"
 
 
 class HyperPodOnEks:
-    """Implements `governance_model.Clusters` too."""
+    """Implements `task_governance.Clusters` too."""
 
     def __init__(self, model: Callable[[], HyperPod], control_planes: EksService) -> None:
         self._model = model
