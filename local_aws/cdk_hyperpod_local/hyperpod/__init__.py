@@ -7,9 +7,9 @@ from .clock import Clock, ManualClock, ScaledClock, SystemClock
 from .errors import ApiError, CallerKilled, LostReplyError
 from .faults import Faults
 from .journal import MUTATING, Call
+from .json_protocol import handle_json
 from .model import ACCOUNT, OPERATIONS, REGION, HyperPod
 from .state import Node, Place, Plan, Termination
-from .wire import handle_json
 
 __all__ = [
     "ACCOUNT",

@@ -16,8 +16,8 @@ from .aws import (
     create_serializer,
 )
 from .errors import LostReplyError
+from .json_protocol import handle_json
 from .model import OPERATIONS
-from .wire import handle_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
