@@ -56,10 +56,10 @@ class Control:
 
     def _facts(self) -> Json:
         """What no API shows: which nodes ended, and why."""
-        model = self._clusters.model
+        hyperpod = self._clusters.hyperpod
         return {
-            "terminations": [dataclasses.asdict(item) for item in model.terminations],
-            "random_terminations": [dataclasses.asdict(item) for item in model.random_terminations],
+            "terminations": [dataclasses.asdict(item) for item in hyperpod.terminations],
+            "random_terminations": [dataclasses.asdict(item) for item in hyperpod.random_terminations],
         }
 
     def _change(self, wanted: Json) -> None:
@@ -68,7 +68,7 @@ class Control:
         `capacity`, `quota`: instance type -> limit or null. `quotas`: name -> value or null. `plans`: training plans, by the
         fields of `Plan`. `nodes`: instance id -> fields of `Node`. `defaults`: true sets all of it but the nodes back first.
         """
-        model = self._clusters.model
+        hyperpod = self._clusters.hyperpod
         unknown = set(wanted) - {
             "faults",
             "behaviour",
@@ -88,35 +88,35 @@ class Control:
         if "faults" in wanted:
             sets = {"undying_nodes": set, "failing_groups": set, "throttle_operations": frozenset}
             fields = {key: sets[key](value) if key in sets else value for key, value in wanted["faults"].items()}
-            model.faults = dataclasses.replace(model.faults, **fields)
+            hyperpod.faults = dataclasses.replace(hyperpod.faults, **fields)
         if "behaviour" in wanted:
-            model.behaviour = dataclasses.replace(model.behaviour, **wanted["behaviour"])
+            hyperpod.behaviour = dataclasses.replace(hyperpod.behaviour, **wanted["behaviour"])
         if "timings" in wanted:
-            model.timings = dataclasses.replace(model.timings, **wanted["timings"])
+            hyperpod.timings = dataclasses.replace(hyperpod.timings, **wanted["timings"])
         if "handler" in wanted:
             self._clusters.handler = dataclasses.replace(self._clusters.handler, **wanted["handler"])
         for instance_type, limit in wanted.get("capacity", {}).items():
-            model.set_capacity(instance_type, limit)
+            hyperpod.set_capacity(instance_type, limit)
         for instance_type, limit in wanted.get("quota", {}).items():
-            model.set_quota(instance_type, limit)
+            hyperpod.set_quota(instance_type, limit)
         for name, value in wanted.get("quotas", {}).items():
-            model.set_named_quota(name, value)
+            hyperpod.set_named_quota(name, value)
         for plan in wanted.get("plans", ()):
-            model.set_plan(Plan(**plan))
+            hyperpod.set_plan(Plan(**plan))
         for node, fields in wanted.get("nodes", {}).items():
-            model.change_node(node, **fields)
+            hyperpod.change_node(node, **fields)
         self._named |= {*wanted.get("quotas", {})}
         self._limited |= {*wanted.get("capacity", {}), *wanted.get("quota", {})}
 
     def _set_back(self) -> None:
-        model = self._clusters.model
-        model.faults, model.behaviour, model.timings = Faults(), Behaviour(), self._clusters.timings
+        hyperpod = self._clusters.hyperpod
+        hyperpod.faults, hyperpod.behaviour, hyperpod.timings = Faults(), Behaviour(), self._clusters.timings
         self._clusters.handler = HandlerOptions()
         for instance_type in self._limited:
-            model.set_capacity(instance_type, None)
-            model.set_quota(instance_type, None)
+            hyperpod.set_capacity(instance_type, None)
+            hyperpod.set_quota(instance_type, None)
         for name in self._named:
-            model.set_named_quota(name, None)
+            hyperpod.set_named_quota(name, None)
 
 
 def _json(status: int, reply: Json) -> Reply:

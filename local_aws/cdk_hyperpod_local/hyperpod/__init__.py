@@ -1,5 +1,6 @@
 """A simulated SageMaker HyperPod control plane: documented behaviour, a clock of its own, faults on request."""
 
+from .api import ACCOUNT, OPERATIONS, REGION, HyperPod
 from .behaviour import Behaviour, Timings
 from .cfn_handler import ClusterHandler, Progress, replacement_reasons
 from .client import Client
@@ -8,7 +9,6 @@ from .errors import ApiError, CallerKilled, LostReplyError
 from .faults import Faults
 from .journal import MUTATING, Call
 from .json_protocol import handle_json
-from .model import ACCOUNT, OPERATIONS, REGION, HyperPod
 from .state import Node, Place, Plan, Termination
 
 __all__ = [

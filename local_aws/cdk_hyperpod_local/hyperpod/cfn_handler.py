@@ -1,4 +1,4 @@
-"""What CloudFormation's handler of AWS::SageMaker::Cluster does, step by step, on the model.
+"""What CloudFormation's handler of AWS::SageMaker::Cluster does, step by step, on the simulated HyperPod.
 
 Its source is not public. From the resource type's schema: createOnly is ClusterName, VpcConfig and Orchestrator/Eks, the
 primary identifier is ClusterArn, a handler has 720 minutes. Everything else is the plain reading: create sends the template,
@@ -18,7 +18,7 @@ from .state import Json
 from .tagging import CLOUDFORMATION
 
 if TYPE_CHECKING:
-    from .model import HyperPod
+    from .api import HyperPod
 
 Action = Literal["create", "update", "delete"]
 VanishedGroups = Literal["delete_present", "leave", "delete_blindly"]
@@ -102,7 +102,7 @@ class ClusterHandler:
 
     def __init__(
         self,
-        model: HyperPod,
+        hyperpod: HyperPod,
         *,
         vanished_groups: VanishedGroups = "delete_present",
         retries_conflicts: bool = True,
@@ -111,7 +111,7 @@ class ClusterHandler:
         region: str = "us-west-2",
     ) -> None:
         """`retries_conflicts`: whether a busy cluster is waited for, or fails the operation as ResourceConflict."""
-        self._model = model
+        self._hyperpod = hyperpod
         self._vanished_groups = vanished_groups
         self._retries_conflicts = retries_conflicts
         self._as = {"principal": principal, "account": account, "region": region}
@@ -132,7 +132,7 @@ class ClusterHandler:
         """
         progress = Progress(
             action=action, status="pending", physical_id=physical_id or str(properties.get("ClusterName", "")),
-            started_at=self._model.clock.now(), properties=dict(properties), old=dict(old_properties or {}), tags=dict(tags or {}),
+            started_at=self._hyperpod.clock.now(), properties=dict(properties), old=dict(old_properties or {}), tags=dict(tags or {}),
         )  # fmt: skip
         if action == "update" and replacement_reasons(progress.old, progress.properties):
             reasons = ", ".join(replacement_reasons(progress.old, progress.properties))
@@ -145,7 +145,7 @@ class ClusterHandler:
         """Look again. Does nothing once the status is "done" or "failed"."""
         if progress.status != "pending":
             return progress
-        if self._model.clock.now() - progress.started_at > TIMEOUT:
+        if self._hyperpod.clock.now() - progress.started_at > TIMEOUT:
             return replace(progress, status="failed", error_code="NotStabilized", message="Exceeded attempts to wait")
         return self._stabilise(progress) if progress.sent else self._send(progress)
 
@@ -263,7 +263,7 @@ class ClusterHandler:
         return replace(progress, status="failed", error_code=code, message=said)
 
     def _call(self, operation: str, params: Mapping[str, Any]) -> Json:
-        return self._model.call(operation, params, **self._as)
+        return self._hyperpod.call(operation, params, **self._as)
 
 
 def _all_tags(progress: Progress) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A client as boto3 makes it, in this process: botocore validates, writes and parses, and the model answers in between."""
+"""A client as boto3 makes it, in this process: botocore validates, writes and parses, and the simulated HyperPod answers in between."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from . import validation
+from .api import OPERATIONS
 from .aws import (
     ClientExceptionsFactory,
     ConnectionClosedError,
@@ -17,12 +18,11 @@ from .aws import (
 )
 from .errors import LostReplyError
 from .json_protocol import handle_json
-from .model import OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .model import HyperPod
+    from .api import HyperPod
 
 
 def snake_case(operation: str) -> str:
@@ -35,16 +35,16 @@ _EXCEPTIONS = ClientExceptionsFactory()
 
 
 class Client:
-    """Stands in for boto3.client("sagemaker"): the operations that the model serves, keyword arguments, plain responses.
+    """Stands in for boto3.client("sagemaker"): the operations that are simulated, keyword arguments, plain responses.
 
     Errors are botocore's: ClientError with the modelled subclasses (`client.exceptions.ResourceNotFound`),
     ParamValidationError before anything is sent, ConnectionClosedError for a lost reply. It does not retry, so that a test
     counts exactly what the code under test did.
     """
 
-    def __init__(self, model: HyperPod, *, principal: str, account: str, region: str) -> None:
+    def __init__(self, hyperpod: HyperPod, *, principal: str, account: str, region: str) -> None:
         """See HyperPod.client."""
-        self._model = model
+        self._hyperpod = hyperpod
         self._as = {"principal": principal, "account": account, "region": region}
         self.exceptions = _EXCEPTIONS.create_client_exceptions(validation.service_model())
         self.meta = SimpleNamespace(
@@ -63,19 +63,19 @@ class Client:
         return method
 
     def _call(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
-        model = validation.operation_model(operation)
-        report = ParamValidator().validate(params, model.input_shape)
+        operation_model = validation.operation_model(operation)
+        report = ParamValidator().validate(params, operation_model.input_shape)
         if report.has_errors():
             raise ParamValidationError(report=report.generate_report())
-        request = create_serializer("json", include_validation=False).serialize_to_request(params, model)
+        request = create_serializer("json", include_validation=False).serialize_to_request(params, operation_model)
         try:
             status, headers, body = handle_json(
-                self._model, request["headers"]["X-Amz-Target"], request["body"], **self._as
+                self._hyperpod, request["headers"]["X-Amz-Target"], request["body"], **self._as
             )
         except LostReplyError as error:
             raise ConnectionClosedError(endpoint_url="https://api.sagemaker.local") from error
         raw = {"status_code": status, "headers": headers, "body": body}
-        parsed: dict[str, Any] = create_parser("json").parse(raw, model.output_shape)
+        parsed: dict[str, Any] = create_parser("json").parse(raw, operation_model.output_shape)
         if status >= 300:
             code = parsed.get("Error", {}).get("Code", "")
             kind: type[Exception] = self.exceptions.from_code(code)

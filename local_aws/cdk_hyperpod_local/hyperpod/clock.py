@@ -1,4 +1,4 @@
-"""Time as an argument: the model never reads the machine's clock by itself."""
+"""Time as an argument: the simulation never reads the machine's clock by itself."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class ManualClock:
 
 
 class SystemClock:
-    """The machine's own clock, for a model behind a server.
+    """The machine's own clock, for a HyperPod behind a server.
 
-    To make a served model fast, shorten what takes time (`Timings.faster(60)`) and leave the clock alone: launch times
+    To make a served HyperPod fast, shorten what takes time (`Timings.faster(60)`) and leave the clock alone: launch times
     are compared with times that others took from the real clock, such as when a stack's update began.
     """
 
@@ -44,10 +44,10 @@ class SystemClock:
 
 
 class ScaledClock:
-    """Real time, `speed` times as fast, counted from `start`: for a model whose times nobody compares with the real ones."""
+    """Real time, `speed` times as fast, counted from `start`: for a HyperPod whose times nobody compares with the real ones."""
 
     def __init__(self, *, speed: float, start: float | None = None) -> None:
-        """`speed`: model seconds per real second, above 0. `start`: the model's time now; absent: the real time."""
+        """`speed`: seconds of this clock per real second, above 0. `start`: its time now; absent: the real time."""
         if speed <= 0:
             raise ValueError(f"speed must be above 0, not {speed}")
         self._speed = speed
@@ -55,5 +55,5 @@ class ScaledClock:
         self._start = time.time() if start is None else start
 
     def now(self) -> float:
-        """Model time."""
+        """Real time, sped up."""
         return self._start + (time.monotonic() - self._began) * self._speed

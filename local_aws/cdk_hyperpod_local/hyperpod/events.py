@@ -78,7 +78,7 @@ MINIMUM_REACHED = Kind(resource="InstanceGroup", description="Minimum capacity r
 ROLLBACK = Kind(resource="InstanceGroup", description="Rollback initiated", level="Warn")
 
 KINDS = tuple(value for value in vars().copy().values() if isinstance(value, Kind))
-"""Every kind that the model causes."""
+"""Every kind that the simulation causes."""
 
 
 def tell(

@@ -1,4 +1,4 @@
-"""What goes wrong on purpose. A control panel: tests change the fields of a running model's `faults`."""
+"""What goes wrong on purpose. A control panel: tests change the fields of a running HyperPod's `faults`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .errors import ApiError, CallerKilled, LostReplyError
 class Faults:
     """Nothing goes wrong by default. Counters count down as they are used up; times are seconds since 1970.
 
-    Missing capacity is not here: it belongs to the model (`HyperPod.set_capacity`), because it changes over time.
+    Missing capacity is not here: it belongs to the state (`HyperPod.set_capacity`), because it changes over time.
     """
 
     throttle_next: int = 0

@@ -31,11 +31,11 @@ class Call:
     """One call as the service saw it, also when its caller never got the reply."""
 
     number: int
-    """1 for the model's first call, without gaps."""
+    """1 for the first call, without gaps."""
     at: float
     """Seconds since 1970."""
     principal: str
-    """Who called: an ARN or a service's name, as the server told the model."""
+    """Who called: an ARN or a service's name, as the server passed it on."""
     operation: str
     params: dict[str, Any]
     """As sent, made JSON-able; also where the request was refused."""

@@ -6,11 +6,11 @@ import datetime
 import json
 from typing import TYPE_CHECKING, Any
 
+from .api import ACCOUNT, REGION
 from .errors import ApiError
-from .model import ACCOUNT, REGION
 
 if TYPE_CHECKING:
-    from .model import HyperPod
+    from .api import HyperPod
 
 CONTENT_TYPE = "application/x-amz-json-1.1"
 
@@ -19,7 +19,7 @@ Reply = tuple[int, dict[str, str], bytes]
 
 
 def handle_json(
-    model: HyperPod,
+    hyperpod: HyperPod,
     target: str,
     body: bytes,
     *,
@@ -40,16 +40,16 @@ def handle_json(
             raise ApiError("SerializationException", f"The request body is no JSON: {error}") from error
         if not isinstance(params, dict):
             raise ApiError("SerializationException", "The request body is no JSON object")
-        response = model.call(operation, params, principal=principal, account=account, region=region)
+        response = hyperpod.call(operation, params, principal=principal, account=account, region=region)
     except ApiError as error:
         # Modelled exceptions spell the member "Message", the others "message" (botocore: shape ResourceNotFound); both are read.
         answer = {"__type": error.code, "message": error.message, "Message": error.message}
-        return error.http_status, _headers(model), json.dumps(answer).encode()
-    return 200, _headers(model), json.dumps(response, default=_timestamp).encode()
+        return error.http_status, _headers(hyperpod), json.dumps(answer).encode()
+    return 200, _headers(hyperpod), json.dumps(response, default=_timestamp).encode()
 
 
-def _headers(model: HyperPod) -> dict[str, str]:
-    request_id = f"00000000-0000-4000-8000-{len(model.journal):012x}"
+def _headers(hyperpod: HyperPod) -> dict[str, str]:
+    request_id = f"00000000-0000-4000-8000-{len(hyperpod.journal):012x}"
     return {"Content-Type": CONTENT_TYPE, "x-amzn-RequestId": request_id}
 
 

@@ -108,7 +108,7 @@ def _volumes(state: HyperPodState, changes: Sequence[_GroupChange]) -> Iterator[
 
 
 def _plans(state: HyperPodState, changes: Sequence[_GroupChange]) -> Iterator[str]:
-    """Only where the account has plans at all: a model that was told of none takes every ARN."""
+    """Only where the account has plans at all: a HyperPod that was told of none takes every ARN."""
     wanted: Counter[str] = Counter()
     for change in changes:
         arn = change.spec.get("TrainingPlanArn")
@@ -127,7 +127,7 @@ def _plans(state: HyperPodState, changes: Sequence[_GroupChange]) -> Iterator[st
 
 
 def _places(state: HyperPodState, changes: Sequence[_GroupChange], network: Json) -> Iterator[str]:
-    """Zones that have the type, and subnets with an address for each node; of subnets that the model was told of."""
+    """Zones that have the type, and subnets with an address for each node; of subnets that HyperPod was told of."""
     needed: Counter[str] = Counter()
     for change in changes:
         subnet = change.spec.get("OverrideVpcConfig", network).get("Subnets", [""])[0]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .api import HyperPod
 from .clock import ManualClock
-from .model import HyperPod
 from .state import Json
 
 ROLE = "arn:aws:iam::000000000000:role/node"
@@ -58,16 +58,16 @@ def eks(*groups: Json, name: str = "train", continuous: bool = True, **more: Any
     return request | ({"NodeProvisioningMode": "Continuous"} if continuous else {}) | more
 
 
-def run_until_quiet(model: HyperPod, *, at_most: float = 86_400.0) -> float:
-    """Advance the model's ManualClock until nothing is due any more, or for `at_most` seconds; seconds that it took.
+def run_until_quiet(hyperpod: HyperPod, *, at_most: float = 86_400.0) -> float:
+    """Advance its ManualClock until nothing is due any more, or for `at_most` seconds; seconds that it took.
 
     What never ends by itself (an undying node, a group that fails to start again and again) uses up `at_most`.
     """
-    clock = model.clock
+    clock = hyperpod.clock
     assert isinstance(clock, ManualClock)
     began = clock.now()
-    model.tick()
-    while model.next_event is not None and model.next_event - began <= at_most:
-        clock.advance(max(model.next_event - clock.now(), 0.0))
-        model.tick()
+    hyperpod.tick()
+    while hyperpod.next_event is not None and hyperpod.next_event - began <= at_most:
+        clock.advance(max(hyperpod.next_event - clock.now(), 0.0))
+        hyperpod.tick()
     return clock.now() - began

@@ -32,7 +32,7 @@ class Node:
     instance_type: str
     """Wanted type; for a flexible group the one it got, or the first choice until it has one."""
     number: int
-    """Grows with every request in the model: the order of requests."""
+    """Grows with every request: their order."""
     requested_at: float
     image: str
     """Release of the image it runs, or will run."""
@@ -167,7 +167,7 @@ class Termination:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityChange:
-    """From `at` on, `limit` instances of the type can be had in the whole model, running ones included; None: any number."""
+    """From `at` on, `limit` instances of the type can be had in all clusters, running ones included; None: any number."""
 
     at: float
     instance_type: str
@@ -277,7 +277,7 @@ class HyperPodState:
     terminations: list[Termination] = field(default_factory=list)
 
     def number(self) -> int:
-        """The next number of the model's one sequence."""
+        """The next number of the one sequence."""
         self.counter += 1
         return self.counter
 
@@ -286,7 +286,7 @@ class HyperPodState:
         return Random(f"{self.seed}:{self.number()}")
 
     def digits(self, length: int) -> str:
-        """So many hexadecimal digits that nothing else in the model got."""
+        """So many hexadecimal digits that nothing else has."""
         return hashlib.sha256(f"{self.seed}/{self.number()}".encode()).hexdigest()[:length]
 
     def uuid(self) -> str:

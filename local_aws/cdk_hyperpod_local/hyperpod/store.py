@@ -51,7 +51,7 @@ def load(text: str) -> tuple[HyperPodState, list[Call]]:
             raise ValueError(f"format {whole['format']}, not {FORMAT}")
         return _state(whole["world"]), _list(Call, whole["journal"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a saved HyperPod model: {error!r}") from error
+        raise ValueError(f"not a saved HyperPod: {error!r}") from error
 
 
 def _state(saved: Json) -> HyperPodState:

@@ -153,7 +153,7 @@ def _seconds(value: Any, shape: Shape, path: str) -> float:
 def response(operation: str, answer: Mapping[str, Any]) -> Json:
     """A response in the types that boto3 returns: seconds become datetimes (UTC), members that are None are left out.
 
-    Raises AssertionError for a name or type that the API does not have: an error of the model, never of a caller.
+    Raises AssertionError for a name or type that the API does not have: an error of the simulation, never of a caller.
     """
     shape = operation_model(operation).output_shape
     if shape is None or not shape.members:

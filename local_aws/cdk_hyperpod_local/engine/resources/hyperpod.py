@@ -1,4 +1,4 @@
-"""AWS::SageMaker::Cluster: the model's own CloudFormation handler, polled here."""
+"""AWS::SageMaker::Cluster: the simulation's own CloudFormation handler, polled here."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class _Clusters:
 
     def _handler(self) -> ClusterHandler:
         return ClusterHandler(
-            self._service.model, account=seam.account(), region=seam.region(), **asdict(self._service.handler)
+            self._service.hyperpod, account=seam.account(), region=seam.region(), **asdict(self._service.handler)
         )
 
     def _run(self, progress: Progress) -> Progress:

@@ -1,4 +1,4 @@
-"""HyperPod, behind the engine's door: the model in `cdk_hyperpod_local.hyperpod`, and what IAM and EC2 have to know of it."""
+"""HyperPod, behind the engine's door: `cdk_hyperpod_local.hyperpod` simulates it; what IAM and EC2 have to know is here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from cdk_hyperpod_local.hyperpod.cfn_handler import VanishedGroups
 
 Json = Any
 
-# Whether the request at hand got as far as the model, which then tells of it; IAM's refusals do not.
+# Whether the request at hand got as far as HyperPod, which then tells of it; IAM's refusals do not.
 _reached: contextvars.ContextVar[bool] = contextvars.ContextVar("reached", default=False)
 
 
@@ -50,23 +50,24 @@ class HyperPodService(JsonService):
         self.handler = HandlerOptions()
         # The clock is the wall's and the waits are shorter: clients compare launch times with their stack's times.
         self.timings = Timings().faster(options.speed)
-        self.model = HyperPod(clock=SystemClock(), seed=options.seed, timings=self.timings, on_call=self._told)
-        self.on_eks = HyperPodOnEks(lambda: self.model, control_planes)
+        self.hyperpod = HyperPod(clock=SystemClock(), seed=options.seed, timings=self.timings, on_call=self._told)
+        self.on_eks = HyperPodOnEks(lambda: self.hyperpod, control_planes)
         self.governance = Governance(clusters=self.on_eks, now=time.time, speed=options.speed, seed=options.seed)
 
     # -- state -----------------------------------------------------------------------------------------------------
 
     def get_state(self) -> Json:
         with self.lock:
-            return {"model": self.model.to_json(), "governance": self.governance.records}
+            # "model" is the HyperPod: the key keeps its name, so that engines go on from the files that they wrote.
+            return {"model": self.hyperpod.to_json(), "governance": self.governance.records}
 
     def load_persisted_state(self, data: Json) -> None:
-        self.model = HyperPod.from_json(data["model"], clock=SystemClock(), on_call=self._told)
-        self.model.timings = self.timings
+        self.hyperpod = HyperPod.from_json(data["model"], clock=SystemClock(), on_call=self._told)
+        self.hyperpod.timings = self.timings
         self.governance.records = data.get("governance", {})
 
     def reset(self) -> None:
-        self.model = HyperPod(clock=SystemClock(), timings=self.timings, on_call=self._told)
+        self.hyperpod = HyperPod(clock=SystemClock(), timings=self.timings, on_call=self._told)
         self.governance.records = {}
 
     # -- requests ----------------------------------------------------------------------------------------------------
@@ -94,7 +95,7 @@ class HyperPodService(JsonService):
                 return failure("ValidationException", refusal)
             if self.governance.serves(operation, request_of(body)):
                 return self._govern(operation, body, caller, account, region)
-            reply = handle_json(self.model, operation, body, principal=caller, account=account, region=region)
+            reply = handle_json(self.hyperpod, operation, body, principal=caller, account=account, region=region)
             if reply[0] == 200:
                 self.on_eks.prepare(operation, request_of(body))
             return reply
@@ -136,14 +137,14 @@ class HyperPodService(JsonService):
 
     def occupants(self, resource_id: str) -> Iterator[str]:
         """The clusters whose nodes have an interface in this subnet or with this security group."""
-        for cluster in self.model._state.clusters.values():
+        for cluster in self.hyperpod._state.clusters.values():
             networks = [cluster.settings.get("VpcConfig")]
             networks += [group.spec.get("OverrideVpcConfig") for group in cluster.groups.values()]
             if cluster.nodes and any(resource_id in json.dumps(network) for network in networks if network):
                 yield cluster.name
 
     def tagged(self) -> Iterator[tuple[str, list[Json]]]:
-        for cluster in self.model._state.clusters.values():
+        for cluster in self.hyperpod._state.clusters.values():
             yield cluster.arn, [{"Key": key, "Value": value} for key, value in cluster.tags.items()]
         yield from self.governance.tags()
 
@@ -157,7 +158,7 @@ class HyperPodService(JsonService):
         where = f"arn:aws:sagemaker:{seam.region()}:{seam.account()}:cluster"
         if operation == "CreateCluster":
             return f"{where}/*"
-        for cluster in self.model._state.clusters.values():
+        for cluster in self.hyperpod._state.clusters.values():
             if (cluster.name, cluster.account, cluster.region) == (given, seam.account(), seam.region()):
                 return cluster.arn
         return f"{where}/{given}" if given else None

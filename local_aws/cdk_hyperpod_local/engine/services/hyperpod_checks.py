@@ -1,4 +1,4 @@
-"""What HyperPod looks up in other services before it accepts a request; the model knows nothing but itself."""
+"""What HyperPod looks up in other services before it accepts a request; the simulation knows nothing but itself."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _groups(request: Json) -> list[Json]:
 
 
 def _json(body: bytes) -> Json:
-    """The model itself refuses what is not well-formed."""
+    """HyperPod itself refuses what is not well-formed."""
     try:
         request = json.loads(body or b"{}")
     except ValueError:

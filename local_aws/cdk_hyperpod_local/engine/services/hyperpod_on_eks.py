@@ -22,8 +22,8 @@ _HYPERPOD = "hyperpod.sagemaker.amazonaws.com"
 class HyperPodOnEks:
     """Implements `task_governance.Clusters` too."""
 
-    def __init__(self, model: Callable[[], HyperPod], control_planes: EksService) -> None:
-        self._model = model
+    def __init__(self, hyperpod: Callable[[], HyperPod], control_planes: EksService) -> None:
+        self._hyperpod = hyperpod
         self._control_planes = control_planes
 
     # -- what HyperPod asks of EKS -------------------------------------------------------------------------------------
@@ -74,10 +74,10 @@ class HyperPodOnEks:
         return (cluster for cluster in self._clusters() if hyperpod_checks.eks_cluster(cluster.settings) == arn)
 
     def _clusters(self) -> list[Cluster]:
-        model = self._model()
-        with model._lock:
-            model.tick()
-            return list(model._state.clusters.values())
+        hyperpod = self._hyperpod()
+        with hyperpod._lock:
+            hyperpod.tick()
+            return list(hyperpod._state.clusters.values())
 
     # -- what task governance asks of both -----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Serves a simulated service over AWS's JSON protocol, and to CloudFormation's handlers in the same process, with one journal."""
+"""A simulated service over AWS's JSON protocol, and to CloudFormation's handlers in this process; one journal of both."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What HyperPod writes to CloudWatch Logs for a cluster's nodes: a stream for each node's lifecycle scripts.
 
-No script runs here, so a stream has the node's own events, in the model's words. They are written when somebody reads the log.
+No script runs here, so a stream has the node's own events, in HyperPod's words. They are written when somebody reads the log.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ PREFIX = "/aws/sagemaker/Clusters/"
 _READS = frozenset({"DescribeLogStreams", "FilterLogEvents", "GetLogEvents"})
 
 
-def install(model: Callable[[], HyperPod]) -> None:
-    """`model`: the one that stands now; a reset makes another."""
-    requests.before_operations("logs", _READS, lambda request: _write(model(), str(request.get("logGroupName"))))
+def install(hyperpod: Callable[[], HyperPod]) -> None:
+    """`hyperpod`: the one that exists now; a reset makes another."""
+    requests.before_operations("logs", _READS, lambda request: _write(hyperpod(), str(request.get("logGroupName"))))
 
 
-def _write(model: HyperPod, group: str) -> None:
+def _write(hyperpod: HyperPod, group: str) -> None:
     if not group.startswith(PREFIX):
         return
-    model.tick()
-    for cluster in model._state.clusters.values():
+    hyperpod.tick()
+    for cluster in hyperpod._state.clusters.values():
         if group != f"{PREFIX}{cluster.name}/{cluster.arn.rpartition('/')[2]}":
             continue
         for event in cluster.events:

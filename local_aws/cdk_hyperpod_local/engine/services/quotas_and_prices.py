@@ -34,9 +34,9 @@ class _Service(JsonService):
         return success(self._answers[operation](json.loads(body or b"{}")))
 
 
-def install(model: Callable[[], HyperPod], journal: Journal) -> None:
-    """Serve both. `model`: the HyperPod whose quotas they are."""
-    quotas = {name: lambda request: _quotas(model(), request) for name in ("ListServiceQuotas", "ListAWSDefaultServiceQuotas")}  # fmt: skip
+def install(hyperpod: Callable[[], HyperPod], journal: Journal) -> None:
+    """Serve both. `hyperpod`: the HyperPod whose quotas they are."""
+    quotas = {name: lambda request: _quotas(hyperpod(), request) for name in ("ListServiceQuotas", "ListAWSDefaultServiceQuotas")}  # fmt: skip
     for name, prefix, answers in (
         ("servicequotas", "ServiceQuotasV20190624.", quotas),
         ("pricing", "AWSPriceListService.", {"GetProducts": _products}),
@@ -62,13 +62,15 @@ def _offerings(params: Json) -> requests.Reply:
     return 200, {"Content-Type": "text/xml"}, text.encode()
 
 
-def _quotas(model: HyperPod, request: Json) -> Json:
-    """ListServiceQuotas and ListAWSDefaultServiceQuotas: what the model refuses to pass, and of the rest that there is room."""
+def _quotas(hyperpod: HyperPod, request: Json) -> Json:
+    """ListServiceQuotas and ListAWSDefaultServiceQuotas: what HyperPod refuses to pass, and of the rest that there is room."""
     values: dict[str, float] = {INTERFACES: 5000}
     if request["ServiceCode"] == "sagemaker":
         names = [limits.usage_name(kind, spot=spot) for kind in _types() for spot in (False, True)]
         names += [limits.PER_CLUSTER, limits.TOTAL, limits.TOTAL_SPOT, limits.VOLUME_GB]
-        values = dict.fromkeys(names, float(UNLIMITED)) | {name: float(value) for name, value in model.quotas.items()}
+        values = dict.fromkeys(names, float(UNLIMITED)) | {
+            name: float(value) for name, value in hyperpod.quotas.items()
+        }
     return _page(
         "Quotas", [{"QuotaName": name, "ServiceCode": request["ServiceCode"], "Value": value} for name, value in values.items()], request
     )  # fmt: skip

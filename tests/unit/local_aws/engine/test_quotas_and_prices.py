@@ -27,7 +27,7 @@ def told(aws: LocalAws, client: Any = None) -> tuple[int, dict[str, str]]:
     return exit_code(found), {row.check: row.verdict for row in found}
 
 
-def test_quotas_offers_and_plans_are_the_models(engine: LocalAws, tmp_path: Path) -> None:
+def test_quotas_offers_and_plans_are_hyperpods(engine: LocalAws, tmp_path: Path) -> None:
     code, verdicts = told(engine)
     assert (code, {*verdicts.values()}) == (0, {"passed"}), verdicts
 

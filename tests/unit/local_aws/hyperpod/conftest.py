@@ -1,4 +1,4 @@
-"""A model per test, on a clock that only the test moves."""
+"""A HyperPod per test, on a clock that only the test moves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def make(clock: ManualClock) -> Callable[..., HyperPod]:
-    """A model with this test's clock; keyword arguments are fields of Behaviour."""
+    """A HyperPod with this test's clock; keyword arguments are fields of Behaviour."""
 
     def build(**behaviour: Any) -> HyperPod:
         return HyperPod(clock=clock, seed=7, behaviour=Behaviour(**behaviour))
@@ -28,13 +28,13 @@ def make(clock: ManualClock) -> Callable[..., HyperPod]:
 
 @pytest.fixture
 def ready(make: Callable[..., HyperPod]) -> Callable[..., HyperPod]:
-    """A model with one cluster in service: CreateCluster's parameters, then fields of Behaviour."""
+    """A HyperPod with one cluster in service: CreateCluster's parameters, then fields of Behaviour."""
 
     def build(request: dict[str, Any], **behaviour: Any) -> HyperPod:
-        model = make(**behaviour)
-        model.call("CreateCluster", request)
-        run_until_quiet(model)
-        assert model.call("DescribeCluster", {"ClusterName": request["ClusterName"]})["ClusterStatus"] == "InService"
-        return model
+        hyperpod = make(**behaviour)
+        hyperpod.call("CreateCluster", request)
+        run_until_quiet(hyperpod)
+        assert hyperpod.call("DescribeCluster", {"ClusterName": request["ClusterName"]})["ClusterStatus"] == "InService"
+        return hyperpod
 
     return build

@@ -18,12 +18,14 @@ Make = Callable[..., HyperPod]
 
 
 def test_bytes_in_bytes_out(ready: Make) -> None:
-    model = ready(slurm(group("p5", 1)))
-    status, headers, body = handle_json(model, "SageMaker.DescribeCluster", b'{"ClusterName": "train"}', principal="me")
+    hyperpod = ready(slurm(group("p5", 1)))
+    status, headers, body = handle_json(
+        hyperpod, "SageMaker.DescribeCluster", b'{"ClusterName": "train"}', principal="me"
+    )
     answer = json.loads(body)
     assert (status, headers["Content-Type"]) == (200, "application/x-amz-json-1.1")
     assert isinstance(answer["CreationTime"], float) and answer["ClusterName"] == "train"
-    assert model.journal[-1].principal == "me"
+    assert hyperpod.journal[-1].principal == "me"
 
 
 @pytest.mark.parametrize(
@@ -83,8 +85,8 @@ def test_errors_are_botocores_own(ready: Make) -> None:
 
 
 def test_parameters_are_checked_before_anything_is_sent(ready: Make) -> None:
-    model = ready(slurm(group("p5", 1)))
-    before = len(model.journal)
+    hyperpod = ready(slurm(group("p5", 1)))
+    before = len(hyperpod.journal)
     for params in (
         {},
         {"ClusterName": "train", "NodeIds": []},
@@ -92,8 +94,8 @@ def test_parameters_are_checked_before_anything_is_sent(ready: Make) -> None:
         {"ClusterName": 5},
     ):
         with pytest.raises(ParamValidationError):
-            model.client().batch_delete_cluster_nodes(**params)
-    assert len(model.journal) == before
+            hyperpod.client().batch_delete_cluster_nodes(**params)
+    assert len(hyperpod.journal) == before
 
 
 def test_what_is_not_served_is_not_there(make: Make) -> None:

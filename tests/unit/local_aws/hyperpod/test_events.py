@@ -1,4 +1,4 @@
-"""Every event that the model causes is said as AWS's reference says it; two are of another page, and no event is ours."""
+"""Every event that the simulation causes is said as AWS's reference says it; two are of another page, and no event is ours."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def test_levels_are_what_the_reference_says_that_they_mean() -> None:
 
 
 def test_a_whole_life_says_nothing_else(make: Callable[..., HyperPod], clock: ManualClock) -> None:
-    model = make()
-    model.set_capacity(P5, 3)
-    model.call("CreateCluster", slurm(group("p5", 2, minimum=1), group("p6", 4, minimum=4)))
-    run_until_quiet(model)
-    model.set_capacity(P5, None)
-    model.faults.fail_start_next = 1
-    model.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", 4), group("c5", 1, instance_type="ml.c5.large")]})  # fmt: skip
-    run_until_quiet(model)
-    ids = [node.instance_id for node in model.nodes("train", "p5")]
-    model.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": ids[:1]})
-    run_until_quiet(model)
-    model.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", 1)], "InstanceGroupsToDelete": ["c5"]})  # fmt: skip
-    run_until_quiet(model)
-    model.call("UpdateClusterSoftware", {"ClusterName": "train"})
-    run_until_quiet(model)
+    hyperpod = make()
+    hyperpod.set_capacity(P5, 3)
+    hyperpod.call("CreateCluster", slurm(group("p5", 2, minimum=1), group("p6", 4, minimum=4)))
+    run_until_quiet(hyperpod)
+    hyperpod.set_capacity(P5, None)
+    hyperpod.faults.fail_start_next = 1
+    hyperpod.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", 4), group("c5", 1, instance_type="ml.c5.large")]})  # fmt: skip
+    run_until_quiet(hyperpod)
+    ids = [node.instance_id for node in hyperpod.nodes("train", "p5")]
+    hyperpod.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": ids[:1]})
+    run_until_quiet(hyperpod)
+    hyperpod.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", 1)], "InstanceGroupsToDelete": ["c5"]})  # fmt: skip
+    run_until_quiet(hyperpod)
+    hyperpod.call("UpdateClusterSoftware", {"ClusterName": "train"})
+    run_until_quiet(hyperpod)
 
-    told = {event.description: event for event in model.cluster("train").events}
+    told = {event.description: event for event in hyperpod.cluster("train").events}
     patterns = {kind: re.sub("<[a-z-]+>", "([A-Za-z0-9-]+)", re.sub(r"([.])", r"\\\1", kind.description)) for kind in events.KINDS}  # fmt: skip
     seen = set()
     for text, event in told.items():
@@ -57,13 +57,13 @@ def test_a_whole_life_says_nothing_else(make: Callable[..., HyperPod], clock: Ma
 
 
 def test_a_controller_that_fails_fails_the_cluster_and_says_why(make: Callable[..., HyperPod]) -> None:
-    model = make()
-    model.set_capacity("ml.m5.4xlarge", 0)
-    model.call("CreateCluster", slurm(group("p5", 1)))
-    run_until_quiet(model)
+    hyperpod = make()
+    hyperpod.set_capacity("ml.m5.4xlarge", 0)
+    hyperpod.call("CreateCluster", slurm(group("p5", 1)))
+    run_until_quiet(hyperpod)
 
     (failed,) = [
-        event for event in model.cluster("train").events if event.description == "Cluster train creation failed"
+        event for event in hyperpod.cluster("train").events if event.description == "Cluster train creation failed"
     ]
     assert failed.level == "Error"
     assert "could not be provisioned: insufficient capacity" in failed.metadata["Cluster"]["FailureMessage"]

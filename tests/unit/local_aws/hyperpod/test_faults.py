@@ -27,24 +27,24 @@ DESCRIBE = ("DescribeCluster", {"ClusterName": "train"})
 
 
 def test_throttling_has_no_effect_and_passes(ready: Make) -> None:
-    model = ready(slurm(group("p5", 2)))
-    model.faults.throttle_next = 2
+    hyperpod = ready(slurm(group("p5", 2)))
+    hyperpod.faults.throttle_next = 2
     for _ in range(2):
         with pytest.raises(ApiError, match="Rate exceeded") as slow:
-            model.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", 1)]})
+            hyperpod.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", 1)]})
         assert slow.value.code == "ThrottlingException"
-    assert model.terminations == ()
-    model.call(*DESCRIBE)
+    assert hyperpod.terminations == ()
+    hyperpod.call(*DESCRIBE)
 
 
 def test_throttling_by_chance_and_by_operation(ready: Make) -> None:
-    model = ready(slurm(group("p5", 2)))
-    model.faults = Faults(throttle_probability=0.5, throttle_operations=frozenset({"ListClusterNodes"}))
+    hyperpod = ready(slurm(group("p5", 2)))
+    hyperpod.faults = Faults(throttle_probability=0.5, throttle_operations=frozenset({"ListClusterNodes"}))
     outcomes = set()
     for _ in range(40):
-        model.call(*DESCRIBE)
+        hyperpod.call(*DESCRIBE)
         try:
-            model.call("ListClusterNodes", {"ClusterName": "train"})
+            hyperpod.call("ListClusterNodes", {"ClusterName": "train"})
             outcomes.add("ok")
         except ApiError as error:
             outcomes.add(error.code)
@@ -53,66 +53,70 @@ def test_throttling_by_chance_and_by_operation(ready: Make) -> None:
 
 def test_faults_do_not_change_which_nodes_end() -> None:
     def victims(probability: float) -> list[str | None]:
-        model = HyperPod(clock=ManualClock(), seed=3)
-        model.call("CreateCluster", slurm(group("p5", 20)))
-        run_until_quiet(model)
-        model.faults.throttle_probability = probability
+        hyperpod = HyperPod(clock=ManualClock(), seed=3)
+        hyperpod.call("CreateCluster", slurm(group("p5", 20)))
+        run_until_quiet(hyperpod)
+        hyperpod.faults.throttle_probability = probability
         for _ in range(50):
             try:
-                model.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", 10)]})
+                hyperpod.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", 10)]})
                 break
             except ApiError:
                 pass
-        return [t.node_id for t in model.random_terminations]
+        return [t.node_id for t in hyperpod.random_terminations]
 
     assert victims(0.8) == victims(0.0) != []
 
 
 def test_a_lost_reply_took_effect(ready: Make) -> None:
-    model = ready(slurm(group("p5", 4)))
-    model.faults.lose_reply_next = 1
-    node = model.nodes("train", "p5")[0]
-    model.call(*DESCRIBE)
+    hyperpod = ready(slurm(group("p5", 4)))
+    hyperpod.faults.lose_reply_next = 1
+    node = hyperpod.nodes("train", "p5")[0]
+    hyperpod.call(*DESCRIBE)
     with pytest.raises(LostReplyError):
-        model.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": [node.instance_id]})
-    assert [t.node_id for t in model.terminations] == [node.instance_id]
-    assert (model.journal[-1].outcome, model.journal[-1].reply, model.journal[-1].changed) == ("ok", "lost", True)
+        hyperpod.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": [node.instance_id]})
+    assert [t.node_id for t in hyperpod.terminations] == [node.instance_id]
+    assert (hyperpod.journal[-1].outcome, hyperpod.journal[-1].reply, hyperpod.journal[-1].changed) == (
+        "ok",
+        "lost",
+        True,
+    )
 
 
 def test_a_client_sees_a_lost_reply_as_a_closed_connection(ready: Make) -> None:
-    model = ready(slurm(group("p5", 4)))
-    model.faults.lose_reply_probability = 1.0
+    hyperpod = ready(slurm(group("p5", 4)))
+    hyperpod.faults.lose_reply_probability = 1.0
     with pytest.raises(ConnectionClosedError):
-        model.client().update_cluster(ClusterName="train", InstanceGroups=[group("p5", 5)])
-    model.client().describe_cluster(ClusterName="train")
+        hyperpod.client().update_cluster(ClusterName="train", InstanceGroups=[group("p5", 5)])
+    hyperpod.client().describe_cluster(ClusterName="train")
 
 
 def test_a_node_that_will_not_die(ready: Make, clock: ManualClock) -> None:
-    model = ready(slurm(group("p5", 2)))
-    node_id = model.nodes("train", "p5")[0].instance_id or ""
-    model.faults.undying_nodes.add(node_id)
-    model.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": [node_id]})
+    hyperpod = ready(slurm(group("p5", 2)))
+    node_id = hyperpod.nodes("train", "p5")[0].instance_id or ""
+    hyperpod.faults.undying_nodes.add(node_id)
+    hyperpod.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": [node_id]})
     clock.advance(100_000)
-    assert [node.status for node in model.nodes("train", "p5")] == ["ShuttingDown", "Running"]
-    model.faults.undying_nodes.clear()
+    assert [node.status for node in hyperpod.nodes("train", "p5")] == ["ShuttingDown", "Running"]
+    hyperpod.faults.undying_nodes.clear()
     clock.advance(2_000)
-    assert len(model.nodes("train", "p5")) == 1
+    assert len(hyperpod.nodes("train", "p5")) == 1
 
 
 def test_a_node_in_use_is_free_later(ready: Make, clock: ManualClock) -> None:
-    model = ready(slurm(group("p5", 2)))
-    node_id = model.nodes("train", "p5")[0].instance_id or ""
-    model.faults.in_use_until[node_id] = clock.now() + 100
+    hyperpod = ready(slurm(group("p5", 2)))
+    node_id = hyperpod.nodes("train", "p5")[0].instance_id or ""
+    hyperpod.faults.in_use_until[node_id] = clock.now() + 100
     with pytest.raises(ApiError, match=f"NodeIdInUse: Node {node_id} is in use by another process"):
-        model.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": [node_id]})
+        hyperpod.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": [node_id]})
     clock.advance(100)
-    model.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": [node_id]})
+    hyperpod.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": [node_id]})
 
 
 def test_permissions_arrive_late(ready: Make, clock: ManualClock) -> None:
-    model = ready(slurm(group("p5", 2)))
-    model.faults.denied_until["DescribeCluster"] = clock.now() + 30
-    client = model.client(principal="arn:aws:sts::000000000000:assumed-role/r/s")
+    hyperpod = ready(slurm(group("p5", 2)))
+    hyperpod.faults.denied_until["DescribeCluster"] = clock.now() + 30
+    client = hyperpod.client(principal="arn:aws:sts::000000000000:assumed-role/r/s")
     with pytest.raises(
         ClientError, match="assumed-role/r/s is not authorized to perform: sagemaker:DescribeCluster"
     ) as denied:
@@ -123,34 +127,34 @@ def test_permissions_arrive_late(ready: Make, clock: ManualClock) -> None:
 
 
 def test_the_caller_dies_half_way_and_nothing_catches_it(ready: Make) -> None:
-    model = ready(slurm(group("p5", 4)))
-    model.faults.kill_after_changes = 2
+    hyperpod = ready(slurm(group("p5", 4)))
+    hyperpod.faults.kill_after_changes = 2
     done = 0
     with pytest.raises(CallerKilled):
-        for node in model.nodes("train", "p5"):
+        for node in hyperpod.nodes("train", "p5"):
             try:
-                model.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": [node.instance_id]})
+                hyperpod.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": [node.instance_id]})
                 done += 1
             except Exception:  # noqa: BLE001 - this is what must not catch it
                 raise AssertionError("an ordinary handler caught it") from None
     assert done == 1
-    assert len(model.terminations) == 2, "the second call took effect"
-    assert model.journal[-1].reply == "killed"
-    model.faults.kill_after_calls = 1
+    assert len(hyperpod.terminations) == 2, "the second call took effect"
+    assert hyperpod.journal[-1].reply == "killed"
+    hyperpod.faults.kill_after_calls = 1
     with pytest.raises(CallerKilled):
-        model.call(*DESCRIBE)
-    model.call(*DESCRIBE)
+        hyperpod.call(*DESCRIBE)
+    hyperpod.call(*DESCRIBE)
 
 
 def test_the_journal_tells_who_did_what_when_and_how_it_ended(ready: Make, clock: ManualClock) -> None:
-    model = ready(slurm(group("p5", 2)))
-    start = len(model.journal)
+    hyperpod = ready(slurm(group("p5", 2)))
+    start = len(hyperpod.journal)
     clock.advance(10)
-    model.call("UpdateCluster", {"ClusterName": "train", "NodeRecovery": "None"}, principal="alice")
+    hyperpod.call("UpdateCluster", {"ClusterName": "train", "NodeRecovery": "None"}, principal="alice")
     with pytest.raises(ApiError):
-        model.call("DeleteCluster", {"ClusterName": "other"}, principal="bob")
-    model.call("DescribeCluster", {"ClusterName": "train"}, principal="bob")
-    entries = [json.loads(call.line()) for call in model.journal[start:]]
+        hyperpod.call("DeleteCluster", {"ClusterName": "other"}, principal="bob")
+    hyperpod.call("DescribeCluster", {"ClusterName": "train"}, principal="bob")
+    entries = [json.loads(call.line()) for call in hyperpod.journal[start:]]
     assert [(e["principal"], e["operation"], e["outcome"], e["mutating"]) for e in entries] == [
         ("alice", "UpdateCluster", "ok", True),
         ("bob", "DeleteCluster", "ResourceNotFound", True),
@@ -159,21 +163,21 @@ def test_the_journal_tells_who_did_what_when_and_how_it_ended(ready: Make, clock
     assert [e["number"] for e in entries] == [start + 1, start + 2, start + 3]
     assert entries[0]["at"] == clock.now() and entries[0]["params"] == {"ClusterName": "train", "NodeRecovery": "None"}
     assert entries[1]["message"] == "Could not find the cluster 'other'"
-    assert model.changes(since=start) == {"UpdateCluster": 1}
-    assert model.changes(since=start, principal="bob") == {}
+    assert hyperpod.changes(since=start) == {"UpdateCluster": 1}
+    assert hyperpod.changes(since=start, principal="bob") == {}
 
 
 def test_somebody_may_listen_and_may_end_the_call() -> None:
     heard: list[Call] = []
-    model = HyperPod(clock=ManualClock(), on_call=heard.append)
-    model.call("CreateCluster", slurm(group("p5", 1)))
+    hyperpod = HyperPod(clock=ManualClock(), on_call=heard.append)
+    hyperpod.call("CreateCluster", slurm(group("p5", 1)))
     with pytest.raises(ApiError):
-        model.call("DescribeCluster", {"ClusterName": "nope"})
+        hyperpod.call("DescribeCluster", {"ClusterName": "nope"})
     assert [(call.operation, call.outcome) for call in heard] == [
         ("CreateCluster", "ok"),
         ("DescribeCluster", "ResourceNotFound"),
     ]
-    assert heard == model.journal
+    assert heard == hyperpod.journal
 
 
 def test_clocks() -> None:
@@ -190,9 +194,9 @@ def test_clocks() -> None:
         Timings(retry_failed=0)
 
 
-def test_a_model_without_durations_is_done_at_once() -> None:
+def test_a_hyperpod_without_durations_is_done_at_once() -> None:
     none = Timings(create_cluster=0, launch=0, boot=0, shut_down=0, count_lag=0, software_update=0)
-    model = HyperPod(clock=ManualClock(), timings=none)
-    model.call("CreateCluster", slurm(group("p5", 3)))
-    assert model.call(*DESCRIBE)["ClusterStatus"] == "InService"
-    assert len(model.call("ListClusterNodes", {"ClusterName": "train"})["ClusterNodeSummaries"]) == 4
+    hyperpod = HyperPod(clock=ManualClock(), timings=none)
+    hyperpod.call("CreateCluster", slurm(group("p5", 3)))
+    assert hyperpod.call(*DESCRIBE)["ClusterStatus"] == "InService"
+    assert len(hyperpod.call("ListClusterNodes", {"ClusterName": "train"})["ClusterNodeSummaries"]) == 4

@@ -22,10 +22,10 @@ def everything(behaviour: Behaviour) -> Produced:
     """Requests and responses of every operation, through a life with as many different members as possible."""
     produced: Produced = defaultdict(list)
     clock = ManualClock()
-    model = HyperPod(clock=clock, behaviour=behaviour)
+    hyperpod = HyperPod(clock=clock, behaviour=behaviour)
 
     def call(operation: str, **params: Any) -> dict[str, Any]:
-        answer = model.call(operation, params)
+        answer = hyperpod.call(operation, params)
         produced[operation].append((params, answer))
         return answer
 
@@ -52,7 +52,7 @@ def everything(behaviour: Behaviour) -> Produced:
         Tags=[{"Key": "a", "Value": "b"}], ClusterRole="arn:aws:iam::000000000000:role/r", AutoScaling={"Mode": "Enable"},
     )["ClusterArn"]  # fmt: skip
     call("CreateCluster", **slurm(group("cpu", 2, instance_type="ml.m5.large"), name="slurm", continuous=False))
-    model.set_capacity("ml.p5.48xlarge", 5)
+    hyperpod.set_capacity("ml.p5.48xlarge", 5)
     for wait in (0, 30, 100, 700, 4_000, 20_000):
         clock.advance(wait)
         reads(call)
@@ -68,36 +68,36 @@ def everything(behaviour: Behaviour) -> Produced:
     (operation,) = call("ListClusterOperations", ClusterName="train")["ClusterOperationSummaries"]
     call("DescribeClusterOperation", ClusterName="train", OperationId=operation["OperationId"])
     reads(call)
-    run_until_quiet(model)
+    run_until_quiet(hyperpod)
     spare = [
         {"InstanceGroupName": "p5", "IncrementTargetCountBy": 9},
         {"InstanceGroupName": "x", "IncrementTargetCountBy": 1},
     ]
     call("BatchAddClusterNodes", ClusterName="train", NodesToAdd=spare)
     reads(call)
-    nodes = model.nodes("train", "p5")
+    nodes = hyperpod.nodes("train", "p5")
     ids = [node.instance_id for node in nodes if node.launched]
     waiting = [node.logical_id for node in nodes if not node.launched]
     gone = {"NodeIds": [ids[0], "i-00000000000000000"], "NodeLogicalIds": [waiting[0], "nobody"]}
     call("BatchDeleteClusterNodes", ClusterName="train", **gone)
     reads(call)
     call("BatchRebootClusterNodes", ClusterName="train", **gone | {"NodeIds": [ids[1], ids[0]]})
-    call("BatchReplaceClusterNodes", ClusterName="slurm", NodeIds=[n.instance_id for n in model.nodes("slurm")])
+    call("BatchReplaceClusterNodes", ClusterName="slurm", NodeIds=[n.instance_id for n in hyperpod.nodes("slurm")])
     clock.advance(4_300)
     checks = [{"InstanceGroupName": "p5", "DeepHealthChecks": ["InstanceStress"]}]
     call("StartClusterHealthCheck", ClusterName="train", DeepHealthCheckConfigurations=checks)
     reads(call)
-    run_until_quiet(model)
+    run_until_quiet(hyperpod)
     call(
         "UpdateClusterSoftware",
         ClusterName="train",
         InstanceGroups=[{"InstanceGroupName": "p5", "ImageReleaseVersion": "9.9.9"}],
     )
     reads(call)
-    run_until_quiet(model)
+    run_until_quiet(hyperpod)
     plan = "arn:aws:sagemaker:us-west-2:000000000000:training-plan/month"
     now = clock.now()
-    model.set_plan(Plan(arn=plan, instance_type="ml.p5.48xlarge", total=8, available=8, zone="us-west-2a", start=now, end=now + 9e5))  # fmt: skip
+    hyperpod.set_plan(Plan(arn=plan, instance_type="ml.p5.48xlarge", total=8, available=8, zone="us-west-2a", start=now, end=now + 9e5))  # fmt: skip
     call("DescribeTrainingPlan", TrainingPlanName="month")
     call("ListTrainingPlans")
     call("DeleteCluster", ClusterName="train")
@@ -218,7 +218,7 @@ def test_what_changes_something_is_known_as_such() -> None:
         ({"InstanceGroups": [{"CurrentCount": "5"}]}, "CurrentCount: '5' is no integer"),
     ],
 )
-def test_a_response_that_the_api_does_not_have_is_an_error_of_the_model(
+def test_a_response_that_the_api_does_not_have_is_an_error_of_the_simulation(
     answer: Mapping[str, Any], message: str
 ) -> None:
     with pytest.raises(AssertionError, match=message):

@@ -14,37 +14,37 @@ from cdk_hyperpod_local.hyperpod import ApiError, Behaviour, Faults, HyperPod, L
 from cdk_hyperpod_local.hyperpod.samples import eks, group, run_until_quiet, slurm
 
 
-def busy_model() -> HyperPod:
-    """A model in the middle of everything."""
+def busy_hyperpod() -> HyperPod:
+    """A HyperPod in the middle of everything."""
     faults = Faults(undying_nodes={"i-1"}, failing_groups={"x"}, throttle_operations=frozenset({"ListTags"}))
-    model = HyperPod(clock=ManualClock(), seed=5, faults=faults)
-    model.call("CreateCluster", slurm(group("p5", 4, minimum=2), Tags=[{"Key": "a", "Value": "b"}]))
-    model.call("CreateCluster", slurm(group("p5", 2), name="standard", continuous=False))
-    run_until_quiet(model)
-    model.set_capacity("ml.p5.48xlarge", 7)
-    model.set_capacity("ml.p5.48xlarge", None, at=model.clock.now() + 9_000)
-    model.set_quota("ml.g6.48xlarge", 3)
-    model.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", 9, minimum=8)]})
-    model.call("UpdateCluster", {"ClusterName": "standard", "InstanceGroups": [group("p5", 1)]})
-    model.call("DescribeCluster", {"ClusterName": "train"})
-    return model
+    hyperpod = HyperPod(clock=ManualClock(), seed=5, faults=faults)
+    hyperpod.call("CreateCluster", slurm(group("p5", 4, minimum=2), Tags=[{"Key": "a", "Value": "b"}]))
+    hyperpod.call("CreateCluster", slurm(group("p5", 2), name="standard", continuous=False))
+    run_until_quiet(hyperpod)
+    hyperpod.set_capacity("ml.p5.48xlarge", 7)
+    hyperpod.set_capacity("ml.p5.48xlarge", None, at=hyperpod.clock.now() + 9_000)
+    hyperpod.set_quota("ml.g6.48xlarge", 3)
+    hyperpod.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", 9, minimum=8)]})
+    hyperpod.call("UpdateCluster", {"ClusterName": "standard", "InstanceGroups": [group("p5", 1)]})
+    hyperpod.call("DescribeCluster", {"ClusterName": "train"})
+    return hyperpod
 
 
-def test_a_restored_model_goes_on_as_if_nothing_had_happened() -> None:
-    model = busy_model()
-    copy = HyperPod.from_json(model.to_json())
-    assert copy.to_json() == model.to_json()
-    for each in (model, copy):
+def test_a_restored_hyperpod_goes_on_as_if_nothing_had_happened() -> None:
+    hyperpod = busy_hyperpod()
+    copy = HyperPod.from_json(hyperpod.to_json())
+    assert copy.to_json() == hyperpod.to_json()
+    for each in (hyperpod, copy):
         run_until_quiet(each)
         each.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", 3, minimum=0)]})
         run_until_quiet(each)
-    assert copy.to_json() == model.to_json()
-    assert len(copy.random_terminations) == len(model.random_terminations) > 0
-    assert copy.journal == model.journal
+    assert copy.to_json() == hyperpod.to_json()
+    assert len(copy.random_terminations) == len(hyperpod.random_terminations) > 0
+    assert copy.journal == hyperpod.journal
 
 
 def test_nothing_is_forgotten() -> None:
-    state = json.loads(busy_model().to_json())["world"]
+    state = json.loads(busy_hyperpod().to_json())["world"]
     assert set(state["behaviour"]) == {field.name for field in fields(Behaviour)}
     assert state["clusters"] and state["terminations"] and state["capacity"] and state["quotas"]
 
@@ -82,67 +82,67 @@ STEPS = st.lists(
 )
 
 
-def act(model: HyperPod, step: tuple[Any, ...], node_type: str | None) -> None:
-    clock = model.clock
+def act(hyperpod: HyperPod, step: tuple[Any, ...], node_type: str | None) -> None:
+    clock = hyperpod.clock
     assert isinstance(clock, ManualClock)
     match step:
         case ("update", count, minimum):
             spec = group("p5", count, minimum=minimum or None, node_type=node_type)
-            model.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [spec]})
+            hyperpod.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [spec]})
         case ("delete", positions):
-            nodes = model.nodes("train")
+            nodes = hyperpod.nodes("train")
             ids = {nodes[n].instance_id for n in positions if n < len(nodes) and nodes[n].launched}
             if ids:
-                model.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": sorted(filter(None, ids))})
+                hyperpod.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": sorted(filter(None, ids))})
         case ("add", count):
             add = [{"InstanceGroupName": "p5", "IncrementTargetCountBy": count}]
-            model.call("BatchAddClusterNodes", {"ClusterName": "train", "NodesToAdd": add})
+            hyperpod.call("BatchAddClusterNodes", {"ClusterName": "train", "NodesToAdd": add})
         case ("capacity", limit):
-            model.set_capacity("ml.p5.48xlarge", limit)
+            hyperpod.set_capacity("ml.p5.48xlarge", limit)
         case ("wait", seconds):
             clock.advance(seconds)
-            model.tick()
+            hyperpod.tick()
         case ("software",):
-            model.call("UpdateClusterSoftware", {"ClusterName": "train"})
+            hyperpod.call("UpdateClusterSoftware", {"ClusterName": "train"})
         case ("drop",):
-            model.call("UpdateCluster", {"ClusterName": "train", "InstanceGroupsToDelete": ["p5"]})
+            hyperpod.call("UpdateCluster", {"ClusterName": "train", "InstanceGroupsToDelete": ["p5"]})
         case ("fail", count):
-            model.faults.fail_start_next = count
+            hyperpod.faults.fail_start_next = count
 
 
 @settings(max_examples=300, deadline=None)
 @given(behaviour=BEHAVIOURS, steps=STEPS, kind=st.sampled_from(["slurm", "eks", "standard"]), lost=st.floats(0, 0.3))
 def test_any_history_keeps_the_books(behaviour: Behaviour, steps: list[Any], kind: str, lost: float) -> None:
-    model = HyperPod(clock=ManualClock(), seed=1, behaviour=behaviour)
+    hyperpod = HyperPod(clock=ManualClock(), seed=1, behaviour=behaviour)
     node_type = None if kind == "eks" else "Compute"
     base = group("p5", 3, node_type=node_type)
     side = group("side", 1, node_type=None, instance_type="ml.m5.large")
-    model.call("CreateCluster", eks(side, base) if kind == "eks" else slurm(base, continuous=kind == "slurm"))
-    run_until_quiet(model)
-    model.faults.lose_reply_probability = lost
+    hyperpod.call("CreateCluster", eks(side, base) if kind == "eks" else slurm(base, continuous=kind == "slurm"))
+    run_until_quiet(hyperpod)
+    hyperpod.faults.lose_reply_probability = lost
     for step in steps:
-        before = len(model.terminations)
+        before = len(hyperpod.terminations)
         try:
-            act(model, step, node_type)
+            act(hyperpod, step, node_type)
         except ApiError:
-            assert len(model.terminations) == before, "a refused call ends nothing"
+            assert len(hyperpod.terminations) == before, "a refused call ends nothing"
         except LostReplyError:
             pass
-        check_books(model)
-    model.faults = Faults()
-    model.set_capacity("ml.p5.48xlarge", None)
-    run_until_quiet(model, at_most=200_000)
-    assert model.next_event is None, "everything comes to rest"
-    shown = model.call("DescribeCluster", {"ClusterName": "train"})
+        check_books(hyperpod)
+    hyperpod.faults = Faults()
+    hyperpod.set_capacity("ml.p5.48xlarge", None)
+    run_until_quiet(hyperpod, at_most=200_000)
+    assert hyperpod.next_event is None, "everything comes to rest"
+    shown = hyperpod.call("DescribeCluster", {"ClusterName": "train"})
     assert shown["ClusterStatus"] in ("InService", "Failed")
     if behaviour.replaces_missing_nodes_after_batch_delete and shown["ClusterStatus"] == "InService":
         for each in shown["InstanceGroups"]:
             assert each["CurrentCount"] >= each["TargetCount"] and each["Status"] == "InService"
 
 
-def check_books(model: HyperPod) -> None:
-    cluster = model.cluster("train")
-    ended = [t.node_id for t in model.terminations if t.node_id]
+def check_books(hyperpod: HyperPod) -> None:
+    cluster = hyperpod.cluster("train")
+    ended = [t.node_id for t in hyperpod.terminations if t.node_id]
     assert len(ended) == len(set(ended)), "no node ends twice"
     launched = [node.instance_id for node in cluster.nodes.values() if node.launched]
     assert len(launched) == len(set(launched))
@@ -151,8 +151,8 @@ def check_books(model: HyperPod) -> None:
         assert node.status != "ShuttingDown" or node.instance_id in ended
     for each in cluster.groups.values():
         assert each.target >= 0 and each.minimum >= 0 and each.holes >= 0
-    assert not any(t.group in ("controller", "side") for t in model.random_terminations)
-    named = {t.call for t in model.terminations if t.cause in ("named", "random", "group-deleted")}
-    assert None not in named and all(model.journal[(n or 1) - 1].changed for n in named), (
+    assert not any(t.group in ("controller", "side") for t in hyperpod.random_terminations)
+    named = {t.call for t in hyperpod.terminations if t.cause in ("named", "random", "group-deleted")}
+    assert None not in named and all(hyperpod.journal[(n or 1) - 1].changed for n in named), (
         "who ended it is in the journal"
     )

@@ -15,36 +15,36 @@ P5 = "ml.p5.48xlarge"
 Probe = Callable[[HyperPod, ManualClock], Any]
 
 
-def start(model: HyperPod, count: int = 4, *, minimum: int | None = None, continuous: bool = True) -> list[str]:
+def start(hyperpod: HyperPod, count: int = 4, *, minimum: int | None = None, continuous: bool = True) -> list[str]:
     """A cluster with a group of p5; the ids of its nodes."""
-    model.call("CreateCluster", slurm(group("p5", count, minimum=minimum), continuous=continuous))
-    run_until_quiet(model)
-    return ids(model)
+    hyperpod.call("CreateCluster", slurm(group("p5", count, minimum=minimum), continuous=continuous))
+    run_until_quiet(hyperpod)
+    return ids(hyperpod)
 
 
-def ids(model: HyperPod) -> list[str]:
-    return [node.instance_id for node in model.nodes("train", "p5") if node.instance_id]
+def ids(hyperpod: HyperPod) -> list[str]:
+    return [node.instance_id for node in hyperpod.nodes("train", "p5") if node.instance_id]
 
 
-def update(model: HyperPod, *groups: dict[str, Any], **more: Any) -> None:
-    model.call(
+def update(hyperpod: HyperPod, *groups: dict[str, Any], **more: Any) -> None:
+    hyperpod.call(
         "UpdateCluster", {"ClusterName": "train", **({"InstanceGroups": list(groups)} if groups else {}), **more}
     )
 
 
-def delete(model: HyperPod, *node_ids: str, **more: Any) -> dict[str, Any]:
-    return model.call(
+def delete(hyperpod: HyperPod, *node_ids: str, **more: Any) -> dict[str, Any]:
+    return hyperpod.call(
         "BatchDeleteClusterNodes", {"ClusterName": "train", **({"NodeIds": list(node_ids)} if node_ids else {}), **more}
     )
 
 
-def p5(model: HyperPod) -> dict[str, Any]:
-    groups = model.call("DescribeCluster", {"ClusterName": "train"})["InstanceGroups"]
+def p5(hyperpod: HyperPod) -> dict[str, Any]:
+    groups = hyperpod.call("DescribeCluster", {"ClusterName": "train"})["InstanceGroups"]
     return next(g for g in groups if g["InstanceGroupName"] == "p5")
 
 
-def status(model: HyperPod) -> str:
-    return str(model.call("DescribeCluster", {"ClusterName": "train"})["ClusterStatus"])
+def status(hyperpod: HyperPod) -> str:
+    return str(hyperpod.call("DescribeCluster", {"ClusterName": "train"})["ClusterStatus"])
 
 
 def refusal(action: Callable[[], Any]) -> str:
@@ -56,203 +56,203 @@ def refusal(action: Callable[[], Any]) -> str:
     return "ok"
 
 
-def target_falls(model: HyperPod, clock: ManualClock) -> list[int]:
-    delete(model, start(model)[0])
-    targets = [p5(model)["TargetCount"]]
+def target_falls(hyperpod: HyperPod, clock: ManualClock) -> list[int]:
+    delete(hyperpod, start(hyperpod)[0])
+    targets = [p5(hyperpod)["TargetCount"]]
     for wait in (900, 10_000):
         clock.advance(wait)
-        targets.append(p5(model)["TargetCount"])
+        targets.append(p5(hyperpod)["TargetCount"])
     return targets
 
 
-def replaces(model: HyperPod, clock: ManualClock) -> int:
-    gone = start(model)[0]
-    delete(model, gone)
+def replaces(hyperpod: HyperPod, clock: ManualClock) -> int:
+    gone = start(hyperpod)[0]
+    delete(hyperpod, gone)
     clock.advance(800)
-    assert len(model.nodes("train", "p5")) == 4, "nothing before the node has left the list"
-    run_until_quiet(model)
-    return len(ids(model))
+    assert len(hyperpod.nodes("train", "p5")) == 4, "nothing before the node has left the list"
+    run_until_quiet(hyperpod)
+    return len(ids(hyperpod))
 
 
-def all_fail(model: HyperPod, clock: ManualClock) -> str:
-    start(model)
-    return refusal(lambda: delete(model, "i-00000000000000000"))
+def all_fail(hyperpod: HyperPod, clock: ManualClock) -> str:
+    start(hyperpod)
+    return refusal(lambda: delete(hyperpod, "i-00000000000000000"))
 
 
-def busy(model: HyperPod, clock: ManualClock) -> str:
-    first = start(model)[0]
-    model.call("UpdateClusterSoftware", {"ClusterName": "train"})
-    return refusal(lambda: delete(model, first))
+def busy(hyperpod: HyperPod, clock: ManualClock) -> str:
+    first = start(hyperpod)[0]
+    hyperpod.call("UpdateClusterSoftware", {"ClusterName": "train"})
+    return refusal(lambda: delete(hyperpod, first))
 
 
-def controller(model: HyperPod, clock: ManualClock) -> str:
-    first = start(model)[0]
-    answer = delete(model, first, model.nodes("train", "controller")[0].instance_id or "")
+def controller(hyperpod: HyperPod, clock: ManualClock) -> str:
+    first = start(hyperpod)[0]
+    answer = delete(hyperpod, first, hyperpod.nodes("train", "controller")[0].instance_id or "")
     return str(answer["Failed"][0]["Code"])
 
 
-def logical_missing(model: HyperPod, clock: ManualClock) -> str:
-    answer = delete(model, start(model)[0], NodeLogicalIds=["nobody"])
+def logical_missing(hyperpod: HyperPod, clock: ManualClock) -> str:
+    answer = delete(hyperpod, start(hyperpod)[0], NodeLogicalIds=["nobody"])
     return str(answer["FailedNodeLogicalIds"][0]["Code"])
 
 
-def logical_launched(model: HyperPod, clock: ManualClock) -> str:
-    start(model)
-    return refusal(lambda: delete(model, NodeLogicalIds=[model.nodes("train", "p5")[0].logical_id]))
+def logical_launched(hyperpod: HyperPod, clock: ManualClock) -> str:
+    start(hyperpod)
+    return refusal(lambda: delete(hyperpod, NodeLogicalIds=[hyperpod.nodes("train", "p5")[0].logical_id]))
 
 
-def patched(model: HyperPod, clock: ManualClock) -> str:
-    first = start(model)[0]
-    return refusal(lambda: delete(model, first))
+def patched(hyperpod: HyperPod, clock: ManualClock) -> str:
+    first = start(hyperpod)[0]
+    return refusal(lambda: delete(hyperpod, first))
 
 
-def random_ends_after_named(model: HyperPod, clock: ManualClock) -> list[int]:
+def random_ends_after_named(hyperpod: HyperPod, clock: ManualClock) -> list[int]:
     """Random ends by an update to the count already met: right after BatchDelete, off the list, out of the count."""
     ended = []
     for wait in (0, 950, 5_000):
-        model.call("CreateCluster", slurm(group("p5", 4), name=f"c{wait}"))
-        run_until_quiet(model)
+        hyperpod.call("CreateCluster", slurm(group("p5", 4), name=f"c{wait}"))
+        run_until_quiet(hyperpod)
         name = f"c{wait}"
-        first = model.nodes(name, "p5")[0].instance_id
-        model.call("BatchDeleteClusterNodes", {"ClusterName": name, "NodeIds": [first]})
+        first = hyperpod.nodes(name, "p5")[0].instance_id
+        hyperpod.call("BatchDeleteClusterNodes", {"ClusterName": name, "NodeIds": [first]})
         clock.advance(wait)
-        before = len(model.random_terminations)
-        model.call("UpdateCluster", {"ClusterName": name, "InstanceGroups": [group("p5", 3)]})
-        ended.append(len(model.random_terminations) - before)
-        run_until_quiet(model)
-        assert len(model.nodes(name, "p5")) == 3, "what was ended too much is launched again"
+        before = len(hyperpod.random_terminations)
+        hyperpod.call("UpdateCluster", {"ClusterName": name, "InstanceGroups": [group("p5", 3)]})
+        ended.append(len(hyperpod.random_terminations) - before)
+        run_until_quiet(hyperpod)
+        assert len(hyperpod.nodes(name, "p5")) == 3, "what was ended too much is launched again"
     return ended
 
 
-def spares(model: HyperPod, clock: ManualClock) -> bool:
-    model.set_capacity(P5, 10)
-    start(model, 20)
-    update(model, group("p5", 10))
-    return model.random_terminations == ()
+def spares(hyperpod: HyperPod, clock: ManualClock) -> bool:
+    hyperpod.set_capacity(P5, 10)
+    start(hyperpod, 20)
+    update(hyperpod, group("p5", 10))
+    return hyperpod.random_terminations == ()
 
 
-def delete_alone(model: HyperPod, clock: ManualClock) -> str:
-    start(model)
-    return refusal(lambda: update(model, InstanceGroupsToDelete=["p5"]))
+def delete_alone(hyperpod: HyperPod, clock: ManualClock) -> str:
+    start(hyperpod)
+    return refusal(lambda: update(hyperpod, InstanceGroupsToDelete=["p5"]))
 
 
-def delete_unknown(model: HyperPod, clock: ManualClock) -> str:
-    start(model)
-    return refusal(lambda: update(model, InstanceGroupsToDelete=["nope"]))
+def delete_unknown(hyperpod: HyperPod, clock: ManualClock) -> str:
+    start(hyperpod)
+    return refusal(lambda: update(hyperpod, InstanceGroupsToDelete=["nope"]))
 
 
-def delete_twice(model: HyperPod, clock: ManualClock) -> str:
-    start(model)
-    update(model, InstanceGroupsToDelete=["p5"])
-    return refusal(lambda: update(model, InstanceGroupsToDelete=["p5"]))
+def delete_twice(hyperpod: HyperPod, clock: ManualClock) -> str:
+    start(hyperpod)
+    update(hyperpod, InstanceGroupsToDelete=["p5"])
+    return refusal(lambda: update(hyperpod, InstanceGroupsToDelete=["p5"]))
 
 
-def absent_minimum(model: HyperPod, clock: ManualClock) -> int:
-    start(model, minimum=2)
-    update(model, group("p5", 5))
-    return int(p5(model)["MinCount"])
+def absent_minimum(hyperpod: HyperPod, clock: ManualClock) -> int:
+    start(hyperpod, minimum=2)
+    update(hyperpod, group("p5", 5))
+    return int(p5(hyperpod)["MinCount"])
 
 
-def absent_patching(model: HyperPod, clock: ManualClock) -> tuple[bool, bool]:
-    start(model)
+def absent_patching(hyperpod: HyperPod, clock: ManualClock) -> tuple[bool, bool]:
+    start(hyperpod)
     update(
-        model,
+        hyperpod,
         {
             **group("p5", 4),
             "AutoPatchConfig": {"PatchingStrategy": "WhenIdle"},
             "ScheduledUpdateConfig": {"ScheduleExpression": "cron(0 0 1 * ? *)"},
         },
     )
-    assert {"AutoPatchConfig", "ScheduledUpdateConfig"} <= p5(model).keys()
-    update(model, group("p5", 4))
-    return "AutoPatchConfig" in p5(model), "ScheduledUpdateConfig" in p5(model)
+    assert {"AutoPatchConfig", "ScheduledUpdateConfig"} <= p5(hyperpod).keys()
+    update(hyperpod, group("p5", 4))
+    return "AutoPatchConfig" in p5(hyperpod), "ScheduledUpdateConfig" in p5(hyperpod)
 
 
-def under_minimum(model: HyperPod, clock: ManualClock) -> tuple[str, int, int, str]:
-    nodes = start(model, minimum=4)
-    said = refusal(lambda: delete(model, nodes[0]))
-    after = p5(model)["TargetCount"], p5(model)["MinCount"]
-    return said, *after, refusal(lambda: update(model, group("p5", 2)))
+def under_minimum(hyperpod: HyperPod, clock: ManualClock) -> tuple[str, int, int, str]:
+    nodes = start(hyperpod, minimum=4)
+    said = refusal(lambda: delete(hyperpod, nodes[0]))
+    after = p5(hyperpod)["TargetCount"], p5(hyperpod)["MinCount"]
+    return said, *after, refusal(lambda: update(hyperpod, group("p5", 2)))
 
 
-def blocks(model: HyperPod, clock: ManualClock) -> str:
-    first = start(model)[0]
-    model.set_capacity("ml.g6.48xlarge", 0)
-    update(model, group("g6", 2, minimum=2, instance_type="ml.g6.48xlarge"))
-    return refusal(lambda: delete(model, first))
+def blocks(hyperpod: HyperPod, clock: ManualClock) -> str:
+    first = start(hyperpod)[0]
+    hyperpod.set_capacity("ml.g6.48xlarge", 0)
+    update(hyperpod, group("g6", 2, minimum=2, instance_type="ml.g6.48xlarge"))
+    return refusal(lambda: delete(hyperpod, first))
 
 
-def restarts(model: HyperPod, clock: ManualClock) -> str:
-    nodes = start(model, minimum=4)
-    model.set_capacity(P5, 0)
-    delete(model, *nodes[:3])
-    run_until_quiet(model)
-    update(model, group("p5", 5, minimum=4))
-    return str(p5(model)["Status"])
+def restarts(hyperpod: HyperPod, clock: ManualClock) -> str:
+    nodes = start(hyperpod, minimum=4)
+    hyperpod.set_capacity(P5, 0)
+    delete(hyperpod, *nodes[:3])
+    run_until_quiet(hyperpod)
+    update(hyperpod, group("p5", 5, minimum=4))
+    return str(p5(hyperpod)["Status"])
 
 
-def rollback_victims(model: HyperPod, clock: ManualClock) -> bool:
+def rollback_victims(hyperpod: HyperPod, clock: ManualClock) -> bool:
     """Whether the nodes that were there before survive a rollback."""
-    before = set(start(model, 10))
-    model.set_capacity(P5, 20)
-    update(model, group("p5", 30, minimum=25))
-    run_until_quiet(model)
-    assert len(ids(model)) == 10
-    return set(ids(model)) == before
+    before = set(start(hyperpod, 10))
+    hyperpod.set_capacity(P5, 20)
+    update(hyperpod, group("p5", 30, minimum=25))
+    run_until_quiet(hyperpod)
+    assert len(ids(hyperpod)) == 10
+    return set(ids(hyperpod)) == before
 
 
-def rolled_back_status(model: HyperPod, clock: ManualClock) -> str:
-    start(model)
-    model.set_capacity(P5, 4)
-    update(model, group("p5", 9, minimum=8))
-    run_until_quiet(model)
-    return str(p5(model)["Status"])
+def rolled_back_status(hyperpod: HyperPod, clock: ManualClock) -> str:
+    start(hyperpod)
+    hyperpod.set_capacity(P5, 4)
+    update(hyperpod, group("p5", 9, minimum=8))
+    run_until_quiet(hyperpod)
+    return str(p5(hyperpod)["Status"])
 
 
-def shows_updating(model: HyperPod, clock: ManualClock) -> tuple[str, str]:
-    start(model)
-    update(model, group("p5", 5))
-    first = status(model)
+def shows_updating(hyperpod: HyperPod, clock: ManualClock) -> tuple[str, str]:
+    start(hyperpod)
+    update(hyperpod, group("p5", 5))
+    first = status(hyperpod)
     clock.advance(60)
-    return first, status(model)
+    return first, status(hyperpod)
 
 
-def standard_delete(model: HyperPod, clock: ManualClock) -> str:
-    delete(model, start(model, continuous=False)[0])
-    return status(model)
+def standard_delete(hyperpod: HyperPod, clock: ManualClock) -> str:
+    delete(hyperpod, start(hyperpod, continuous=False)[0])
+    return status(hyperpod)
 
 
-def standard_failure(model: HyperPod, clock: ManualClock) -> tuple[str, int]:
-    start(model, continuous=False)
-    model.set_capacity(P5, 4)
-    update(model, group("p5", 9))
-    run_until_quiet(model)
-    return status(model), p5(model)["TargetCount"]
+def standard_failure(hyperpod: HyperPod, clock: ManualClock) -> tuple[str, int]:
+    start(hyperpod, continuous=False)
+    hyperpod.set_capacity(P5, 4)
+    update(hyperpod, group("p5", 9))
+    run_until_quiet(hyperpod)
+    return status(hyperpod), p5(hyperpod)["TargetCount"]
 
 
-def migrates(model: HyperPod, clock: ManualClock) -> str:
-    start(model, continuous=False)
-    return refusal(lambda: update(model, NodeProvisioningMode="Continuous"))
+def migrates(hyperpod: HyperPod, clock: ManualClock) -> str:
+    start(hyperpod, continuous=False)
+    return refusal(lambda: update(hyperpod, NodeProvisioningMode="Continuous"))
 
 
-def unlaunched_id(model: HyperPod, clock: ManualClock) -> Any:
-    model.set_capacity(P5, 0)
-    model.call("CreateCluster", eks(group("p5", 1, node_type=None)))
-    run_until_quiet(model)
-    listed = model.call("ListClusterNodes", {"ClusterName": "train", "IncludeNodeLogicalIds": True})
+def unlaunched_id(hyperpod: HyperPod, clock: ManualClock) -> Any:
+    hyperpod.set_capacity(P5, 0)
+    hyperpod.call("CreateCluster", eks(group("p5", 1, node_type=None)))
+    run_until_quiet(hyperpod)
+    listed = hyperpod.call("ListClusterNodes", {"ClusterName": "train", "IncludeNodeLogicalIds": True})
     return listed["ClusterNodeSummaries"][0].get("InstanceId")
 
 
-def page_size(model: HyperPod, clock: ManualClock) -> int:
-    start(model, 30)
-    return len(model.call("ListClusterNodes", {"ClusterName": "train"})["ClusterNodeSummaries"])
+def page_size(hyperpod: HyperPod, clock: ManualClock) -> int:
+    start(hyperpod, 30)
+    return len(hyperpod.call("ListClusterNodes", {"ClusterName": "train"})["ClusterNodeSummaries"])
 
 
-def count_while_booting(model: HyperPod, clock: ManualClock) -> Any:
-    start(model)
-    update(model, group("p5", 5))
-    clock.advance(model.timings.launch + 1)
-    return p5(model)["CurrentCount"]
+def count_while_booting(hyperpod: HyperPod, clock: ManualClock) -> Any:
+    start(hyperpod)
+    update(hyperpod, group("p5", 5))
+    clock.advance(hyperpod.timings.launch + 1)
+    return p5(hyperpod)["CurrentCount"]
 
 
 NEVER = {"batch_delete_lowers_target": "never"}
@@ -317,28 +317,28 @@ def test_every_unknown_has_its_row() -> None:
 def test_both_answers(field: str, value: Any) -> None:
     probe, needs, expected = ROWS[field]
     clock = ManualClock()
-    model = HyperPod(clock=clock, seed=11, behaviour=Behaviour(**{**needs, field: value}))
-    assert probe(model, clock) == expected[value]
+    hyperpod = HyperPod(clock=clock, seed=11, behaviour=Behaviour(**{**needs, field: value}))
+    assert probe(hyperpod, clock) == expected[value]
     assert len(set(map(repr, expected.values()))) > 1, "a row whose values look the same proves nothing"
 
 
 def test_a_count_sent_while_nodes_go_is_the_last_word() -> None:
     """The target was lowered by hand: when the node leaves, nothing more comes off, and nobody replaces it."""
     for lowers in ("when_gone", "never"):
-        model = HyperPod(clock=ManualClock(), behaviour=Behaviour(batch_delete_lowers_target=lowers))
-        first = start(model)[0]
-        delete(model, first)
-        update(model, group("p5", 3))
-        run_until_quiet(model)
-        assert (p5(model)["TargetCount"], len(ids(model)), model.random_terminations) == (3, 3, ())
+        hyperpod = HyperPod(clock=ManualClock(), behaviour=Behaviour(batch_delete_lowers_target=lowers))
+        first = start(hyperpod)[0]
+        delete(hyperpod, first)
+        update(hyperpod, group("p5", 3))
+        run_until_quiet(hyperpod)
+        assert (p5(hyperpod)["TargetCount"], len(ids(hyperpod)), hyperpod.random_terminations) == (3, 3, ())
 
 
 def test_a_replacement_is_a_node_launched_after_the_deletion() -> None:
     clock = ManualClock()
-    model = HyperPod(clock=clock, behaviour=Behaviour(batch_delete_lowers_target="never"))
-    first = start(model)[0]
+    hyperpod = HyperPod(clock=clock, behaviour=Behaviour(batch_delete_lowers_target="never"))
+    first = start(hyperpod)[0]
     at = clock.now()
-    delete(model, first)
-    run_until_quiet(model)
-    launched = [node.launched_at or 0 for node in model.nodes("train", "p5")]
+    delete(hyperpod, first)
+    run_until_quiet(hyperpod)
+    launched = [node.launched_at or 0 for node in hyperpod.nodes("train", "p5")]
     assert [when > at for when in launched] == [False, False, False, True]

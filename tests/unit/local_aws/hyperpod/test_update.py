@@ -13,36 +13,36 @@ from cdk_hyperpod_local.hyperpod.samples import CONTROLLER, EKS_ARN, VPC, eks, g
 Make = Callable[..., HyperPod]
 
 
-def update(model: HyperPod, *groups: dict[str, Any], **more: Any) -> dict[str, Any]:
+def update(hyperpod: HyperPod, *groups: dict[str, Any], **more: Any) -> dict[str, Any]:
     request = {"ClusterName": "train", **({"InstanceGroups": list(groups)} if groups else {}), **more}
-    return model.call("UpdateCluster", request)
+    return hyperpod.call("UpdateCluster", request)
 
 
-def names(model: HyperPod) -> list[str]:
-    described = model.call("DescribeCluster", {"ClusterName": "train"})
+def names(hyperpod: HyperPod) -> list[str]:
+    described = hyperpod.call("DescribeCluster", {"ClusterName": "train"})
     return [g["InstanceGroupName"] for g in described["InstanceGroups"]]
 
 
 def test_a_lower_count_ends_random_nodes_and_says_so(ready: Make) -> None:
-    model = ready(slurm(group("p5", 8)))
-    update(model, group("p5", 5))
-    victims = model.random_terminations
+    hyperpod = ready(slurm(group("p5", 8)))
+    update(hyperpod, group("p5", 5))
+    victims = hyperpod.random_terminations
     assert [(t.group, t.cluster, t.cause) for t in victims] == [("p5", "train", "random")] * 3
-    assert {t.call for t in victims} == {len(model.journal)}
-    ended = {node.instance_id for node in model.nodes("train", "p5") if node.status == "ShuttingDown"}
+    assert {t.call for t in victims} == {len(hyperpod.journal)}
+    ended = {node.instance_id for node in hyperpod.nodes("train", "p5") if node.status == "ShuttingDown"}
     assert ended == {t.node_id for t in victims}
-    run_until_quiet(model)
-    assert len(model.nodes("train", "p5")) == 5
+    run_until_quiet(hyperpod)
+    assert len(hyperpod.nodes("train", "p5")) == 5
 
 
 def test_which_nodes_go_depends_on_the_seed_alone() -> None:
     def victims(seed: int) -> set[int]:
-        model = HyperPod(clock=ManualClock(), seed=seed)
-        model.call("CreateCluster", slurm(group("p5", 30)))
-        run_until_quiet(model)
-        order = [node.instance_id for node in model.nodes("train", "p5")]
-        update(model, group("p5", 20))
-        return {order.index(t.node_id) for t in model.random_terminations}
+        hyperpod = HyperPod(clock=ManualClock(), seed=seed)
+        hyperpod.call("CreateCluster", slurm(group("p5", 30)))
+        run_until_quiet(hyperpod)
+        order = [node.instance_id for node in hyperpod.nodes("train", "p5")]
+        update(hyperpod, group("p5", 20))
+        return {order.index(t.node_id) for t in hyperpod.random_terminations}
 
     assert victims(1) == victims(1)
     assert victims(1) != victims(2)
@@ -50,80 +50,80 @@ def test_which_nodes_go_depends_on_the_seed_alone() -> None:
 
 
 def test_the_same_count_ends_nothing(ready: Make) -> None:
-    model = ready(slurm(group("p5", 4)))
-    update(model, CONTROLLER, group("p5", 4))
-    assert model.terminations == ()
+    hyperpod = ready(slurm(group("p5", 4)))
+    update(hyperpod, CONTROLLER, group("p5", 4))
+    assert hyperpod.terminations == ()
 
 
 def test_a_count_met_by_batch_delete_ends_nothing_more(ready: Make, clock: ManualClock) -> None:
-    model = ready(slurm(group("p5", 4)))
-    gone = model.nodes("train", "p5")[1].instance_id
-    model.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": [gone]})
-    update(model, group("p5", 3))
-    assert [(t.node_id, t.cause) for t in model.terminations] == [(gone, "named")]
+    hyperpod = ready(slurm(group("p5", 4)))
+    gone = hyperpod.nodes("train", "p5")[1].instance_id
+    hyperpod.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": [gone]})
+    update(hyperpod, group("p5", 3))
+    assert [(t.node_id, t.cause) for t in hyperpod.terminations] == [(gone, "named")]
 
 
 def test_flexible_groups_lose_their_least_wanted_type_first(make: Make) -> None:
     flexible = group("any", 4, node_type=None)
     del flexible["InstanceType"]
     flexible["InstanceRequirements"] = {"InstanceTypes": ["ml.p5.48xlarge", "ml.g6.48xlarge"]}
-    model = make()
-    model.set_capacity("ml.p5.48xlarge", 2)
-    model.call("CreateCluster", eks(flexible))
-    run_until_quiet(model)
-    by_type = {node.instance_id: node.instance_type for node in model.nodes("train")}
-    update(model, flexible | {"InstanceCount": 2})
-    assert [by_type[t.node_id] for t in model.random_terminations] == ["ml.g6.48xlarge"] * 2
-    shown = model.call("DescribeCluster", {"ClusterName": "train"})["InstanceGroups"][0]
+    hyperpod = make()
+    hyperpod.set_capacity("ml.p5.48xlarge", 2)
+    hyperpod.call("CreateCluster", eks(flexible))
+    run_until_quiet(hyperpod)
+    by_type = {node.instance_id: node.instance_type for node in hyperpod.nodes("train")}
+    update(hyperpod, flexible | {"InstanceCount": 2})
+    assert [by_type[t.node_id] for t in hyperpod.random_terminations] == ["ml.g6.48xlarge"] * 2
+    shown = hyperpod.call("DescribeCluster", {"ClusterName": "train"})["InstanceGroups"][0]
     assert shown["InstanceRequirements"]["DesiredInstanceTypes"] == ["ml.p5.48xlarge", "ml.g6.48xlarge"]
     with pytest.raises(ApiError, match="Instance types with running instances cannot be removed"):
-        update(model, flexible | {"InstanceRequirements": {"InstanceTypes": ["ml.g6.48xlarge"]}})
+        update(hyperpod, flexible | {"InstanceRequirements": {"InstanceTypes": ["ml.g6.48xlarge"]}})
 
 
 def test_unlaunched_requests_go_before_nodes_and_are_no_random_end(make: Make) -> None:
-    model = make()
-    model.set_capacity("ml.p5.48xlarge", 2)
-    model.call("CreateCluster", slurm(group("p5", 6)))
-    run_until_quiet(model)
-    update(model, group("p5", 2))
-    assert model.random_terminations == ()
-    assert [(t.cause, t.node_id) for t in model.terminations] == [("random", None)] * 4
+    hyperpod = make()
+    hyperpod.set_capacity("ml.p5.48xlarge", 2)
+    hyperpod.call("CreateCluster", slurm(group("p5", 6)))
+    run_until_quiet(hyperpod)
+    update(hyperpod, group("p5", 2))
+    assert hyperpod.random_terminations == ()
+    assert [(t.cause, t.node_id) for t in hyperpod.terminations] == [("random", None)] * 4
 
 
 def test_groups_that_are_not_sent_stay(ready: Make) -> None:
-    model = ready(slurm(group("a", 2), group("b", 2)))
-    update(model, group("a", 3), NodeRecovery="None")
-    assert names(model) == ["controller", "a", "b"]
-    assert model.call("DescribeCluster", {"ClusterName": "train"})["NodeRecovery"] == "None"
-    assert model.terminations == ()
+    hyperpod = ready(slurm(group("a", 2), group("b", 2)))
+    update(hyperpod, group("a", 3), NodeRecovery="None")
+    assert names(hyperpod) == ["controller", "a", "b"]
+    assert hyperpod.call("DescribeCluster", {"ClusterName": "train"})["NodeRecovery"] == "None"
+    assert hyperpod.terminations == ()
 
 
 def test_a_group_scales_to_zero_and_back(ready: Make) -> None:
-    model = ready(slurm(group("p5", 2)))
-    update(model, group("p5", 0))
-    run_until_quiet(model)
-    assert names(model) == ["controller", "p5"]
-    update(model, group("p5", 2))
-    run_until_quiet(model)
-    assert len(model.nodes("train", "p5")) == 2
+    hyperpod = ready(slurm(group("p5", 2)))
+    update(hyperpod, group("p5", 0))
+    run_until_quiet(hyperpod)
+    assert names(hyperpod) == ["controller", "p5"]
+    update(hyperpod, group("p5", 2))
+    run_until_quiet(hyperpod)
+    assert len(hyperpod.nodes("train", "p5")) == 2
 
 
 def test_a_deleted_group_takes_its_nodes_and_its_settings_with_it(ready: Make, clock: ManualClock) -> None:
-    model = ready(slurm(group("a", 2), group("b", 2)))
-    update(model, InstanceGroupsToDelete=["b"])
+    hyperpod = ready(slurm(group("a", 2), group("b", 2)))
+    update(hyperpod, InstanceGroupsToDelete=["b"])
     shown = {
         g["InstanceGroupName"]: g["Status"]
-        for g in model.call("DescribeCluster", {"ClusterName": "train"})["InstanceGroups"]
+        for g in hyperpod.call("DescribeCluster", {"ClusterName": "train"})["InstanceGroups"]
     }
     assert shown == {"controller": "InService", "a": "InService", "b": "Deleting"}
     with pytest.raises(ApiError, match="b of cluster train is being deleted"):
-        update(model, group("b", 2))
-    run_until_quiet(model)
-    assert names(model) == ["controller", "a"]
-    assert {(t.group, t.cause) for t in model.terminations} == {("b", "group-deleted")}
-    update(model, group("b", 1, instance_type="ml.g6.48xlarge"))
-    run_until_quiet(model)
-    assert len(model.nodes("train", "b")) == 1
+        update(hyperpod, group("b", 2))
+    run_until_quiet(hyperpod)
+    assert names(hyperpod) == ["controller", "a"]
+    assert {(t.group, t.cause) for t in hyperpod.terminations} == {("b", "group-deleted")}
+    update(hyperpod, group("b", 1, instance_type="ml.g6.48xlarge"))
+    run_until_quiet(hyperpod)
+    assert len(hyperpod.nodes("train", "b")) == 1
 
 
 def changed(**more: Any) -> dict[str, Any]:
@@ -147,11 +147,11 @@ IMMUTABLE = {
 @pytest.mark.parametrize("case", IMMUTABLE)
 def test_what_stays_as_it_was_made(ready: Make, case: str) -> None:
     spec, message = IMMUTABLE[case]
-    model = ready(slurm(group("p5", 2)))
+    hyperpod = ready(slurm(group("p5", 2)))
     with pytest.raises(ApiError, match=message) as refused:
-        update(model, group("other", 1), spec)
+        update(hyperpod, group("other", 1), spec)
     assert refused.value.code == "ValidationException"
-    assert names(model) == ["controller", "p5"], "a refused update changes nothing at all"
+    assert names(hyperpod) == ["controller", "p5"], "a refused update changes nothing at all"
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -221,19 +221,19 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_an_update_refuses(ready: Make, case: str) -> None:
     params, message = REFUSED[case]
-    model = ready(slurm(group("p5", 2)))
-    state = model.to_json().partition('"journal"')[0]
+    hyperpod = ready(slurm(group("p5", 2)))
+    state = hyperpod.to_json().partition('"journal"')[0]
     with pytest.raises(ApiError, match=message) as refused:
-        model.call("UpdateCluster", {"ClusterName": "train", **params})
+        hyperpod.call("UpdateCluster", {"ClusterName": "train", **params})
     assert refused.value.code == "ValidationException"
-    assert model.to_json().partition('"journal"')[0] == state, "a refused update changes nothing at all"
+    assert hyperpod.to_json().partition('"journal"')[0] == state, "a refused update changes nothing at all"
 
 
 def test_the_last_group_cannot_be_deleted_on_eks(ready: Make) -> None:
-    model = ready(eks(group("a", 1, node_type=None), group("b", 1, node_type=None)))
-    update(model, InstanceGroupsToDelete=["a"])
+    hyperpod = ready(eks(group("a", 1, node_type=None), group("b", 1, node_type=None)))
+    update(hyperpod, InstanceGroupsToDelete=["a"])
     with pytest.raises(ApiError, match="Cluster train must maintain at least one instance group"):
-        update(model, InstanceGroupsToDelete=["b"])
+        update(hyperpod, InstanceGroupsToDelete=["b"])
 
 
 @pytest.mark.parametrize(
@@ -277,45 +277,45 @@ def test_fsx_needs_a_vpc(make: Make) -> None:
 
 def test_a_cluster_of_scripts_moves_to_slurm_config_by_a_software_update(ready: Make) -> None:
     plain = [group("controller", 1, node_type=None, instance_type="ml.m5.4xlarge"), group("p5", 1, node_type=None)]
-    model = ready({"ClusterName": "train", "InstanceGroups": plain})
+    hyperpod = ready({"ClusterName": "train", "InstanceGroups": plain})
     moved = [CONTROLLER, group("p5", 1)]
     with pytest.raises(ApiError, match="Update required to use SlurmConfig in InstanceGroups"):
-        update(model, *moved)
-    model.call("UpdateClusterSoftware", {"ClusterName": "train"})
-    run_until_quiet(model)
-    update(model, *moved)
+        update(hyperpod, *moved)
+    hyperpod.call("UpdateClusterSoftware", {"ClusterName": "train"})
+    run_until_quiet(hyperpod)
+    update(hyperpod, *moved)
 
 
 def test_a_name_is_taken_until_the_cluster_is_gone(ready: Make) -> None:
-    model = ready(slurm(group("p5", 1)))
-    model.call("DeleteCluster", {"ClusterName": "train"})
+    hyperpod = ready(slurm(group("p5", 1)))
+    hyperpod.call("DeleteCluster", {"ClusterName": "train"})
     with pytest.raises(ApiError, match="Cluster with name train already exists") as taken:
-        model.call("CreateCluster", slurm(group("p5", 1)))
+        hyperpod.call("CreateCluster", slurm(group("p5", 1)))
     assert taken.value.code == "ResourceInUse"
     with pytest.raises(ApiError, match="Cannot update cluster train while it is in status Deleting"):
-        update(model, group("p5", 1))
-    run_until_quiet(model)
-    model.call("CreateCluster", slurm(group("p5", 1)))
+        update(hyperpod, group("p5", 1))
+    run_until_quiet(hyperpod)
+    hyperpod.call("CreateCluster", slurm(group("p5", 1)))
 
 
 def test_standard_provisioning_takes_one_operation_at_a_time(ready: Make) -> None:
-    model = ready(slurm(group("p5", 2), continuous=False))
-    update(model, group("p5", 1))
-    assert len(model.random_terminations) == 1
+    hyperpod = ready(slurm(group("p5", 2), continuous=False))
+    update(hyperpod, group("p5", 1))
+    assert len(hyperpod.random_terminations) == 1
     for operation in ("UpdateCluster", "DeleteCluster", "UpdateClusterSoftware"):
         with pytest.raises(ApiError, match="train while it is in status Updating") as refused:
-            model.call(operation, {"ClusterName": "train"})
+            hyperpod.call(operation, {"ClusterName": "train"})
         assert refused.value.code == "ConflictException"
-    run_until_quiet(model)
-    assert model.call("DescribeCluster", {"ClusterName": "train"})["ClusterStatus"] == "InService"
+    run_until_quiet(hyperpod)
+    assert hyperpod.call("DescribeCluster", {"ClusterName": "train"})["ClusterStatus"] == "InService"
 
 
 def test_quotas_stop_growth_with_the_sentence_of_aws(ready: Make) -> None:
-    model = ready(slurm(group("p5", 2)))
-    model.set_quota("ml.p5.48xlarge", 3)
-    update(model, group("p5", 3))
+    hyperpod = ready(slurm(group("p5", 2)))
+    hyperpod.set_quota("ml.p5.48xlarge", 3)
+    update(hyperpod, group("p5", 3))
     with pytest.raises(ApiError, match=r"'ml.p5.48xlarge for cluster usage' is 3 Instances, with current") as refused:
-        update(model, group("p5", 4))
+        update(hyperpod, group("p5", 4))
     assert refused.value.code == "ResourceLimitExceeded"
 
 
@@ -324,22 +324,22 @@ def test_cluster_role_is_fixed_while_autoscaling_is_on(ready: Make) -> None:
     scaled = eks(
         group("a", 1, node_type=None), ClusterRole=role, AutoScaling={"Mode": "Enable", "AutoScalerType": "Karpenter"}
     )
-    model = ready(scaled)
-    shown = model.call("DescribeCluster", {"ClusterName": "train"})
+    hyperpod = ready(scaled)
+    shown = hyperpod.call("DescribeCluster", {"ClusterName": "train"})
     assert shown["AutoScaling"] == {"Mode": "Enable", "AutoScalerType": "Karpenter", "Status": "InService"}
     with pytest.raises(ApiError, match="ClusterRole cannot be updated while autoscaling is enabled"):
-        update(model, ClusterRole=other)
-    update(model, AutoScaling={"Mode": "Disable"}, ClusterRole=other)
+        update(hyperpod, ClusterRole=other)
+    update(hyperpod, AutoScaling={"Mode": "Disable"}, ClusterRole=other)
 
 
 def test_new_scripts_reach_new_nodes_only(ready: Make) -> None:
-    model = ready(slurm(group("p5", 1)))
+    hyperpod = ready(slurm(group("p5", 1)))
     scripts = {"SourceS3Uri": "s3://sagemaker-scripts/two", "OnCreate": "on_create.sh"}
-    update(model, group("p5", 2, LifeCycleConfig=scripts))
-    run_until_quiet(model)
+    update(hyperpod, group("p5", 2, LifeCycleConfig=scripts))
+    run_until_quiet(hyperpod)
     sources = []
-    for node in model.nodes("train", "p5"):
-        shown = model.call("DescribeClusterNode", {"ClusterName": "train", "NodeId": node.instance_id})
+    for node in hyperpod.nodes("train", "p5"):
+        shown = hyperpod.call("DescribeClusterNode", {"ClusterName": "train", "NodeId": node.instance_id})
         sources.append(shown["NodeDetails"]["LifeCycleConfig"]["SourceS3Uri"])
     assert sources == ["s3://sagemaker-scripts/base", "s3://sagemaker-scripts/two"]
 

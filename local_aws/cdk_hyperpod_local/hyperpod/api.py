@@ -48,7 +48,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "UpdateCluster": update.update_cluster,
     "UpdateClusterSoftware": clusters.update_cluster_software,
 }
-"""Every operation that the model serves."""
+"""Every operation that is served."""
 
 ACCOUNT = "000000000000"
 REGION = "us-west-2"
@@ -293,14 +293,14 @@ class HyperPod:
     def from_json(
         cls, text: str, *, clock: Clock | None = None, on_call: Callable[[Call], None] | None = None
     ) -> HyperPod:
-        """The model that `to_json` wrote. Absent clock: a ManualClock that stands where the model stood.
+        """The control plane that `to_json` wrote. Absent clock: a ManualClock that stands where that one stood.
 
         What became due on another clock in the meantime happens at the next call. ValueError for other text.
         """
         state, journal = store.load(text)
-        model = cls(clock=clock or ManualClock(state.now), on_call=on_call)
-        model._state, model.journal = state, journal
-        return model
+        hyperpod = cls(clock=clock or ManualClock(state.now), on_call=on_call)
+        hyperpod._state, hyperpod.journal = state, journal
+        return hyperpod
 
 
 def _plain(value: Any) -> Any:
