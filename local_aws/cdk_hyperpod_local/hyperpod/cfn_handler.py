@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import validation
-from .aws import Shape
+from .botocore_imports import Shape
 from .errors import ApiError
 from .state import Json
 from .tagging import CLOUDFORMATION

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import validation
 from .api import OPERATIONS
-from .aws import (
+from .botocore_imports import (
     ClientExceptionsFactory,
     ConnectionClosedError,
     ParamValidationError,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
 
-from .aws import OperationModel, ServiceModel, Session, Shape, parse_timestamp
+from .botocore_imports import OperationModel, ServiceModel, Session, Shape, parse_timestamp
 from .errors import ApiError, invalid
 from .state import Json
 

@@ -7,7 +7,7 @@ import re
 from functools import cache
 from typing import Any, NamedTuple
 
-from cdk_hyperpod_local.hyperpod.aws import Session, Shape
+from cdk_hyperpod_local.hyperpod.botocore_imports import Session, Shape
 
 Json = Any
 
