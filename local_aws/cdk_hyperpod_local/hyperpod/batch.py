@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from . import events
 from .context import Context, find_node, refuse_below_minimum, refuse_unpatched, refuse_while_busy
-from .ends import end
 from .errors import ApiError, invalid
 from .state import Cluster, Json, Node, Termination, settings_now
+from .terminations import end
 
 MOST_IDS = 99
 """Node ids in one call ("Scale down a cluster"); the shape itself allows 3000."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from . import events
-from .ends import choose_victims, end
 from .state import Cluster, Good, Group, HyperPodState, Node, by_group, running_count
+from .terminations import choose_victims, end
 
 
 def step_minimums(state: HyperPodState, cluster: Cluster) -> None:

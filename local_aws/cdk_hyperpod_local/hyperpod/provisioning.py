@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import replace
 
 from . import events
-from .ends import counted_extra, ending
 from .outcomes import conclude, step_cluster, step_minimums
 from .state import Cluster, Group, HyperPodState, Node, by_group, running_count
+from .terminations import counted_extra, ending
 
 
 def advance(state: HyperPodState, until: float) -> None:

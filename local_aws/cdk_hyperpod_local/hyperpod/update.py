@@ -8,9 +8,9 @@ from dataclasses import replace
 from . import events, operations, rules
 from .clusters import new_group, refuse_beyond_limits
 from .context import Context, running_in
-from .ends import choose_victims, counted_extra, end
 from .errors import conflict, invalid
 from .state import Cluster, Good, Group, Json, by_group, settings_now
+from .terminations import choose_victims, counted_extra, end
 
 NOT_SETTINGS = ("ClusterName", "InstanceGroups", "InstanceGroupsToDelete")
 
