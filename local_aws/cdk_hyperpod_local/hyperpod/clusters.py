@@ -9,7 +9,7 @@ from . import events, limits, rules
 from .context import Context, below_minimum, refuse_below_minimum
 from .errors import ApiError, conflict, not_found
 from .paging import between, page
-from .render import cluster_details
+from .responses import cluster_details
 from .state import Cluster, Group, Json, by_group
 from .tagging import checked_tags
 from .terminations import end

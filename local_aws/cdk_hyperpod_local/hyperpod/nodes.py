@@ -9,7 +9,7 @@ from .context import Context, below_minimum, refuse_while_busy
 from .errors import invalid, not_found
 from .paging import between, page
 from .provisioning import request_node
-from .render import born, event_details, event_summary, node_details, node_summary
+from .responses import born, event_details, event_summary, node_details, node_summary
 from .state import Cluster, Group, Json
 
 TOKEN_HOURS = 8
