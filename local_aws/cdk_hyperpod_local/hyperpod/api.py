@@ -10,7 +10,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from . import batch, clusters, limits, nodes, operations, provisioning, store, tagging, update, validation
+from . import api_shapes, batch, clusters, limits, nodes, operations, provisioning, store, tagging, update
 from .behaviour import Behaviour, Timings
 from .clock import Clock, ManualClock
 from .context import Context
@@ -124,12 +124,12 @@ class HyperPod:
         state.faults.before(operation, context.principal, str(resource), state.now, self._luck())
         state.call = len(self.journal) + 1
         try:
-            answer = serve(context, validation.request(operation, params))
+            answer = serve(context, api_shapes.request(operation, params))
             if operation in MUTATING:
                 provisioning.settle(state)
         finally:
             state.call = None
-        return validation.response(operation, answer)
+        return api_shapes.response(operation, answer)
 
     def _luck(self) -> Random:
         """Randomness for faults, apart from the state's own: a fault's chance must not change which nodes end."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import validation
+from . import api_shapes
 from .botocore_imports import Shape
 from .errors import ApiError
 from .state import Json
@@ -70,7 +70,7 @@ def vanished(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
 
 def api_parameters(operation: str, properties: Mapping[str, Any]) -> Json:
     """Template properties as parameters of the operation: scalars in the types of the API, read-only members left out."""
-    shape = validation.operation_model(operation).input_shape
+    shape = api_shapes.operation_model(operation).input_shape
     assert shape is not None
     params: Json = _typed(shape, {key: value for key, value in properties.items() if key in shape.members})
     return params

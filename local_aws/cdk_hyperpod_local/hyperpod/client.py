@@ -6,7 +6,7 @@ import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from . import validation
+from . import api_shapes
 from .api import OPERATIONS
 from .botocore_imports import (
     ClientExceptionsFactory,
@@ -46,9 +46,9 @@ class Client:
         """See HyperPod.client."""
         self._hyperpod = hyperpod
         self._as = {"principal": principal, "account": account, "region": region}
-        self.exceptions = _EXCEPTIONS.create_client_exceptions(validation.service_model())
+        self.exceptions = _EXCEPTIONS.create_client_exceptions(api_shapes.service_model())
         self.meta = SimpleNamespace(
-            region_name=region, service_model=validation.service_model(), method_to_api_mapping=METHODS
+            region_name=region, service_model=api_shapes.service_model(), method_to_api_mapping=METHODS
         )
 
     def __getattr__(self, name: str) -> Callable[..., dict[str, Any]]:
@@ -63,7 +63,7 @@ class Client:
         return method
 
     def _call(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
-        operation_model = validation.operation_model(operation)
+        operation_model = api_shapes.operation_model(operation)
         report = ParamValidator().validate(params, operation_model.input_shape)
         if report.has_errors():
             raise ParamValidationError(report=report.generate_report())

@@ -1,4 +1,4 @@
-"""State -> the members of API responses. Times stay seconds; `validation.response` gives them boto3's types."""
+"""State -> the members of API responses. Times stay seconds; `api_shapes.response` gives them boto3's types."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from cdk_hyperpod_local.engine.seam import services as requests
 from cdk_hyperpod_local.engine.seam import stores
 from cdk_hyperpod_local.engine.services.json_service import JsonService, failure, success
 from cdk_hyperpod_local.hyperpod import HyperPod, limits
-from cdk_hyperpod_local.hyperpod.validation import service_model
+from cdk_hyperpod_local.hyperpod.api_shapes import service_model
 
 Json = Any
 UNLIMITED = 1_000_000

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cdk_hyperpod_local.engine.kubernetes import KubernetesApi
-from cdk_hyperpod_local.hyperpod import ApiError, validation
+from cdk_hyperpod_local.hyperpod import ApiError, api_shapes
 
 Json = Any
 
@@ -71,11 +71,11 @@ class Governance:
     def call(self, operation: str, params: Mapping[str, Any], *, account: str, region: str) -> Json:
         """The reply; raises ApiError."""
         self.settle()
-        request = validation.request(operation, params)
+        request = api_shapes.request(operation, params)
         if operation in _TAGGING:
-            return validation.response(operation, _TAGGING[operation](self._tagged(request), request))
+            return api_shapes.response(operation, _TAGGING[operation](self._tagged(request), request))
         kind, serve = _OPERATIONS[operation]
-        return validation.response(operation, serve(self, kind, request, account, region))
+        return api_shapes.response(operation, serve(self, kind, request, account, region))
 
     def _tagged(self, params: Mapping[str, Any]) -> Json:
         return next((item for item in self.records.values() if item["_arn"] == params.get("ResourceArn")), None)

@@ -12,8 +12,8 @@ import pytest
 from botocore.validate import ParamValidator  # type: ignore[import-untyped]
 
 from cdk_hyperpod_local.hyperpod import MUTATING, OPERATIONS, ApiError, Behaviour, HyperPod, ManualClock, Plan
+from cdk_hyperpod_local.hyperpod.api_shapes import operation_model, request, response, service_model
 from cdk_hyperpod_local.hyperpod.samples import eks, group, run_until_quiet, slurm
-from cdk_hyperpod_local.hyperpod.validation import operation_model, request, response, service_model
 
 Produced = dict[str, list[tuple[dict[str, Any], dict[str, Any]]]]
 
