@@ -10,7 +10,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from . import api_shapes, batch, clusters, limits, nodes, operations, provisioning, store, tagging, update
+from . import api_shapes, batch, cluster_operations, clusters, limits, nodes, provisioning, store, tagging, update
 from .behaviour import Behaviour, Timings
 from .clock import Clock, ManualClock
 from .context import Context
@@ -36,11 +36,11 @@ OPERATIONS: Mapping[str, Operation] = {
     "DescribeCluster": clusters.describe_cluster,
     "DescribeClusterEvent": nodes.describe_cluster_event,
     "DescribeClusterNode": nodes.describe_cluster_node,
-    "DescribeClusterOperation": operations.describe_cluster_operation,
+    "DescribeClusterOperation": cluster_operations.describe_cluster_operation,
     "DescribeTrainingPlan": clusters.describe_training_plan,
     "ListClusterEvents": nodes.list_cluster_events,
     "ListClusterNodes": nodes.list_cluster_nodes,
-    "ListClusterOperations": operations.list_cluster_operations,
+    "ListClusterOperations": cluster_operations.list_cluster_operations,
     "ListClusters": clusters.list_clusters,
     "ListTags": tagging.list_tags,
     "ListTrainingPlans": clusters.list_training_plans,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from . import events, operations, rules
+from . import cluster_operations, events, rules
 from .clusters import new_group, refuse_beyond_limits
 from .context import Context, running_in
 from .errors import conflict, invalid
@@ -28,7 +28,7 @@ def update_cluster(context: Context, request: Json) -> Json:
         cluster.before = settings_now(cluster)
     cluster.settings = {**cluster.settings, **{k: v for k, v in request.items() if k not in NOT_SETTINGS}}
     cluster.failure = ""
-    before = operations.counts(state, cluster)
+    before = cluster_operations.counts(state, cluster)
     for spec in specs:
         name = spec["InstanceGroupName"]
         if name in cluster.groups:
@@ -38,7 +38,7 @@ def update_cluster(context: Context, request: Json) -> Json:
             events.tell(state, cluster, events.GROUP_STARTED, group=name, operation="creation")
     for name in doomed:
         _delete_group(context, cluster, cluster.groups[name])
-    operations.record(state, cluster, before)
+    cluster_operations.record(state, cluster, before)
     _set_status(context, cluster)
     events.tell(state, cluster, events.CLUSTER_STARTED, operation="update")
     return {"ClusterArn": cluster.arn}
