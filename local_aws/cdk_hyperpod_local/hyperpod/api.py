@@ -10,7 +10,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from . import api_shapes, batch, cluster_operations, clusters, limits, nodes, provisioning, store, tagging, update
+from . import api_shapes, batch, cluster_operations, clusters, limits, nodes, provisioning, saved_state, tagging, update
 from .behaviour import Behaviour, Timings
 from .clock import Clock, ManualClock
 from .context import Context
@@ -287,7 +287,7 @@ class HyperPod:
         """Everything but the clock and `on_call`, as one line of JSON."""
         with self._lock:
             self.tick()
-            return store.dump(self._state, self.journal)
+            return saved_state.dump(self._state, self.journal)
 
     @classmethod
     def from_json(
@@ -297,7 +297,7 @@ class HyperPod:
 
         What became due on another clock in the meantime happens at the next call. ValueError for other text.
         """
-        state, journal = store.load(text)
+        state, journal = saved_state.load(text)
         hyperpod = cls(clock=clock or ManualClock(state.now), on_call=on_call)
         hyperpod._state, hyperpod.journal = state, journal
         return hyperpod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock, store
+from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock, saved_state
 from cdk_hyperpod_local.hyperpod.samples import group, run_until_quiet, slurm
 
 
@@ -35,7 +35,7 @@ def test_each_request_that_changes_counts_is_recorded_and_the_later_one_supersed
     assert newest["ScalingDetails"][0]["Original"]["TargetCount"] == 6
     assert newest["ScalingDetails"][0]["Desired"]["TargetCount"] == 3
     assert recorded(hyperpod, Status="InProgress") == [newest]
-    again = store.load(store.dump(hyperpod._state, hyperpod.journal))[0]
+    again = saved_state.load(saved_state.dump(hyperpod._state, hyperpod.journal))[0]
     assert again.clusters == hyperpod._state.clusters
     run_until_quiet(hyperpod)
     assert [each["Status"] for each in recorded(hyperpod)] == ["Done", "Superseded"]
