@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from . import events
-from .outcomes import conclude, step_cluster, step_minimums
+from .cluster_status import conclude, step_cluster, step_minimums
 from .state import Cluster, Group, HyperPodState, Node, by_group, running_count
 from .terminations import counted_extra, ending
 

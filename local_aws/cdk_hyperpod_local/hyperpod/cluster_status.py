@@ -1,4 +1,4 @@
-"""How things turn out: minimums that are met or rolled back, operations that finish or fail."""
+"""Which status clusters and groups come to: minimums are met or rolled back, operations finish or fail."""
 
 from __future__ import annotations
 
