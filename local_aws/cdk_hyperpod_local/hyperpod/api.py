@@ -26,7 +26,7 @@ Operation = Callable[[Context, Json], Json]
 
 OPERATIONS: Mapping[str, Operation] = {
     "AddTags": tagging.add_tags,
-    "BatchAddClusterNodes": nodes.batch_add_cluster_nodes,
+    "BatchAddClusterNodes": batch.batch_add_cluster_nodes,
     "BatchDeleteClusterNodes": batch.batch_delete_cluster_nodes,
     "BatchRebootClusterNodes": batch.batch_reboot_cluster_nodes,
     "BatchReplaceClusterNodes": batch.batch_replace_cluster_nodes,

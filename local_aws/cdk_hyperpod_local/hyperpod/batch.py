@@ -1,4 +1,4 @@
-"""BatchDeleteClusterNodes, and its siblings that reboot and replace."""
+"""BatchDeleteClusterNodes, and its siblings that add, reboot and replace."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from . import events
-from .context import Context, find_node, refuse_below_minimum, refuse_unpatched, refuse_while_busy
+from .clusters import refuse_beyond_limits
+from .context import Context, below_minimum, find_node, refuse_below_minimum, refuse_unpatched, refuse_while_busy
 from .errors import ApiError, invalid
-from .state import Cluster, Json, Node, Termination, settings_now
+from .provisioning import request_node
+from .state import Cluster, Group, Json, Node, Termination, settings_now
 from .terminations import end
 
 MOST_IDS = 99
 """Node ids in one call ("Scale down a cluster"); the shape itself allows 3000."""
 MOST_WITH_LOGICAL_IDS = 50
 """Ids of both kinds as soon as one is logical (botocore: BatchDeleteClusterNodesRequest$NodeLogicalIds)."""
+
+TOKEN_HOURS = 8
+MOST_ADDED = 50
+"""Nodes that one call adds."""
 
 Problem = tuple[str, str]
 
@@ -135,6 +141,73 @@ def _take(context: Context, cluster: Cluster, victims: list[Node]) -> None:
     for node in victims:
         if node.launched:
             events.tell(state, cluster, events.TERMINATING, group=node.group, instance_id=node.instance_id)
+
+
+def batch_add_cluster_nodes(context: Context, request: Json) -> Json:
+    """BatchAddClusterNodes: raises target counts, continuous only; a ClientToken is good for 8 hours (botocore)."""
+    state, cluster = context.state, context.cluster(request["ClusterName"])
+    if not cluster.continuous:
+        raise invalid("BatchAddClusterNodes is only supported for clusters with NodeProvisioningMode Continuous")
+    wanted: list[Json] = request["NodesToAdd"]
+    total = sum(each["IncrementTargetCountBy"] for each in wanted)
+    if total > MOST_ADDED:
+        raise invalid(f"The total of IncrementTargetCountBy must not exceed {MOST_ADDED}, got {total}")
+    token = request.get("ClientToken")
+    known = cluster.tokens.get(token) if token else None
+    if known and state.now - known["at"] < TOKEN_HOURS * 3600:
+        if known["request"] != wanted:
+            raise invalid("The client token was already used with different parameters")
+        return {"Successful": [_added_again(cluster, *pair) for pair in known["nodes"]], "Failed": []}
+    refuse_while_busy(context, cluster, "add nodes")
+    good = [each for each in wanted if _add_problem(context, cluster, each) is None]
+    counts = [
+        {**cluster.groups[each["InstanceGroupName"]].spec,
+         "InstanceCount": cluster.groups[each["InstanceGroupName"]].target + each["IncrementTargetCountBy"]}
+        for each in good
+    ]  # fmt: skip
+    refuse_beyond_limits(context, cluster.groups, counts, cluster.settings)
+    added: list[Json] = []
+    for each in good:
+        group = cluster.groups[each["InstanceGroupName"]]
+        cluster.groups[group.name] = replace(group, target=group.target + each["IncrementTargetCountBy"])
+        for _ in range(each["IncrementTargetCountBy"]):
+            node = request_node(state, cluster, group)
+            added.append({"NodeLogicalId": node.logical_id, "InstanceGroupName": group.name, "Status": node.status})
+    if token:
+        pairs = [[each["NodeLogicalId"], each["InstanceGroupName"]] for each in added]
+        cluster.tokens[token] = {"at": state.now, "request": wanted, "nodes": pairs}
+    failed = [
+        {"InstanceGroupName": each["InstanceGroupName"], "ErrorCode": problem[0], "Message": problem[1],
+         "FailedCount": each["IncrementTargetCountBy"]}
+        for each in wanted
+        if each not in good and (problem := _add_problem(context, cluster, each))
+    ]  # fmt: skip
+    return {"Successful": added, "Failed": failed}
+
+
+def _added_again(cluster: Cluster, logical_id: str, group: str) -> Json:
+    node = cluster.nodes.get(logical_id)
+    # NotFound exists only here: a replayed request whose node is gone (botocore: NodeAdditionResult$Status).
+    status = node.status if node and node.listed else "NotFound"
+    return {"NodeLogicalId": logical_id, "InstanceGroupName": group, "Status": status}
+
+
+def _add_problem(context: Context, cluster: Cluster, wanted: Json) -> tuple[str, str] | None:
+    """Code and message of what keeps nodes from being added to the group; None: nothing."""
+    name = wanted["InstanceGroupName"]
+    group: Group | None = cluster.groups.get(name)
+    if group is None:
+        return "InstanceGroupNotFound", f"Instance group {name} not found in cluster {cluster.name}"
+    waiting = below_minimum(cluster)
+    blocked = bool(waiting) if context.state.behaviour.minimum_blocks == "cluster" else group in waiting
+    if group.status == "Deleting" or blocked:
+        return "InvalidInstanceGroupStatus", f"Instance group {name} is in status {group.status}"
+    if not set(wanted.get("InstanceTypes", [])) <= set(group.instance_types):
+        return (
+            "IncompatibleInstanceTypes",
+            f"Instance group {name} has the instance types {', '.join(group.instance_types)}",
+        )
+    return None
 
 
 def batch_reboot_cluster_nodes(context: Context, request: Json) -> Json:
