@@ -1,4 +1,4 @@
-"""Guards of the library's rooms: who may import whom, read from the sources."""
+"""Guards of the rooms of the library and of the local AWS: who may import whom, read from the sources."""
 
 from __future__ import annotations
 
@@ -13,26 +13,30 @@ import pytest
 
 import cdk_hyperpod
 
-LIBRARY = Path(__file__).resolve().parent.parent / "constructs" / "cdk_hyperpod"
+TESTS = Path(__file__).resolve().parent
+LIBRARY = TESTS.parent / "constructs" / "cdk_hyperpod"
+LOCAL_AWS = TESTS.parent / "local_aws" / "cdk_hyperpod_local"
 FUNCTION = "_lambda"
 CDK = {"aws_cdk", "constructs", "jsii"}
 
 
-def _sources() -> Iterator[tuple[str, Path]]:
-    for path in sorted(LIBRARY.rglob("*.py")):
+def _sources(package: Path) -> Iterator[tuple[str, Path]]:
+    for path in sorted(package.rglob("*.py")):
         # `_project` is a template of an app, and no part of the library's own code.
         if "_project" not in path.parts:
-            parts = path.relative_to(LIBRARY).with_suffix("").parts
+            parts = path.relative_to(package).with_suffix("").parts
             yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
-MODULES = dict(_sources())
+MODULES = dict(_sources(LIBRARY))
+LOCAL_MODULES = dict(_sources(LOCAL_AWS))
 
 
 @functools.cache
-def _imports(module: str) -> frozenset[str]:
-    """What a module imports when it runs, in functions too: the library's own below its name, others as they are."""
-    path = MODULES[module]
+def _imports(module: str, top: str = "cdk_hyperpod") -> frozenset[str]:
+    """What a module of `top` imports when it runs, in functions too: its own package's below its name, others as they are."""
+    modules = MODULES if top == "cdk_hyperpod" else LOCAL_MODULES
+    path = modules[module]
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     tree = ast.parse(path.read_text("utf-8"))
     for_types = {
@@ -46,35 +50,33 @@ def _imports(module: str) -> frozenset[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            above = ["cdk_hyperpod", *package[: len(package) + 1 - node.level]] if node.level else []
+            above = [top, *package[: len(package) + 1 - node.level]] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             for alias in node.names:
                 full = f"{base}.{alias.name}"
-                found.add(full if full.removeprefix("cdk_hyperpod.") in MODULES else base)
+                found.add(full if full.removeprefix(f"{top}.") in modules else base)
     return frozenset(found)
 
 
-def _own(module: str) -> set[str]:
-    return {
-        name.removeprefix("cdk_hyperpod").removeprefix(".")
-        for name in _imports(module)
-        if name.split(".")[0] == "cdk_hyperpod"
-    }
+def _own(module: str, top: str = "cdk_hyperpod") -> set[str]:
+    return {name.removeprefix(top).removeprefix(".") for name in _imports(module, top) if name.split(".")[0] == top}
 
 
 def _room(module: str) -> str:
     return module.split(".")[0]
 
 
-def _may_import(room: str) -> set[str]:
+def _may_import(room: str, package: Path = LIBRARY) -> set[str]:
     """What the room's `__init__` says: rooms, modules, or `nothing`."""
-    text = ast.get_docstring(ast.parse((LIBRARY / room.replace(".", "/") / "__init__.py").read_text("utf-8"))) or ""
+    text = ast.get_docstring(ast.parse((package / room.replace(".", "/") / "__init__.py").read_text("utf-8"))) or ""
     (said,) = re.findall(r"May import: ([^.]\S*(?:, \S+)*)\.(?:\n|$)", text)
     return set(said.split(", ")) - {"nothing"}
 
 
 ROOMS = [path.name for path in sorted(LIBRARY.iterdir()) if (path / "__init__.py").is_file()]
 WITHOUT_CDK = ("typed", "facts", "config", "kubernetes", "rules", "cli")
+LOCAL_ROOMS = [module for module, path in LOCAL_MODULES.items() if path.name == "__init__.py"]
+"""Folders in folders are rooms too; the package's own folder is "", with what is in no other."""
 FUNCTIONS = [
     path.name for path in sorted((LIBRARY / FUNCTION / "hyperpod").iterdir()) if (path / "__init__.py").is_file()
 ]
@@ -188,3 +190,54 @@ def test_each_room_has_its_tests_in_a_folder_of_its_name() -> None:
     unit = Path(__file__).parent / "unit"
     folders = {*(room.removeprefix("_") for room in ROOMS), *FUNCTIONS} - {"cluster_log", "drainer"}
     assert [folder for folder in sorted(folders) if not [*(unit / folder).glob("test_*.py")]] == []
+
+
+# -- the local AWS -----------------------------------------------------------------------------------------------------
+
+
+def _local(module: str) -> set[str]:
+    """What of ours a module of the local AWS imports: its own package's, and `cdk_hyperpod`, the library."""
+    library = {name.split(".")[0] for name in _imports(module, "cdk_hyperpod_local")} & {"cdk_hyperpod"}
+    return _own(module, "cdk_hyperpod_local") | library
+
+
+def _local_room(module: str) -> str:
+    """The innermost folder that says what it may import."""
+    return max((room for room in LOCAL_ROOMS if f"{module}.".startswith(f"{room}." if room else "")), key=len)
+
+
+@pytest.mark.parametrize("room", LOCAL_ROOMS, ids=lambda room: room or "cdk_hyperpod_local")
+def test_a_room_of_the_local_aws_imports_what_it_says_and_nothing_else(room: str) -> None:
+    imported = {
+        (module, name, "cdk_hyperpod" if name == "cdk_hyperpod" else _local_room(name))
+        for module in LOCAL_MODULES
+        if _local_room(module) == room
+        for name in _local(module)
+    }
+    may = _may_import(room, LOCAL_AWS)
+
+    assert {f"{module} imports {name}" for module, name, of in imported if not {name, of} & {room, *may}} == set()
+    assert may - {part for _, name, of in imported for part in (name, of)} == set(), "it says more than it imports"
+
+
+def test_the_local_aws_imports_nothing_of_the_tests() -> None:
+    here = {path.stem for path in TESTS.iterdir() if path.suffix in ("", ".py")} | {"tests", "stacks"}
+    strange = {
+        f"{module} imports {name}"
+        for module in LOCAL_MODULES
+        for name in _imports(module, "cdk_hyperpod_local")
+        if name.split(".")[0] in here
+    }
+    assert strange == set()
+
+
+@pytest.mark.parametrize(
+    ("room", "package"), [("engine.seam", "ministack"), ("commands", "cdk_hyperpod"), ("commands", "rich_click")]
+)
+def test_one_room_of_the_local_aws_alone_knows(room: str, package: str) -> None:
+    knowing = {
+        _local_room(module)
+        for module in LOCAL_MODULES
+        if package in {name.split(".")[0] for name in _imports(module, "cdk_hyperpod_local")}
+    }
+    assert knowing == {room}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
@@ -148,15 +147,6 @@ for name in ours.__all__:
     assert done.stdout.splitlines() == [
         f"{name} cdk_hyperpod.stacks.{module} {ROOT / 'stacks' / module}.py False" for name, module in places
     ]
-
-
-def test_the_local_aws_imports_nothing_of_the_tests() -> None:
-    modules = {path.stem for path in (ROOT / "tests").iterdir() if path.suffix in ("", ".py")} | {"tests", "stacks"}
-    for file in (ROOT / "local_aws" / "cdk_hyperpod_local").rglob("*.py"):
-        tree = ast.parse(file.read_text("utf-8"))
-        named = [item.module or "" for item in ast.walk(tree) if isinstance(item, ast.ImportFrom) and not item.level]
-        named += [alias.name for item in ast.walk(tree) if isinstance(item, ast.Import) for alias in item.names]
-        assert not modules & {name.partition(".")[0] for name in named}, file
 
 
 def test_the_map_of_changes_leads_to_files_that_exist() -> None:

@@ -1,4 +1,8 @@
-"""A simulated SageMaker HyperPod control plane: documented behaviour, a clock of its own, faults on request."""
+"""A simulated SageMaker HyperPod control plane: documented behaviour, a clock of its own, faults on request.
+
+`api.py` takes every call. It needs no engine: tests use it in their own process, by `HyperPod` and its `client`.
+May import: nothing.
+"""
 
 from .api import ACCOUNT, OPERATIONS, REGION, HyperPod
 from .behaviour import Behaviour, Timings

@@ -1,4 +1,8 @@
-"""For each EKS cluster a Kubernetes API on loopback, to which IAM roles get in by the cluster's access entries."""
+"""For each EKS cluster a Kubernetes API on loopback, to which IAM roles get in by the cluster's access entries.
+
+A real API server if one is built, otherwise a recording. EKS itself is in `engine/services/eks_*.py`.
+May import: places, engine.gate, engine.options.
+"""
 
 from __future__ import annotations
 

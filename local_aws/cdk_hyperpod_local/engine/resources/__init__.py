@@ -1,6 +1,7 @@
 """CloudFormation resource types that ministack lacks, and the check of every type's properties.
 
 A new type is a `ResourceType` in a file of its own topic and one entry in `_types`.
+May import: engine.inline_module, engine.schemas, engine.seam, engine.services, hyperpod.
 """
 
 from __future__ import annotations

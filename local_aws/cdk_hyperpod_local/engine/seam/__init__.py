@@ -2,6 +2,7 @@
 
 Nothing outside this folder imports ministack, so an upgrade is a change to this folder. ministack reads its environment
 when it is imported: `launch.py` sets that first.
+May import: engine.gate.
 """
 
 from __future__ import annotations
