@@ -1,4 +1,4 @@
-"""What is rehearsed: any CDK app, a cloud assembly, or a CloudFormation template. All end as a cloud assembly."""
+"""What is rehearsed: a CDK app, a cloud assembly, or a CloudFormation template. All end as a cloud assembly."""
 
 from __future__ import annotations
 

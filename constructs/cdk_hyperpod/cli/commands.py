@@ -17,7 +17,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "plan": ("deployment.plan", "say what a deployment would take away from the live cluster"),
         "why": ("deployment.why", "say why the last deployment failed"),
         "retained": ("deployment.retained", "say what stays after cdk destroy, and what it costs"),
-        "local": ("deployment.local", "rehearse a deployment of any app on an AWS on this machine"),
+        "local": ("deployment.local", "rehearse a deployment on an AWS on this machine"),
     },
     "The nodes": {
         "nodes": ("nodes.nodes", "list nodes: status, image, age, zone; name them in the file"),

@@ -26,8 +26,8 @@ Rehearse a deployment on this machine: the real CDK CLI deploys to an engine on 
 run their real code, IAM answers each request, and HyperPod terminates nodes at random when you lower a count. You need
 no account and no docker, and the network only once, for the set-up.
 
-It works for any CDK app with one account and region, in any language, and plain CloudFormation templates with an
-AWS::SageMaker::Cluster.
+It is for apps that use the constructs of cdk-hyperpod, with one account and Region. Other apps and plain CloudFormation
+templates (--app) may work too, without a promise.
 What it proves, and what not: docs/local-aws.md of cdk-hyperpod.
 """
 
