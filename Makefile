@@ -154,7 +154,7 @@ audit: setup .audit/ready #: cdk-nag and cfn-lint over every template; bandit, z
 .PHONY: fuzz
 CASES ?= 10000
 fuzz: setup #: Give CASES files that nobody should write to the loader (SEED for others)
-	@PYTHONPATH=tests:constructs python -m simulations.fuzz --cases="$(CASES)" --seed="$(or $(SEED),0)"
+	@PYTHONPATH=tests python -m simulations.fuzz --cases="$(CASES)" --seed="$(or $(SEED),0)"
 
 .PHONY: check
 check: lint types test test-kubernetes test-lives wheel audit #: Everything that CI checks

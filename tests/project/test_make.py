@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from shutil import copy
 
@@ -78,3 +79,19 @@ def test_a_soak_is_of_many_unless_one_is_named() -> None:
     """Another target's SEED, set for all of them, would make it one lifetime that finds nothing."""
     assert "--seed" not in make("soak", "LIFETIMES=5").stdout
     assert "--seed=17" in make("soak", "SEED=17").stdout
+
+
+@pytest.mark.parametrize("target", ["kubernetes-apiserver", "slurm-parts"])
+def test_what_is_built_before_the_set_up_finds_its_modules(target: str) -> None:
+    """Without the packages of the set-up, our own among them: -S leaves the environment's out."""
+    ((path, file),) = re.findall(r"PYTHONPATH=(\S+) \S+ (\S+\.py)", make(target).stdout)
+    code = f"import runpy; runpy.run_path({file!r})"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        cwd=ROOT,
+        env={"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,6 +1,6 @@
 """Bring what the tests on real Slurm need to this machine: Debian's own packages, and a root folder with trixie's.
 
-    PYTHONPATH=tests:constructs python tests/helpers/slurm/parts.py
+    PYTHONPATH=tests:local_aws python tests/helpers/slurm/parts.py
 
 Slurm 22.05 is bookworm's, installed on this machine by apt; a policy-rc.d keeps each package from starting its daemon
 here. Slurm 24.11 is trixie's, in a root folder of its own below the cache, made by debootstrap (two and a half minutes,

@@ -8,7 +8,7 @@
 
 .PHONY: kubernetes-apiserver
 kubernetes-apiserver: #: Build a real Kubernetes API server into ~/.cache, once (ten minutes)
-	@PYTHONPATH=tests:constructs $(PYTHON) tests/helpers/kubernetes/apiserver/build.py
+	@PYTHONPATH=tests:local_aws $(PYTHON) tests/helpers/kubernetes/apiserver/build.py
 
 .PHONY: test-kubernetes
 test-kubernetes: setup .kubernetes/ready kubernetes-apiserver #: Quotas, teams, jobs and the drainer on a real API server, which it builds first, once
@@ -16,7 +16,7 @@ test-kubernetes: setup .kubernetes/ready kubernetes-apiserver #: Quotas, teams, 
 
 .PHONY: bench-eks
 bench-eks: setup .kubernetes/ready kubernetes-apiserver #: Measure the drainer on a real API server
-	@PYTHONPATH=tests:constructs python -m real.drainer.bench
+	@PYTHONPATH=tests python -m real.drainer.bench
 
 .PHONY: lock-kubernetes
 lock-kubernetes: .tools/ready #: Resolve the SDK again

@@ -51,7 +51,7 @@ class Machine:
         self.environment = {
             "PATH": f"{self.tools}:/usr/bin:/bin",
             "XDG_CACHE_HOME": str(cache),
-            "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent / 'constructs'}",
+            "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent / 'local_aws'}",
         }
         self.started: list[subprocess.Popen[str]] = []
 

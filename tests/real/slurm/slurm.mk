@@ -4,7 +4,7 @@ SLURM_FLAGS ?=
 
 .PHONY: slurm-parts
 slurm-parts: #: Install Slurm 22.05 on this machine, and 24.11 into ~/.cache (root, Debian 12; three minutes, once)
-	@PYTHONPATH=tests:constructs $(PYTHON) tests/helpers/slurm/parts.py
+	@PYTHONPATH=tests:local_aws $(PYTHON) tests/helpers/slurm/parts.py
 
 # One process for each of two clusters at a time; the tests of one cluster stay together.
 .PHONY: test-slurm
@@ -15,10 +15,10 @@ CHAOS ?= --jobs 1000 --kills 60
 
 .PHONY: chaos-slurm
 chaos-slurm: setup slurm-parts #: Jobs of all kinds against a drain agent that is killed, on both versions of Slurm (CHAOS="--jobs 1000 --kills 60 --seed 1")
-	@PYTHONPATH=tests:constructs python -m helpers.slurm.chaos 22.05 $(CHAOS)
-	@PYTHONPATH=tests:constructs python -m helpers.slurm.chaos 24.11 $(CHAOS)
+	@PYTHONPATH=tests python -m helpers.slurm.chaos 22.05 $(CHAOS)
+	@PYTHONPATH=tests python -m helpers.slurm.chaos 24.11 $(CHAOS)
 
 .PHONY: bench-slurm
 bench-slurm: setup slurm-parts #: Measure the lifecycle scripts and the drain agent on real Slurm clusters
-	@PYTHONPATH=tests:constructs python -m helpers.slurm.bench
-	@PYTHONPATH=tests:constructs python -m helpers.slurm.bench_drains
+	@PYTHONPATH=tests python -m helpers.slurm.bench
+	@PYTHONPATH=tests python -m helpers.slurm.bench_drains

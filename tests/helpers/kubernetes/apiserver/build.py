@@ -1,6 +1,6 @@
 """Build a real Kubernetes control plane from Debian's source package, once, into a cache outside of the checkout.
 
-    PYTHONPATH=tests:constructs python tests/helpers/kubernetes/apiserver/build.py [--jobs N]
+    PYTHONPATH=tests:local_aws python tests/helpers/kubernetes/apiserver/build.py [--jobs N]
 
 No registry ships kube-apiserver as a binary, and Debian no longer packages it; but bookworm's source package
 `kubernetes` (1.20.5+really1.20.2) carries all of its source and dependencies. This fetches it, Go 1.19 and etcd through
