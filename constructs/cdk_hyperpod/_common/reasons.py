@@ -1,7 +1,7 @@
 """Why what cdk-nag and CDK's template checks find is as it should be: every reason, for whoever reviews an app's security.
 
 Each constant is about what its name says: a mapping holds rules and their reasons, a text the reason of a policy's wildcards.
-`_acknowledge.py` puts them on constructs, and tests/project/test_rule_packs.py sees that nothing is found without one.
+`acknowledge.py` puts them on constructs, and tests/project/test_rule_packs.py sees that nothing is found without one.
 """
 
 from __future__ import annotations
