@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import socket
 import threading
 import time
@@ -84,9 +85,11 @@ class Answers:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
-            with connection:
-                while b"\r\n\r\n" not in connection.recv(65536):
-                    pass
+            with connection, connection.makefile("rb") as request:
+                request.readline()
+                headers = http.client.parse_headers(request)
+                # The kernel resets a connection that is closed with unread bytes, and then the client may lose the answer.
+                request.read(int(headers.get("Content-Length", 0)))
                 connection.sendall(self.said)
 
     def end(self) -> None:
