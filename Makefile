@@ -136,7 +136,7 @@ lint: setup #: Style, shell scripts, templates
 .PHONY: types
 types: setup #: mypy, strict; the lifecycle scripts by themselves
 	@mypy
-	@MYPYPATH=lifecycle:constructs/cdk_hyperpod/_lambda/hyperpod/common mypy --strict lifecycle/*.py lifecycle/steps/*.py
+	@MYPYPATH=lifecycle:constructs/cdk_hyperpod/_lambda/hyperpod/common mypy --strict lifecycle/*.py lifecycle/agent lifecycle/steps/*.py
 
 .audit/ready: .tools/ready requirements/audit.lock
 	@echo "· the tools of the audit, into .audit/"

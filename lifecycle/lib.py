@@ -266,10 +266,13 @@ PROGRAMS = "/usr/local/lib/cdk-hyperpod"
 by then, and that root alone may enter."""
 
 
-def install_program(name: str, content: str) -> bool:
-    """Put a program of ours, and this file, where systemd units and users find it. Whether anything changed."""
-    own = write_file(f"{PROGRAMS}/lib.py", Path(__file__).read_text("utf-8"))
-    changed = write_file(f"{PROGRAMS}/{name}", content) or own
+def install_program(name: str, content: str, owes: Sequence[str] = ()) -> bool:
+    """Put a program of ours, and this file, where systemd units and users find it. Whether anything changed.
+
+    `owes`: as write_file has it.
+    """
+    own = write_file(f"{PROGRAMS}/lib.py", Path(__file__).read_text("utf-8"), owes=owes)
+    changed = write_file(f"{PROGRAMS}/{name}", content, owes=owes) or own
     on_node(PROGRAMS).chmod(0o755)
     return changed
 

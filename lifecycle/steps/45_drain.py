@@ -3,10 +3,14 @@
 
 Runs on the controller. The agent is one process under systemd (drain_agent.py), which is started again when it ends, and
 when its files have changed. It keeps nothing, so a new one goes on where the old one was.
+
+drain_agent.py is written last, after the folder that it imports: if this step is killed before that, an agent of before that
+had no folder is still whole. What only an agent of before had is removed when the new one runs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -17,6 +21,7 @@ from lib import (
     install_unit,
     log,
     must_run,
+    on_node,
     owe,
     read_cluster,
     run,
@@ -29,7 +34,9 @@ from lib import (
 UNIT = "cdk-hyperpod-drain.service"
 SETTINGS = f"{PROGRAMS}/drain.json"
 RESTART = "drain-restart"
-PARTS = ("drain_protocol.py", "s3.py", "backup.py", "drain_agent.py")
+FOLDER = "agent"
+WITHOUT_FOLDER = ("backup.py", "s3.py")
+"""Files of agents that had no folder."""
 SERVICE = f"""\
 [Unit]
 Description=Drain and save nodes that are about to go (cdk-hyperpod)
@@ -58,15 +65,37 @@ def start_agent(cluster_file: str) -> None:
     cluster = read_cluster(cluster_file)
     settings = {"cluster": cluster["cluster_name"], **cluster["drain"]}
     here = Path(__file__).resolve().parents[1]
-    texts = {name: (here / name).read_text("utf-8") for name in PARTS}
+    names = programs(here)
+    texts = {name: (here / name).read_text("utf-8") for name in names}
     if run("systemctl", "is-active", UNIT).returncode != 0:
         owe(RESTART)
-    changed = [install_program(name, text) for name, text in texts.items()]
-    if any([*changed, write_file(SETTINGS, json.dumps(settings, sort_keys=True) + "\n", owes=(RESTART,))]):
-        owe(RESTART)
+    for name, text in texts.items():
+        install_program(name, text, owes=(RESTART,))
+    write_file(SETTINGS, json.dumps(settings, sort_keys=True) + "\n", owes=(RESTART,))
     install_unit(UNIT, SERVICE, owes=(RESTART,))
     if not settle(RESTART, _restart):
         log("INFO", f"{UNIT} runs")
+    _remove_old_programs(names)
+
+
+def programs(scripts: Path) -> list[str]:
+    """The agent's files in the folder of the scripts, in the order in which they are written."""
+    folder = sorted(path.relative_to(scripts).as_posix() for path in (scripts / FOLDER).rglob("*.py"))
+    return ["drain_protocol.py", *folder, "drain_agent.py"]
+
+
+def _remove_old_programs(names: list[str]) -> None:
+    """Remove the files of agents of other versions."""
+    top = on_node(PROGRAMS)
+    # In reverse, what is in a folder comes before the folder.
+    found = [*sorted((top / FOLDER).rglob("*"), reverse=True), *(top / name for name in WITHOUT_FOLDER)]
+    for path in found:
+        if path.is_dir():
+            with contextlib.suppress(OSError):  # it is not empty
+                path.rmdir()
+        elif path.exists() and path.relative_to(top).as_posix() not in names:
+            path.unlink()
+            log("INFO", f"removed {PROGRAMS}/{path.relative_to(top)}")
 
 
 def _restart() -> None:

@@ -16,8 +16,8 @@ STATES = ("unknown", "refused", "backup-failed")
 def reasons() -> Iterator[tuple[str, str]]:
     """Why the backup's job, the agent and the drainer keep a node: where it stands, and its constant parts."""
     for file in (
-        "lifecycle/backup.py",
-        "lifecycle/drain_agent.py",
+        "lifecycle/agent/backup.py",
+        "lifecycle/agent/decide.py",
         f"{FUNCTION}/hyperpod/drainer/drainer.py",
     ):
         for node in ast.walk(ast.parse((ROOT / file).read_text("utf-8"))):

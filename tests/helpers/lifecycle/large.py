@@ -19,7 +19,7 @@ from pathlib import Path
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import MAX_NODES
 from helpers.lifecycle.programs import load
 
-agent = load("drain_agent.py")
+agent = load("agent/decide.py")
 RESERVED = "StartTime=2026-11-23T05:00:00 EndTime=2027-11-23T05:00:00 Duration=365-00:00:00"
 NODE = (
     "NodeAddr={ip} NodeHostName={name} State=MIXED+MAINTENANCE+RESERVED Partitions=p5,dev BootTime=2026-11-23T05:00:00 "
@@ -65,7 +65,7 @@ class Bucket:
             {"id": i, "ip": ip, "request": "20261123T050000", **times, "on_timeout": "fail", "backup": True}
             for i, _, ip in places()
         ]
-        return load("s3.py").Object(json.dumps({"schema": 1, "id": "q", "nodes": nodes}).encode(), "e")
+        return load("agent/s3.py").Object(json.dumps({"schema": 1, "id": "q", "nodes": nodes}).encode(), "e")
 
     def put(self, key: str, content: bytes) -> None:
         self.size = len(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -16,11 +17,13 @@ FILES = [*sorted(LIFECYCLE.rglob("*.py")), drain_protocol()]
 
 
 def load(path: str) -> ModuleType:
-    """A program by its path in lifecycle/, with what it imports from there."""
+    """A program, or a module of a package, by its path in lifecycle/, with what it imports from there."""
     # Nodes have it beside the programs.
     _load(drain_protocol().stem, drain_protocol())
     sys.path.insert(0, str(LIFECYCLE))
     try:
+        if (LIFECYCLE / path).with_name("__init__.py").exists():
+            return importlib.import_module(path.removesuffix(".py").replace("/", "."))
         return _load(f"node_{Path(path).stem}", LIFECYCLE / path)
     finally:
         sys.path.remove(str(LIFECYCLE))

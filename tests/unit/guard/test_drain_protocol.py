@@ -51,8 +51,8 @@ def test_the_packed_folder_may_be_written_and_removed_though_the_installation_is
 ) -> None:
     installed = tmp_path / "installed"
     shutil.copytree(lifecycle_dir(), installed, ignore=shutil.ignore_patterns("__pycache__"))
-    for folder in (installed, installed / "steps"):
+    for folder in (installed, installed / "steps", installed / "agent"):
         folder.chmod(0o555)
     monkeypatch.setattr(_assets, "lifecycle_dir", lambda: installed)
     packed = pack_lifecycle(tmp_path / "packed")
-    assert {path.stat().st_mode & 0o777 for path in (packed, packed / "steps")} == {0o755}
+    assert {path.stat().st_mode & 0o777 for path in (packed, packed / "steps", packed / "agent")} == {0o755}

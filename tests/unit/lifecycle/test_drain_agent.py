@@ -24,7 +24,7 @@ from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import MAX_NODES, MAX_S
 from helpers.lifecycle.programs import load
 from helpers.slurm.bucket import serve as serve_bucket
 
-agent = load("drain_agent.py")
+agent = load("agent/decide.py")
 NOW = 1_800_000_000.0
 SETTINGS: dict[str, Any] = {"backup": {"paths": ["/data"], "to": "/fsx/backup", "on_failure": "fail"}}
 ONE, TWO = "i-00000000000000001", "i-00000000000000002"
@@ -826,7 +826,7 @@ class Bucket:
             raise found
         if found is not None and etag == str(hash(found)):
             return None
-        return load("s3.py").Object(None if found is None else found[: self.short], str(hash(found)))
+        return load("agent/s3.py").Object(None if found is None else found[: self.short], str(hash(found)))
 
     def put(self, key: str, content: bytes) -> None:
         self.objects[key] = content
@@ -1298,7 +1298,7 @@ def test_a_clock_that_is_five_minutes_off_changes_nothing(
     for name, value in (("ENDPOINT_URL_S3", f"http://127.0.0.1:{server.server_port}"), ("ACCESS_KEY_ID", "none")):
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
-    loop.agent.bucket = load("s3.py").Bucket("b", "us-west-2")
+    loop.agent.bucket = load("agent/s3.py").Bucket("b", "us-west-2")
     asked = tmp_path / "c/requests/operator.json"
     asked.parent.mkdir(parents=True)
 

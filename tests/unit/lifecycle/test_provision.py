@@ -410,10 +410,11 @@ def test_addresses_leave_out_what_every_machine_has() -> None:
 def test_the_node_s_python_can_parse_the_programs(file: Path) -> None:
     tree = ast.parse(file.read_text("utf-8"), feature_version=(3, 8))
     # New names in annotations are no harm as long as nothing evaluates them.
-    assert any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body)
+    future = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body)
+    assert future or file.name == "__init__.py"
     modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    own = {path.stem for path in FILES}
+    modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
+    own = {path.stem for path in FILES} | {path.parent.name for path in FILES if path.name == "__init__.py"}
     newer = {"graphlib", "tomllib", "zoneinfo"}
     assert {module.split(".")[0] for module in modules} - own <= sys.stdlib_module_names - newer
 
@@ -466,10 +467,22 @@ def pythons() -> list[str]:
 
 @pytest.mark.parametrize("python", pythons(), ids=lambda path: Path(path).name)
 def test_the_node_s_python_can_load_the_programs(python: str, tmp_path: Path) -> None:
-    code = "import runpy, sys; sys.path.insert(0, sys.argv[1]); [runpy.run_path(file) for file in sys.argv[2:]]"
+    code = """
+import importlib, runpy, sys
+sys.path.insert(0, sys.argv[1])
+for name in sys.argv[2:]:
+    runpy.run_path(name) if name.endswith(".py") else importlib.import_module(name)
+"""
     folder = pack_lifecycle(tmp_path / "packed")
-    files = map(str, sorted(folder.rglob("*.py")))
-    done = subprocess.run([python, "-Bc", code, str(folder), *files], capture_output=True, text=True, check=False)
+    files = sorted(folder.rglob("*.py"))
+    names = [
+        ".".join(file.relative_to(folder).with_suffix("").parts)
+        if file.with_name("__init__.py").exists()
+        else str(file)
+        for file in files
+    ]
+    assert "agent.s3" in names
+    done = subprocess.run([python, "-Bc", code, str(folder), *names], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

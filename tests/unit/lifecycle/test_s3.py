@@ -19,7 +19,7 @@ import pytest
 from helpers.lifecycle.programs import load
 from helpers.slurm.bucket import serve
 
-s3 = load("s3.py")
+s3 = load("agent/s3.py")
 
 
 @pytest.fixture

@@ -1,0 +1,13 @@
+"""Drain nodes that somebody wants to take, after their jobs have ended and their data is saved.
+
+It runs on the controller, started by systemd (step drain). Requests and its answer are objects in S3, under the cluster's
+name (docs/adr/0014): CLUSTER/requests/operator.json and .../deployment.json, one writer each, and CLUSTER/status.json, ours.
+
+For each node that a request names it makes a reservation of root's (MAINT) at once, so that no new job starts there; waits
+until the jobs on it have ended; copies what is to be saved by a job in the reservation (backup.py), which drains the node
+before it reads anything; and says `ready`. When nobody wants the node any more, it gives it back. It keeps nothing: the reservation, the drain's
+reason, and the backup's job in Slurm are all that it knows, so it may be killed anywhere. It never changes a drain, a
+reason or a reservation that is not its own. All that a request says is data, and is checked.
+
+Only the standard library, and nothing newer than Python 3.8.
+"""
