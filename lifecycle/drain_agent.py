@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 
-from agent.decide import main
+from agent.loop import main
 from lib import run_step
 
 if __name__ == "__main__":

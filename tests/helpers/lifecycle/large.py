@@ -19,7 +19,7 @@ from pathlib import Path
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import MAX_NODES
 from helpers.lifecycle.programs import load
 
-agent = load("agent/decide.py")
+loop, slurm = load("agent/loop.py"), load("agent/slurm.py")
 RESERVED = "StartTime=2026-11-23T05:00:00 EndTime=2027-11-23T05:00:00 Duration=365-00:00:00"
 NODE = (
     "NodeAddr={ip} NodeHostName={name} State=MIXED+MAINTENANCE+RESERVED Partitions=p5,dev BootTime=2026-11-23T05:00:00 "
@@ -85,9 +85,9 @@ def look() -> None:
             nothing = command[0] == "sbatch" or "--users=root" in command or (file == "squeue" and idle)
             return subprocess.CompletedProcess(command, 0, "" if nothing else (folder / file).read_text())
 
-        agent.run = run  # type: ignore[attr-defined]
+        loop.run = slurm.run = run  # type: ignore[attr-defined]
         bucket = Bucket()
-        looks = agent.Agent({"cluster": "c", "backup": {"paths": ["/a"], "to": "/b", "on_failure": "fail"}}, bucket)
+        looks = loop.Agent({"cluster": "c", "backup": {"paths": ["/a"], "to": "/b", "on_failure": "fail"}}, bucket)
         looks.look()
         idle = False
         looks.look()

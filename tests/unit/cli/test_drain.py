@@ -132,7 +132,7 @@ def test_what_is_asked_for_is_what_the_agent_reads(world: World, run: Callable[.
     assert (status, err) == (0, ""), (out, err)
     assert out.startswith("asked for 2 nodes, which are held until 20")
     content = (world.folder / "requests/operator.json").read_bytes()
-    wishes = load("agent/decide.py").parse_request("operator", content, time.time()).wishes
+    wishes = load("agent/loop.py").parse_request("operator", content, time.time()).wishes
     assert [wish.instance for wish in wishes] == [one, two]
     assert {(wish.force, wish.backup, wish.deadline == wish.expires) for wish in wishes} == {(False, True, True)}
     assert all(abs(wish.expires - time.time() - 5400) < 60 for wish in wishes)
@@ -255,7 +255,7 @@ def test_two_operators_at_once_lose_nothing(
 
 # -- what stands in the request already
 
-agent = load("agent/decide.py")
+agent = load("agent/loop.py")
 NOW = 1_800_000_000.0
 ONE = "i-0123456789abcdef0"
 OTHER: dict[str, Any] = {

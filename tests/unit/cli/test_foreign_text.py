@@ -298,7 +298,7 @@ def test_the_guard_takes_in_text() -> None:
 
 @pytest.mark.parametrize("between", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"], ids=ascii)
 def test_a_reason_in_slurm_makes_no_node(between: str) -> None:
-    agent = load("agent/decide.py")
+    agent = load("agent/slurm.py")
     forged = f"Reason=x{between}NodeName=forged NodeAddr=10.0.0.9 State=IDLE\x1b[2J\u202e [root@2026-01-01T00:00:00]"
     found = agent.parse_nodes(f"NodeName=ip-1 NodeAddr=10.0.0.1 State=IDLE+DRAIN {forged}\n")
     assert list(found) == ["ip-1"]

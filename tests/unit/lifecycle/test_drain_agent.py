@@ -20,11 +20,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdk_hyperpod._lambda.hyperpod.common import drain_protocol
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import MAX_NODES, MAX_STATUS_BYTES
 from helpers.lifecycle.programs import load
 from helpers.slurm.bucket import serve as serve_bucket
 
-agent = load("agent/decide.py")
+agent_loop = load("agent/loop.py")
+decide = load("agent/decide.py")
+hyperpod = load("agent/hyperpod.py")
+release = load("agent/release.py")
+slurm = load("agent/slurm.py")
+slurm_state = load("agent/slurm_state.py")
 NOW = 1_800_000_000.0
 SETTINGS: dict[str, Any] = {"backup": {"paths": ["/data"], "to": "/fsx/backup", "on_failure": "fail"}}
 ONE, TWO = "i-00000000000000001", "i-00000000000000002"
@@ -42,39 +48,39 @@ def request(*nodes: Any, **change: Any) -> bytes:
 
 def wish(**change: Any) -> Any:
     usual = {"writer": "operator", "request": "r1", "instance": ONE, "address": "10.0.0.1", "deadline": NOW + 60}
-    return agent.Wish(**{**usual, "expires": NOW + 120, "force": False, "backup": True, **change})
+    return drain_protocol.Wish(**{**usual, "expires": NOW + 120, "force": False, "backup": True, **change})
 
 
-def slurm(name: str = "n1", state: str = "IDLE", reason: str = "", *, number: int = 1) -> Any:
-    return agent.SlurmNode(name, frozenset({f"10.0.0.{number}"}), frozenset(state.split("+")), False, reason, ("p5",))
+def slurm_node(name: str = "n1", state: str = "IDLE", reason: str = "", *, number: int = 1) -> Any:
+    return slurm.SlurmNode(name, frozenset({f"10.0.0.{number}"}), frozenset(state.split("+")), False, reason, ("p5",))
 
 
 def silent(state: str, reason: str) -> Any:
-    return slurm(state=state, reason=reason)._replace(silent=True)
+    return slurm_node(state=state, reason=reason)._replace(silent=True)
 
 
 def held(node: str = "n1", start: str = START) -> Any:
-    return agent.Reservation((node,), start)
+    return slurm.Reservation((node,), start)
 
 
 def world(*nodes: Any, **change: Any) -> Any:
     usual: dict[str, Any] = {"now": NOW, "instances": {ONE: "10.0.0.1", TWO: "10.0.0.2"}, "barred": {}}
-    usual.update(nodes={node.name: node for node in nodes or (slurm(),)}, reservations={ONE: held()})
-    return agent.World(**{**usual, "jobs": {}, "naming": {}, "backups": {}, **change})
+    usual.update(nodes={node.name: node for node in nodes or (slurm_node(),)}, reservations={ONE: held()})
+    return slurm_state.World(**{**usual, "jobs": {}, "naming": {}, "backups": {}, **change})
 
 
 def job(number: int, user: str = "alice", state: str = "RUNNING") -> Any:
-    return agent.Job(str(number), user, state)
+    return slurm.Job(str(number), user, state)
 
 
 def backups(*states: str, said: str = "", was: str = "") -> dict[str, Any]:
-    tries = tuple(agent.Backup(str(i), state, said, was) for i, state in enumerate(states))
-    return {agent.backup_name(wish(), START): tries}
+    tries = tuple(slurm.Backup(str(i), state, said, was) for i, state in enumerate(states))
+    return {slurm.backup_name(wish(), START): tries}
 
 
 def saving(request: str = "r1") -> Any:
     """A node whose backup's job has begun."""
-    return slurm(state="IDLE+DRAIN", reason=f"cdk-hyperpod:operator:{request}:saving")
+    return slurm_node(state="IDLE+DRAIN", reason=f"cdk-hyperpod:operator:{request}:saving")
 
 
 def words(acts: Any) -> list[str]:
@@ -116,15 +122,15 @@ def words(acts: Any) -> list[str]:
     ],
 )
 def test_a_request_that_is_wrong_anywhere_is_refused_as_a_whole(content: bytes, says: str) -> None:
-    with pytest.raises(agent.RequestError) as refused:
-        agent.parse_request("operator", content, NOW)
+    with pytest.raises(drain_protocol.RequestError) as refused:
+        drain_protocol.parse_request("operator", content, NOW)
     assert str(refused.value).startswith(says)
     assert len(str(refused.value)) < 300
 
 
 def test_a_request() -> None:
     def read(writer: str, content: bytes) -> Any:
-        found = agent.parse_request(writer, content, NOW)
+        found = drain_protocol.parse_request(writer, content, NOW)
         return found.id, found.wishes
 
     assert read("operator", request(wish_json(new="ignored"))) == ("q1", (wish(),))
@@ -138,8 +144,8 @@ def test_a_request() -> None:
 def test_a_request_that_is_nested_as_deep_as_it_can_be_read_is_refused(where: str) -> None:
     """Who shows what is wrong needs more of the stack than who reads it."""
     for depth in range(1000):
-        with pytest.raises(agent.RequestError):
-            agent.parse_request("operator", (where % ("[" * depth + "]" * depth)).encode(), NOW)
+        with pytest.raises(drain_protocol.RequestError):
+            drain_protocol.parse_request("operator", (where % ("[" * depth + "]" * depth)).encode(), NOW)
 
 
 @given(
@@ -159,8 +165,8 @@ def test_a_request_that_is_nested_as_deep_as_it_can_be_read_is_refused(where: st
 def test_no_request_breaks_the_agent(found: Any) -> None:
     for content in (found, {"schema": 1, "id": "q", "nodes": [found]}, {"schema": 1, "id": "q", "nodes": found}):
         try:
-            agent.parse_request("operator", json.dumps(content).encode(), NOW)
-        except agent.RequestError as error:
+            drain_protocol.parse_request("operator", json.dumps(content).encode(), NOW)
+        except drain_protocol.RequestError as error:
             assert "\n" not in str(error)
 
 
@@ -175,7 +181,7 @@ def test_nodes_are_read_with_their_marks_and_whatever_a_reason_holds() -> None:
         "NodeName=n3 NodeAddr=10.0.0.3 State=IDLE+DRAIN Reason=Kill task failed [root@2026-01-01T00:00:00] Comment=[a] "
         "ReservationName=cdk-hyperpod-i-0\nNodeName=n4 NodeAddr=10.0.0.4 State=IDLE+DRAIN Reason=bad [a b] GPU\n"
     )
-    nodes = agent.parse_nodes(text)
+    nodes = slurm.parse_nodes(text)
     assert nodes["n1"].ours[2] == "r1"
     assert (nodes["n1"].silent, nodes["n1"].down, nodes["n1"].partitions) == (True, False, ("p5", "dev"))
     assert (nodes["n2"].silent, nodes["n2"].down, nodes["n2"].drained) == (True, True, False)
@@ -186,11 +192,11 @@ def test_nodes_are_read_with_their_marks_and_whatever_a_reason_holds() -> None:
 
 def test_a_reason_of_ours_on_a_node_that_is_not_drained_is_no_drain() -> None:
     """Slurm 24.11 keeps the reason of a node that was resumed."""
-    assert slurm(reason="cdk-hyperpod:operator:r1:saved").ours is None
+    assert slurm_node(reason="cdk-hyperpod:operator:r1:saved").ours is None
 
 
 def test_what_slurm_says_may_be_no_utf_8() -> None:
-    assert agent.run("printf", r"Reason=\377").stdout == "Reason=\N{REPLACEMENT CHARACTER}"
+    assert slurm.run("printf", r"Reason=\377").stdout == "Reason=\N{REPLACEMENT CHARACTER}"
 
 
 def test_jobs_are_counted_where_they_are_and_backups_are_none() -> None:
@@ -200,19 +206,19 @@ def test_jobs_are_counted_where_they_are_and_backups_are_none() -> None:
         # The node of their reservation has left slurm.conf, and came back.
         f"6|eve|RESV_DEL_HOLD|{START}|n2||6\n7|eve|RESV_DEL_HOLD|N/A||n1|7\n"
     )
-    running, naming = agent.parse_jobs(text, {"3"}, lambda names: ("n1", "n2") if "[" in names else (names,))
+    running, naming = slurm.parse_jobs(text, {"3"}, lambda names: ("n1", "n2") if "[" in names else (names,))
     assert running == {"n1": (job(1),), "n2": (job(1), job(5, "eve", "COMPLETING"))}
     assert naming == {"n2": (job(2, "bob", "PENDING"),), "n1": (job(7, "eve", "PENDING"),)}
 
 
 def test_only_jobs_of_ours_are_backups() -> None:
-    name = agent.backup_name(wish(), START)
+    name = slurm.backup_name(wish(), START)
     text = (
         f"7|RUNNING|N/A|None|{name}|3 of 4 GB | more\n8|PENDING|N/A|Priority|{name}|(null)\n"
         f"9|RUNNING|N/A|None|wrap|{name}\n"
     )
-    assert agent.parse_backups(text) == {
-        name: (agent.Backup("7", "RUNNING", "3 of 4 GB | more"), agent.Backup("8", "PENDING", "waits, Priority"))
+    assert slurm.parse_backups(text) == {
+        name: (slurm.Backup("7", "RUNNING", "3 of 4 GB | more"), slurm.Backup("8", "PENDING", "waits, Priority"))
     }
 
 
@@ -227,8 +233,8 @@ def test_only_jobs_of_ours_are_backups() -> None:
 )
 def test_a_backup_that_nobody_wants_is_cancelled_while_it_has_not_ended(listed: str, cancelled: bool) -> None:
     """When a node leaves slurm.conf, Slurm purges its reservation and fails its job, and squeue says RESV_DEL_HOLD of the job."""
-    found = agent.parse_backups(f"7|{listed}|{agent.backup_name(wish(), START)}|(null)\n")
-    given_back = words(agent.give_back(frozenset(), world(reservations={}, backups=found)))
+    found = slurm.parse_backups(f"7|{listed}|{slurm.backup_name(wish(), START)}|(null)\n")
+    given_back = words(release.give_back(frozenset(), world(reservations={}, backups=found)))
     assert given_back == (["scancel 7"] if cancelled else [])
 
 
@@ -237,8 +243,8 @@ def test_only_reservations_of_ours_are_read() -> None:
         f"ReservationName=cdk-hyperpod-{ONE} StartTime={START} Nodes=n1 Users=root Flags=MAINT\n"
         f"ReservationName=cdk-hyperpod-{TWO} Nodes=n2 Users=alice\nReservationName=theirs Nodes=n1 Users=root\n"
     )
-    assert agent.parse_reservations(text) == {ONE: held()}
-    assert agent.parse_reservations("No reservations in the system\n") == {}
+    assert slurm.parse_reservations(text) == {ONE: held()}
+    assert slurm.parse_reservations("No reservations in the system\n") == {}
 
 
 # -- decisions
@@ -280,59 +286,59 @@ def test_only_reservations_of_ours_are_read() -> None:
             "sbatch",
         ),
         ([wish()], world(backups=backups(*["FAILED"] * 3)), "backup-failed", None),
-        ([wish()], world(slurm(state="DOWN"), jobs={"n1": (job(1),)}), "backup-failed", None),
-        ([wish(backup=False)], world(slurm(state="DOWN"), jobs={"n1": (job(1),)}), "draining", ":lost"),
-        ([wish()], world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r0:saved")), "ready", None),
+        ([wish()], world(slurm_node(state="DOWN"), jobs={"n1": (job(1),)}), "backup-failed", None),
+        ([wish(backup=False)], world(slurm_node(state="DOWN"), jobs={"n1": (job(1),)}), "draining", ":lost"),
+        ([wish()], world(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r0:saved")), "ready", None),
         (
             [wish()],
-            world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r0:unsaved")),
+            world(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r0:unsaved")),
             "backing-up",
             "sbatch",
         ),
-        ([wish()], world(slurm(state="IDLE+DRAIN", reason="Action:Replace")), "ready", None),
-        ([wish()], world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod: a login node")), "ready", None),
+        ([wish()], world(slurm_node(state="IDLE+DRAIN", reason="Action:Replace")), "ready", None),
+        ([wish()], world(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod: a login node")), "ready", None),
         ([wish(deadline=NOW)], world(jobs={"n1": (job(1),)}), "timed-out", None),
         ([wish(deadline=NOW), wish(writer="deployment")], world(jobs={"n1": (job(1),)}), "draining", None),
         ([wish(deadline=NOW, force=True)], world(jobs={"n1": (job(1),)}), "draining", "scontrol requeue 1"),
-        ([wish()], world(slurm(state="IDLE+DRAIN+COMPLETING", reason="Action:Replace")), "draining", None),
+        ([wish()], world(slurm_node(state="IDLE+DRAIN+COMPLETING", reason="Action:Replace")), "draining", None),
         (
             [wish()],
-            world(slurm(state="MIXED+DRAIN", reason="cdk-hyperpod:operator:r1:saved")),
+            world(slurm_node(state="MIXED+DRAIN", reason="cdk-hyperpod:operator:r1:saved")),
             "draining",
             None,
         ),
-        ([wish()], world(slurm(state="FAILING", reason="Action:Reboot")), "draining", None),
+        ([wish()], world(slurm_node(state="FAILING", reason="Action:Reboot")), "draining", None),
         ([wish()], world(silent("DOWN", "Not responding")), "backup-failed", None),
         ([wish(backup=False)], world(silent("DOWN", "Not responding")), "draining", ":lost"),
-        ([wish(backup=False)], world(slurm(state="POWERED_DOWN")), "draining", ":lost"),
-        ([wish()], world(slurm(state="DOWN", reason="cdk-hyperpod:operator:r1:saved")), "backup-failed", None),
+        ([wish(backup=False)], world(slurm_node(state="POWERED_DOWN")), "draining", ":lost"),
+        ([wish()], world(slurm_node(state="DOWN", reason="cdk-hyperpod:operator:r1:saved")), "backup-failed", None),
         (
             [wish()],
-            world(slurm(state="DOWN+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
+            world(slurm_node(state="DOWN+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
             "ready",
             None,
         ),
         (
             [wish()],
-            world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
+            world(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
             "backing-up",
             "sbatch",
         ),
         (
             [wish(backup=False)],
-            world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
+            world(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
             "ready",
             None,
         ),
         ([wish()], world(instances={TWO: "10.0.0.1"}), "unknown", None),
         ([wish(address="10.0.0.2")], world(), "unknown", None),
         ([wish()], world(barred={"10.0.0.1": "a controller"}), "refused", None),
-        ([wish()], world(slurm(), slurm("n9")), "unknown", None),
-        ([wish()], world(slurm("n2", number=2)), "unknown", None),
+        ([wish()], world(slurm_node(), slurm_node("n9")), "unknown", None),
+        ([wish()], world(slurm_node("n2", number=2)), "unknown", None),
     ],
 )
 def test_what_becomes_of_a_node(wishes: Any, look: Any, state: str, act: str | None) -> None:
-    found = agent.judge(wishes, look, SETTINGS)
+    found = decide.judge(wishes, look, SETTINGS)
     assert found.state == state
     said = words(found.acts)
     assert (said == []) if act is None else (len(said) == 1 and act in said[0]), said
@@ -353,69 +359,69 @@ def test_what_somebody_else_took_out_of_work_keeps_state_and_reason(
     state: str, reason: str, how: str, reserved: bool
 ) -> None:
     """HyperPod repairs a node by such a reason: it is neither renamed nor resumed, and its jobs are waited for."""
-    node = slurm(state=state, reason=reason)
+    node = slurm_node(state=state, reason=reason)
     ours = {ONE: held()} if reserved else {}
     busy = world(node, jobs={"n1": (job(1),)}, reservations=ours)
     free = world(node._replace(state=node.state - {"MIXED"}), reservations=ours)
     for look, said in ((busy, "draining"), (free, "ready")):
-        found = agent.judge([wish()], look, SETTINGS)
+        found = decide.judge([wish()], look, SETTINGS)
         assert (found.state, found.acts, found.saved) == (said, (), False)
         assert f"was {how} by somebody else ({reason}); nothing is saved" in found.message
-        assert not any("update" in act.command for act in agent.give_back(frozenset(), look))
+        assert not any("update" in act.command for act in release.give_back(frozenset(), look))
 
 
 @pytest.mark.parametrize(
     ("look", "absent", "says"),
     [
-        (world(slurm("n2", number=2)), True, "Slurm has no node with the address 10.0.0.1"),
+        (world(slurm_node("n2", number=2)), True, "Slurm has no node with the address 10.0.0.1"),
         (world()._replace(nodes={}), False, "it lists no node at all"),
         (
-            world(slurm("n2", number=2), slurm()._replace(addresses=frozenset())),
+            world(slurm_node("n2", number=2), slurm_node()._replace(addresses=frozenset())),
             False,
             "whose name has no address now: n1",
         ),
-        (world(slurm(), slurm("n9")), False, "Slurm has 2 nodes"),
+        (world(slurm_node(), slurm_node("n9")), False, "Slurm has 2 nodes"),
     ],
     ids=["none has it", "no nodes", "no DNS", "two have it"],
 )
 def test_a_node_is_absent_only_where_slurm_and_dns_leave_no_doubt(look: Any, absent: bool, says: str) -> None:
     """Whoever takes nodes takes what is absent at once, for nothing runs there."""
-    found = agent.judge([wish()], look._replace(jobs={"n1": (job(1),)}), SETTINGS)
+    found = decide.judge([wish()], look._replace(jobs={"n1": (job(1),)}), SETTINGS)
     assert (found.state, found.absent) == ("unknown", absent)
     assert says in found.message
 
 
 def test_a_name_without_an_address_is_a_node_without_one() -> None:
-    (node,) = agent.parse_nodes("NodeName=n1 NodeAddr=n1.invalid State=IDLE Partitions=dev,p5").values()
+    (node,) = slurm.parse_nodes("NodeName=n1 NodeAddr=n1.invalid State=IDLE Partitions=dev,p5").values()
     assert node.addresses == frozenset()
 
 
 def test_what_is_ready_says_whether_it_is_saved() -> None:
     for how, saved in (("saved", True), ("unsaved", False), ("lost", False)):
-        look = world(slurm(state="IDLE+DRAIN", reason=f"cdk-hyperpod:operator:r1:{how}"))
-        found = agent.judge([wish(backup=False)], look, SETTINGS)
+        look = world(slurm_node(state="IDLE+DRAIN", reason=f"cdk-hyperpod:operator:r1:{how}"))
+        found = decide.judge([wish(backup=False)], look, SETTINGS)
         assert (found.state, found.saved) == ("ready", saved)
 
 
 def test_what_was_given_up_after_its_tries_stays_so() -> None:
     settings = {"backup": {**SETTINGS["backup"], "on_failure": "continue"}}
-    look = world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost"))
-    assert agent.judge([wish()], look, settings).state == "ready"
+    look = world(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost"))
+    assert decide.judge([wish()], look, settings).state == "ready"
 
 
 def test_at_its_deadline_a_node_goes_back_or_its_jobs_and_those_that_ask_for_it_go_elsewhere() -> None:
     busy = world(jobs={"n1": (job(1),)})
-    assert agent.judge([wish(deadline=NOW)], busy, SETTINGS).keep is False
+    assert decide.judge([wish(deadline=NOW)], busy, SETTINGS).keep is False
     free = world(saving(), backups=backups("COMPLETED"))._replace(naming={"n1": (job(7),)})
-    acts = words(agent.judge([wish(deadline=NOW, force=True)], free, SETTINGS).acts)
+    acts = words(decide.judge([wish(deadline=NOW, force=True)], free, SETTINGS).acts)
     assert acts[0] == "scontrol update jobid=7 reqnodelist="
-    assert len(words(agent.judge([wish()], free, SETTINGS).acts)) == 1
+    assert len(words(decide.judge([wish()], free, SETTINGS).acts)) == 1
 
 
 def test_what_completes_is_not_ended_again() -> None:
     """A batch job that was requeued a moment ago completes, and scancel would keep it from the queue."""
     look = world(jobs={"n1": (job(1, state="COMPLETING"), job(2))})
-    assert words(agent.judge([wish(deadline=NOW, force=True)], look, SETTINGS).acts) == ["scontrol requeue 2"]
+    assert words(decide.judge([wish(deadline=NOW, force=True)], look, SETTINGS).acts) == ["scontrol requeue 2"]
 
 
 @pytest.mark.parametrize(
@@ -436,30 +442,30 @@ def test_a_job_is_cancelled_only_where_slurm_cannot_requeue_it(
         ran.append(command[0])
         return subprocess.CompletedProcess(command, command[0] == "scontrol", says)
 
-    monkeypatch.setattr(agent, "run", run)
-    (act,) = agent.judge([wish(deadline=NOW, force=True)], world(jobs={"n1": (job(1),)}), SETTINGS).acts
-    said = agent.Agent({"cluster": "c"}, Bucket())._do(act)
+    monkeypatch.setattr(agent_loop, "run", run)
+    (act,) = decide.judge([wish(deadline=NOW, force=True)], world(jobs={"n1": (job(1),)}), SETTINGS).acts
+    said = agent_loop.Agent({"cluster": "c"}, Bucket())._do(act)
     assert ran == ["scontrol", *(["scancel"] if cancelled else [])]
     assert (said == "") is cancelled
 
 
 def test_what_cannot_be_saved_goes_all_the_same_where_the_file_says_so() -> None:
     settings = {"backup": {**SETTINGS["backup"], "on_failure": "continue"}}
-    found = agent.judge([wish()], world(backups=backups(*["FAILED"] * 3, said="it is full")), settings)
+    found = decide.judge([wish()], world(backups=backups(*["FAILED"] * 3, said="it is full")), settings)
     assert "it is full" in found.message
     assert words(found.acts)[0].endswith(":lost")
 
 
 def test_what_somebody_drains_while_it_is_saved_is_not_saved() -> None:
     """A node's health check, for example. Whoever had drained it before is another's business, and a backup that need not be."""
-    drained = slurm(state="IDLE+DRAIN", reason="NHC: check_fs_mount /fsx")
+    drained = slurm_node(state="IDLE+DRAIN", reason="NHC: check_fs_mount /fsx")
     look = world(drained, backups=backups("FAILED"))
-    said = agent.judge([wish()], look, SETTINGS)
+    said = decide.judge([wish()], look, SETTINGS)
     assert (said.state, said.saved, said.acts) == ("backup-failed", False, ())
     assert said.message.startswith("could not be saved: was drained by somebody else (NHC")
-    assert agent.judge([wish()], world(drained), SETTINGS).state == "ready"
-    assert agent.judge([wish(backup=False)], look, SETTINGS).state == "ready"
-    assert agent.judge([wish()], look, CONTINUE).state == "ready"
+    assert decide.judge([wish()], world(drained), SETTINGS).state == "ready"
+    assert decide.judge([wish(backup=False)], look, SETTINGS).state == "ready"
+    assert decide.judge([wish()], look, CONTINUE).state == "ready"
 
 
 CONTINUE: dict[str, Any] = {"backup": {**SETTINGS["backup"], "on_failure": "continue"}}
@@ -477,21 +483,21 @@ KILL = "Kill task failed"
 )
 def test_slurm_s_own_drain_is_no_person_s_decision(reason: str) -> None:
     """The reasons stand in slurmctld and slurmd of 22.05.8, 24.11.5 and 25.11."""
-    drained = slurm(state="IDLE+DRAIN", reason=reason)
+    drained = slurm_node(state="IDLE+DRAIN", reason=reason)
     assert (drained.foreign, drained.by_slurm) == ("", reason)
-    assert words(agent.judge([wish()], world(drained), SETTINGS).acts)[0].startswith("sbatch ")
-    assert slurm(state="IDLE+DRAIN", reason=f"{reason}: ask Bob").by_slurm == ""
-    assert slurm(state="IDLE+FAIL", reason=reason).by_slurm == ""
-    assert slurm(state="IDLE", reason=reason).by_slurm == ""
+    assert words(decide.judge([wish()], world(drained), SETTINGS).acts)[0].startswith("sbatch ")
+    assert slurm_node(state="IDLE+DRAIN", reason=f"{reason}: ask Bob").by_slurm == ""
+    assert slurm_node(state="IDLE+FAIL", reason=reason).by_slurm == ""
+    assert slurm_node(state="IDLE", reason=reason).by_slurm == ""
 
 
 @pytest.mark.parametrize(
     "reason", ["Action:Replace", "Action:Reboot", "reboot requested", "kill task failed", "", "mine"]
 )
 def test_any_other_drain_is(reason: str) -> None:
-    drained = slurm(state="IDLE+DRAIN", reason=reason)
+    drained = slurm_node(state="IDLE+DRAIN", reason=reason)
     assert (drained.foreign, drained.by_slurm) == ("drained", "")
-    assert agent.judge([wish()], world(drained), SETTINGS).state == "ready"
+    assert decide.judge([wish()], world(drained), SETTINGS).state == "ready"
 
 
 class Acting:
@@ -511,11 +517,11 @@ class Acting:
         )
 
     def tries(self, *tries: Any) -> None:
-        self.world = self.world._replace(backups={agent.backup_name(wish(), START): tries})
+        self.world = self.world._replace(backups={slurm.backup_name(wish(), START): tries})
 
     def look(self) -> tuple[str, list[str]]:
         """The state, and what is done."""
-        found = agent.judge([wish()], self.world, self.settings)
+        found = decide.judge([wish()], self.world, self.settings)
         for act in found.acts:
             self.do(act)
         return found.state, [" ".join(act.command[:1] + act.command[3:]) for act in found.acts]
@@ -525,7 +531,7 @@ class Acting:
         if act.command[0] == "sbatch":
             name, _, was = said["--job-name"].partition("@")
             tries = self.world.backups.get(name, ())
-            self.tries(*tries, agent.Backup(str(len(tries)), "PENDING", "", was))
+            self.tries(*tries, slurm.Backup(str(len(tries)), "PENDING", "", was))
             self.hold = json.loads(
                 ast.literal_eval(act.stdin.rpartition("json.loads(")[2].rstrip().removesuffix(")))"))
             )["hold"]
@@ -548,23 +554,23 @@ class Acting:
 
 
 def test_a_node_that_slurm_drained_is_opened_for_its_backup_alone_and_goes_back_drained() -> None:
-    acting = Acting(slurm(state="IDLE+DRAIN", reason=KILL))
+    acting = Acting(slurm_node(state="IDLE+DRAIN", reason=KILL))
     assert acting.look()[0] == "backing-up"
     assert acting.look() == ("backing-up", ["scontrol state=resume reason="])
     acting.begin()
     assert acting.look() == ("backing-up", [])
     acting.end("COMPLETED")
     assert acting.look() == ("backing-up", [f"scontrol state=drain reason=cdk-hyperpod:operator:r1:saved:{KILL}"])
-    found = agent.judge([wish()], acting.world, SETTINGS)
+    found = decide.judge([wish()], acting.world, SETTINGS)
     assert (found.state, found.saved) == ("ready", True)
     restored = f"scontrol update nodename=n1 state=drain reason={KILL}"
-    assert words(agent.give_back(frozenset(), acting.world))[0] == restored
+    assert words(release.give_back(frozenset(), acting.world))[0] == restored
 
 
 @pytest.mark.parametrize("begins", [True, False], ids=["its hold worked", "it ended before"])
 def test_what_slurm_drained_and_cannot_be_saved_is_not_ready_and_stays_drained(begins: bool) -> None:
-    acting = Acting(slurm(state="IDLE+DRAIN", reason=KILL))
-    for _ in range(agent.MOST_TRIES):
+    acting = Acting(slurm_node(state="IDLE+DRAIN", reason=KILL))
+    for _ in range(decide.MOST_TRIES):
         while not any(each.live for tries in acting.world.backups.values() for each in tries):
             assert acting.look()[0] == "backing-up"
         acting.look()
@@ -575,7 +581,7 @@ def test_what_slurm_drained_and_cannot_be_saved_is_not_ready_and_stays_drained(b
         state, _ = acting.look()
     assert state == "backup-failed"
     assert (acting.node.drained, acting.node.reason) == (True, KILL)
-    said = agent.judge([wish()], acting.world, SETTINGS)
+    said = decide.judge([wish()], acting.world, SETTINGS)
     assert (
         said.acts == ()
         and "could not be saved in 3 tries: FAILED; was drained by Slurm (Kill task failed)" in said.message
@@ -583,43 +589,45 @@ def test_what_slurm_drained_and_cannot_be_saved_is_not_ready_and_stays_drained(b
     acting.settings = CONTINUE
     acting.look()
     assert acting.node.reason == f"cdk-hyperpod:operator:r1:lost:{KILL}"
-    assert agent.judge([wish()], acting.world, CONTINUE).state == "ready"
+    assert decide.judge([wish()], acting.world, CONTINUE).state == "ready"
 
 
 def test_a_node_that_slurm_drained_and_is_open_for_its_backup_goes_back_drained() -> None:
-    look = world(slurm(), backups=backups("PENDING", was=KILL))
-    assert words(agent.give_back(frozenset(), look))[:2] == [
+    look = world(slurm_node(), backups=backups("PENDING", was=KILL))
+    assert words(release.give_back(frozenset(), look))[:2] == [
         "scancel 0",
         f"scontrol update nodename=n1 state=drain reason={KILL}",
     ]
 
 
 def test_a_node_that_slurm_set_down_and_that_answers_is_saved() -> None:
-    acting = Acting(slurm(state="DOWN", reason="Node unexpectedly rebooted"))
+    acting = Acting(slurm_node(state="DOWN", reason="Node unexpectedly rebooted"))
     assert acting.look()[0] == "backing-up"
     assert acting.look() == ("backing-up", ["scontrol state=resume reason="])
-    assert agent.judge([wish()], world(silent("DOWN", "Node unexpectedly rebooted")), SETTINGS).state == "backup-failed"
     assert (
-        agent.judge([wish()], world(silent("DOWN", "Not responding")), CONTINUE).acts[0].command[-1].endswith(":lost")
+        decide.judge([wish()], world(silent("DOWN", "Node unexpectedly rebooted")), SETTINGS).state == "backup-failed"
+    )
+    assert (
+        decide.judge([wish()], world(silent("DOWN", "Not responding")), CONTINUE).acts[0].command[-1].endswith(":lost")
     )
 
 
 def test_a_backup_counts_only_while_the_node_is_drained_as_its_job_began() -> None:
     """Whoever has a MAINT reservation of his own, or opens the node, may have had a job there since."""
-    for node in (slurm(), slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:unsaved")):
-        found = agent.judge([wish()], world(node, backups=backups("COMPLETED")), SETTINGS)
+    for node in (slurm_node(), slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:unsaved")):
+        found = decide.judge([wish()], world(node, backups=backups("COMPLETED")), SETTINGS)
         assert [act.command[0] for act in found.acts] == ["sbatch"]
     # The drain is the second job's.
-    again = agent.judge([wish()], world(saving(), backups=backups("COMPLETED", "RUNNING")), SETTINGS)
+    again = decide.judge([wish()], world(saving(), backups=backups("COMPLETED", "RUNNING")), SETTINGS)
     assert (again.state, again.acts) == ("backing-up", ())
-    gave_up = agent.judge([wish()], world(backups=backups(*["COMPLETED"] * 3)), SETTINGS)
+    gave_up = decide.judge([wish()], world(backups=backups(*["COMPLETED"] * 3)), SETTINGS)
     assert (gave_up.state, gave_up.saved) == ("backup-failed", False)
     assert "but the node was opened meanwhile" in gave_up.message
 
 
 def test_a_backup_that_failed_leaves_no_drain() -> None:
-    acting = Acting(slurm())
-    for _ in range(agent.MOST_TRIES):
+    acting = Acting(slurm_node())
+    for _ in range(decide.MOST_TRIES):
         acting.look()
         acting.look()
         acting.begin()
@@ -629,12 +637,12 @@ def test_a_backup_that_failed_leaves_no_drain() -> None:
 
 
 def test_force_ends_one_task_and_of_a_heterogeneous_job_all_components() -> None:
-    jobs = tuple(agent.Job(name, "alice", "RUNNING") for name in ("7_2", "7_3", "9+1", "9+2", "12"))
-    found = agent.judge([wish(deadline=NOW, force=True)], world(jobs={"n1": jobs}), SETTINGS)
+    jobs = tuple(slurm.Job(name, "alice", "RUNNING") for name in ("7_2", "7_3", "9+1", "9+2", "12"))
+    found = decide.judge([wish(deadline=NOW, force=True)], world(jobs={"n1": jobs}), SETTINGS)
     assert [act.command for act in found.acts] == [("scontrol", "requeue", name) for name in ("7_2", "7_3", "9", "12")]
     assert [act.otherwise for act in found.acts] == [("scancel", name) for name in ("7_2", "7_3", "9", "12")]
     assert "all components of heterogeneous job 9 end with it" in found.message
-    assert "heterogeneous" not in agent.judge([wish()], world(jobs={"n1": jobs}), SETTINGS).message
+    assert "heterogeneous" not in decide.judge([wish()], world(jobs={"n1": jobs}), SETTINGS).message
 
 
 def test_a_task_is_named_by_its_array_and_never_by_the_number_of_the_last_one() -> None:
@@ -642,7 +650,7 @@ def test_a_task_is_named_by_its_array_and_never_by_the_number_of_the_last_one() 
         "8|al|RUNNING|N/A|n1||7_0\n7|al|RUNNING|N/A|n2||7_3\n9|al|PENDING|N/A||n2|9_[1-9999]\n"
         "11|al|RUNNING|N/A|n1||10+1\n"
     )
-    running, naming = agent.parse_jobs(text, (), lambda names: (names,))
+    running, naming = slurm.parse_jobs(text, (), lambda names: (names,))
     assert {name: [each.id for each in jobs] for name, jobs in running.items()} == {
         "n1": ["7_0", "10+1"],
         "n2": ["7_3"],
@@ -651,12 +659,12 @@ def test_a_task_is_named_by_its_array_and_never_by_the_number_of_the_last_one() 
 
 
 def test_a_file_without_a_backup_saves_nothing() -> None:
-    assert words(agent.judge([wish()], world(), {"backup": None}).acts)[0].endswith(":unsaved")
+    assert words(decide.judge([wish()], world(), {"backup": None}).acts)[0].endswith(":unsaved")
 
 
 def test_the_backup_s_order_is_data_in_its_script() -> None:
     settings = {"backup": {**SETTINGS["backup"], "paths": ["/a'b", '/c"d\\']}}
-    (act,) = agent.judge([wish()], world(), settings).acts
+    (act,) = decide.judge([wish()], world(), settings).acts
     (last,) = [node for node in ast.parse(act.stdin).body if isinstance(node, ast.Raise)]
     (text,) = [node.value for node in ast.walk(last) if isinstance(node, ast.Constant)]
     found = json.loads(str(text))
@@ -670,13 +678,13 @@ def test_the_backup_s_order_is_data_in_its_script() -> None:
 )
 def test_only_the_last_try_ends_writers_and_leaves_files_out(on_unsavable: str | None, last: list[bool]) -> None:
     backup = {**SETTINGS["backup"], "paths": ["/data"], **({"on_unsavable": on_unsavable} if on_unsavable else {})}
-    told = [agent.last_try(backup, tries) for tries in range(3)]
+    told = [decide.last_try(backup, tries) for tries in range(3)]
     assert told == [{"last": each, "skip": on_unsavable == "skip"} for each in last]
 
 
 def test_an_owner_s_hook_is_the_backup(loop: Loop) -> None:
     hook = {"hook": "/fsx/admin/save-node", "timeout_minutes": 15, "on_failure": "fail"}
-    (act,) = agent.judge([wish()], world(), {"backup": hook}).acts
+    (act,) = decide.judge([wish()], world(), {"backup": hook}).acts
     order = json.loads(ast.literal_eval(act.stdin.rpartition("json.loads(")[2].rstrip().removesuffix(")))")))
     expected = {"hook": "/fsx/admin/save-node", "timeout_minutes": 15, "instance": ONE, "request": "r1", "seconds": 60}
     expected["hold"] = {"node": "n1", "reason": "cdk-hyperpod:operator:r1:saving"}
@@ -697,40 +705,42 @@ def test_an_owner_s_hook_is_the_backup(loop: Loop) -> None:
 )
 def test_a_backup_has_the_time_that_is_left(change: dict[str, Any], seconds: int) -> None:
     """A deployment holds a node for ten minutes at a time, which says nothing of how long it waits."""
-    (act,) = agent.judge([wish(**change)], world(), SETTINGS).acts
+    (act,) = decide.judge([wish(**change)], world(), SETTINGS).acts
     order = json.loads(ast.literal_eval(act.stdin.rpartition("json.loads(")[2].rstrip().removesuffix(")))")))
     assert order["seconds"] == seconds
 
 
 def test_what_nobody_wants_is_given_back_and_the_reservation_last() -> None:
     look = world(
-        slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved"),
-        slurm("n2", "IDLE+DRAIN", "Action:Replace", number=2),
+        slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved"),
+        slurm_node("n2", "IDLE+DRAIN", "Action:Replace", number=2),
         reservations={ONE: held(), TWO: held("n2")},
         backups=backups("RUNNING"),
     )
-    assert words(agent.give_back(frozenset(), look)) == [
+    assert words(release.give_back(frozenset(), look)) == [
         "scontrol update nodename=n1 state=resume reason=",
         "scancel 0",
         f"scontrol delete reservationname=cdk-hyperpod-{ONE}",
         f"scontrol delete reservationname=cdk-hyperpod-{TWO}",
     ]
-    assert agent.give_back(frozenset({ONE, TWO}), look) == ()
+    assert release.give_back(frozenset({ONE, TWO}), look) == ()
 
 
 def test_a_node_that_is_opened_loses_our_mark() -> None:
     """Else slurmctld's own drain, which leaves a reason that stands there, would pass for ours."""
-    drained = world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:unsaved"))
+    drained = world(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:unsaved"))
     opened = "scontrol update nodename=n1 state=resume reason="
     waits = drained._replace(backups=backups("PENDING"))
-    assert words(agent.judge([wish()], waits, SETTINGS).acts) == [opened]
-    assert opened in words(agent.give_back(frozenset(), drained))
+    assert words(decide.judge([wish()], waits, SETTINGS).acts) == [opened]
+    assert opened in words(release.give_back(frozenset(), drained))
 
 
 def test_a_node_that_is_ending_is_not_opened_and_its_replacement_is() -> None:
-    drained = slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved")
-    assert agent.give_back(frozenset({ONE}), world(drained, instances={})) == ()
-    assert words(agent.give_back(frozenset({ONE}), world(drained, instances={"i-00000000000000009": "10.0.0.1"}))) == [
+    drained = slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved")
+    assert release.give_back(frozenset({ONE}), world(drained, instances={})) == ()
+    assert words(
+        release.give_back(frozenset({ONE}), world(drained, instances={"i-00000000000000009": "10.0.0.1"}))
+    ) == [
         "scontrol update nodename=n1 state=resume reason=",
         f"scontrol delete reservationname=cdk-hyperpod-{ONE}",
     ]
@@ -762,11 +772,11 @@ class Files:
     @staticmethod
     def judge() -> list[str]:
         """What becomes of the three, where all are in Slurm and a login node is in the partition of all alone."""
-        instances, barred, untold = agent.read_instances()
-        nodes = [slurm(f"n{n}", number=n)._replace(partitions=("dev", "p5")[: 1 + (n == 3)]) for n in (1, 2, 3)]
+        instances, barred, untold = hyperpod.read_instances()
+        nodes = [slurm_node(f"n{n}", number=n)._replace(partitions=("dev", "p5")[: 1 + (n == 3)]) for n in (1, 2, 3)]
         look = world(*nodes, instances=instances, barred=barred, untold=untold, reservations={})
         wishes = [wish(instance=each, address=address) for each, address in instances.items()]
-        return [agent.judge([each], look, SETTINGS).state for each in wishes]
+        return [decide.judge([each], look, SETTINGS).state for each in wishes]
 
 
 @pytest.fixture
@@ -774,8 +784,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
     monkeypatch.setenv("PROVISION_ROOT", str(tmp_path))
     monkeypatch.delenv("SAGEMAKER_RESOURCE_CONFIG_PATH", raising=False)
     own = json.dumps([{"addr_info": [{"local": "127.0.0.1"}, {"local": "10.0.0.1"}]}])
-    monkeypatch.setattr(agent, "run", lambda *command, **_: subprocess.CompletedProcess(command, 0, own))
-    agent.own_addresses.cache_clear()
+    monkeypatch.setattr(slurm, "run", lambda *command, **_: subprocess.CompletedProcess(command, 0, own))
+    hyperpod.own_addresses.cache_clear()
     return Files(tmp_path)
 
 
@@ -802,8 +812,8 @@ def test_neither_the_controller_nor_a_login_node_is_drained_whatever_the_files_t
 
 
 def test_an_agent_that_cannot_tell_its_own_node_drains_nothing(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "run", lambda *command, **_: subprocess.CompletedProcess(command, 127, "no ip"))
-    with pytest.raises(agent.SlurmError, match="no ip"):
+    monkeypatch.setattr(slurm, "run", lambda *command, **_: subprocess.CompletedProcess(command, 127, "no ip"))
+    with pytest.raises(slurm.SlurmError, match="no ip"):
         files.judge()
 
 
@@ -838,8 +848,8 @@ class Loop:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bucket, self.world = Bucket(), world(reservations={})
         self.done: list[str] = []
-        self.agent = agent.Agent({"cluster": "c", **SETTINGS}, self.bucket)
-        monkeypatch.setattr(agent, "read_world", lambda now: self.world._replace(now=now))
+        self.agent = agent_loop.Agent({"cluster": "c", **SETTINGS}, self.bucket)
+        monkeypatch.setattr(agent_loop, "read_world", lambda now: self.world._replace(now=now))
         monkeypatch.setattr(self.agent, "_do", self._do)
 
     def _do(self, act: Any) -> str:
@@ -861,7 +871,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
     return Loop(monkeypatch)
 
 
-HELD = world(slurm(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved"))
+HELD = world(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved"))
 
 
 def test_what_a_backup_has_left_out_is_in_the_status_also_when_slurm_and_hyperpod_know_no_more(loop: Loop) -> None:
@@ -889,8 +899,8 @@ def test_what_a_backup_has_left_out_is_in_the_status_also_when_slurm_and_hyperpo
 @pytest.mark.parametrize("was", ["", KILL])
 def test_an_agent_that_starts_anew_still_says_how_many_files_a_backup_has_left_out(loop: Loop, was: str) -> None:
     """Slurm has forgotten the backup's job by then: the drain's reason has the count."""
-    acting = Acting(slurm(state="IDLE+DRAIN", reason=f"cdk-hyperpod:operator:r1:saving{f':{was}' if was else ''}"))
-    acting.tries(agent.Backup("1", "COMPLETED", "saved 4 files, 3.0 MB; 2 files left out (alice 2): more", was))
+    acting = Acting(slurm_node(state="IDLE+DRAIN", reason=f"cdk-hyperpod:operator:r1:saving{f':{was}' if was else ''}"))
+    acting.tries(slurm.Backup("1", "COMPLETED", "saved 4 files, 3.0 MB; 2 files left out (alice 2): more", was))
     acting.look()
     assert acting.node.reason == f"cdk-hyperpod:operator:r1:saved-2{f':{was}' if was else ''}"
     loop.ask(request(wish_json()))
@@ -904,7 +914,7 @@ def test_an_agent_that_starts_anew_still_says_how_many_files_a_backup_has_left_o
     assert loop.look()["left_out"] == {ONE: 2}
     # It goes back to work instead.
     restored = f"state=drain reason={was}" if was else "state=resume reason="
-    assert words(agent.give_back(frozenset(), acting.world))[0] == f"scontrol update nodename=n1 {restored}"
+    assert words(release.give_back(frozenset(), acting.world))[0] == f"scontrol update nodename=n1 {restored}"
 
 
 @pytest.mark.parametrize(
@@ -925,7 +935,7 @@ def test_what_is_not_in_a_backup_is_what_its_job_said(loop: Loop, said: str, mes
     assert status["left_out"] == {}
 
 
-@pytest.mark.parametrize("trouble", [b"{half", agent.S3Error("GET: 503")], ids=["broken", "away"])
+@pytest.mark.parametrize("trouble", [b"{half", agent_loop.S3Error("GET: 503")], ids=["broken", "away"])
 def test_what_cannot_be_read_ends_no_drain_before_its_lease_does(loop: Loop, trouble: Any) -> None:
     loop.world = HELD
     loop.ask(request(wish_json()))
@@ -941,7 +951,7 @@ def test_what_cannot_be_read_ends_no_drain_before_its_lease_does(loop: Loop, tro
     ]
 
 
-@pytest.mark.parametrize("trouble", [b"{half", agent.S3Error("GET: 503")], ids=["broken", "away"])
+@pytest.mark.parametrize("trouble", [b"{half", agent_loop.S3Error("GET: 503")], ids=["broken", "away"])
 def test_an_agent_that_starts_anew_gives_nothing_back_before_it_knows_what_is_wanted(loop: Loop, trouble: Any) -> None:
     loop.world = HELD
     loop.ask(trouble)
@@ -958,18 +968,18 @@ def test_what_is_older_than_any_lease_is_given_back_though_nobody_can_be_asked(
 ) -> None:
     """The agent started while it may not read, and stays so. A few failures at its start prove nothing."""
     began = time.time()
-    starts = {ONE: began - agent.MAX_AHEAD_S - 60, TWO: began - agent.MAX_AHEAD_S + 600}
+    starts = {ONE: began - drain_protocol.MAX_AHEAD_S - 60, TWO: began - drain_protocol.MAX_AHEAD_S + 600}
     ours = {
         name: held(f"n{number}", time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(start)))
         for number, (name, start) in enumerate(starts.items(), 1)
     }
     state, reason = "IDLE+DRAIN", "cdk-hyperpod:operator:r1:saved"
-    loop.world = world(slurm("n1", state, reason), slurm("n2", state, reason, number=2), reservations=ours)
-    for writer in agent.WRITERS:
-        loop.ask(agent.S3Error("GET: AccessDenied"), writer)
+    loop.world = world(slurm_node("n1", state, reason), slurm_node("n2", state, reason, number=2), reservations=ours)
+    for writer in drain_protocol.WRITERS:
+        loop.ask(agent_loop.S3Error("GET: AccessDenied"), writer)
     loop.look()
     assert loop.done == []
-    loop.agent.began -= agent.UNREAD_S + 1
+    loop.agent.began -= agent_loop.UNREAD_S + 1
     loop.look()
     assert loop.done == [
         "scontrol update nodename=n1 state=resume reason=",
@@ -979,20 +989,20 @@ def test_what_is_older_than_any_lease_is_given_back_though_nobody_can_be_asked(
 
 @pytest.mark.parametrize("start", ["", "Unknown", "2026-13-45T00:00:00"])
 def test_a_reservation_without_a_beginning_is_of_no_age(start: str) -> None:
-    assert agent.release_old(frozenset(), world(reservations={ONE: held(start=start)})) == ()
+    assert release.release_old(frozenset(), world(reservations={ONE: held(start=start)})) == ()
 
 
 def long_ago(seconds: float = 60) -> str:
     """When a lease began that is over by so many seconds, as Slurm writes it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - agent.MAX_AHEAD_S - seconds))
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - drain_protocol.MAX_AHEAD_S - seconds))
 
 
 def test_what_a_known_request_wants_stays_though_it_is_old_and_the_other_request_cannot_be_read(loop: Loop) -> None:
     """A deployment renews its lease. Its node was "ready, saved" in the status, and took jobs all the same."""
     loop.world = HELD._replace(reservations={ONE: held(start=long_ago())})
-    loop.ask(agent.S3Error("GET: AccessDenied"))
+    loop.ask(agent_loop.S3Error("GET: AccessDenied"))
     loop.ask(request(wish_json()), "deployment")
-    loop.agent.began -= agent.UNREAD_S + 1
+    loop.agent.began -= agent_loop.UNREAD_S + 1
     assert loop.look()["nodes"][ONE]["state"] == "ready"
     assert loop.done == []
     loop.bucket.time += 121
@@ -1008,9 +1018,9 @@ def test_an_old_drain_without_a_reservation_goes_back_though_nobody_can_be_asked
         "NodeName=n1 NodeAddr=10.0.0.1 State=IDLE+DRAIN Partitions=p5 "
         f"Reason=cdk-hyperpod:operator:r1:saving [root@{long_ago(seconds)}] Comment=a"
     )
-    loop.world = world(reservations={}, nodes=agent.parse_nodes(text))
-    loop.ask(agent.S3Error("GET: AccessDenied"))
-    loop.agent.began -= agent.UNREAD_S + 1
+    loop.world = world(reservations={}, nodes=slurm.parse_nodes(text))
+    loop.ask(agent_loop.S3Error("GET: AccessDenied"))
+    loop.agent.began -= agent_loop.UNREAD_S + 1
     loop.look()
     assert loop.done == ["scontrol update nodename=n1 state=resume reason="] * acts
 
@@ -1020,13 +1030,13 @@ def test_an_answer_that_sets_the_clock_back_refuses_no_request(loop: Loop, monke
     get = loop.bucket.get
 
     def late(*asked: Any) -> Any:
-        loop.bucket.time -= agent.MAX_AHEAD_S
+        loop.bucket.time -= drain_protocol.MAX_AHEAD_S
         return get(*asked)
 
     loop.ask(request(wish_json()), "deployment")
     monkeypatch.setattr(loop.bucket, "get", late)
     assert loop.look()["refused"] == {}
-    loop.ask(request(wish_json(expires=loop.bucket.time + 2 * agent.MAX_AHEAD_S)), "deployment")
+    loop.ask(request(wish_json(expires=loop.bucket.time + 2 * drain_protocol.MAX_AHEAD_S)), "deployment")
     assert "26 h ahead" in loop.look()["refused"]["deployment"]
 
 
@@ -1038,8 +1048,8 @@ class GivenBack(Acting):
     """A node whose backup's job is about to drain it while nobody wants it any more. Slurm deletes no reservation of a live job."""
 
     def __init__(self, was: str, begins: int, dies: int) -> None:
-        super().__init__(slurm())
-        self.tries(agent.Backup("1", "RUNNING", "", was))
+        super().__init__(slurm_node())
+        self.tries(slurm.Backup("1", "RUNNING", "", was))
         self.was, self.begins, self.dies, self.count = was, begins, dies, 0
 
     def drain(self) -> None:
@@ -1074,9 +1084,9 @@ def test_a_backup_that_begins_while_its_node_is_given_back_leaves_no_drain_whene
     """Its request is gone. The drain takes effect after so many commands of the agent's, which is killed after so many."""
     given = GivenBack(was, begins, dies)
     given.drain()
-    monkeypatch.setattr(agent, "read_world", lambda now: given.world._replace(now=now))
+    monkeypatch.setattr(agent_loop, "read_world", lambda now: given.world._replace(now=now))
     for _ in range(6):
-        looking = agent.Agent({"cluster": "c", **SETTINGS}, Bucket())
+        looking = agent_loop.Agent({"cluster": "c", **SETTINGS}, Bucket())
         monkeypatch.setattr(looking, "_do", given.command)
         with contextlib.suppress(Killed):
             looking.look()
@@ -1085,16 +1095,16 @@ def test_a_backup_that_begins_while_its_node_is_given_back_leaves_no_drain_whene
             given.drain()
     assert given.world.reservations == {}
     assert (given.node.drained, given.node.reason) == (bool(was), was)
-    assert agent.give_back(frozenset(), given.world) == ()
+    assert release.give_back(frozenset(), given.world) == ()
 
 
 def test_a_job_that_a_look_had_no_time_to_end_is_not_still_there(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """An array of 10,000 tasks, for example."""
     clock = [0.0]
-    monkeypatch.setattr(agent.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(agent_loop.time, "monotonic", lambda: clock[0])
 
     def slow(act: Any) -> str:
-        clock[0] += agent.ACT_S + 1
+        clock[0] += agent_loop.ACT_S + 1
         return loop._do(act)
 
     monkeypatch.setattr(loop.agent, "_do", slow)
@@ -1111,8 +1121,8 @@ def test_a_job_that_does_not_end_is_told_of_once(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """22.05 takes the number of a task for done, and ends nothing."""
-    monkeypatch.setattr(agent, "run", lambda *command, **_: subprocess.CompletedProcess(command, 0, ""))
-    monkeypatch.setattr(loop.agent, "_do", functools.partial(agent.Agent._do, loop.agent))
+    monkeypatch.setattr(agent_loop, "run", lambda *command, **_: subprocess.CompletedProcess(command, 0, ""))
+    monkeypatch.setattr(loop.agent, "_do", functools.partial(agent_loop.Agent._do, loop.agent))
     loop.world = world(jobs={"n1": (job(1), job(2))})
     loop.ask(request(wish_json(deadline=NOW - 1, on_timeout="force")))
     assert "still" not in loop.look()["nodes"][ONE]["message"]
@@ -1130,7 +1140,7 @@ def test_a_job_that_does_not_end_is_told_of_once(
 
 
 def test_a_job_on_several_nodes_is_ended_once(loop: Loop) -> None:
-    nodes = slurm(), slurm("n2", number=2)
+    nodes = slurm_node(), slurm_node("n2", number=2)
     loop.world = world(*nodes, reservations={ONE: held(), TWO: held("n2")}, jobs={"n1": (job(1),), "n2": (job(1),)})
     late = {"deadline": NOW - 1, "on_timeout": "force"}
     loop.ask(request(wish_json(**late), wish_json(id=TWO, ip="10.0.0.2", **late)))
@@ -1146,15 +1156,15 @@ def test_a_job_on_several_nodes_is_ended_once(loop: Loop) -> None:
     ],
 )
 def test_without_munge_the_problem_names_it(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    monkeypatch.setattr(agent, "run", lambda *command, **_: subprocess.CompletedProcess(command, 1, said))
-    with pytest.raises(agent.SlurmError, match=r"Munge .*; look at `systemctl status munge`, and start it again"):
-        agent._slurm("scontrol", "show", "node")
+    monkeypatch.setattr(slurm, "run", lambda *command, **_: subprocess.CompletedProcess(command, 1, said))
+    with pytest.raises(slurm.SlurmError, match=r"Munge .*; look at `systemctl status munge`, and start it again"):
+        slurm.run_slurm("scontrol", "show", "node")
 
 
-@pytest.mark.parametrize("trouble", [b"{half", agent.S3Error("GET: 503")], ids=["broken", "away"])
-@pytest.mark.parametrize("writer", agent.WRITERS)
+@pytest.mark.parametrize("trouble", [b"{half", agent_loop.S3Error("GET: 503")], ids=["broken", "away"])
+@pytest.mark.parametrize("writer", drain_protocol.WRITERS)
 def test_an_agent_that_gives_nothing_back_says_so(loop: Loop, trouble: Any, writer: str) -> None:
-    other = next(each for each in agent.WRITERS if each != writer)
+    other = next(each for each in drain_protocol.WRITERS if each != writer)
     loop.world = world(jobs={"n1": (job(1),)})
     loop.ask(request(wish_json(deadline=NOW - 1)), other)
     loop.ask(trouble, writer)
@@ -1209,7 +1219,7 @@ def test_a_status_says_who_has_jobs_and_names_some(loop: Loop) -> None:
 
 def test_sixteen_nodes_are_the_work_of_one_look(loop: Loop) -> None:
     names = {f"i-{number:017x}": f"10.0.0.{number}" for number in range(1, 17)}
-    nodes = [slurm(f"n{number}", number=number) for number in range(1, 17)]
+    nodes = [slurm_node(f"n{number}", number=number) for number in range(1, 17)]
     loop.world = world(*nodes, instances=names, reservations={})
     loop.ask(request(*(wish_json(id=name, ip=ip) for name, ip in names.items())), "deployment")
     said = loop.look()
@@ -1230,7 +1240,7 @@ class Addresses(frozenset[str]):
 
 def test_as_many_nodes_as_a_deployment_may_take_are_the_work_of_one_look(loop: Loop) -> None:
     places = {f"i-{n:017x}": f"10.100.{100 + n // 100}.{100 + n % 100}" for n in range(MAX_NODES)}
-    nodes = [slurm(f"n{name}")._replace(addresses=Addresses({ip})) for name, ip in places.items()]
+    nodes = [slurm_node(f"n{name}")._replace(addresses=Addresses({ip})) for name, ip in places.items()]
     loop.world = world(*nodes, instances=places, reservations={}, jobs={node.name: (job(1),) for node in nodes})
     exact = NOW + 0.123456
     longest = {"request": "r" * 64, "deadline": exact, "expires": exact + 1, "limit": exact, "on_timeout": "force"}
@@ -1244,10 +1254,10 @@ def test_as_many_nodes_as_a_deployment_may_take_are_the_work_of_one_look(loop: L
 
 def test_the_longest_status_is_no_longer_than_the_guard_reads(loop: Loop) -> None:
     places = {f"i-{n:017x}": f"10.100.{100 + n // 100}.{100 + n % 100}" for n in range(MAX_NODES)}
-    nodes = [slurm(f"n{name}")._replace(addresses=frozenset({ip})) for name, ip in places.items()]
-    many = tuple(agent.Job(f"4294967295_{n}", "u" * 64, "RUNNING") for n in range(4_000_000, 4_000_030))
+    nodes = [slurm_node(f"n{name}")._replace(addresses=frozenset({ip})) for name, ip in places.items()]
+    many = tuple(slurm.Job(f"4294967295_{n}", "u" * 64, "RUNNING") for n in range(4_000_000, 4_000_030))
     loop.world = world(*nodes, instances=places, reservations={}, jobs={node.name: many for node in nodes})
-    for writer in agent.WRITERS:
+    for writer in drain_protocol.WRITERS:
         wishes = (wish_json(id=name, ip=ip, request="r" * 64) for name, ip in places.items())
         content = json.dumps({"schema": 1, "id": "q" * 64, "nodes": list(wishes)}, separators=(",", ":")).encode()
         loop.ask(content, writer)
@@ -1272,11 +1282,11 @@ def test_a_look_that_has_much_to_do_tells_before_it_is_taken_for_dead(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {f"i-{number:017x}": f"10.0.0.{number}" for number in range(1, 17)}
-    nodes = [slurm(f"n{number}", number=number) for number in range(1, 17)]
+    nodes = [slurm_node(f"n{number}", number=number) for number in range(1, 17)]
     loop.world = world(*nodes, instances=names, reservations={})
     loop.ask(request(*(wish_json(id=name, ip=ip) for name, ip in names.items())), "deployment")
     clock = [0.0]
-    monkeypatch.setattr(agent.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(agent_loop.time, "monotonic", lambda: clock[0])
 
     def slow(act: Any) -> str:
         clock[0] += 10
@@ -1326,7 +1336,7 @@ def test_a_status_is_written_when_it_changes(loop: Loop, monkeypatch: pytest.Mon
     del loop.bucket.objects["c/status.json"]
     loop.agent.look()
     assert "c/status.json" not in loop.bucket.objects
-    monkeypatch.setattr(agent.time, "monotonic", lambda: loop.agent.written_at + agent.BEAT_S)
+    monkeypatch.setattr(agent_loop.time, "monotonic", lambda: loop.agent.written_at + agent_loop.BEAT_S)
     assert loop.look()["beat"] == NOW
 
 
@@ -1343,12 +1353,12 @@ def test_an_idle_agent_asks_fourteen_times_a_minute_at_most(loop: Loop, monkeypa
 
     for name in ("get", "put"):
         monkeypatch.setattr(loop.bucket, name, counted(getattr(loop.bucket, name)))
-    began = agent.time.monotonic()
+    began = agent_loop.time.monotonic()
     for look in range(60):
-        monkeypatch.setattr(agent.time, "monotonic", lambda now=began + look * agent.POLL_S: now)
+        monkeypatch.setattr(agent_loop.time, "monotonic", lambda now=began + look * agent_loop.POLL_S: now)
         loop.world = world(reservations={}, jobs={"n1": (job(look),)})
         loop.agent.look()
-    assert agent.POLL_S == 10
+    assert agent_loop.POLL_S == 10
     assert asked.count("c/status.json") == 10
     assert len(asked) <= 14 * 10
 
@@ -1366,7 +1376,7 @@ def test_an_agent_that_ends_before_it_tells_says_the_same_when_it_begins_anew(lo
     with pytest.raises(Ended):
         loop.look()
     loop.bucket.put = put  # type: ignore[method-assign]
-    loop.agent = agent.Agent({"cluster": "c", **SETTINGS}, loop.bucket)
+    loop.agent = agent_loop.Agent({"cluster": "c", **SETTINGS}, loop.bucket)
     assert loop.look()["nodes"][ONE]["state"] == "ready"
     assert loop.done == []
 
@@ -1377,9 +1387,9 @@ def test_while_slurm_is_silent_nodes_stay_what_they_were(loop: Loop, monkeypatch
     before = loop.look()["nodes"]
 
     def away(now: float) -> Any:
-        raise agent.SlurmError("`scontrol`: Unable to contact slurm controller")
+        raise slurm.SlurmError("`scontrol`: Unable to contact slurm controller")
 
-    monkeypatch.setattr(agent, "read_world", away)
+    monkeypatch.setattr(agent_loop, "read_world", away)
     said = loop.look()
     assert said["nodes"] == before
     assert "Unable to contact" in said["problem"]

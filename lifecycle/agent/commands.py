@@ -1,0 +1,101 @@
+"""The commands that change something in Slurm, each for one node or job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drain_protocol import Wish
+
+from .slurm import PREFIX, Job, SlurmNode
+
+NO_REQUEUE = ("Only batch jobs are accepted", "Requested operation is presently disabled")
+"""What Slurm says of a job that cannot be requeued: one of srun or salloc, and one with --no-requeue (slurm_errno.c)."""
+
+
+class Act(NamedTuple):
+    """One command, and the one to run where Slurm can never do the first."""
+
+    why: str
+    command: tuple[str, ...]
+    order: Mapping[str, Any] | None = None
+    """What backup.py is told, where the command gives it to Slurm."""
+    otherwise: tuple[str, ...] = ()
+    """Where the first one fails with one of NO_REQUEUE."""
+    instance: str = ""
+    ends: str = ""
+    """The job that it ends."""
+
+    @property
+    def stdin(self) -> str:
+        """The command's. It is made when it is given, for a look may want thousands of them."""
+        if self.order is None:
+            return ""
+        program = Path(__file__).with_name("backup.py").read_text("utf-8")
+        return f"{program}\n\nraise SystemExit(main(json.loads({json.dumps(self.order)!r})))\n"
+
+
+def reserve_node(instance: str, node: SlurmNode) -> Act:
+    """Keep new jobs away from it."""
+    # IGNORE_JOBS: it is taken under jobs that run. MAINT: also beside another's reservation.
+    words = ["starttime=now", "duration=UNLIMITED", "users=root", "flags=MAINT,IGNORE_JOBS"]
+    name = f"reservationname={PREFIX}-{instance}"
+    return Act(
+        f"reserve {node.name}",
+        ("scontrol", "create", "reservation", name, *words, f"nodes={node.name}"),
+        instance=instance,
+    )
+
+
+def drain_node(wishes: Sequence[Wish], node: SlurmNode, how: str, was: str) -> Act:
+    """Drain it, with a reason of ours. `how` and `was`: as OUR_REASON has them."""
+    return _update(
+        wishes[0].instance, node, f"drain it ({how})", "state=drain", f"reason={reason_of(wishes[0], how, was)}"
+    )
+
+
+def reason_of(wish: Wish, how: str, was: str) -> str:
+    """The reason of a drain of ours, as OUR_REASON reads it."""
+    return f"{PREFIX}:{wish.writer}:{wish.request}:{how}{f':{was}' if was else ''}"
+
+
+def end_drain(instance: str, node: SlurmNode, why: str) -> Act:
+    """End our drain. What Slurm itself had drained stays so."""
+    was = node.ours[5] if node.ours else ""
+    return put_back(instance, node, was) if was else open_node(instance, node, why)
+
+
+def put_back(instance: str, node: SlurmNode, was: str) -> Act:
+    """Drain it once more with Slurm's own reason."""
+    return _update(instance, node, "Slurm had drained it", "state=drain", f"reason={was}")
+
+
+def open_node(instance: str, node: SlurmNode, why: str) -> Act:
+    """Resume it."""
+    # Without our mark, whatever state=resume does with a reason (22.05 and 24.11.5 clear it): slurmctld leaves one that
+    # stands there when it drains the node itself, and that drain would pass for ours.
+    return _update(instance, node, why, "state=resume", "reason=")
+
+
+def _update(instance: str, node: SlurmNode, why: str, *words: str) -> Act:
+    return Act(f"{node.name}: {why}", ("scontrol", "update", f"nodename={node.name}", *words), instance=instance)
+
+
+def end_job(instance: str, name: str) -> Act:
+    """Requeue it, or cancel it where Slurm cannot requeue it."""
+    return Act(
+        f"the deadline of job {name}",
+        ("scontrol", "requeue", name),
+        otherwise=("scancel", name),
+        instance=instance,
+        ends=name,
+    )
+
+
+def free_job(instance: str, job: Job) -> Act:
+    """Let a pending job start on other nodes than those that it asks for by name."""
+    # Slurm fails a pending job when a node that it asks for by name leaves slurm.conf.
+    command = ("scontrol", "update", f"jobid={job.id}", "reqnodelist=")
+    return Act(f"job {job.id} may run elsewhere", command, instance=instance)

@@ -1,0 +1,310 @@
+"""What Slurm shows, by its own commands: nodes, jobs, and the reservations and backups that are ours."""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import re
+import socket
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from drain_protocol import INSTANCE_ID, Wish
+from lib import one_line, run, what_failed
+
+PREFIX = "cdk-hyperpod"
+WAS = "@"
+"""In the name of a backup's job, before Slurm's own reason: an instance, a request and a time have none."""
+REASON_ENDS = re.compile(r" \[[^][@ ]+@(\d{4}-\d\d-\d\dT[\d:]+|Unknown)\]")
+"""Who gave a reason, and when. 24.11 has more of the node behind it."""
+OUR_REASON = re.compile(
+    rf"{PREFIX}:(deployment|operator):([A-Za-z0-9-]+):(saving|saved|unsaved|lost)(?:-(\d{{1,9}}))?(?::(.+))?"
+)
+"""The reason of a drain of ours. saving: its backup's job has begun; saved: with a backup; saved-2: with one that lacks two files;
+unsaved: none was asked for; lost: it could not be. What follows is Slurm's own reason, where the node was drained by it: it is
+put back when the node is."""
+UNFIT = (
+    r"Low (?:socket\*core\*thread count|CPUs|TmpDisk|RealMemory(?: \([^)]*\))?)|CoreSpec differ|Could not unpack gres data|"
+    r"gres/\S+ count (?:too low|reported lower than configured|changed and jobs are using them) \(\d+ (?:<|!=) \d+\)|"
+    r"gres/\S+ type (?:\(\S+\) reported but not configured|changed and jobs are using them)"
+)
+"""What slurmctld finds wrong with a node that registers (_slurm_validate_node and gres.c), one or several."""
+SLURM_OWN = re.compile(
+    "|".join(
+        (
+            # slurmd and slurmstepd, of a step or a job that they cannot end or begin. 25.11 adds which.
+            r"Kill task failed(?: \(JobId=[^)]*\))?",
+            r"Job step not running(?: \(JobId=[^)]*\))?",
+            "switch_g_job_postfini failed",
+            "SlurmdSpoolDir is full",
+            # slurmctld, by what a slurmd answers.
+            "Prolog error",
+            "Epilog error",
+            "Prolog/Epilog failure",
+            "Job env setup error",
+            "Duplicate jobid",
+            "batch job complete failure",
+            # slurmctld, of a node that it does not hear, or hears again.
+            "Not responding",
+            "Node unexpectedly rebooted",
+            "ResumeTimeout reached",
+            "NO NETWORK ADDRESS FOUND",
+            rf"(?:{UNFIT})(?:, (?:{UNFIT}))*",
+        )
+    )
+)
+"""All reasons by which Slurm itself takes a node out of work: slurmctld and slurmd of 22.05.8, 24.11.5 and 25.11. Whatever
+else stands there is a person's, or HyperPod's (`Action:`). `reboot requested` is a person's, who has asked for it."""
+OUR_RESERVATION = re.compile(rf"{PREFIX}-({INSTANCE_ID})")
+ONE_JOB = re.compile(r"\d+(?:[_+]\d+)?")
+"""A job, a task of an array (its array and index: squeue's %F_%K), or a component of a heterogeneous job (its leader and offset)."""
+ENDED = frozenset(
+    [
+        "PENDING",
+        "COMPLETED",
+        "CANCELLED",
+        "FAILED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "BOOT_FAIL",
+        "DEADLINE",
+        "OUT_OF_MEMORY",
+        "REVOKED",
+        "REQUEUED",
+        "REQUEUE_HOLD",
+        "REQUEUE_FED",
+        "SPECIAL_EXIT",
+    ]
+)
+"""The states of a job that is on no node (squeue(1))."""
+SAVED = re.compile(r"saved \d+ files?, [\d.]+ [kMG]B(?:[;:] (.*))?")
+"""What a backup says at its end (backup.py), and what of it is not in the copy."""
+LEFT_OUT = re.compile(r"saved [^:;]*; (\d+) files? left out")
+UNSAID = "manifest.json at the target says what was left out"
+
+
+class SlurmError(Exception):
+    """Slurm does not answer, or not as it should."""
+
+
+class SlurmNode(NamedTuple):
+    """A node as Slurm has it."""
+
+    name: str
+    addresses: frozenset[str]
+    state: frozenset[str]
+    """The words of State, without marks."""
+    silent: bool
+    """It does not respond."""
+    reason: str
+    partitions: tuple[str, ...]
+    since: str = ""
+    """When the reason was given, as Slurm writes it."""
+
+    @property
+    def drained(self) -> bool:
+        return any(word.startswith("DRAIN") for word in self.state)
+
+    @property
+    def down(self) -> bool:
+        return bool(self.state & {"DOWN", "POWERED_DOWN", "POWERING_DOWN"})
+
+    @property
+    def busy(self) -> bool:
+        """Slurm still has work on it, whatever the list of jobs says."""
+        return bool(self.state & {"ALLOCATED", "MIXED", "COMPLETING", "FAILING"})
+
+    @property
+    def failed(self) -> bool:
+        """Set FAIL, which is never slurmctld's own doing: a repair that somebody has asked of HyperPod, for example."""
+        return bool(self.state & {"FAIL", "FAILING"})
+
+    @property
+    def ours(self) -> Any:
+        """Our mark, where the node is drained by us: a reason without a drain says nothing."""
+        return OUR_REASON.match(self.reason) if self.drained and not self.failed else None
+
+    @property
+    def left_out(self) -> int:
+        """How many files are not in its backup, by our mark."""
+        return int(self.ours[4] or 0) if self.ours else 0
+
+    @property
+    def by_slurm(self) -> str:
+        """Slurm's own reason, where Slurm itself has taken it out of work: no person's decision."""
+        out = (self.drained or "DOWN" in self.state) and not self.failed
+        return self.reason if out and SLURM_OWN.fullmatch(self.reason) else ""
+
+    @property
+    def foreign(self) -> str:
+        """How somebody else has taken it out of work; empty where nobody has, or Slurm itself."""
+        if self.failed:
+            return "set to FAIL"
+        if self.by_slurm or self.ours:
+            return ""
+        if self.drained:
+            return "drained"
+        # slurmctld leaves a reason that stands there, such as one of ours; a person must give one.
+        own = not self.reason or OUR_REASON.match(self.reason)
+        return "set to DOWN" if "DOWN" in self.state and not own else ""
+
+
+class Job(NamedTuple):
+    """Somebody's job, one task of an array, or one component of a heterogeneous job."""
+
+    id: str
+    """As squeue has it: 7, 7_1, 7+1. Never the number that a task has besides: the last task has that of its array."""
+    user: str
+    state: str
+
+    @property
+    def ends(self) -> str:
+        """What is named to end it, and no more than has to. Slurm ends all components of a heterogeneous job, by their leader."""
+        return self.id.partition("+")[0]
+
+
+class Backup(NamedTuple):
+    """A job of ours, running or ended."""
+
+    id: str
+    state: str
+    said: str
+    was: str = ""
+    """Slurm's own reason, where Slurm had drained the node before: it is opened for this job alone."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it has not ended."""
+        return self.state == "PENDING" or self.state not in ENDED
+
+
+class Reservation(NamedTuple):
+    """One of ours."""
+
+    nodes: tuple[str, ...]
+    start: str
+    """When it began, as Slurm writes it: a node that went back to work between has another."""
+
+
+def parse_nodes(text: str) -> dict[str, SlurmNode]:
+    """The output of `scontrol --oneliner show node`."""
+    found = {}
+    for line in text.split("\n"):
+        # What comes after Reason= may hold anything.
+        head, _, tail = line.partition(" Reason=")
+        words = dict(word.split("=", 1) for word in head.split() if "=" in word)
+        if "NodeName" not in words:
+            continue
+        state = words.get("State", "UNKNOWN")
+        partitions = tuple(filter(None, words.get("Partitions", "").split(",")))
+        reason, *since = REASON_ENDS.split(tail, maxsplit=1)
+        found[words["NodeName"]] = SlurmNode(
+            name=words["NodeName"],
+            addresses=_addresses(words.get("NodeAddr", "")),
+            state=frozenset(re.findall(r"[A-Z_]+", state)),
+            silent="*" in state or "NOT_RESPONDING" in state,
+            reason=one_line(reason),
+            partitions=partitions,
+            since=since[0] if since else "",
+        )
+    return found
+
+
+def _addresses(name: str) -> frozenset[str]:
+    """NodeAddr is an address or a name; nothing where the name has none, or none can be had now."""
+    try:
+        return frozenset({str(ipaddress.ip_address(name))})
+    except ValueError:
+        pass
+    try:
+        return frozenset(socket.gethostbyname_ex(name)[2])
+    except (OSError, UnicodeError):
+        return frozenset()
+
+
+def parse_reservations(text: str) -> dict[str, Reservation]:
+    """Ours, in the output of `scontrol --oneliner show reservation`. Each is of one node."""
+    found = {}
+    for line in text.split("\n"):
+        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        name = OUR_RESERVATION.fullmatch(words.get("ReservationName", ""))
+        if name and words.get("Users") == "root":
+            nodes = words.get("Nodes", "")
+            held = () if nodes in ("", "(null)") else (nodes,)
+            found[name[1]] = Reservation(held, words.get("StartTime", ""))
+    return found
+
+
+def parse_jobs(
+    text: str, ours: Iterable[str], expand_names: Any
+) -> tuple[dict[str, tuple[Job, ...]], dict[str, tuple[Job, ...]]]:
+    """The jobs on each node, and the pending ones that ask for it by name."""
+    running: dict[str, list[Job]] = {}
+    naming: dict[str, list[Job]] = {}
+    skip = frozenset(ours)
+    for line in text.split("\n"):
+        parts = line.split("|")
+        if len(parts) != 7 or not parts[0].isdigit() or parts[0] in skip:
+            continue
+        number, user, shown, end, on, asked, name = parts
+        state = base_state(shown, end)
+        # What waits of an array has one line, whose name lists the tasks.
+        job = Job(name if ONE_JOB.fullmatch(name) else number, user[:64], state)
+        if state == "PENDING":
+            for name in expand_names(asked) if asked not in ("", "(null)", "N/A") else ():
+                naming.setdefault(name, []).append(job)
+        elif state not in ENDED:
+            for name in expand_names(on) if on else ():
+                running.setdefault(name, []).append(job)
+    return {name: tuple(jobs) for name, jobs in running.items()}, {name: tuple(jobs) for name, jobs in naming.items()}
+
+
+def base_state(state: str, end: str) -> str:
+    """The state of a job whose reservation Slurm has purged with its node: RESV_DEL_HOLD hides it, also when the job has ended."""
+    if state != "RESV_DEL_HOLD":
+        return state
+    return "PENDING" if end == "N/A" else "NODE_FAIL"
+
+
+def parse_backups(text: str) -> dict[str, tuple[Backup, ...]]:
+    """Root's jobs that are backups of ours, by name."""
+    found: dict[str, list[Backup]] = {}
+    for line in text.split("\n"):
+        parts = line.split("|", 5)
+        if len(parts) == 6 and parts[0].isdigit() and parts[4].startswith(f"{PREFIX}-backup:"):
+            number, shown, end, why, called, comment = parts
+            state = base_state(shown, end)
+            said = "" if comment == "(null)" else one_line(comment)
+            if state == "PENDING":
+                said = said or f"waits, {why}"
+            name, _, was = called.partition(WAS)
+            found.setdefault(name, []).append(Backup(number, state, said, was))
+    return {name: tuple(jobs) for name, jobs in found.items()}
+
+
+def backup_name(wish: Wish, start: str) -> str:
+    """The name of its backup's job: only one that was made for this wish, since the reservation began, proves anything."""
+    return f"{PREFIX}-backup:{wish.instance}:{wish.request}:{start}"
+
+
+def left_out(said: str) -> int:
+    """How many files are not in a backup, by what its job said at its end."""
+    found = LEFT_OUT.match(said)
+    return int(found[1]) if found else 0
+
+
+@functools.lru_cache(maxsize=10_000)
+def expand(names: str) -> tuple[str, ...]:
+    """The nodes in Slurm's short form of a list of them."""
+    if "[" not in names and "," not in names:
+        return (names,)
+    return tuple(run_slurm("scontrol", "show", "hostnames", names).split())
+
+
+def run_slurm(*command: str) -> str:
+    """A command's output. Raises SlurmError where it fails."""
+    done = run(*command, timeout_s=60)
+    if done.returncode != 0:
+        raise SlurmError(f"`{' '.join(command[:3])}`: {what_failed(done.stdout)}")
+    return done.stdout

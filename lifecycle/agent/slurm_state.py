@@ -1,0 +1,72 @@
+"""All that one look reads of Slurm and HyperPod: the decisions go by it alone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from .hyperpod import read_instances
+from .slurm import (
+    Backup,
+    Job,
+    Reservation,
+    SlurmNode,
+    expand,
+    parse_backups,
+    parse_jobs,
+    parse_nodes,
+    parse_reservations,
+    run_slurm,
+)
+
+
+class Seen(NamedTuple):
+    """All that one look reads."""
+
+    now: float
+    instances: Mapping[str, str]
+    """Id to address, as HyperPod has them."""
+    barred: Mapping[str, str]
+    """Addresses of nodes that are never drained, and what they are."""
+    nodes: Mapping[str, SlurmNode]
+    """By name."""
+    reservations: Mapping[str, Reservation]
+    """Ours, by the instance's id."""
+    jobs: Mapping[str, tuple[Job, ...]]
+    """What is on each node, without backups of ours."""
+    naming: Mapping[str, tuple[Job, ...]]
+    """Pending jobs that asked for the node by its name."""
+    backups: Mapping[str, tuple[Backup, ...]]
+    """By the job's name."""
+    untold: frozenset[str] = frozenset()
+    """Addresses of nodes whose type HyperPod's files do not tell."""
+    gives_back: bool = True
+    """Whether what nobody wants is given back: it is not known before both requests are."""
+
+
+class World(Seen):
+    """What one look reads, with what is looked up for each node."""
+
+    @functools.cached_property
+    def at(self) -> Mapping[str, Sequence[SlurmNode]]:
+        """Slurm's nodes by address."""
+        found: dict[str, list[SlurmNode]] = {}
+        for node in self.nodes.values():
+            for address in node.addresses:
+                found.setdefault(address, []).append(node)
+        return found
+
+
+def read_world(now: float) -> World:
+    """One look. Reservations are read before jobs: what is reserved gets no job that the look does not see."""
+    instances, barred, untold = read_instances()
+    nodes = parse_nodes(run_slurm("scontrol", "--oneliner", "show", "node"))
+    reservations = parse_reservations(run_slurm("scontrol", "--oneliner", "show", "reservation"))
+    # Names and comments are their users' own: of others' jobs nothing is read that may hold a newline.
+    jobs = run_slurm("squeue", "--noheader", "--states=all", "--format=%A|%u|%T|%e|%N|%n|%i")
+    own = run_slurm("squeue", "--noheader", "--states=all", "--users=root", "--format=%A|%T|%e|%r|%j|%k")
+    backups = parse_backups(own)
+    ours = {job.id for each in backups.values() for job in each}
+    running, naming = parse_jobs(jobs, ours, expand)
+    return World(now, instances, barred, nodes, reservations, running, naming, backups, untold)

@@ -1,0 +1,50 @@
+"""What the status says of jobs, and how it stays as short as the guard reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from drain_protocol import Status, StatusJob, make_status
+
+from .slurm import Job
+from .slurm_state import World
+
+MOST_TOLD = 6
+"""Jobs of each busy node in the status: five, and one that says that there are more."""
+MOST_STATUS = 7 * 1024**2
+"""Bytes of a status. The guard reads eight MiB of it."""
+SHORTER = ((20, 2000), (5, 600), (1, 300), (0, 100))
+"""How many jobs of a node, and how much of what is said of it, where all would be too much."""
+
+
+def busy_instances(world: World) -> dict[str, tuple[StatusJob, ...]]:
+    """Instances that have jobs, and some of these: by them who lowers a count chooses others, or says whose jobs end."""
+    nodes = {address: node.name for node in world.nodes.values() for address in node.addresses}
+    jobs = {name: world.jobs.get(nodes.get(address, ""), ()) for name, address in world.instances.items()}
+    return {name: told_jobs(found[:MOST_TOLD]) for name, found in jobs.items() if found}
+
+
+def told_jobs(jobs: Sequence[Job]) -> tuple[StatusJob, ...]:
+    """Jobs as the status has them."""
+    return tuple(StatusJob(job.id, job.user) for job in jobs)
+
+
+def fitting(status: Status) -> bytes:
+    """The status as JSON, without some of the jobs and words of each node where it would be longer than the guard reads."""
+    content = _to_json(status)
+    for jobs, letters in SHORTER:
+        if len(content) <= MOST_STATUS:
+            break
+        nodes = {
+            name: replace(one, jobs=one.jobs[:jobs], message=one.message[:letters])
+            for name, one in status.nodes.items()
+        }
+        busy = {name: found[:jobs] for name, found in status.busy.items()}
+        content = _to_json(replace(status, nodes=nodes, busy=busy))
+    return content
+
+
+def _to_json(status: Status) -> bytes:
+    return json.dumps(make_status(status), sort_keys=True).encode()
