@@ -10,7 +10,7 @@ from drain_protocol import Wish
 from .backup import LOG
 from .commands import Act, drain_node, end_drain, end_job, free_job, open_node, put_back, reason_of, reserve_node
 from .slurm import PREFIX, WAS, Backup, Job, SlurmNode, backup_name, left_out
-from .slurm_state import World
+from .slurm_state import SlurmState
 
 MOST_TRIES = 3
 EVERYBODY = "dev"
@@ -32,36 +32,36 @@ class Judgement(NamedTuple):
     """It is a node of this cluster's, and for sure none of Slurm's: nothing runs on it."""
 
 
-def judge(wishes: Sequence[Wish], world: World, settings: Mapping[str, Any]) -> Judgement:
+def judge(wishes: Sequence[Wish], slurm: SlurmState, settings: Mapping[str, Any]) -> Judgement:
     """What becomes of one instance that these live wishes name: the first that holds."""
     first = wishes[0]
-    if first.instance not in world.instances:
+    if first.instance not in slurm.instances:
         return Judgement("unknown", "is no instance of this cluster: it is gone, was replaced, or is another cluster's")
-    address = world.instances[first.instance]
+    address = slurm.instances[first.instance]
     if any(wish.address != address for wish in wishes):
         others = ", ".join(sorted({wish.address for wish in wishes} - {address}))
         return Judgement("unknown", f"has the address {address} on the controller, and {others} in the request")
-    if address in world.barred:
-        return Judgement("refused", f"is {world.barred[address]}, which is never drained")
-    named = world.at.get(address, ())
+    if address in slurm.barred:
+        return Judgement("refused", f"is {slurm.barred[address]}, which is never drained")
+    named = slurm.at.get(address, ())
     if len(named) != 1:
         many = "no node" if not named else f"{len(named)} nodes"
-        doubt = "" if named else _doubt(world)
+        doubt = "" if named else _doubt(slurm)
         said = f"Slurm has {many} with the address {address}"
         return Judgement("unknown", "; ".join(filter(None, (said, doubt))), absent=not named and not doubt)
-    if address in world.untold and not set(named[0].partitions) - {EVERYBODY}:
+    if address in slurm.untold and not set(named[0].partitions) - {EVERYBODY}:
         said = f"may be a login node: no file of HyperPod's tells its type, and it is in no partition but {EVERYBODY}"
         return Judgement("refused", said)
-    view = View.of(wishes, named[0], world, settings)
+    view = View.of(wishes, named[0], slurm, settings)
     found = (rule(view) for rule in RULES)
     return next(judgement for judgement in found if judgement is not None)
 
 
-def _doubt(world: World) -> str:
+def _doubt(slurm: SlurmState) -> str:
     """Why it may have a node all the same that none of its nodes seems to be."""
-    if not world.nodes:
+    if not slurm.nodes:
         return "it lists no node at all"
-    hidden = sorted(node.name for node in world.nodes.values() if not node.addresses)
+    hidden = sorted(node.name for node in slurm.nodes.values() if not node.addresses)
     more = f" and {len(hidden) - 5} more" if len(hidden) > 5 else ""
     return f"it may be one whose name has no address now: {', '.join(hidden[:5])}{more}" if hidden else ""
 
@@ -71,7 +71,7 @@ class View(NamedTuple):
 
     wishes: Sequence[Wish]
     node: SlurmNode
-    world: World
+    slurm: SlurmState
     settings: Mapping[str, Any]
     jobs: tuple[Job, ...]
     """What has to end, or to be waited for."""
@@ -84,15 +84,15 @@ class View(NamedTuple):
     too. None of before it went back to work, where jobs may have written since."""
 
     @classmethod
-    def of(cls, wishes: Sequence[Wish], node: SlurmNode, world: World, settings: Mapping[str, Any]) -> View:
+    def of(cls, wishes: Sequence[Wish], node: SlurmNode, slurm: SlurmState, settings: Mapping[str, Any]) -> View:
         # What a dead node still has is no job that anybody waits for. One that a person set down may be alive.
-        jobs = () if node.down and not node.foreign else world.jobs.get(node.name, ())
-        late = tuple(wish for wish in wishes if wish.deadline <= world.now)
+        jobs = () if node.down and not node.foreign else slurm.jobs.get(node.name, ())
+        late = tuple(wish for wish in wishes if wish.deadline <= slurm.now)
         asked = [wish for wish in wishes if wish.backup]
-        held = world.reservations.get(wishes[0].instance)
+        held = slurm.reservations.get(wishes[0].instance)
         names = [backup_name(wish, held.start) for wish in asked] if held else []
-        tries = sorted((job for name in names for job in world.backups.get(name, ())), key=lambda job: int(job.id))
-        return cls(wishes, node, world, settings, jobs, late, bool(settings.get("backup") and asked), tuple(tries))
+        tries = sorted((job for name in names for job in slurm.backups.get(name, ())), key=lambda job: int(job.id))
+        return cls(wishes, node, slurm, settings, jobs, late, bool(settings.get("backup") and asked), tuple(tries))
 
     @property
     def instance(self) -> str:
@@ -101,7 +101,7 @@ class View(NamedTuple):
     @property
     def held(self) -> bool:
         """It is reserved."""
-        return self.instance in self.world.reservations
+        return self.instance in self.slurm.reservations
 
     @property
     def waiting(self) -> bool:
@@ -136,7 +136,7 @@ class View(NamedTuple):
     @property
     def free(self) -> tuple[Act, ...]:
         """Slurm fails a pending job when a node that it asks for by name leaves slurm.conf."""
-        naming = self.world.naming.get(self.node.name, ()) if self.late else ()
+        naming = self.slurm.naming.get(self.node.name, ()) if self.late else ()
         return tuple(free_job(self.instance, job) for job in naming)
 
     def drain(self, how: str) -> tuple[Act, ...]:
@@ -150,7 +150,7 @@ def _is_ready(view: View) -> Judgement | None:
         return None
     if view.node.busy:
         return Judgement("draining", WORKS)
-    return Judgement("ready", _ready_message(view.mark, view.node, view.world), saved=view.mark == "saved")
+    return Judgement("ready", _ready_message(view.mark, view.node, view.slurm), saved=view.mark == "saved")
 
 
 def _can_be_saved(view: View) -> bool:
@@ -167,7 +167,7 @@ def _is_another_s(view: View) -> Judgement | None:
         return None
     by = f"was {view.node.foreign} by somebody else ({view.node.reason[:200] or 'no reason'})"
     tried = tuple(backup_name(wish, "") for wish in view.wishes if wish.backup)
-    if view.fails and any(job.startswith(tried) for job in view.world.backups):
+    if view.fails and any(job.startswith(tried) for job in view.slurm.backups):
         # A node's health check, for example, which the backup's own job has set off.
         return Judgement("backup-failed", f"could not be saved: {by}; mend that, and resume the node")
     note = f"{by}; nothing is saved"
@@ -179,7 +179,7 @@ def _is_another_s(view: View) -> Judgement | None:
 def _is_too_late(view: View) -> Judgement | None:
     if view.waiting:
         return None
-    how = "went back to work at its deadline" if view.world.gives_back else "is past its deadline, and still held"
+    how = "went back to work at its deadline" if view.slurm.gives_back else "is past its deadline, and still held"
     return Judgement("timed-out", f"{how}; {_running(view.jobs)}", keep=False)
 
 
@@ -192,7 +192,7 @@ def _has_jobs(view: View) -> Judgement | None:
     if not view.jobs:
         return None
     others = [wish.deadline for wish in view.wishes if wish not in view.late]
-    left = max(0, min(others, default=view.world.now) - view.world.now)
+    left = max(0, min(others, default=view.slurm.now) - view.slurm.now)
     force = any(wish.force for wish in view.wishes)
     leaders = dict.fromkeys(job.ends for job in view.jobs if "+" in job.id) if force else {}
     wide = f"all components of heterogeneous job {', '.join(leaders)} end with it" if leaders else ""
@@ -303,13 +303,13 @@ def _submit(view: View) -> Act:
     backup, node = view.settings["backup"], view.node
     asked = [wish for wish in view.wishes if wish.backup]
     wish = asked[0]
-    name = backup_name(wish, view.world.reservations[wish.instance].start)
+    name = backup_name(wish, view.slurm.reservations[wish.instance].start)
     order = {
         **{name: value for name, value in backup.items() if not name.startswith("on_")},
         **last_try(backup, len(view.tries)),
         "instance": wish.instance,
         "request": wish.request,
-        "seconds": max(0, round(max(_end_of_time(each) for each in asked) - view.world.now)),
+        "seconds": max(0, round(max(_end_of_time(each) for each in asked) - view.slurm.now)),
         "hold": {"node": node.name, "reason": reason_of(wish, "saving", view.was)},
     }
     command = (
@@ -344,8 +344,8 @@ def _running(jobs: Sequence[Job]) -> str:
     return f"jobs: {shown}{f' and {len(jobs) - 5} more' if len(jobs) > 5 else ''}"
 
 
-def _ready_message(how: str, node: SlurmNode, world: World) -> str:
+def _ready_message(how: str, node: SlurmNode, slurm: SlurmState) -> str:
     said = {"saved": "is saved", "unsaved": "", "lost": "nothing could be saved"}[how]
-    naming = world.naming.get(node.name, ())
+    naming = slurm.naming.get(node.name, ())
     asks = f"once it is gone, Slurm fails what asks for it by name: {_running(naming)}" if naming else ""
     return "; ".join(filter(None, (said, asks)))

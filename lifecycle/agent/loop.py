@@ -30,7 +30,7 @@ from .decide import Judgement, judge
 from .release import give_back, release_old
 from .s3 import Bucket, S3Error
 from .slurm import SAVED, UNSAID, SlurmError, left_out
-from .slurm_state import World, read_world
+from .slurm_state import SlurmState, read_slurm
 from .status import SHORTER, busy_instances, fitting, told_jobs
 
 VERSION = 3
@@ -92,15 +92,15 @@ class Agent:
         problem = ""
         known = None not in self.wishes.values()
         try:
-            world = read_world(now)._replace(gives_back=known)
-            judged = {instance: judge(wishes, world, self.settings) for instance, wishes in wanted.items()}
+            slurm = read_slurm(now)._replace(gives_back=known)
+            judged = {instance: judge(wishes, slurm, self.settings) for instance, wishes in wanted.items()}
             # A job on several nodes is ended once.
             acts = list({act.command: act for judgement in judged.values() for act in judgement.acts}.values())
             keep = frozenset(instance for instance, judgement in judged.items() if judgement.keep)
             if known:
-                acts += give_back(keep, world)
+                acts += give_back(keep, slurm)
             elif time.monotonic() - self.began > UNREAD_S:
-                acts += release_old(keep, world)
+                acts += release_old(keep, slurm)
             failed = self._find_stuck(acts)
             began = time.monotonic()
             for act in acts:
@@ -111,9 +111,9 @@ class Agent:
                 if said and act.ends not in self.stuck:
                     failed[act.instance] = said
             done = bool(acts) and not failed
-            nodes = {instance: self._tell(wanted[instance], one, world, failed) for instance, one in judged.items()}
-            self._add_what_is_not_saved(nodes, world)
-            busy = busy_instances(world)
+            nodes = {instance: self._tell(wanted[instance], one, slurm, failed) for instance, one in judged.items()}
+            self._add_what_is_not_saved(nodes, slurm)
+            busy = busy_instances(slurm)
         except SlurmError as error:
             problem = str(error)
         self._say("Slurm", problem)
@@ -184,9 +184,9 @@ class Agent:
         return said
 
     @staticmethod
-    def _tell(wishes: Sequence[Wish], one: Judgement, world: World, failed: Mapping[str, str]) -> NodeStatus:
+    def _tell(wishes: Sequence[Wish], one: Judgement, slurm: SlurmState, failed: Mapping[str, str]) -> NodeStatus:
         instance = wishes[0].instance
-        names = [node.name for node in world.at.get(world.instances.get(instance, ""), ())]
+        names = [node.name for node in slurm.at.get(slurm.instances.get(instance, ""), ())]
         name = names[0] if len(names) == 1 else ""
         return NodeStatus(
             state=one.state,
@@ -196,21 +196,21 @@ class Agent:
             absent=one.absent,
             address=wishes[0].address,
             host=name,
-            jobs=told_jobs(world.jobs.get(name, ())[: SHORTER[0][0]]),
+            jobs=told_jobs(slurm.jobs.get(name, ())[: SHORTER[0][0]]),
         )
 
-    def _add_what_is_not_saved(self, nodes: dict[str, NodeStatus], world: World) -> None:
+    def _add_what_is_not_saved(self, nodes: dict[str, NodeStatus], slurm: SlurmState) -> None:
         """Say of what is saved what is not in it; and keep it of nodes that are deleted, for who deleted them."""
-        ended = [(int(job.id), name, job) for name, jobs in world.backups.items() for job in jobs]
+        ended = [(int(job.id), name, job) for name, jobs in slurm.backups.items() for job in jobs]
         for _, name, job in sorted(each for each in ended if each[2].state == "COMPLETED"):
             found = SAVED.fullmatch(job.said)
             self.backups[name.split(":")[1]] = left_out(job.said), (found[1] or "") if found else UNSAID
         for instance, told in nodes.items():
-            count = world.nodes[told.host].left_out if told.saved else 0
+            count = slurm.nodes[told.host].left_out if told.saved else 0
             if count:
                 note = f"{count} file{'' if count == 1 else 's'} left out; {UNSAID}"
                 self.backups.setdefault(instance, (count, note))
-        for instance in [each for each in self.backups if each not in nodes and each in world.instances]:
+        for instance in [each for each in self.backups if each not in nodes and each in slurm.instances]:
             del self.backups[instance]  # it went back to work
         for instance in list(self.backups)[:-MOST_KEPT]:
             del self.backups[instance]

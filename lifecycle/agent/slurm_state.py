@@ -45,7 +45,7 @@ class Seen(NamedTuple):
     """Whether what nobody wants is given back: it is not known before both requests are."""
 
 
-class World(Seen):
+class SlurmState(Seen):
     """What one look reads, with what is looked up for each node."""
 
     @functools.cached_property
@@ -58,7 +58,7 @@ class World(Seen):
         return found
 
 
-def read_world(now: float) -> World:
+def read_slurm(now: float) -> SlurmState:
     """One look. Reservations are read before jobs: what is reserved gets no job that the look does not see."""
     instances, barred, untold = read_instances()
     nodes = parse_nodes(run_slurm("scontrol", "--oneliner", "show", "node"))
@@ -69,4 +69,4 @@ def read_world(now: float) -> World:
     backups = parse_backups(own)
     ours = {job.id for each in backups.values() for job in each}
     running, naming = parse_jobs(jobs, ours, expand)
-    return World(now, instances, barred, nodes, reservations, running, naming, backups, untold)
+    return SlurmState(now, instances, barred, nodes, reservations, running, naming, backups, untold)

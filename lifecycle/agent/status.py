@@ -9,7 +9,7 @@ from dataclasses import replace
 from drain_protocol import Status, StatusJob, make_status
 
 from .slurm import Job
-from .slurm_state import World
+from .slurm_state import SlurmState
 
 MOST_TOLD = 6
 """Jobs of each busy node in the status: five, and one that says that there are more."""
@@ -19,10 +19,10 @@ SHORTER = ((20, 2000), (5, 600), (1, 300), (0, 100))
 """How many jobs of a node, and how much of what is said of it, where all would be too much."""
 
 
-def busy_instances(world: World) -> dict[str, tuple[StatusJob, ...]]:
+def busy_instances(slurm: SlurmState) -> dict[str, tuple[StatusJob, ...]]:
     """Instances that have jobs, and some of these: by them who lowers a count chooses others, or says whose jobs end."""
-    nodes = {address: node.name for node in world.nodes.values() for address in node.addresses}
-    jobs = {name: world.jobs.get(nodes.get(address, ""), ()) for name, address in world.instances.items()}
+    nodes = {address: node.name for node in slurm.nodes.values() for address in node.addresses}
+    jobs = {name: slurm.jobs.get(nodes.get(address, ""), ()) for name, address in slurm.instances.items()}
     return {name: told_jobs(found[:MOST_TOLD]) for name, found in jobs.items() if found}
 
 

@@ -30,7 +30,7 @@ decide = load("agent/decide.py")
 hyperpod = load("agent/hyperpod.py")
 release = load("agent/release.py")
 slurm = load("agent/slurm.py")
-slurm_state = load("agent/slurm_state.py")
+SlurmState: Any = load("agent/slurm_state.py").SlurmState
 NOW = 1_800_000_000.0
 SETTINGS: dict[str, Any] = {"backup": {"paths": ["/data"], "to": "/fsx/backup", "on_failure": "fail"}}
 ONE, TWO = "i-00000000000000001", "i-00000000000000002"
@@ -63,10 +63,10 @@ def held(node: str = "n1", start: str = START) -> Any:
     return slurm.Reservation((node,), start)
 
 
-def world(*nodes: Any, **change: Any) -> Any:
+def slurm_state(*nodes: Any, **change: Any) -> Any:
     usual: dict[str, Any] = {"now": NOW, "instances": {ONE: "10.0.0.1", TWO: "10.0.0.2"}, "barred": {}}
     usual.update(nodes={node.name: node for node in nodes or (slurm_node(),)}, reservations={ONE: held()})
-    return slurm_state.World(**{**usual, "jobs": {}, "naming": {}, "backups": {}, **change})
+    return SlurmState(**{**usual, "jobs": {}, "naming": {}, "backups": {}, **change})
 
 
 def job(number: int, user: str = "alice", state: str = "RUNNING") -> Any:
@@ -234,7 +234,7 @@ def test_only_jobs_of_ours_are_backups() -> None:
 def test_a_backup_that_nobody_wants_is_cancelled_while_it_has_not_ended(listed: str, cancelled: bool) -> None:
     """When a node leaves slurm.conf, Slurm purges its reservation and fails its job, and squeue says RESV_DEL_HOLD of the job."""
     found = slurm.parse_backups(f"7|{listed}|{slurm.backup_name(wish(), START)}|(null)\n")
-    given_back = words(release.give_back(frozenset(), world(reservations={}, backups=found)))
+    given_back = words(release.give_back(frozenset(), slurm_state(reservations={}, backups=found)))
     assert given_back == (["scancel 7"] if cancelled else [])
 
 
@@ -253,88 +253,93 @@ def test_only_reservations_of_ours_are_read() -> None:
 @pytest.mark.parametrize(
     ("wishes", "look", "state", "act"),
     [
-        ([wish()], world(reservations={}), "draining", "scontrol create reservation"),
-        ([wish()], world(jobs={"n1": (job(1),)}), "draining", None),
-        ([wish()], world(), "backing-up", "sbatch"),
-        ([wish(backup=False)], world(), "draining", "state=drain reason=cdk-hyperpod:operator:r1:unsaved"),
-        ([wish()], world(backups=backups("RUNNING")), "backing-up", None),
+        ([wish()], slurm_state(reservations={}), "draining", "scontrol create reservation"),
+        ([wish()], slurm_state(jobs={"n1": (job(1),)}), "draining", None),
+        ([wish()], slurm_state(), "backing-up", "sbatch"),
+        ([wish(backup=False)], slurm_state(), "draining", "state=drain reason=cdk-hyperpod:operator:r1:unsaved"),
+        ([wish()], slurm_state(backups=backups("RUNNING")), "backing-up", None),
         (
             [wish()],
-            world(saving(), backups=backups("COMPLETED")),
+            slurm_state(saving(), backups=backups("COMPLETED")),
             "backing-up",
             "state=drain reason=cdk-hyperpod:operator:r1:saved",
         ),
-        ([wish(request="r2")], world(backups=backups("COMPLETED")), "backing-up", "sbatch"),
+        ([wish(request="r2")], slurm_state(backups=backups("COMPLETED")), "backing-up", "sbatch"),
         (
             [wish(writer="deployment", request="r2"), wish()],
-            world(saving(), backups=backups("COMPLETED")),
+            slurm_state(saving(), backups=backups("COMPLETED")),
             "backing-up",
             "reason=cdk-hyperpod:deployment:r2:saved",
         ),
-        ([wish()], world(backups=backups("FAILED", "NODE_FAIL")), "backing-up", "sbatch"),
+        ([wish()], slurm_state(backups=backups("FAILED", "NODE_FAIL")), "backing-up", "sbatch"),
         # It went back to work since: the reservation is another.
         (
             [wish()],
-            world(backups=backups("COMPLETED"), reservations={ONE: held(start="2026-11-23T05:01:00")}),
+            slurm_state(backups=backups("COMPLETED"), reservations={ONE: held(start="2026-11-23T05:01:00")}),
             "backing-up",
             "05:01:00 --reservation",
         ),
         (
             [wish()],
-            world(backups=backups(*["FAILED"] * 3), reservations={ONE: held(start="2026-11-23T05:01:00")}),
+            slurm_state(backups=backups(*["FAILED"] * 3), reservations={ONE: held(start="2026-11-23T05:01:00")}),
             "backing-up",
             "sbatch",
         ),
-        ([wish()], world(backups=backups(*["FAILED"] * 3)), "backup-failed", None),
-        ([wish()], world(slurm_node(state="DOWN"), jobs={"n1": (job(1),)}), "backup-failed", None),
-        ([wish(backup=False)], world(slurm_node(state="DOWN"), jobs={"n1": (job(1),)}), "draining", ":lost"),
-        ([wish()], world(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r0:saved")), "ready", None),
+        ([wish()], slurm_state(backups=backups(*["FAILED"] * 3)), "backup-failed", None),
+        ([wish()], slurm_state(slurm_node(state="DOWN"), jobs={"n1": (job(1),)}), "backup-failed", None),
+        ([wish(backup=False)], slurm_state(slurm_node(state="DOWN"), jobs={"n1": (job(1),)}), "draining", ":lost"),
+        ([wish()], slurm_state(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r0:saved")), "ready", None),
         (
             [wish()],
-            world(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r0:unsaved")),
+            slurm_state(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r0:unsaved")),
             "backing-up",
             "sbatch",
         ),
-        ([wish()], world(slurm_node(state="IDLE+DRAIN", reason="Action:Replace")), "ready", None),
-        ([wish()], world(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod: a login node")), "ready", None),
-        ([wish(deadline=NOW)], world(jobs={"n1": (job(1),)}), "timed-out", None),
-        ([wish(deadline=NOW), wish(writer="deployment")], world(jobs={"n1": (job(1),)}), "draining", None),
-        ([wish(deadline=NOW, force=True)], world(jobs={"n1": (job(1),)}), "draining", "scontrol requeue 1"),
-        ([wish()], world(slurm_node(state="IDLE+DRAIN+COMPLETING", reason="Action:Replace")), "draining", None),
+        ([wish()], slurm_state(slurm_node(state="IDLE+DRAIN", reason="Action:Replace")), "ready", None),
+        ([wish()], slurm_state(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod: a login node")), "ready", None),
+        ([wish(deadline=NOW)], slurm_state(jobs={"n1": (job(1),)}), "timed-out", None),
+        ([wish(deadline=NOW), wish(writer="deployment")], slurm_state(jobs={"n1": (job(1),)}), "draining", None),
+        ([wish(deadline=NOW, force=True)], slurm_state(jobs={"n1": (job(1),)}), "draining", "scontrol requeue 1"),
+        ([wish()], slurm_state(slurm_node(state="IDLE+DRAIN+COMPLETING", reason="Action:Replace")), "draining", None),
         (
             [wish()],
-            world(slurm_node(state="MIXED+DRAIN", reason="cdk-hyperpod:operator:r1:saved")),
+            slurm_state(slurm_node(state="MIXED+DRAIN", reason="cdk-hyperpod:operator:r1:saved")),
             "draining",
             None,
         ),
-        ([wish()], world(slurm_node(state="FAILING", reason="Action:Reboot")), "draining", None),
-        ([wish()], world(silent("DOWN", "Not responding")), "backup-failed", None),
-        ([wish(backup=False)], world(silent("DOWN", "Not responding")), "draining", ":lost"),
-        ([wish(backup=False)], world(slurm_node(state="POWERED_DOWN")), "draining", ":lost"),
-        ([wish()], world(slurm_node(state="DOWN", reason="cdk-hyperpod:operator:r1:saved")), "backup-failed", None),
+        ([wish()], slurm_state(slurm_node(state="FAILING", reason="Action:Reboot")), "draining", None),
+        ([wish()], slurm_state(silent("DOWN", "Not responding")), "backup-failed", None),
+        ([wish(backup=False)], slurm_state(silent("DOWN", "Not responding")), "draining", ":lost"),
+        ([wish(backup=False)], slurm_state(slurm_node(state="POWERED_DOWN")), "draining", ":lost"),
         (
             [wish()],
-            world(slurm_node(state="DOWN+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
+            slurm_state(slurm_node(state="DOWN", reason="cdk-hyperpod:operator:r1:saved")),
+            "backup-failed",
+            None,
+        ),
+        (
+            [wish()],
+            slurm_state(slurm_node(state="DOWN+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
             "ready",
             None,
         ),
         (
             [wish()],
-            world(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
+            slurm_state(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
             "backing-up",
             "sbatch",
         ),
         (
             [wish(backup=False)],
-            world(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
+            slurm_state(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
             "ready",
             None,
         ),
-        ([wish()], world(instances={TWO: "10.0.0.1"}), "unknown", None),
-        ([wish(address="10.0.0.2")], world(), "unknown", None),
-        ([wish()], world(barred={"10.0.0.1": "a controller"}), "refused", None),
-        ([wish()], world(slurm_node(), slurm_node("n9")), "unknown", None),
-        ([wish()], world(slurm_node("n2", number=2)), "unknown", None),
+        ([wish()], slurm_state(instances={TWO: "10.0.0.1"}), "unknown", None),
+        ([wish(address="10.0.0.2")], slurm_state(), "unknown", None),
+        ([wish()], slurm_state(barred={"10.0.0.1": "a controller"}), "refused", None),
+        ([wish()], slurm_state(slurm_node(), slurm_node("n9")), "unknown", None),
+        ([wish()], slurm_state(slurm_node("n2", number=2)), "unknown", None),
     ],
 )
 def test_what_becomes_of_a_node(wishes: Any, look: Any, state: str, act: str | None) -> None:
@@ -361,8 +366,8 @@ def test_what_somebody_else_took_out_of_work_keeps_state_and_reason(
     """HyperPod repairs a node by such a reason: it is neither renamed nor resumed, and its jobs are waited for."""
     node = slurm_node(state=state, reason=reason)
     ours = {ONE: held()} if reserved else {}
-    busy = world(node, jobs={"n1": (job(1),)}, reservations=ours)
-    free = world(node._replace(state=node.state - {"MIXED"}), reservations=ours)
+    busy = slurm_state(node, jobs={"n1": (job(1),)}, reservations=ours)
+    free = slurm_state(node._replace(state=node.state - {"MIXED"}), reservations=ours)
     for look, said in ((busy, "draining"), (free, "ready")):
         found = decide.judge([wish()], look, SETTINGS)
         assert (found.state, found.acts, found.saved) == (said, (), False)
@@ -373,14 +378,14 @@ def test_what_somebody_else_took_out_of_work_keeps_state_and_reason(
 @pytest.mark.parametrize(
     ("look", "absent", "says"),
     [
-        (world(slurm_node("n2", number=2)), True, "Slurm has no node with the address 10.0.0.1"),
-        (world()._replace(nodes={}), False, "it lists no node at all"),
+        (slurm_state(slurm_node("n2", number=2)), True, "Slurm has no node with the address 10.0.0.1"),
+        (slurm_state()._replace(nodes={}), False, "it lists no node at all"),
         (
-            world(slurm_node("n2", number=2), slurm_node()._replace(addresses=frozenset())),
+            slurm_state(slurm_node("n2", number=2), slurm_node()._replace(addresses=frozenset())),
             False,
             "whose name has no address now: n1",
         ),
-        (world(slurm_node(), slurm_node("n9")), False, "Slurm has 2 nodes"),
+        (slurm_state(slurm_node(), slurm_node("n9")), False, "Slurm has 2 nodes"),
     ],
     ids=["none has it", "no nodes", "no DNS", "two have it"],
 )
@@ -398,21 +403,21 @@ def test_a_name_without_an_address_is_a_node_without_one() -> None:
 
 def test_what_is_ready_says_whether_it_is_saved() -> None:
     for how, saved in (("saved", True), ("unsaved", False), ("lost", False)):
-        look = world(slurm_node(state="IDLE+DRAIN", reason=f"cdk-hyperpod:operator:r1:{how}"))
+        look = slurm_state(slurm_node(state="IDLE+DRAIN", reason=f"cdk-hyperpod:operator:r1:{how}"))
         found = decide.judge([wish(backup=False)], look, SETTINGS)
         assert (found.state, found.saved) == ("ready", saved)
 
 
 def test_what_was_given_up_after_its_tries_stays_so() -> None:
     settings = {"backup": {**SETTINGS["backup"], "on_failure": "continue"}}
-    look = world(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost"))
+    look = slurm_state(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost"))
     assert decide.judge([wish()], look, settings).state == "ready"
 
 
 def test_at_its_deadline_a_node_goes_back_or_its_jobs_and_those_that_ask_for_it_go_elsewhere() -> None:
-    busy = world(jobs={"n1": (job(1),)})
+    busy = slurm_state(jobs={"n1": (job(1),)})
     assert decide.judge([wish(deadline=NOW)], busy, SETTINGS).keep is False
-    free = world(saving(), backups=backups("COMPLETED"))._replace(naming={"n1": (job(7),)})
+    free = slurm_state(saving(), backups=backups("COMPLETED"))._replace(naming={"n1": (job(7),)})
     acts = words(decide.judge([wish(deadline=NOW, force=True)], free, SETTINGS).acts)
     assert acts[0] == "scontrol update jobid=7 reqnodelist="
     assert len(words(decide.judge([wish()], free, SETTINGS).acts)) == 1
@@ -420,7 +425,7 @@ def test_at_its_deadline_a_node_goes_back_or_its_jobs_and_those_that_ask_for_it_
 
 def test_what_completes_is_not_ended_again() -> None:
     """A batch job that was requeued a moment ago completes, and scancel would keep it from the queue."""
-    look = world(jobs={"n1": (job(1, state="COMPLETING"), job(2))})
+    look = slurm_state(jobs={"n1": (job(1, state="COMPLETING"), job(2))})
     assert words(decide.judge([wish(deadline=NOW, force=True)], look, SETTINGS).acts) == ["scontrol requeue 2"]
 
 
@@ -443,7 +448,7 @@ def test_a_job_is_cancelled_only_where_slurm_cannot_requeue_it(
         return subprocess.CompletedProcess(command, command[0] == "scontrol", says)
 
     monkeypatch.setattr(agent_loop, "run", run)
-    (act,) = decide.judge([wish(deadline=NOW, force=True)], world(jobs={"n1": (job(1),)}), SETTINGS).acts
+    (act,) = decide.judge([wish(deadline=NOW, force=True)], slurm_state(jobs={"n1": (job(1),)}), SETTINGS).acts
     said = agent_loop.Agent({"cluster": "c"}, Bucket())._do(act)
     assert ran == ["scontrol", *(["scancel"] if cancelled else [])]
     assert (said == "") is cancelled
@@ -451,7 +456,7 @@ def test_a_job_is_cancelled_only_where_slurm_cannot_requeue_it(
 
 def test_what_cannot_be_saved_goes_all_the_same_where_the_file_says_so() -> None:
     settings = {"backup": {**SETTINGS["backup"], "on_failure": "continue"}}
-    found = decide.judge([wish()], world(backups=backups(*["FAILED"] * 3, said="it is full")), settings)
+    found = decide.judge([wish()], slurm_state(backups=backups(*["FAILED"] * 3, said="it is full")), settings)
     assert "it is full" in found.message
     assert words(found.acts)[0].endswith(":lost")
 
@@ -459,11 +464,11 @@ def test_what_cannot_be_saved_goes_all_the_same_where_the_file_says_so() -> None
 def test_what_somebody_drains_while_it_is_saved_is_not_saved() -> None:
     """A node's health check, for example. Whoever had drained it before is another's business, and a backup that need not be."""
     drained = slurm_node(state="IDLE+DRAIN", reason="NHC: check_fs_mount /fsx")
-    look = world(drained, backups=backups("FAILED"))
+    look = slurm_state(drained, backups=backups("FAILED"))
     said = decide.judge([wish()], look, SETTINGS)
     assert (said.state, said.saved, said.acts) == ("backup-failed", False, ())
     assert said.message.startswith("could not be saved: was drained by somebody else (NHC")
-    assert decide.judge([wish()], world(drained), SETTINGS).state == "ready"
+    assert decide.judge([wish()], slurm_state(drained), SETTINGS).state == "ready"
     assert decide.judge([wish(backup=False)], look, SETTINGS).state == "ready"
     assert decide.judge([wish()], look, CONTINUE).state == "ready"
 
@@ -485,7 +490,7 @@ def test_slurm_s_own_drain_is_no_person_s_decision(reason: str) -> None:
     """The reasons stand in slurmctld and slurmd of 22.05.8, 24.11.5 and 25.11."""
     drained = slurm_node(state="IDLE+DRAIN", reason=reason)
     assert (drained.foreign, drained.by_slurm) == ("", reason)
-    assert words(decide.judge([wish()], world(drained), SETTINGS).acts)[0].startswith("sbatch ")
+    assert words(decide.judge([wish()], slurm_state(drained), SETTINGS).acts)[0].startswith("sbatch ")
     assert slurm_node(state="IDLE+DRAIN", reason=f"{reason}: ask Bob").by_slurm == ""
     assert slurm_node(state="IDLE+FAIL", reason=reason).by_slurm == ""
     assert slurm_node(state="IDLE", reason=reason).by_slurm == ""
@@ -497,31 +502,31 @@ def test_slurm_s_own_drain_is_no_person_s_decision(reason: str) -> None:
 def test_any_other_drain_is(reason: str) -> None:
     drained = slurm_node(state="IDLE+DRAIN", reason=reason)
     assert (drained.foreign, drained.by_slurm) == ("drained", "")
-    assert decide.judge([wish()], world(drained), SETTINGS).state == "ready"
+    assert decide.judge([wish()], slurm_state(drained), SETTINGS).state == "ready"
 
 
 class Acting:
     """A node of Slurm's that does what the agent says, and no more. Backups begin when a test says so."""
 
     def __init__(self, node: Any, settings: Any = SETTINGS) -> None:
-        self.world = world(node)
+        self.slurm = slurm_state(node)
         self.settings = settings
 
     @property
     def node(self) -> Any:
-        return self.world.nodes["n1"]
+        return self.slurm.nodes["n1"]
 
     def set(self, state: str, reason: str) -> None:
-        self.world = self.world._replace(
+        self.slurm = self.slurm._replace(
             nodes={"n1": self.node._replace(state=frozenset(state.split("+")), reason=reason)}
         )
 
     def tries(self, *tries: Any) -> None:
-        self.world = self.world._replace(backups={slurm.backup_name(wish(), START): tries})
+        self.slurm = self.slurm._replace(backups={slurm.backup_name(wish(), START): tries})
 
     def look(self) -> tuple[str, list[str]]:
         """The state, and what is done."""
-        found = decide.judge([wish()], self.world, self.settings)
+        found = decide.judge([wish()], self.slurm, self.settings)
         for act in found.acts:
             self.do(act)
         return found.state, [" ".join(act.command[:1] + act.command[3:]) for act in found.acts]
@@ -530,7 +535,7 @@ class Acting:
         said = dict(word.split("=", 1) for word in act.command if "=" in word)
         if act.command[0] == "sbatch":
             name, _, was = said["--job-name"].partition("@")
-            tries = self.world.backups.get(name, ())
+            tries = self.slurm.backups.get(name, ())
             self.tries(*tries, slurm.Backup(str(len(tries)), "PENDING", "", was))
             self.hold = json.loads(
                 ast.literal_eval(act.stdin.rpartition("json.loads(")[2].rstrip().removesuffix(")))"))
@@ -547,7 +552,7 @@ class Acting:
         self.end("RUNNING")
 
     def end(self, state: str) -> None:
-        (tries,) = self.world.backups.values()
+        (tries,) = self.slurm.backups.values()
         self.tries(*tries[:-1], tries[-1]._replace(state=state))
         if state != "RUNNING" and self.node.drained:
             self.set("IDLE+DRAIN", self.node.reason)
@@ -561,17 +566,17 @@ def test_a_node_that_slurm_drained_is_opened_for_its_backup_alone_and_goes_back_
     assert acting.look() == ("backing-up", [])
     acting.end("COMPLETED")
     assert acting.look() == ("backing-up", [f"scontrol state=drain reason=cdk-hyperpod:operator:r1:saved:{KILL}"])
-    found = decide.judge([wish()], acting.world, SETTINGS)
+    found = decide.judge([wish()], acting.slurm, SETTINGS)
     assert (found.state, found.saved) == ("ready", True)
     restored = f"scontrol update nodename=n1 state=drain reason={KILL}"
-    assert words(release.give_back(frozenset(), acting.world))[0] == restored
+    assert words(release.give_back(frozenset(), acting.slurm))[0] == restored
 
 
 @pytest.mark.parametrize("begins", [True, False], ids=["its hold worked", "it ended before"])
 def test_what_slurm_drained_and_cannot_be_saved_is_not_ready_and_stays_drained(begins: bool) -> None:
     acting = Acting(slurm_node(state="IDLE+DRAIN", reason=KILL))
     for _ in range(decide.MOST_TRIES):
-        while not any(each.live for tries in acting.world.backups.values() for each in tries):
+        while not any(each.live for tries in acting.slurm.backups.values() for each in tries):
             assert acting.look()[0] == "backing-up"
         acting.look()
         if begins:
@@ -581,7 +586,7 @@ def test_what_slurm_drained_and_cannot_be_saved_is_not_ready_and_stays_drained(b
         state, _ = acting.look()
     assert state == "backup-failed"
     assert (acting.node.drained, acting.node.reason) == (True, KILL)
-    said = decide.judge([wish()], acting.world, SETTINGS)
+    said = decide.judge([wish()], acting.slurm, SETTINGS)
     assert (
         said.acts == ()
         and "could not be saved in 3 tries: FAILED; was drained by Slurm (Kill task failed)" in said.message
@@ -589,11 +594,11 @@ def test_what_slurm_drained_and_cannot_be_saved_is_not_ready_and_stays_drained(b
     acting.settings = CONTINUE
     acting.look()
     assert acting.node.reason == f"cdk-hyperpod:operator:r1:lost:{KILL}"
-    assert decide.judge([wish()], acting.world, CONTINUE).state == "ready"
+    assert decide.judge([wish()], acting.slurm, CONTINUE).state == "ready"
 
 
 def test_a_node_that_slurm_drained_and_is_open_for_its_backup_goes_back_drained() -> None:
-    look = world(slurm_node(), backups=backups("PENDING", was=KILL))
+    look = slurm_state(slurm_node(), backups=backups("PENDING", was=KILL))
     assert words(release.give_back(frozenset(), look))[:2] == [
         "scancel 0",
         f"scontrol update nodename=n1 state=drain reason={KILL}",
@@ -605,22 +610,26 @@ def test_a_node_that_slurm_set_down_and_that_answers_is_saved() -> None:
     assert acting.look()[0] == "backing-up"
     assert acting.look() == ("backing-up", ["scontrol state=resume reason="])
     assert (
-        decide.judge([wish()], world(silent("DOWN", "Node unexpectedly rebooted")), SETTINGS).state == "backup-failed"
+        decide.judge([wish()], slurm_state(silent("DOWN", "Node unexpectedly rebooted")), SETTINGS).state
+        == "backup-failed"
     )
     assert (
-        decide.judge([wish()], world(silent("DOWN", "Not responding")), CONTINUE).acts[0].command[-1].endswith(":lost")
+        decide.judge([wish()], slurm_state(silent("DOWN", "Not responding")), CONTINUE)
+        .acts[0]
+        .command[-1]
+        .endswith(":lost")
     )
 
 
 def test_a_backup_counts_only_while_the_node_is_drained_as_its_job_began() -> None:
     """Whoever has a MAINT reservation of his own, or opens the node, may have had a job there since."""
     for node in (slurm_node(), slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:unsaved")):
-        found = decide.judge([wish()], world(node, backups=backups("COMPLETED")), SETTINGS)
+        found = decide.judge([wish()], slurm_state(node, backups=backups("COMPLETED")), SETTINGS)
         assert [act.command[0] for act in found.acts] == ["sbatch"]
     # The drain is the second job's.
-    again = decide.judge([wish()], world(saving(), backups=backups("COMPLETED", "RUNNING")), SETTINGS)
+    again = decide.judge([wish()], slurm_state(saving(), backups=backups("COMPLETED", "RUNNING")), SETTINGS)
     assert (again.state, again.acts) == ("backing-up", ())
-    gave_up = decide.judge([wish()], world(backups=backups(*["COMPLETED"] * 3)), SETTINGS)
+    gave_up = decide.judge([wish()], slurm_state(backups=backups(*["COMPLETED"] * 3)), SETTINGS)
     assert (gave_up.state, gave_up.saved) == ("backup-failed", False)
     assert "but the node was opened meanwhile" in gave_up.message
 
@@ -638,11 +647,11 @@ def test_a_backup_that_failed_leaves_no_drain() -> None:
 
 def test_force_ends_one_task_and_of_a_heterogeneous_job_all_components() -> None:
     jobs = tuple(slurm.Job(name, "alice", "RUNNING") for name in ("7_2", "7_3", "9+1", "9+2", "12"))
-    found = decide.judge([wish(deadline=NOW, force=True)], world(jobs={"n1": jobs}), SETTINGS)
+    found = decide.judge([wish(deadline=NOW, force=True)], slurm_state(jobs={"n1": jobs}), SETTINGS)
     assert [act.command for act in found.acts] == [("scontrol", "requeue", name) for name in ("7_2", "7_3", "9", "12")]
     assert [act.otherwise for act in found.acts] == [("scancel", name) for name in ("7_2", "7_3", "9", "12")]
     assert "all components of heterogeneous job 9 end with it" in found.message
-    assert "heterogeneous" not in decide.judge([wish()], world(jobs={"n1": jobs}), SETTINGS).message
+    assert "heterogeneous" not in decide.judge([wish()], slurm_state(jobs={"n1": jobs}), SETTINGS).message
 
 
 def test_a_task_is_named_by_its_array_and_never_by_the_number_of_the_last_one() -> None:
@@ -659,12 +668,12 @@ def test_a_task_is_named_by_its_array_and_never_by_the_number_of_the_last_one() 
 
 
 def test_a_file_without_a_backup_saves_nothing() -> None:
-    assert words(decide.judge([wish()], world(), {"backup": None}).acts)[0].endswith(":unsaved")
+    assert words(decide.judge([wish()], slurm_state(), {"backup": None}).acts)[0].endswith(":unsaved")
 
 
 def test_the_backup_s_order_is_data_in_its_script() -> None:
     settings = {"backup": {**SETTINGS["backup"], "paths": ["/a'b", '/c"d\\']}}
-    (act,) = decide.judge([wish()], world(), settings).acts
+    (act,) = decide.judge([wish()], slurm_state(), settings).acts
     (last,) = [node for node in ast.parse(act.stdin).body if isinstance(node, ast.Raise)]
     (text,) = [node.value for node in ast.walk(last) if isinstance(node, ast.Constant)]
     found = json.loads(str(text))
@@ -684,7 +693,7 @@ def test_only_the_last_try_ends_writers_and_leaves_files_out(on_unsavable: str |
 
 def test_an_owner_s_hook_is_the_backup(loop: Loop) -> None:
     hook = {"hook": "/fsx/admin/save-node", "timeout_minutes": 15, "on_failure": "fail"}
-    (act,) = decide.judge([wish()], world(), {"backup": hook}).acts
+    (act,) = decide.judge([wish()], slurm_state(), {"backup": hook}).acts
     order = json.loads(ast.literal_eval(act.stdin.rpartition("json.loads(")[2].rstrip().removesuffix(")))")))
     expected = {"hook": "/fsx/admin/save-node", "timeout_minutes": 15, "instance": ONE, "request": "r1", "seconds": 60}
     expected["hold"] = {"node": "n1", "reason": "cdk-hyperpod:operator:r1:saving"}
@@ -705,13 +714,13 @@ def test_an_owner_s_hook_is_the_backup(loop: Loop) -> None:
 )
 def test_a_backup_has_the_time_that_is_left(change: dict[str, Any], seconds: int) -> None:
     """A deployment holds a node for ten minutes at a time, which says nothing of how long it waits."""
-    (act,) = decide.judge([wish(**change)], world(), SETTINGS).acts
+    (act,) = decide.judge([wish(**change)], slurm_state(), SETTINGS).acts
     order = json.loads(ast.literal_eval(act.stdin.rpartition("json.loads(")[2].rstrip().removesuffix(")))")))
     assert order["seconds"] == seconds
 
 
 def test_what_nobody_wants_is_given_back_and_the_reservation_last() -> None:
-    look = world(
+    look = slurm_state(
         slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved"),
         slurm_node("n2", "IDLE+DRAIN", "Action:Replace", number=2),
         reservations={ONE: held(), TWO: held("n2")},
@@ -728,7 +737,7 @@ def test_what_nobody_wants_is_given_back_and_the_reservation_last() -> None:
 
 def test_a_node_that_is_opened_loses_our_mark() -> None:
     """Else slurmctld's own drain, which leaves a reason that stands there, would pass for ours."""
-    drained = world(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:unsaved"))
+    drained = slurm_state(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:unsaved"))
     opened = "scontrol update nodename=n1 state=resume reason="
     waits = drained._replace(backups=backups("PENDING"))
     assert words(decide.judge([wish()], waits, SETTINGS).acts) == [opened]
@@ -737,9 +746,9 @@ def test_a_node_that_is_opened_loses_our_mark() -> None:
 
 def test_a_node_that_is_ending_is_not_opened_and_its_replacement_is() -> None:
     drained = slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved")
-    assert release.give_back(frozenset({ONE}), world(drained, instances={})) == ()
+    assert release.give_back(frozenset({ONE}), slurm_state(drained, instances={})) == ()
     assert words(
-        release.give_back(frozenset({ONE}), world(drained, instances={"i-00000000000000009": "10.0.0.1"}))
+        release.give_back(frozenset({ONE}), slurm_state(drained, instances={"i-00000000000000009": "10.0.0.1"}))
     ) == [
         "scontrol update nodename=n1 state=resume reason=",
         f"scontrol delete reservationname=cdk-hyperpod-{ONE}",
@@ -774,7 +783,7 @@ class Files:
         """What becomes of the three, where all are in Slurm and a login node is in the partition of all alone."""
         instances, barred, untold = hyperpod.read_instances()
         nodes = [slurm_node(f"n{n}", number=n)._replace(partitions=("dev", "p5")[: 1 + (n == 3)]) for n in (1, 2, 3)]
-        look = world(*nodes, instances=instances, barred=barred, untold=untold, reservations={})
+        look = slurm_state(*nodes, instances=instances, barred=barred, untold=untold, reservations={})
         wishes = [wish(instance=each, address=address) for each, address in instances.items()]
         return [decide.judge([each], look, SETTINGS).state for each in wishes]
 
@@ -843,13 +852,13 @@ class Bucket:
 
 
 class Loop:
-    """An agent whose world is `world`; it notes what it would do."""
+    """An agent to which Slurm shows `slurm`; it notes what it would do."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.bucket, self.world = Bucket(), world(reservations={})
+        self.bucket, self.slurm = Bucket(), slurm_state(reservations={})
         self.done: list[str] = []
         self.agent = agent_loop.Agent({"cluster": "c", **SETTINGS}, self.bucket)
-        monkeypatch.setattr(agent_loop, "read_world", lambda now: self.world._replace(now=now))
+        monkeypatch.setattr(agent_loop, "read_slurm", lambda now: self.slurm._replace(now=now))
         monkeypatch.setattr(self.agent, "_do", self._do)
 
     def _do(self, act: Any) -> str:
@@ -871,28 +880,28 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
     return Loop(monkeypatch)
 
 
-HELD = world(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved"))
+HELD = slurm_state(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved"))
 
 
 def test_what_a_backup_has_left_out_is_in_the_status_also_when_slurm_and_hyperpod_know_no_more(loop: Loop) -> None:
     loop.ask(request(wish_json()))
     names = 'absent /no/such; 2 files not saved: "/w/a: b" of alice (3.0 kB) was written while it was saved'
     said = f"saved 4 files, 3.0 MB; 2 files left out (alice 2); 1 path absent: {names}"
-    loop.world = HELD._replace(backups=backups("FAILED", "COMPLETED", said=said))
+    loop.slurm = HELD._replace(backups=backups("FAILED", "COMPLETED", said=said))
     status = loop.look()
     assert status["left_out"] == {ONE: 2}
     message = f"is saved; 2 files left out (alice 2); 1 path absent: {names}"
     assert status["nodes"][ONE]["message"] == message
     # Slurm has forgotten the job.
-    loop.world = HELD
+    loop.slurm = HELD
     assert loop.look()["nodes"][ONE]["message"] == message
     # The node is deleted.
-    loop.world = HELD._replace(instances={TWO: "10.0.0.2"})
+    loop.slurm = HELD._replace(instances={TWO: "10.0.0.2"})
     assert loop.look()["left_out"] == {ONE: 2}
     loop.ask(request())
     assert loop.look()["left_out"] == {ONE: 2}
     # It went back to work instead.
-    loop.world = world(reservations={})
+    loop.slurm = slurm_state(reservations={})
     assert loop.look()["left_out"] == {}
 
 
@@ -904,17 +913,17 @@ def test_an_agent_that_starts_anew_still_says_how_many_files_a_backup_has_left_o
     acting.look()
     assert acting.node.reason == f"cdk-hyperpod:operator:r1:saved-2{f':{was}' if was else ''}"
     loop.ask(request(wish_json()))
-    loop.world = acting.world._replace(backups={})
+    loop.slurm = acting.slurm._replace(backups={})
     status = loop.look()
     said = "is saved; 2 files left out; manifest.json at the target says what was left out"
     assert (status["nodes"][ONE]["saved"], status["nodes"][ONE]["message"]) == (True, said)
     assert status["left_out"] == {ONE: 2}
     # The node is deleted.
-    loop.world = loop.world._replace(instances={TWO: "10.0.0.2"}, nodes={}, reservations={})
+    loop.slurm = loop.slurm._replace(instances={TWO: "10.0.0.2"}, nodes={}, reservations={})
     assert loop.look()["left_out"] == {ONE: 2}
     # It goes back to work instead.
     restored = f"state=drain reason={was}" if was else "state=resume reason="
-    assert words(release.give_back(frozenset(), acting.world))[0] == f"scontrol update nodename=n1 {restored}"
+    assert words(release.give_back(frozenset(), acting.slurm))[0] == f"scontrol update nodename=n1 {restored}"
 
 
 @pytest.mark.parametrize(
@@ -929,7 +938,7 @@ def test_an_agent_that_starts_anew_still_says_how_many_files_a_backup_has_left_o
 )
 def test_what_is_not_in_a_backup_is_what_its_job_said(loop: Loop, said: str, message: str) -> None:
     loop.ask(request(wish_json()))
-    loop.world = HELD._replace(backups=backups("COMPLETED", said=said))
+    loop.slurm = HELD._replace(backups=backups("COMPLETED", said=said))
     status = loop.look()
     assert status["nodes"][ONE]["message"] == message
     assert status["left_out"] == {}
@@ -937,7 +946,7 @@ def test_what_is_not_in_a_backup_is_what_its_job_said(loop: Loop, said: str, mes
 
 @pytest.mark.parametrize("trouble", [b"{half", agent_loop.S3Error("GET: 503")], ids=["broken", "away"])
 def test_what_cannot_be_read_ends_no_drain_before_its_lease_does(loop: Loop, trouble: Any) -> None:
-    loop.world = HELD
+    loop.slurm = HELD
     loop.ask(request(wish_json()))
     assert loop.look()["nodes"][ONE]["state"] == "ready"
     loop.ask(trouble)
@@ -953,7 +962,7 @@ def test_what_cannot_be_read_ends_no_drain_before_its_lease_does(loop: Loop, tro
 
 @pytest.mark.parametrize("trouble", [b"{half", agent_loop.S3Error("GET: 503")], ids=["broken", "away"])
 def test_an_agent_that_starts_anew_gives_nothing_back_before_it_knows_what_is_wanted(loop: Loop, trouble: Any) -> None:
-    loop.world = HELD
+    loop.slurm = HELD
     loop.ask(trouble)
     loop.look()
     assert loop.done == []
@@ -974,7 +983,9 @@ def test_what_is_older_than_any_lease_is_given_back_though_nobody_can_be_asked(
         for number, (name, start) in enumerate(starts.items(), 1)
     }
     state, reason = "IDLE+DRAIN", "cdk-hyperpod:operator:r1:saved"
-    loop.world = world(slurm_node("n1", state, reason), slurm_node("n2", state, reason, number=2), reservations=ours)
+    loop.slurm = slurm_state(
+        slurm_node("n1", state, reason), slurm_node("n2", state, reason, number=2), reservations=ours
+    )
     for writer in drain_protocol.WRITERS:
         loop.ask(agent_loop.S3Error("GET: AccessDenied"), writer)
     loop.look()
@@ -989,7 +1000,7 @@ def test_what_is_older_than_any_lease_is_given_back_though_nobody_can_be_asked(
 
 @pytest.mark.parametrize("start", ["", "Unknown", "2026-13-45T00:00:00"])
 def test_a_reservation_without_a_beginning_is_of_no_age(start: str) -> None:
-    assert release.release_old(frozenset(), world(reservations={ONE: held(start=start)})) == ()
+    assert release.release_old(frozenset(), slurm_state(reservations={ONE: held(start=start)})) == ()
 
 
 def long_ago(seconds: float = 60) -> str:
@@ -999,7 +1010,7 @@ def long_ago(seconds: float = 60) -> str:
 
 def test_what_a_known_request_wants_stays_though_it_is_old_and_the_other_request_cannot_be_read(loop: Loop) -> None:
     """A deployment renews its lease. Its node was "ready, saved" in the status, and took jobs all the same."""
-    loop.world = HELD._replace(reservations={ONE: held(start=long_ago())})
+    loop.slurm = HELD._replace(reservations={ONE: held(start=long_ago())})
     loop.ask(agent_loop.S3Error("GET: AccessDenied"))
     loop.ask(request(wish_json()), "deployment")
     loop.agent.began -= agent_loop.UNREAD_S + 1
@@ -1018,7 +1029,7 @@ def test_an_old_drain_without_a_reservation_goes_back_though_nobody_can_be_asked
         "NodeName=n1 NodeAddr=10.0.0.1 State=IDLE+DRAIN Partitions=p5 "
         f"Reason=cdk-hyperpod:operator:r1:saving [root@{long_ago(seconds)}] Comment=a"
     )
-    loop.world = world(reservations={}, nodes=slurm.parse_nodes(text))
+    loop.slurm = slurm_state(reservations={}, nodes=slurm.parse_nodes(text))
     loop.ask(agent_loop.S3Error("GET: AccessDenied"))
     loop.agent.began -= agent_loop.UNREAD_S + 1
     loop.look()
@@ -1061,13 +1072,13 @@ class GivenBack(Acting):
         if self.count == self.dies:
             self.dies = -1
             raise Killed
-        live = any(job.live for tries in self.world.backups.values() for job in tries)
+        live = any(job.live for tries in self.slurm.backups.values() for job in tries)
         if act.command[0] == "scancel":
             self.end("CANCELLED")
         elif act.command[:2] == ("scontrol", "delete"):
             if live:
                 return "Requested reservation is in use"
-            self.world = self.world._replace(reservations={})
+            self.slurm = self.slurm._replace(reservations={})
         else:
             self.do(act)
         self.count += 1
@@ -1084,18 +1095,18 @@ def test_a_backup_that_begins_while_its_node_is_given_back_leaves_no_drain_whene
     """Its request is gone. The drain takes effect after so many commands of the agent's, which is killed after so many."""
     given = GivenBack(was, begins, dies)
     given.drain()
-    monkeypatch.setattr(agent_loop, "read_world", lambda now: given.world._replace(now=now))
+    monkeypatch.setattr(agent_loop, "read_slurm", lambda now: given.slurm._replace(now=now))
     for _ in range(6):
         looking = agent_loop.Agent({"cluster": "c", **SETTINGS}, Bucket())
         monkeypatch.setattr(looking, "_do", given.command)
         with contextlib.suppress(Killed):
             looking.look()
-        if given.count < begins and not given.world.reservations:
+        if given.count < begins and not given.slurm.reservations:
             given.count = begins
             given.drain()
-    assert given.world.reservations == {}
+    assert given.slurm.reservations == {}
     assert (given.node.drained, given.node.reason) == (bool(was), was)
-    assert release.give_back(frozenset(), given.world) == ()
+    assert release.give_back(frozenset(), given.slurm) == ()
 
 
 def test_a_job_that_a_look_had_no_time_to_end_is_not_still_there(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1109,10 +1120,10 @@ def test_a_job_that_a_look_had_no_time_to_end_is_not_still_there(loop: Loop, mon
 
     monkeypatch.setattr(loop.agent, "_do", slow)
     loop.ask(request(wish_json(deadline=NOW - 1, on_timeout="force")))
-    loop.world = world(jobs={"n1": (job(1), job(2))})
+    loop.slurm = slurm_state(jobs={"n1": (job(1), job(2))})
     loop.look()
     assert loop.done == ["scontrol requeue 1"]
-    loop.world = world(jobs={"n1": (job(2),)})
+    loop.slurm = slurm_state(jobs={"n1": (job(2),)})
     assert "still there" not in loop.look()["nodes"][ONE]["message"]
     assert "job 2 is still there" in loop.look()["nodes"][ONE]["message"]
 
@@ -1123,25 +1134,27 @@ def test_a_job_that_does_not_end_is_told_of_once(
     """22.05 takes the number of a task for done, and ends nothing."""
     monkeypatch.setattr(agent_loop, "run", lambda *command, **_: subprocess.CompletedProcess(command, 0, ""))
     monkeypatch.setattr(loop.agent, "_do", functools.partial(agent_loop.Agent._do, loop.agent))
-    loop.world = world(jobs={"n1": (job(1), job(2))})
+    loop.slurm = slurm_state(jobs={"n1": (job(1), job(2))})
     loop.ask(request(wish_json(deadline=NOW - 1, on_timeout="force")))
     assert "still" not in loop.look()["nodes"][ONE]["message"]
-    loop.world = world(jobs={"n1": (job(1), job(2, state="COMPLETING"))})
+    loop.slurm = slurm_state(jobs={"n1": (job(1), job(2, state="COMPLETING"))})
     for _ in range(5):
         said = loop.look()["nodes"][ONE]["message"]
         assert "job 1 is still there after it was requeued or cancelled" in said and "job 2 is" not in said
     lines = [line for line in capsys.readouterr().err.splitlines() if "job 1" in line]
     assert len(lines) == 2 and "job 1 is still there" in lines[1]
     assert loop.agent.look() is False  # nobody looks every second
-    loop.world = world()
+    loop.slurm = slurm_state()
     loop.look()
-    loop.world = world(jobs={"n1": (job(1),)})
+    loop.slurm = slurm_state(jobs={"n1": (job(1),)})
     assert "still" not in loop.look()["nodes"][ONE]["message"]
 
 
 def test_a_job_on_several_nodes_is_ended_once(loop: Loop) -> None:
     nodes = slurm_node(), slurm_node("n2", number=2)
-    loop.world = world(*nodes, reservations={ONE: held(), TWO: held("n2")}, jobs={"n1": (job(1),), "n2": (job(1),)})
+    loop.slurm = slurm_state(
+        *nodes, reservations={ONE: held(), TWO: held("n2")}, jobs={"n1": (job(1),), "n2": (job(1),)}
+    )
     late = {"deadline": NOW - 1, "on_timeout": "force"}
     loop.ask(request(wish_json(**late), wish_json(id=TWO, ip="10.0.0.2", **late)))
     loop.look()
@@ -1165,7 +1178,7 @@ def test_without_munge_the_problem_names_it(monkeypatch: pytest.MonkeyPatch, sai
 @pytest.mark.parametrize("writer", drain_protocol.WRITERS)
 def test_an_agent_that_gives_nothing_back_says_so(loop: Loop, trouble: Any, writer: str) -> None:
     other = next(each for each in drain_protocol.WRITERS if each != writer)
-    loop.world = world(jobs={"n1": (job(1),)})
+    loop.slurm = slurm_state(jobs={"n1": (job(1),)})
     loop.ask(request(wish_json(deadline=NOW - 1)), other)
     loop.ask(trouble, writer)
     said = loop.look()
@@ -1186,7 +1199,7 @@ def test_an_agent_that_gives_nothing_back_says_so(loop: Loop, trouble: Any, writ
 
 
 def test_a_request_that_was_read_in_part_is_read_again(loop: Loop) -> None:
-    loop.world = world(reservations={})
+    loop.slurm = slurm_state(reservations={})
     whole = request(wish_json())
     loop.bucket.short = len(whole) - 9
     loop.ask(whole)
@@ -1203,15 +1216,15 @@ def test_a_request_that_was_read_in_part_is_read_again(loop: Loop) -> None:
 
 
 def test_a_status_says_of_a_job_whose_it_is_and_of_a_node_whether_it_is_saved(loop: Loop) -> None:
-    loop.world = world(jobs={"n1": (job(1),)})
+    loop.slurm = slurm_state(jobs={"n1": (job(1),)})
     loop.ask(request(wish_json()))
     assert loop.look()["nodes"][ONE]["jobs"] == [{"id": "1", "user": "alice"}]
-    loop.world = HELD
+    loop.slurm = HELD
     assert loop.look()["nodes"][ONE]["saved"] is True
 
 
 def test_a_status_says_who_has_jobs_and_names_some(loop: Loop) -> None:
-    loop.world = world(jobs={"n1": tuple(job(number) for number in range(9)), "n9": (job(1),)})
+    loop.slurm = slurm_state(jobs={"n1": tuple(job(number) for number in range(9)), "n9": (job(1),)})
     busy = loop.look()["busy"]
     assert list(busy) == [ONE]
     assert busy[ONE] == [{"id": str(number), "user": "alice"} for number in range(6)]
@@ -1220,13 +1233,13 @@ def test_a_status_says_who_has_jobs_and_names_some(loop: Loop) -> None:
 def test_sixteen_nodes_are_the_work_of_one_look(loop: Loop) -> None:
     names = {f"i-{number:017x}": f"10.0.0.{number}" for number in range(1, 17)}
     nodes = [slurm_node(f"n{number}", number=number) for number in range(1, 17)]
-    loop.world = world(*nodes, instances=names, reservations={})
+    loop.slurm = slurm_state(*nodes, instances=names, reservations={})
     loop.ask(request(*(wish_json(id=name, ip=ip) for name, ip in names.items())), "deployment")
     said = loop.look()
     assert {one["state"] for one in said["nodes"].values()} == {"draining"} and len(said["nodes"]) == 16
     assert len(loop.done) == len(set(loop.done)) == 16
     ours = {name: held(f"n{number}") for number, name in enumerate(names, 1)}
-    loop.world = world(*nodes, instances=names, reservations=ours)
+    loop.slurm = slurm_state(*nodes, instances=names, reservations=ours)
     loop.look()
     assert len(loop.done) == 16 and all(command.startswith("sbatch ") for command in loop.done)
 
@@ -1241,7 +1254,7 @@ class Addresses(frozenset[str]):
 def test_as_many_nodes_as_a_deployment_may_take_are_the_work_of_one_look(loop: Loop) -> None:
     places = {f"i-{n:017x}": f"10.100.{100 + n // 100}.{100 + n % 100}" for n in range(MAX_NODES)}
     nodes = [slurm_node(f"n{name}")._replace(addresses=Addresses({ip})) for name, ip in places.items()]
-    loop.world = world(*nodes, instances=places, reservations={}, jobs={node.name: (job(1),) for node in nodes})
+    loop.slurm = slurm_state(*nodes, instances=places, reservations={}, jobs={node.name: (job(1),) for node in nodes})
     exact = NOW + 0.123456
     longest = {"request": "r" * 64, "deadline": exact, "expires": exact + 1, "limit": exact, "on_timeout": "force"}
     asked = request(*(wish_json(id=name, ip=ip, **longest, backup=False) for name, ip in places.items()))
@@ -1256,7 +1269,7 @@ def test_the_longest_status_is_no_longer_than_the_guard_reads(loop: Loop) -> Non
     places = {f"i-{n:017x}": f"10.100.{100 + n // 100}.{100 + n % 100}" for n in range(MAX_NODES)}
     nodes = [slurm_node(f"n{name}")._replace(addresses=frozenset({ip})) for name, ip in places.items()]
     many = tuple(slurm.Job(f"4294967295_{n}", "u" * 64, "RUNNING") for n in range(4_000_000, 4_000_030))
-    loop.world = world(*nodes, instances=places, reservations={}, jobs={node.name: many for node in nodes})
+    loop.slurm = slurm_state(*nodes, instances=places, reservations={}, jobs={node.name: many for node in nodes})
     for writer in drain_protocol.WRITERS:
         wishes = (wish_json(id=name, ip=ip, request="r" * 64) for name, ip in places.items())
         content = json.dumps({"schema": 1, "id": "q" * 64, "nodes": list(wishes)}, separators=(",", ":")).encode()
@@ -1283,7 +1296,7 @@ def test_a_look_that_has_much_to_do_tells_before_it_is_taken_for_dead(
 ) -> None:
     names = {f"i-{number:017x}": f"10.0.0.{number}" for number in range(1, 17)}
     nodes = [slurm_node(f"n{number}", number=number) for number in range(1, 17)]
-    loop.world = world(*nodes, instances=names, reservations={})
+    loop.slurm = slurm_state(*nodes, instances=names, reservations={})
     loop.ask(request(*(wish_json(id=name, ip=ip) for name, ip in names.items())), "deployment")
     clock = [0.0]
     monkeypatch.setattr(agent_loop.time, "monotonic", lambda: clock[0])
@@ -1322,7 +1335,7 @@ def test_a_clock_that_is_five_minutes_off_changes_nothing(
         assert abs(said["beat"] - now) < 30
         return said["nodes"].get(ONE, {}).get("state")
 
-    loop.world = world(jobs={"n1": (job(1),)})
+    loop.slurm = slurm_state(jobs={"n1": (job(1),)})
     assert look(60, 120) == "draining" and loop.done == []
     assert look(-60, 120) == "timed-out"
     assert look(-120, -60) is None
@@ -1356,7 +1369,7 @@ def test_an_idle_agent_asks_fourteen_times_a_minute_at_most(loop: Loop, monkeypa
     began = agent_loop.time.monotonic()
     for look in range(60):
         monkeypatch.setattr(agent_loop.time, "monotonic", lambda now=began + look * agent_loop.POLL_S: now)
-        loop.world = world(reservations={}, jobs={"n1": (job(look),)})
+        loop.slurm = slurm_state(reservations={}, jobs={"n1": (job(look),)})
         loop.agent.look()
     assert agent_loop.POLL_S == 10
     assert asked.count("c/status.json") == 10
@@ -1370,7 +1383,7 @@ def test_an_agent_that_ends_before_it_tells_says_the_same_when_it_begins_anew(lo
     def end(key: str, content: bytes) -> None:
         raise Ended
 
-    loop.world = HELD
+    loop.slurm = HELD
     loop.ask(request(wish_json()))
     put, loop.bucket.put = loop.bucket.put, end  # type: ignore[method-assign]
     with pytest.raises(Ended):
@@ -1382,14 +1395,14 @@ def test_an_agent_that_ends_before_it_tells_says_the_same_when_it_begins_anew(lo
 
 
 def test_while_slurm_is_silent_nodes_stay_what_they_were(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    loop.world = HELD
+    loop.slurm = HELD
     loop.ask(request(wish_json()))
     before = loop.look()["nodes"]
 
     def away(now: float) -> Any:
         raise slurm.SlurmError("`scontrol`: Unable to contact slurm controller")
 
-    monkeypatch.setattr(agent_loop, "read_world", away)
+    monkeypatch.setattr(agent_loop, "read_slurm", away)
     said = loop.look()
     assert said["nodes"] == before
     assert "Unable to contact" in said["problem"]
