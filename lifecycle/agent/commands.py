@@ -33,7 +33,7 @@ class Act(NamedTuple):
         """The command's. It is made when it is given, for a look may want thousands of them."""
         if self.order is None:
             return ""
-        program = Path(__file__).with_name("backup.py").read_text("utf-8")
+        program = Path(__file__).with_name("backup").joinpath("copying.py").read_text("utf-8")
         return f"{program}\n\nraise SystemExit(main(json.loads({json.dumps(self.order)!r})))\n"
 
 

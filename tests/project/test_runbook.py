@@ -16,7 +16,7 @@ STATES = ("unknown", "refused", "backup-failed")
 def reasons() -> Iterator[tuple[str, str]]:
     """Why the backup's job, the agent and the drainer keep a node: where it stands, and its constant parts."""
     for file in (
-        "lifecycle/agent/backup.py",
+        "lifecycle/agent/backup/copying.py",
         "lifecycle/agent/decide.py",
         f"{FUNCTION}/hyperpod/drainer/drainer.py",
     ):

@@ -16,7 +16,7 @@ from typing import Any
 
 from helpers.lifecycle.programs import load
 
-backup: Any = load("agent/backup.py")
+backup: Any = load("agent/backup/copying.py")
 
 
 def small(folder: Path, files: int) -> None:

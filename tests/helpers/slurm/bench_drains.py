@@ -84,7 +84,7 @@ def speeds(node: Node) -> tuple[float, float, float]:
         "request": "r",
         "seconds": 900,
     }
-    program = (ROOT / "lifecycle/agent/backup.py").read_text("utf-8")
+    program = (ROOT / "lifecycle/agent/backup/copying.py").read_text("utf-8")
     node.write("/tmp/back_up.py", f"{program}\n\nraise SystemExit(main(json.loads({json.dumps(order)!r}), print))\n")
     rsync = "rsync --archive"
     whole = BYTES + SMALL_FILES * 20_000

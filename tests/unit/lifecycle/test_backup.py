@@ -19,7 +19,7 @@ import pytest
 
 from helpers.lifecycle.programs import load
 
-backup = load("agent/backup.py")
+backup = load("agent/backup/copying.py")
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="a backup is root's: it keeps owners")
 NEEDS_RSYNC = pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not installed")
 
