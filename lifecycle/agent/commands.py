@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from drain_protocol import Wish
 
+from .script import make_script
 from .slurm import PREFIX, Job, SlurmNode
 
 NO_REQUEUE = ("Only batch jobs are accepted", "Requested operation is presently disabled")
@@ -21,7 +20,7 @@ class Act(NamedTuple):
     why: str
     command: tuple[str, ...]
     order: Mapping[str, Any] | None = None
-    """What backup.py is told, where the command gives it to Slurm."""
+    """What the backup is told, where the command gives it to Slurm."""
     otherwise: tuple[str, ...] = ()
     """Where the first one fails with one of NO_REQUEUE."""
     instance: str = ""
@@ -33,8 +32,7 @@ class Act(NamedTuple):
         """The command's. It is made when it is given, for a look may want thousands of them."""
         if self.order is None:
             return ""
-        program = Path(__file__).with_name("backup").joinpath("copying.py").read_text("utf-8")
-        return f"{program}\n\nraise SystemExit(main(json.loads({json.dumps(self.order)!r})))\n"
+        return make_script(self.order)
 
 
 def reserve_node(instance: str, node: SlurmNode) -> Act:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from drain_protocol import Wish
 
-from .backup.copying import LOG
+from .backup.job import LOG
 from .commands import Act, drain_node, end_drain, end_job, free_job, open_node, put_back, reason_of, reserve_node
 from .slurm import PREFIX, WAS, Backup, Job, SlurmNode, backup_name, left_out
 from .slurm_state import SlurmState

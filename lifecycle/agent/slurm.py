@@ -79,7 +79,7 @@ ENDED = frozenset(
 )
 """The states of a job that is on no node (squeue(1))."""
 SAVED = re.compile(r"saved \d+ files?, [\d.]+ [kMG]B(?:[;:] (.*))?")
-"""What a backup says at its end (backup.py), and what of it is not in the copy."""
+"""What a backup says at its end (backup/), and what of it is not in the copy."""
 LEFT_OUT = re.compile(r"saved [^:;]*; (\d+) files? left out")
 UNSAID = "manifest.json at the target says what was left out"
 

@@ -16,8 +16,7 @@ STATES = ("unknown", "refused", "backup-failed")
 def reasons() -> Iterator[tuple[str, str]]:
     """Why the backup's job, the agent and the drainer keep a node: where it stands, and its constant parts."""
     for file in (
-        "lifecycle/agent/backup/copying.py",
-        "lifecycle/agent/decide.py",
+        *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "lifecycle/agent").rglob("*.py")),
         f"{FUNCTION}/hyperpod/drainer/drainer.py",
     ):
         for node in ast.walk(ast.parse((ROOT / file).read_text("utf-8"))):

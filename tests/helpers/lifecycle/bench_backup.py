@@ -16,7 +16,8 @@ from typing import Any
 
 from helpers.lifecycle.programs import load
 
-backup: Any = load("agent/backup/copying.py")
+backup: Any = load("agent/backup/job.py")
+target_module: Any = load("agent/backup/target.py")
 
 
 def small(folder: Path, files: int) -> None:
@@ -88,8 +89,8 @@ def _accept_one_disk() -> None:
         found = real(path, **more)
         return os.stat_result([*found[:2], found.st_dev + 1, *found[3:]]) if path == "/" else found
 
-    backup.os.stat = stat
-    backup.parents = lambda path: []
+    os.stat = stat
+    target_module.parents = lambda path: []
 
 
 if __name__ == "__main__":

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -37,3 +40,14 @@ def _load(name: str, file: Path) -> ModuleType:
         sys.modules[name] = module
         spec.loader.exec_module(module)
     return sys.modules[name]
+
+
+def pythons() -> list[str]:
+    """This Python, and one of the nodes' version where it is on this machine. pyenv has a python3.8 that may not run."""
+    found = [shutil.which("python3.8"), *map(str, Path.home().glob(".pyenv/versions/3.8.*/bin/python3.8"))]
+    runs = (
+        path
+        for path in found
+        if path and not subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode
+    )
+    return [sys.executable, *itertools.islice(runs, 1)]

@@ -14,10 +14,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from helpers.lifecycle.programs import load
 from helpers.slurm import drains as asking
 from helpers.slurm.cluster import Cluster, Node, slurm_cluster
 from helpers.slurm.drains import UNIT, Drains
-from helpers.slurm.scripts import ROOT, packed
+from helpers.slurm.scripts import packed
 
 NODES = 16
 IDLE_MINUTES = 2
@@ -84,8 +85,8 @@ def speeds(node: Node) -> tuple[float, float, float]:
         "request": "r",
         "seconds": 900,
     }
-    program = (ROOT / "lifecycle/agent/backup/copying.py").read_text("utf-8")
-    node.write("/tmp/back_up.py", f"{program}\n\nraise SystemExit(main(json.loads({json.dumps(order)!r}), print))\n")
+    program = load("agent/script.py").PROGRAM
+    node.write("/tmp/back_up.py", f"{program}\nraise SystemExit(main(json.loads({json.dumps(order)!r}), print))\n")
     rsync = "rsync --archive"
     whole = BYTES + SMALL_FILES * 20_000
     taken = []

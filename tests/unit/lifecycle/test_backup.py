@@ -6,11 +6,12 @@ import errno
 import json
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,14 @@ import pytest
 
 from helpers.lifecycle.programs import load
 
-backup = load("agent/backup/copying.py")
+backup_job = load("agent/backup/job.py")
+changes = load("agent/backup/changes.py")
+content = load("agent/backup/content.py")
+copying = load("agent/backup/copying.py")
+folders = load("agent/backup/folders.py")
+manifest = load("agent/backup/manifest.py")
+survey = load("agent/backup/survey.py")
+target_module = load("agent/backup/target.py")
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="a backup is root's: it keeps owners")
 NEEDS_RSYNC = pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not installed")
 
@@ -41,7 +49,7 @@ class Place:
             **change,
         }
         self.said.clear()
-        code: int = backup.main(order, self.said.append)
+        code: int = backup_job.main(order, self.said.append)
         return code
 
     @property
@@ -60,15 +68,20 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     target.mkdir()
     (source / "model.bin").write_bytes(os.urandom(100_000))
     # The test's folders may be anybody's, and are on the machine's own disk.
-    monkeypatch.setattr(backup, "parents", lambda path: [])
+    monkeypatch.setattr(target_module, "parents", lambda path: [])
     real = os.stat
 
     def stat(path: Any, **more: Any) -> Any:
         found = real(path, **more)
         return os.stat_result([*found[:2], found.st_dev + (path == "/"), *found[3:]]) if path == "/" else found
 
-    monkeypatch.setattr(backup.os, "stat", stat)
+    monkeypatch.setattr(os, "stat", stat)
     return Place(source, target)
+
+
+def replace_write_all(monkeypatch: pytest.MonkeyPatch, write_all: Callable[[int, bytes, int], object]) -> None:
+    for module in (content, copying):
+        monkeypatch.setattr(module, "write_all", write_all)
 
 
 @pytest.fixture
@@ -96,20 +109,20 @@ def test_what_was_copied_is_not_written_again(place: Place) -> None:
 
 @ROOT
 def test_only_the_chunk_that_differs_is_written(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backup, "CHUNK", 1000)
+    monkeypatch.setattr(content, "CHUNK", 1000)
     assert place.run() == 0
     copy = place.copy / "model.bin"
     spoiled = bytearray(copy.read_bytes())
     spoiled[5500] ^= 1
     copy.write_bytes(spoiled)
     written: list[bytes] = []
-    real = backup.write_all
+    real = copying.write_all
 
     def write_all(copy: int, chunk: bytes, offset: int) -> None:
         written.append(chunk)
         real(copy, chunk, offset)
 
-    monkeypatch.setattr(backup, "write_all", write_all)
+    replace_write_all(monkeypatch, write_all)
     assert place.run() == 0
     assert [len(chunk) for chunk in written] == [1000]
     assert copy.read_bytes() == (place.source / "model.bin").read_bytes()
@@ -117,7 +130,7 @@ def test_only_the_chunk_that_differs_is_written(place: Place, monkeypatch: pytes
 
 @ROOT
 def test_a_target_that_lies_is_no_backup(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backup, "write_all", lambda copy, chunk, offset: os.pwrite(copy, b"x" * len(chunk), offset))
+    replace_write_all(monkeypatch, lambda copy, chunk, offset: os.pwrite(copy, b"x" * len(chunk), offset))
     assert place.run() == 1
     assert "model.bin" in place.said[-1]
     assert "differs at the target" in place.said[-1]
@@ -128,7 +141,7 @@ def test_a_target_that_lies_is_no_backup(place: Place, monkeypatch: pytest.Monke
 def test_what_cannot_be_there_in_time_is_refused_before_anything_is_copied(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backup, "MOST_BYTES_S", 1)
+    monkeypatch.setattr(survey, "MOST_BYTES_S", 1)
     assert place.run() == 1
     assert "which takes" in place.said[-1]
     assert (
@@ -141,7 +154,7 @@ def test_what_cannot_be_there_in_time_is_refused_before_anything_is_copied(
 def test_a_target_without_room_is_refused_before_anything_is_copied(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backup.shutil, "disk_usage", lambda path: SimpleNamespace(free=99_999))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=99_999))
     assert place.run() == 1
     assert "has room for 0.00 GB, and 0.00 GB are to be saved" in place.said[-1]
     assert not place.copy.exists()
@@ -306,10 +319,10 @@ def test_a_backup_that_is_killed_while_it_moves_what_is_gone_loses_nothing(
             raise Killed
         count[0] += 1
 
-    monkeypatch.setattr(backup.os, "rename", rename)
+    monkeypatch.setattr(os, "rename", rename)
     with pytest.raises(Killed):
         place.run(request="r2")
-    monkeypatch.setattr(backup.os, "rename", real)
+    monkeypatch.setattr(os, "rename", real)
     assert (place.folder / "manifest.json").exists() == (dies == 0 and not after)
     assert place.run(request="r2") == 0, place.said
     assert by_rsync(place) == ""
@@ -333,8 +346,8 @@ def test_a_folder_that_cannot_be_read_or_is_mounted_over_keeps_its_copy(
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return real(path)
 
-    monkeypatch.setattr(backup.os, "scandir", scandir)
-    monkeypatch.setattr(backup, "mounts_below", lambda paths: frozenset({f"{place.source}/mounted"}))
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(folders, "mounts_below", lambda paths: frozenset({f"{place.source}/mounted"}))
     assert place.run(last=True, skip=True) == 0, place.said
     assert (place.copy / "bad/file").read_text() == "bad"
     assert (place.copy / "mounted/file").read_text() == "mounted"
@@ -350,7 +363,7 @@ def test_a_backup_that_fails_leaves_no_manifest_of_the_one_before(
     assert place.run(seconds=-1) == 1
     assert (place.folder / "manifest.json").exists()
     (place.source / "model.bin").write_bytes(b"another")
-    monkeypatch.setattr(backup, "write_all", grow(place.source / "model.bin"))
+    replace_write_all(monkeypatch, grow(place.source / "model.bin"))
     assert place.run() == 1
     assert not (place.folder / "manifest.json").exists()
 
@@ -371,15 +384,15 @@ def test_a_folder_that_is_reached_by_a_link_is_refused(place: Place) -> None:
 
 @ROOT
 def test_a_file_that_is_written_while_it_is_saved_is_not_saved(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backup, "CHUNK", 60_000)
-    real = backup.write_all
+    monkeypatch.setattr(content, "CHUNK", 60_000)
+    real = copying.write_all
 
     def write_all(copy: int, chunk: bytes, offset: int) -> None:
         real(copy, chunk, offset)
         with (place.source / "model.bin").open("r+b") as source:
             source.write(b"new")
 
-    monkeypatch.setattr(backup, "write_all", write_all)
+    replace_write_all(monkeypatch, write_all)
     assert place.run() == 1
     assert 'model.bin" of root (100.0 kB) was written while it was saved' in place.said[-1]
     assert not (place.folder / "manifest.json").exists()
@@ -411,7 +424,7 @@ def test_a_file_system_that_fails_is_told_with_the_whole_path_and_its_side(
         raise OSError(number, os.strerror(number))
 
     module, _, name = call.rpartition(".")
-    monkeypatch.setattr(backup.os if module else backup, name, fail)
+    monkeypatch.setattr(os if module else copying, name, fail)
     assert place.run() == 1
     where = path.format(copy=place.copy, folder=place.folder, source=place.source)
     one = f'1 file not saved: "{where}" of root ' if "on the node" in says else f'"{where}" '
@@ -435,7 +448,7 @@ def test_what_changes_before_it_is_saved_is_told_with_its_whole_path(
     (place.source / "below").mkdir()
     for file in (place.source / "z", place.source / "below/file"):
         file.write_text("")
-    real = backup.Save._file
+    real = copying.Save._file
 
     def save_file(*given: Any) -> Any:
         if given[3] == "z" and not changed.is_symlink() and changed.exists():
@@ -444,7 +457,7 @@ def test_what_changes_before_it_is_saved_is_told_with_its_whole_path(
                 changed.symlink_to(then)
         return real(*given)
 
-    monkeypatch.setattr(backup.Save, "_file", save_file)
+    monkeypatch.setattr(copying.Save, "_file", save_file)
     assert place.run() == 1
     assert f'"{changed}" of root could not be read on the node: {says}' in place.said[-1]
 
@@ -557,7 +570,7 @@ def test_folders_as_deep_as_a_user_likes_are_opened_once_each(
         opens.append(given[0])
         return real(*given, **more)
 
-    monkeypatch.setattr(backup.os, "open", count)
+    monkeypatch.setattr(os, "open", count)
     assert place.run() == 0, place.said
     # Three looks, each at both sides.
     assert len(opens) < 6 * levels + 200
@@ -570,7 +583,7 @@ def test_folders_as_deep_as_a_user_likes_are_opened_once_each(
 def test_folders_that_are_too_deep_are_told_with_their_owner(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     (place.source / "a/b/c/d").mkdir(parents=True)
     os.chown(place.source / "a/b", 65534, 65534)
-    monkeypatch.setattr(backup, "allow_open_files", lambda: 3)
+    monkeypatch.setattr(folders, "allow_open_files", lambda: 3)
     assert place.run() == 1
     assert place.said[-1] == f'1 file not saved: "{place.source}/a/b/c" of nobody is nested too deep'
 
@@ -588,15 +601,15 @@ def test_what_is_mounted_below_is_named_and_not_looked_at(place: Place, monkeypa
         looked.append(path)
         return real(path, **more)
 
-    monkeypatch.setattr(backup.os, "lstat", lstat)
+    monkeypatch.setattr(os, "lstat", lstat)
     table = place.source.parent / "mountinfo"
     table.write_text(
         "22 1 254:0 / / rw - ext4 /dev/vda rw\n"
         f"23 22 254:0 / {place.source} rw - ext4 /dev/vdb rw\n"
         f"24 23 0:33 / {str(mounted).replace(' ', chr(92) + '040')} rw - fuse.sshfs x rw\n"
     )
-    real_mounts = backup.mounts_below
-    monkeypatch.setattr(backup, "mounts_below", lambda paths: real_mounts(paths, str(table)))
+    real_mounts = folders.mounts_below
+    monkeypatch.setattr(folders, "mounts_below", lambda paths: real_mounts(paths, str(table)))
     assert place.run() == 0, place.said
     assert f'1 mount left out: mounted "{mounted}"' in place.said[-1]
     assert "my mount" not in looked
@@ -670,7 +683,7 @@ def test_an_acl_that_cannot_be_copied_gives_the_group_nothing(
     def setxattr(*_: object) -> None:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
-    monkeypatch.setattr(backup.os, "setxattr", setxattr)
+    monkeypatch.setattr(os, "setxattr", setxattr)
     assert place.run() == 0, place.said
     said = "saved 1 file, 0.0 kB; 1 ACL lost, so the group has no access; 1 extended attribute lost"
     assert place.said[-1] == said
@@ -679,7 +692,7 @@ def test_an_acl_that_cannot_be_copied_gives_the_group_nothing(
 
 def grow(path: Path) -> Any:
     """A `write_all` that has a file grow while any is saved."""
-    real = backup.write_all
+    real = copying.write_all
 
     def write_all(copy: int, data: bytes, offset: int) -> None:
         real(copy, data, offset)
@@ -697,14 +710,14 @@ def test_all_that_can_be_saved_is_and_the_largest_of_the_rest_are_named_with_the
         (place.source / name).write_bytes(b"x" * size)
         os.chown(place.source / name, uid, 0)
     growing = {"a", "b", "evil\n\x1b[2J\u202e", "z"}
-    real = backup.Save._copy
+    real = copying.Save._copy
 
     def copy(self: Any, source: int, copy: int, path: str, found: Any) -> Any:
         if os.path.basename(path) in growing:
-            raise backup.UnsavableError(path, backup.CHANGED)
+            raise copying.UnsavableError(path, copying.CHANGED)
         return real(self, source, copy, path, found)
 
-    monkeypatch.setattr(backup.Save, "_copy", copy)
+    monkeypatch.setattr(copying.Save, "_copy", copy)
     assert place.run() == 1
     (said,) = place.said
     assert said.startswith(
@@ -735,14 +748,14 @@ def test_what_is_written_after_it_was_saved_is_no_backup(place: Place, monkeypat
     below = place.source / "below"
     below.mkdir()
     (below / "file").write_text("")
-    real = backup.Save.leave
+    real = copying.Save.leave
 
     def leave(self: Any, folder: Any) -> None:
         real(self, folder)
         if folder.path == str(below):
             (below / "new").write_text("new")
 
-    monkeypatch.setattr(backup.Save, "leave", leave)
+    monkeypatch.setattr(copying.Save, "leave", leave)
     assert place.run() == 1
     assert place.said == [f'1 file not saved: "{below}/new" of root (0.0 kB) was written while it was saved']
 
@@ -750,7 +763,7 @@ def test_what_is_written_after_it_was_saved_is_no_backup(place: Place, monkeypat
 def write_once_saved(monkeypatch: pytest.MonkeyPatch, *contents: bytes | None, file: Path) -> None:
     """Write the file when all is saved, before it is looked at: these contents, look by look."""
     left = list(contents)
-    real = backup.Check.__init__
+    real = changes.Check.__init__
 
     def begin(self: Any, save: Any) -> None:
         real(self, save)
@@ -758,7 +771,7 @@ def write_once_saved(monkeypatch: pytest.MonkeyPatch, *contents: bytes | None, f
         if content is not None:
             file.write_bytes(content)
 
-    monkeypatch.setattr(backup.Check, "__init__", begin)
+    monkeypatch.setattr(changes.Check, "__init__", begin)
 
 
 def sums_are_right(place: Place) -> bool:
@@ -790,14 +803,14 @@ def test_a_folder_that_is_moved_here_when_all_is_saved_is_saved_with_what_is_in_
     for file in (old / "file", old / "below/file"):
         file.write_bytes(b"old")
     time.sleep(1.2)  # a backup takes what is a second old for new
-    real = backup.Check.__init__
+    real = changes.Check.__init__
 
     def begin(self: Any, save: Any) -> None:
         real(self, save)
         if old.exists():
             old.rename(place.source / "moved")
 
-    monkeypatch.setattr(backup.Check, "__init__", begin)
+    monkeypatch.setattr(changes.Check, "__init__", begin)
     assert place.run(last=True) == 0, place.said
     assert (place.copy / "moved/file").read_bytes() == (place.copy / "moved/below/file").read_bytes() == b"old"
     assert sums_are_right(place)
@@ -835,16 +848,16 @@ def test_a_user_s_process_that_keeps_writing_is_ended_before_the_last_look(
     process = subprocess.Popen(["python3", "-c", writer, str(file), str(uid)], stdout=subprocess.PIPE)
     assert process.stdout
     process.stdout.readline()
-    monkeypatch.setattr(backup, "other_jobs", lambda: False)
+    monkeypatch.setattr(changes, "other_jobs", lambda: False)
     try:
         assert place.run() == 1
         assert '/log" of root' in place.said[-1]
         assert process.poll() is None
         if uid == 1001:
-            monkeypatch.setattr(backup, "other_jobs", lambda: True)
+            monkeypatch.setattr(changes, "other_jobs", lambda: True)
             assert place.run(last=True) == 1
             assert process.poll() is None
-            monkeypatch.setattr(backup, "other_jobs", lambda: False)
+            monkeypatch.setattr(changes, "other_jobs", lambda: False)
             assert place.run(last=True) == 0, place.said
             assert f"ended process {process.pid} (python3) of uid 1001" in place.said[-1]
             assert process.wait(10) < 0
@@ -888,17 +901,17 @@ def test_small_files_are_synced_in_batches_and_not_written_again(place: Place, m
     for i in range(1200):
         (place.source / f"{i:04}").write_text(str(i))
     synced: list[int] = []
-    real = backup.sync
+    real = copying.sync
 
     def sync(opened: int) -> None:
         synced.append(opened)
         real(opened)
 
-    monkeypatch.setattr(backup, "sync", sync)
+    monkeypatch.setattr(copying, "sync", sync)
     assert place.run() == 0, place.said
     assert len(synced) == 5
-    written: list[bytes] = []
-    monkeypatch.setattr(backup, "write_all", lambda *given: written.append(given))
+    written: list[object] = []
+    replace_write_all(monkeypatch, lambda *given: written.append(given))
     assert place.run() == 0, place.said
     assert written == []
 
@@ -915,8 +928,8 @@ def test_the_number_of_files_counts_for_the_time(place: Place) -> None:
 
 
 def test_names_are_written_as_sha256sum_reads_them() -> None:
-    assert backup.sum_line("0a", "/a/b") == "0a  a/b\n"
-    assert backup.sum_line("0a", "/a\nb\\c") == "\\0a  a\\nb\\\\c\n"
+    assert manifest.sum_line("0a", "/a/b") == "0a  a/b\n"
+    assert manifest.sum_line("0a", "/a\nb\\c") == "\\0a  a\\nb\\\\c\n"
 
 
 class Hook:
@@ -931,7 +944,7 @@ class Hook:
         self.path.chmod(mode)
         self.said.clear()
         order = {"hook": str(self.path), "instance": "i-1", "request": "r1", "seconds": 600, **change}
-        code: int = backup.main(order, self.said.append)
+        code: int = backup_job.main(order, self.said.append)
         return code
 
 
@@ -990,7 +1003,7 @@ def test_a_hook_that_hangs_is_ended_with_all_that_it_started(
     hook: Hook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began = tmp_path / "began"
-    real = backup.signal.alarm
+    real = signal.alarm
     asked: list[int] = []
 
     def alarm(seconds: int) -> None:
@@ -998,7 +1011,7 @@ def test_a_hook_that_hangs_is_ended_with_all_that_it_started(
         asked.append(seconds)
         real(1)
 
-    monkeypatch.setattr(backup.signal, "alarm", alarm)
+    monkeypatch.setattr(signal, "alarm", alarm)
     assert hook.run(f"#!/bin/bash\nsleep 600 & echo $! >{began}\nwait\n", timeout_minutes=15) == 1
     assert asked == [900]
     assert hook.said[-1] == "took longer than slurm.drain.backup.timeout_minutes, and was ended"

@@ -470,7 +470,6 @@ def test_modes_and_line_endings() -> None:
         "provision.py",
         "slurm_conf.py",
         "drain_agent.py",
-        "copying.py",
     }
     for file in [*SCRIPTS, *PROGRAMS]:
         assert b"\r" not in file.read_bytes()

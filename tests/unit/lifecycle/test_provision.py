@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import itertools
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +13,7 @@ from typing import Any
 import pytest
 
 from cdk_hyperpod._common.assets import pack_lifecycle
-from helpers.lifecycle.programs import FILES
+from helpers.lifecycle.programs import FILES, pythons
 from lifecycle import provision
 from lifecycle.provision import Cluster, Instance, Mount, Node, ProvisionError, Step
 
@@ -452,17 +450,6 @@ def test_generics_are_found() -> None:
         "def f(a: list[str] = cast(tuple[int])) -> set[str]:\n    b: dict[str, int] = a[0]\n"
     )
     assert generics_in(program) == ["Mapping[str, int]", "dict[str, int]", "tuple[int]"]
-
-
-def pythons() -> list[str]:
-    """This Python, and one of the nodes' version where it is on this machine. pyenv has a python3.8 that may not run."""
-    found = [shutil.which("python3.8"), *map(str, Path.home().glob(".pyenv/versions/3.8.*/bin/python3.8"))]
-    runs = (
-        path
-        for path in found
-        if path and not subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode
-    )
-    return [sys.executable, *itertools.islice(runs, 1)]
 
 
 @pytest.mark.parametrize("python", pythons(), ids=lambda path: Path(path).name)

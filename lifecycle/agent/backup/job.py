@@ -1,0 +1,115 @@
+"""What Slurm runs on the node: drain it, then save its folders, or run the owner's own hook."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+from .folders import back_up
+from .target import check_above
+from .wording import BackupError
+
+LOG = "/var/log/cdk-hyperpod-backup.log"
+"""What a try says, on the node: the job's output."""
+MOST_TOLD = 600
+"""Characters of a sentence that the agent gets, and passes on."""
+
+
+def _too_long(number: int, frame: object) -> None:
+    raise BackupError("took longer than slurm.drain.backup.timeout_minutes, and was ended")
+
+
+def hold_node(node: str, reason: str) -> None:
+    """Drain this node from within its backup's job, to which it belongs as a whole: no other job can start here any more, be it
+    between the end of this one and the agent's next look. Raises BackupError."""
+    state = _scontrol("--oneliner", "show", "node", node).partition(" State=")[2].partition(" ")[0]
+    if re.search("DRAIN|FAIL", state):
+        # A person's reason, or HyperPod's, must not be lost.
+        raise BackupError(f"somebody else took {node} out of work ({state}) when its backup began")
+    _scontrol("update", f"nodename={node}", "state=drain", f"reason={reason}")
+
+
+def _scontrol(*words: str) -> str:
+    done = subprocess.run(
+        ["scontrol", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False
+    )
+    text = done.stdout.decode("utf-8", "replace")
+    if done.returncode != 0:
+        raise BackupError(f"`scontrol {' '.join(words[:2])}` on the node: {' '.join(text.split())[:200]}")
+    return text
+
+
+def tell_slurm(text: str) -> None:
+    """Have squeue show it, where the agent reads it."""
+    job = os.environ.get("SLURM_JOB_ID")
+    if job:
+        # What is said of a file's name must be no second line.
+        line = re.sub(r"[^ -~]+", " ", text.encode("ascii", "replace").decode())[:MOST_TOLD]
+        subprocess.run(["scontrol", "update", f"jobid={job}", f"comment={line}"], timeout=60, check=False)
+
+
+def run_hook(order: dict[str, Any], tell: Callable[[str], None]) -> None:
+    """Have the owner's program save the node. Raises BackupError where it fails, and OSError where it cannot be started."""
+    hook = order["hook"]
+    check_hook(hook)
+    # What it says may be nobody else's to read.
+    if stat.S_ISREG(os.fstat(1).st_mode):
+        os.fchmod(1, 0o600)
+    environment = {
+        "DRAIN_INSTANCE_ID": order["instance"],
+        "DRAIN_NODE": os.environ.get("SLURMD_NODENAME", os.uname().nodename),
+        "DRAIN_REQUEST": order["request"],
+        "DRAIN_SECONDS": str(order["seconds"]),
+    }
+    tell(f"{hook} runs")
+    # A session of its own, so that all that it starts can be ended with it.
+    running = subprocess.Popen(
+        [hook], stdin=subprocess.DEVNULL, cwd="/", env={**os.environ, **environment}, start_new_session=True
+    )
+    try:
+        code = running.wait()
+    except BackupError:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+        raise
+    if code != 0:
+        ended = f"ended with {code}" if code > 0 else f"was ended by signal {-code}"
+        raise BackupError(f"{hook} {ended}; what it said is in {LOG} on the node")
+    tell(f"{hook} has saved it")
+
+
+def check_hook(hook: str) -> None:
+    """Raise BackupError where anybody but root could have written it, or could put another in its place."""
+    check_above(hook)
+    found = os.lstat(hook)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise BackupError(f"{hook} is not a file that root alone may write: it is not run")
+    if not found.st_mode & stat.S_IXUSR:
+        raise BackupError(f"{hook} may not be executed: chmod 755 it")
+
+
+def main(order: dict[str, Any], tell: Callable[[str], None] = tell_slurm) -> int:
+    """The exit code: 0, or 1 after one sentence that says why."""
+    os.environ["PATH"] = f"{os.environ.get('PATH', '')}:/opt/slurm/bin:/usr/local/bin:/usr/bin:/bin"
+    os.umask(0o077)
+    minutes = order.get("timeout_minutes")
+    try:
+        if minutes:
+            signal.signal(signal.SIGALRM, _too_long)
+            signal.alarm(minutes * 60)
+        if order.get("hold"):
+            hold_node(**order["hold"])
+        run_hook(order, tell) if order.get("hook") else back_up(order, tell)
+        return 0
+    except BackupError as error:
+        tell(str(error))
+    except OSError as error:
+        where = f": {json.dumps(str(error.filename))[:200]}" if error.filename else ""
+        tell(f"{error.strerror or error}{where}")
+    return 1
