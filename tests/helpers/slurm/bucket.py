@@ -3,7 +3,7 @@
     python3 bucket.py PORT FOLDER [CLOCK_OFFSET_S]
 
 Objects with etags, If-Match and If-None-Match, and S3's errors as XML. It checks that requests are signed, and not the signature:
-tests/unit/lifecycle/test_s3.py compares that with botocore's. While there is a file FOLDER.refuses, nobody has any right. The standard
+tests/unit/lifecycle/agent/test_s3.py compares that with botocore's. While there is a file FOLDER.refuses, nobody has any right. The standard
 library only.
 """
 

@@ -1283,7 +1283,7 @@ def test_the_longest_status_is_no_longer_than_the_guard_reads(loop: Loop) -> Non
 def test_a_look_at_as_many_nodes_as_there_may_be_needs_less_memory_than_the_unit_gives() -> None:
     """In a process of its own: the agent reads what scontrol and squeue say of 6,758 nodes with two jobs each."""
     limit_mib = int(re.findall(r"MemoryMax=(\d+)M", load("steps/45_drain.py").SERVICE)[0])
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[4]
     environment = {**os.environ, "PYTHONPATH": f"{root}:{root}/tests"}
     command = [sys.executable, "-m", "helpers.lifecycle.large"]
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
