@@ -6,90 +6,20 @@ import errno
 import json
 import os
 import shutil
-import signal
 import struct
 import subprocess
-import tempfile
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from helpers.lifecycle.backup import NEEDS_RSYNC, ROOT, Place, replace_write_all, sums_are_right
 from helpers.lifecycle.programs import load
 
-backup_job = load("agent/backup/job.py")
-changes = load("agent/backup/changes.py")
 content = load("agent/backup/content.py")
 copying = load("agent/backup/copying.py")
 folders = load("agent/backup/folders.py")
 manifest = load("agent/backup/manifest.py")
-survey = load("agent/backup/survey.py")
-target_module = load("agent/backup/target.py")
-ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="a backup is root's: it keeps owners")
-NEEDS_RSYNC = pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not installed")
-
-
-class Place:
-    """Folders to save, and a file system to save them on, which /dev/shm stands for."""
-
-    def __init__(self, source: Path, target: Path) -> None:
-        self.source, self.target = source, target
-        self.said: list[str] = []
-
-    def run(self, **change: Any) -> int:
-        order = {
-            "to": f"{self.target}/backup",
-            "paths": [str(self.source)],
-            "instance": "i-1",
-            "request": "r1",
-            "seconds": 600,
-            **change,
-        }
-        self.said.clear()
-        code: int = backup_job.main(order, self.said.append)
-        return code
-
-    @property
-    def folder(self) -> Path:
-        return self.target / "backup/i-1"
-
-    @property
-    def copy(self) -> Path:
-        return Path(f"{self.folder}/files{self.source}")
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    source, target = tmp_path / "work", tmp_path / "fsx"
-    source.mkdir()
-    target.mkdir()
-    (source / "model.bin").write_bytes(os.urandom(100_000))
-    # The test's folders may be anybody's, and are on the machine's own disk.
-    monkeypatch.setattr(target_module, "parents", lambda path: [])
-    real = os.stat
-
-    def stat(path: Any, **more: Any) -> Any:
-        found = real(path, **more)
-        return os.stat_result([*found[:2], found.st_dev + (path == "/"), *found[3:]]) if path == "/" else found
-
-    monkeypatch.setattr(os, "stat", stat)
-    return Place(source, target)
-
-
-def replace_write_all(monkeypatch: pytest.MonkeyPatch, write_all: Callable[[int, bytes, int], object]) -> None:
-    for module in (content, copying):
-        monkeypatch.setattr(module, "write_all", write_all)
-
-
-@pytest.fixture
-def other_disk() -> Iterator[Path]:
-    """A file system that has ACLs and extended attributes of users', unlike some."""
-    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
-    yield folder
-    shutil.rmtree(folder)
 
 
 @ROOT
@@ -135,56 +65,6 @@ def test_a_target_that_lies_is_no_backup(place: Place, monkeypatch: pytest.Monke
     assert "model.bin" in place.said[-1]
     assert "differs at the target" in place.said[-1]
     assert not (place.folder / "manifest.json").exists()
-
-
-@ROOT
-def test_what_cannot_be_there_in_time_is_refused_before_anything_is_copied(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(survey, "MOST_BYTES_S", 1)
-    assert place.run() == 1
-    assert "which takes" in place.said[-1]
-    assert (
-        "there are 10: ask beforehand for longer, by `cdk-hyperpod drain --hold 12h`; most is of root" in place.said[-1]
-    )
-    assert not (place.folder / "files").exists()
-
-
-@ROOT
-def test_a_target_without_room_is_refused_before_anything_is_copied(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=99_999))
-    assert place.run() == 1
-    assert "has room for 0.00 GB, and 0.00 GB are to be saved" in place.said[-1]
-    assert not place.copy.exists()
-
-
-@ROOT
-@pytest.mark.parametrize("trap", ["link", "file", "open", "another's"])
-def test_a_target_that_somebody_else_may_change_is_refused(place: Place, trap: str) -> None:
-    target = place.target / "backup"
-    elsewhere = place.target / "elsewhere"
-    elsewhere.mkdir()
-    if trap == "link":
-        target.symlink_to(elsewhere)
-    elif trap == "file":
-        target.write_text("")
-    else:
-        target.mkdir()
-        target.chmod(0o777 if trap == "open" else 0o755)
-        os.chown(target, 0 if trap == "open" else 65534, 0)
-    assert place.run() == 1
-    assert f"{target} is not a folder that root alone may write" in place.said[-1]
-    assert list(elsewhere.iterdir()) == []
-
-
-@ROOT
-def test_a_file_system_that_is_not_there_is_told(place: Place) -> None:
-    assert place.run(to="/nowhere/backup") == 1
-    assert place.said == ["/nowhere is not there: is the file system mounted?"]
-    assert place.run(to="/backup") == 1
-    assert "goes with the node" in place.said[0] or "root alone" in place.said[0]
 
 
 @ROOT
@@ -368,36 +248,6 @@ def test_a_backup_that_fails_leaves_no_manifest_of_the_one_before(
     assert not (place.folder / "manifest.json").exists()
 
 
-@ROOT
-def test_a_folder_that_is_reached_by_a_link_is_refused(place: Place) -> None:
-    """A link would be saved, and every file be compared with itself."""
-    link = place.source.parent / "link"
-    link.symlink_to(place.source)
-    for path in (link, link / "below"):
-        (place.source / "below").mkdir(exist_ok=True)
-        assert place.run(paths=[str(path)]) == 1
-        assert place.said == [f'{path} leads by a link to "{os.path.realpath(path)}": name that folder']
-    assert place.run(paths=[str(place.source / "model.bin")]) == 1
-    assert "is no folder" in place.said[-1]
-    assert not (place.folder / "manifest.json").exists()
-
-
-@ROOT
-def test_a_file_that_is_written_while_it_is_saved_is_not_saved(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content, "CHUNK", 60_000)
-    real = copying.write_all
-
-    def write_all(copy: int, chunk: bytes, offset: int) -> None:
-        real(copy, chunk, offset)
-        with (place.source / "model.bin").open("r+b") as source:
-            source.write(b"new")
-
-    replace_write_all(monkeypatch, write_all)
-    assert place.run() == 1
-    assert 'model.bin" of root (100.0 kB) was written while it was saved' in place.said[-1]
-    assert not (place.folder / "manifest.json").exists()
-
-
 FULL = "could not be written at the target: No space left on device"
 SQUASHED = "could not be written at the target: Operation not permitted"
 
@@ -432,37 +282,6 @@ def test_a_file_system_that_fails_is_told_with_the_whole_path_and_its_side(
 
 
 @ROOT
-@pytest.mark.parametrize(
-    ("gone", "then", "says"),
-    [
-        ("z", None, "No such file or directory"),
-        ("z", "/etc/shadow", "Too many levels of symbolic links"),
-        ("below", None, "No such file or directory"),
-        ("below", "/etc", "Not a directory"),
-    ],
-)
-def test_what_changes_before_it_is_saved_is_told_with_its_whole_path(
-    place: Place, monkeypatch: pytest.MonkeyPatch, gone: str, then: str | None, says: str
-) -> None:
-    changed = place.source / gone
-    (place.source / "below").mkdir()
-    for file in (place.source / "z", place.source / "below/file"):
-        file.write_text("")
-    real = copying.Save._file
-
-    def save_file(*given: Any) -> Any:
-        if given[3] == "z" and not changed.is_symlink() and changed.exists():
-            shutil.rmtree(changed) if changed.is_dir() else changed.unlink()
-            if then:
-                changed.symlink_to(then)
-        return real(*given)
-
-    monkeypatch.setattr(copying.Save, "_file", save_file)
-    assert place.run() == 1
-    assert f'"{changed}" of root could not be read on the node: {says}' in place.said[-1]
-
-
-@ROOT
 def test_owner_mode_and_times_are_those_of_what_was_saved(place: Place) -> None:
     below = place.source / "below"
     below.mkdir()
@@ -480,9 +299,6 @@ def test_owner_mode_and_times_are_those_of_what_was_saved(place: Place) -> None:
             path.stat().st_mode,
             2_000_000_000,
         )
-
-
-# -- what an unprivileged user of the node can put there --------------------------------------------------------------
 
 
 @ROOT
@@ -547,73 +363,6 @@ def test_hard_links_stay_links_within_a_path(place: Place) -> None:
     assert (place.copy / "c").read_text() == "now another"
     assert (place.copy / "d").samefile(place.copy / "b")
     assert (place.copy / "b").read_bytes() == (place.source / "b").read_bytes()
-
-
-@ROOT
-def test_folders_as_deep_as_a_user_likes_are_opened_once_each(
-    place: Place, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    opened, levels = os.open(place.source, os.O_RDONLY), 1000
-    for _ in range(levels):
-        os.mkdir("d" * 20, dir_fd=opened)
-        below = os.open("d" * 20, os.O_RDONLY, dir_fd=opened)
-        os.close(opened)
-        opened = below
-    os.close(os.open("last", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=opened))
-    os.close(opened)
-    # pytest's own way to remove them is recursive.
-    request.addfinalizer(lambda: subprocess.run(["rm", "-rf", str(place.source), str(place.folder)], check=True))
-    opens: list[object] = []
-    real = os.open
-
-    def count(*given: Any, **more: Any) -> int:
-        opens.append(given[0])
-        return real(*given, **more)
-
-    monkeypatch.setattr(os, "open", count)
-    assert place.run() == 0, place.said
-    # Three looks, each at both sides.
-    assert len(opens) < 6 * levels + 200
-    monkeypatch.undo()
-    found = subprocess.run(["find", ".", "-name", "last"], cwd=place.copy, capture_output=True, check=True)
-    assert found.stdout.count(b"/") == levels + 1
-
-
-@ROOT
-def test_folders_that_are_too_deep_are_told_with_their_owner(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    (place.source / "a/b/c/d").mkdir(parents=True)
-    os.chown(place.source / "a/b", 65534, 65534)
-    monkeypatch.setattr(folders, "allow_open_files", lambda: 3)
-    assert place.run() == 1
-    assert place.said[-1] == f'1 file not saved: "{place.source}/a/b/c" of nobody is nested too deep'
-
-
-@ROOT
-def test_what_is_mounted_below_is_named_and_not_looked_at(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user's own mount (FUSE) refuses root, or never answers."""
-    mounted = place.source / "my mount"
-    mounted.mkdir()
-    (mounted / "file").write_text("")
-    looked: list[object] = []
-    real = os.lstat
-
-    def lstat(path: Any, **more: Any) -> Any:
-        looked.append(path)
-        return real(path, **more)
-
-    monkeypatch.setattr(os, "lstat", lstat)
-    table = place.source.parent / "mountinfo"
-    table.write_text(
-        "22 1 254:0 / / rw - ext4 /dev/vda rw\n"
-        f"23 22 254:0 / {place.source} rw - ext4 /dev/vdb rw\n"
-        f"24 23 0:33 / {str(mounted).replace(' ', chr(92) + '040')} rw - fuse.sshfs x rw\n"
-    )
-    real_mounts = folders.mounts_below
-    monkeypatch.setattr(folders, "mounts_below", lambda paths: real_mounts(paths, str(table)))
-    assert place.run() == 0, place.said
-    assert f'1 mount left out: mounted "{mounted}"' in place.said[-1]
-    assert "my mount" not in looked
-    assert json.loads((place.folder / "manifest.json").read_text())["mounts"] == [str(mounted)]
 
 
 @ROOT
@@ -744,159 +493,6 @@ def test_all_that_can_be_saved_is_and_the_largest_of_the_rest_are_named_with_the
 
 
 @ROOT
-def test_what_is_written_after_it_was_saved_is_no_backup(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    below = place.source / "below"
-    below.mkdir()
-    (below / "file").write_text("")
-    real = copying.Save.leave
-
-    def leave(self: Any, folder: Any) -> None:
-        real(self, folder)
-        if folder.path == str(below):
-            (below / "new").write_text("new")
-
-    monkeypatch.setattr(copying.Save, "leave", leave)
-    assert place.run() == 1
-    assert place.said == [f'1 file not saved: "{below}/new" of root (0.0 kB) was written while it was saved']
-
-
-def write_once_saved(monkeypatch: pytest.MonkeyPatch, *contents: bytes | None, file: Path) -> None:
-    """Write the file when all is saved, before it is looked at: these contents, look by look."""
-    left = list(contents)
-    real = changes.Check.__init__
-
-    def begin(self: Any, save: Any) -> None:
-        real(self, save)
-        content = left.pop(0) if left else None
-        if content is not None:
-            file.write_bytes(content)
-
-    monkeypatch.setattr(changes.Check, "__init__", begin)
-
-
-def sums_are_right(place: Place) -> bool:
-    command = ["sha256sum", "--check", "--quiet", "../SHA256SUMS"]
-    return subprocess.run(command, cwd=place.folder / "files", check=False).returncode == 0
-
-
-@ROOT
-def test_a_file_of_two_names_that_was_written_meanwhile_is_saved_again_and_not_its_old_copy(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (place.source / "model.bin").write_bytes(b"old")
-    os.link(place.source / "model.bin", place.source / "other")
-    write_once_saved(monkeypatch, b"new, and longer", file=place.source / "other")
-    assert place.run(last=True) == 0, place.said
-    assert (place.copy / "model.bin").read_bytes() == b"new, and longer"
-    assert (place.copy / "other").samefile(place.copy / "model.bin")
-    assert sums_are_right(place)
-
-
-@ROOT
-@pytest.mark.parametrize("within", [False, True], ids=["from elsewhere", "within"])
-def test_a_folder_that_is_moved_here_when_all_is_saved_is_saved_with_what_is_in_it(
-    place: Place, monkeypatch: pytest.MonkeyPatch, within: bool
-) -> None:
-    """Its own time changes, and that of no file in it."""
-    old = (place.source if within else place.source.parent) / "old"
-    (old / "below").mkdir(parents=True)
-    for file in (old / "file", old / "below/file"):
-        file.write_bytes(b"old")
-    time.sleep(1.2)  # a backup takes what is a second old for new
-    real = changes.Check.__init__
-
-    def begin(self: Any, save: Any) -> None:
-        real(self, save)
-        if old.exists():
-            old.rename(place.source / "moved")
-
-    monkeypatch.setattr(changes.Check, "__init__", begin)
-    assert place.run(last=True) == 0, place.said
-    assert (place.copy / "moved/file").read_bytes() == (place.copy / "moved/below/file").read_bytes() == b"old"
-    assert sums_are_right(place)
-
-
-@ROOT
-def test_what_was_saved_twice_has_one_sum_and_what_is_left_out_has_none(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (place.source / "a\nb").write_text("as it is")
-    file = place.source / "log"
-    file.write_bytes(b"old")
-    write_once_saved(monkeypatch, b"new", file=file)
-    assert place.run(last=True) == 0, place.said
-    assert place.said[-1].startswith("saved 3 files,")
-    assert sums_are_right(place)
-    assert len((place.folder / "SHA256SUMS").read_text().splitlines()) == 3
-    write_once_saved(monkeypatch, b"newer", b"newest", file=file)
-    assert place.run(last=True, skip=True) == 0, place.said
-    assert place.said[-1].startswith("saved 2 files,")
-    assert "; 1 file left out (root 1)" in place.said[-1]
-    assert sums_are_right(place)
-    assert "/log\n" not in (place.folder / "SHA256SUMS").read_text()
-
-
-@ROOT
-@pytest.mark.parametrize("uid", [1001, 1000, 0])
-@pytest.mark.parametrize("maps", [False, True])
-def test_a_user_s_process_that_keeps_writing_is_ended_before_the_last_look(
-    place: Place, monkeypatch: pytest.MonkeyPatch, uid: int, maps: bool
-) -> None:
-    file = place.source / "log"
-    file.write_bytes(b"x" * 10_000)
-    writer = WRITES_A_MAPPING if maps else WRITES_A_FILE
-    process = subprocess.Popen(["python3", "-c", writer, str(file), str(uid)], stdout=subprocess.PIPE)
-    assert process.stdout
-    process.stdout.readline()
-    monkeypatch.setattr(changes, "other_jobs", lambda: False)
-    try:
-        assert place.run() == 1
-        assert '/log" of root' in place.said[-1]
-        assert process.poll() is None
-        if uid == 1001:
-            monkeypatch.setattr(changes, "other_jobs", lambda: True)
-            assert place.run(last=True) == 1
-            assert process.poll() is None
-            monkeypatch.setattr(changes, "other_jobs", lambda: False)
-            assert place.run(last=True) == 0, place.said
-            assert f"ended process {process.pid} (python3) of uid 1001" in place.said[-1]
-            assert process.wait(10) < 0
-            assert (place.copy / "log").read_bytes() == file.read_bytes()
-        else:
-            assert place.run(last=True) == 1
-            assert process.poll() is None
-            assert place.run(last=True, skip=True) == 0
-            assert "1 file left out (root 1)" in place.said[-1]
-            assert process.poll() is None
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-WRITES_A_FILE = """
-import os, sys
-at = open(sys.argv[1], "r+b", buffering=0)
-os.setresuid(*[int(sys.argv[2])] * 3)
-print("writes", flush=True)
-while True:
-    at.seek(0)
-    at.write(os.urandom(100))
-"""
-WRITES_A_MAPPING = """
-import mmap, os, sys, time
-file = open(sys.argv[1], "r+b")
-at = mmap.mmap(file.fileno(), 0)
-file.close()
-os.setresuid(*[int(sys.argv[2])] * 3)
-print("writes", flush=True)
-while True:
-    at[:100] = os.urandom(100)
-    at.flush()
-"""
-
-
-@ROOT
 def test_small_files_are_synced_in_batches_and_not_written_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(1200):
         (place.source / f"{i:04}").write_text(str(i))
@@ -916,105 +512,6 @@ def test_small_files_are_synced_in_batches_and_not_written_again(place: Place, m
     assert written == []
 
 
-@ROOT
-def test_the_number_of_files_counts_for_the_time(place: Place) -> None:
-    for i in range(100):
-        (place.source / str(i)).write_text("")
-    assert place.run(seconds=0.005) == 1
-    assert "100.0 kB in 101 files are to be saved, which takes 0 minutes at the very least" in place.said[-1]
-    assert not (place.folder / "files").exists()
-    assert place.run(seconds=600) == 0
-    assert place.run(seconds=0.005) == 0
-
-
 def test_names_are_written_as_sha256sum_reads_them() -> None:
     assert manifest.sum_line("0a", "/a/b") == "0a  a/b\n"
     assert manifest.sum_line("0a", "/a\nb\\c") == "\\0a  a\\nb\\\\c\n"
-
-
-class Hook:
-    """A program of the owner's."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.said: list[str] = []
-
-    def run(self, script: str, mode: int = 0o755, **change: Any) -> int:
-        self.path.write_text(script)
-        self.path.chmod(mode)
-        self.said.clear()
-        order = {"hook": str(self.path), "instance": "i-1", "request": "r1", "seconds": 600, **change}
-        code: int = backup_job.main(order, self.said.append)
-        return code
-
-
-@pytest.fixture
-def hook(tmp_path: Path) -> Hook:
-    (tmp_path / "admin").mkdir(mode=0o755)
-    return Hook(tmp_path / "admin/save-node")
-
-
-@ROOT
-def test_a_hook_s_exit_code_says_whether_the_node_is_saved(hook: Hook, tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    script = f"#!/bin/sh\necho $DRAIN_INSTANCE_ID $DRAIN_NODE $DRAIN_REQUEST $DRAIN_SECONDS $PWD >{told}\n"
-    assert hook.run(script) == 0, hook.said
-    assert told.read_text() == f"i-1 {os.uname().nodename} r1 600 /\n"
-    assert hook.said == [f"{hook.path} runs", f"{hook.path} has saved it"]
-    assert hook.run("#!/bin/sh\nexit 3\n") == 1
-    assert hook.said[-1] == f"{hook.path} ended with 3; what it said is in /var/log/cdk-hyperpod-backup.log on the node"
-    assert hook.run("#!/bin/sh\nkill -TERM $$\n") == 1
-    assert f"{hook.path} was ended by signal 15" in hook.said[-1]
-    assert hook.run("#!/no/such/shell\n") == 1
-    assert "No such file or directory" in hook.said[-1]
-
-
-@ROOT
-@pytest.mark.parametrize("trap", ["link", "written by others", "another's", "above", "folder is a link", "no program"])
-def test_a_hook_that_somebody_else_may_change_is_not_run(hook: Hook, tmp_path: Path, trap: str) -> None:
-    ran = tmp_path / "ran"
-    script = f"#!/bin/sh\ntouch {ran}\n"
-    if trap == "link":
-        (tmp_path / "real").write_text(script)
-        hook.path.symlink_to(tmp_path / "real")
-    elif trap == "another's":
-        hook.path.write_text("")
-        os.chown(hook.path, 65534, 0)
-    elif trap == "above":
-        hook.path.parent.chmod(0o777)
-    elif trap == "folder is a link":
-        (tmp_path / "moved").symlink_to(hook.path.parent)
-        hook.path = tmp_path / "moved/save-node"
-    mode = {"written by others": 0o775, "no program": 0o644}.get(trap, 0o755)
-    assert hook.run(script, mode) == 1
-    says = {
-        "above": "is not a folder that root alone may change",
-        "folder is a link": "is not a folder that root alone",
-    }
-    what = {**says, "no program": "may not be executed: chmod 755 it"}.get(
-        trap, "is not a file that root alone may write"
-    )
-    assert what in hook.said[-1]
-    assert not ran.exists()
-
-
-@ROOT
-def test_a_hook_that_hangs_is_ended_with_all_that_it_started(
-    hook: Hook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    began = tmp_path / "began"
-    real = signal.alarm
-    asked: list[int] = []
-
-    def alarm(seconds: int) -> None:
-        """It rings after a second, whatever was asked for."""
-        asked.append(seconds)
-        real(1)
-
-    monkeypatch.setattr(signal, "alarm", alarm)
-    assert hook.run(f"#!/bin/bash\nsleep 600 & echo $! >{began}\nwait\n", timeout_minutes=15) == 1
-    assert asked == [900]
-    assert hook.said[-1] == "took longer than slurm.drain.backup.timeout_minutes, and was ended"
-    child = Path(f"/proc/{began.read_text().strip()}/stat")
-    while child.exists() and child.read_text().rpartition(")")[2].split()[0] not in "ZX":
-        pass  # it has been killed, and goes as soon as it runs

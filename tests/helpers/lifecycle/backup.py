@@ -1,0 +1,59 @@
+"""Tests of a node's backup: folders to save, and where to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.lifecycle.programs import load
+
+backup_job = load("agent/backup/job.py")
+content = load("agent/backup/content.py")
+copying = load("agent/backup/copying.py")
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="a backup is root's: it keeps owners")
+NEEDS_RSYNC = pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not installed")
+
+
+class Place:
+    """Folders to save, and a file system to save them on, which /dev/shm stands for."""
+
+    def __init__(self, source: Path, target: Path) -> None:
+        self.source, self.target = source, target
+        self.said: list[str] = []
+
+    def run(self, **change: Any) -> int:
+        order = {
+            "to": f"{self.target}/backup",
+            "paths": [str(self.source)],
+            "instance": "i-1",
+            "request": "r1",
+            "seconds": 600,
+            **change,
+        }
+        self.said.clear()
+        code: int = backup_job.main(order, self.said.append)
+        return code
+
+    @property
+    def folder(self) -> Path:
+        return self.target / "backup/i-1"
+
+    @property
+    def copy(self) -> Path:
+        return Path(f"{self.folder}/files{self.source}")
+
+
+def replace_write_all(monkeypatch: pytest.MonkeyPatch, write_all: Callable[[int, bytes, int], object]) -> None:
+    for module in (content, copying):
+        monkeypatch.setattr(module, "write_all", write_all)
+
+
+def sums_are_right(place: Place) -> bool:
+    command = ["sha256sum", "--check", "--quiet", "../SHA256SUMS"]
+    return subprocess.run(command, cwd=place.folder / "files", check=False).returncode == 0
