@@ -12,10 +12,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cdk_hyperpod._lambda.hyperpod.scale_down import calls, wire
+from cdk_hyperpod._lambda.hyperpod.scale_down import calls
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Desired, Occasion
 from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
-from cdk_hyperpod._lambda.hyperpod.scale_down.wire import PREPARE
+from cdk_hyperpod._lambda.hyperpod.scale_down.properties import PREPARE, read_properties
 from helpers.scale_down.stack import STACK_ID, Behaviour, Faults, Stack, Timings, Wish, group
 
 P5 = "ml.p5.48xlarge"
@@ -117,7 +117,7 @@ def named(stack: Stack, groups: list[Change], data: st.DataObject) -> tuple[str,
 
 
 def wanted(wish: Wish) -> Desired:
-    return wire.read_properties(wish.prepare, kind=PREPARE, owner=STACK_ID)
+    return read_properties(wish.prepare, kind=PREPARE, owner=STACK_ID)
 
 
 def planned(stack: Stack, wish: Wish) -> set[str]:

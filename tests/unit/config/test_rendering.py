@@ -11,7 +11,7 @@ import pytest
 
 from cdk_hyperpod import InstanceGroup, load_config
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Desired, DesiredGroup
-from cdk_hyperpod._lambda.hyperpod.scale_down.wire import PREPARE, read_properties
+from cdk_hyperpod._lambda.hyperpod.scale_down.properties import PREPARE, read_properties
 from cdk_hyperpod.cli.deployment.desired import desired
 from cdk_hyperpod.config.rendering import Surroundings, in_words_of_cdk, render_group
 from cdk_hyperpod.names import cluster_stack_name

@@ -12,8 +12,8 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdk_hyperpod._lambda.hyperpod.scale_down.properties import FINALIZE, PREPARE
 from cdk_hyperpod._lambda.hyperpod.scale_down.provider import ScaleDownError
-from cdk_hyperpod._lambda.hyperpod.scale_down.wire import FINALIZE, PREPARE
 from cdk_hyperpod_local.hyperpod.cfn_handler import VanishedGroups
 from helpers.scale_down.scenarios import (
     FAULTS,

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.scale_down import messages, wire
+from cdk_hyperpod._lambda.hyperpod.scale_down import messages
 from cdk_hyperpod._lambda.hyperpod.scale_down.actions import DeleteGroup, Lower, Pick, Plan, TakeNodes, Wait
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Cluster, Desired, Fixed, Network
 from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll_state import State, with_plan
 from helpers.scale_down.clusters import (
     CONTROLLER,
     P5,
@@ -323,9 +324,9 @@ def test_count_holds_nodes_that_left_beside_others_that_are_not_listed_yet() -> 
     found = plan(seen, desired(wish(count=8)), occasion(doubting=True))
     assert found == Plan(waits=(Wait(why='group "p5" still counts 7 nodes, 5 of them in the list'),))
     assert plan(seen, desired(wish(count=8)), occasion()).done
-    assert wire.with_plan(wire.State(began=START), seen, found).settling, "half an hour of doubt"
+    assert with_plan(State(began=START), seen, found).settling, "half an hour of doubt"
     calm = live(group(target=8, current=5), nodes=nodes("p5", 5))
-    assert not wire.with_plan(wire.State(began=START), calm, Plan()).settling
+    assert not with_plan(State(began=START), calm, Plan()).settling
 
 
 def test_count_that_may_hold_nodes_that_left_the_list_is_waited_for_while_in_doubt() -> None:
@@ -698,8 +699,8 @@ def test_documented_order_holds_while_something_shuts_down() -> None:
 
 def test_node_that_is_launched_during_the_first_look_was_not_launched_when_the_request_began() -> None:
     """Beside it, one that is still without an instance was there before, and is no replacement of anything."""
-    found = wire.with_plan(
-        wire.State(began=START), live(group(), nodes=[*nodes("p5", 5), *late("p5", 6), *waiting("p5", 7)]), Plan()
+    found = with_plan(
+        State(began=START), live(group(), nodes=[*nodes("p5", 5), *late("p5", 6), *waiting("p5", 7)]), Plan()
     )
     assert found.unlaunched == {"p5": 2}
     again = live(group(target=7, current=6), nodes=[*nodes("p5", 5), *late("p5", 6), *waiting("p5", 7)])

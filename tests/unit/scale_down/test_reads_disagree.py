@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.scale_down import wire
 from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Plan
+from cdk_hyperpod._lambda.hyperpod.scale_down.live_cluster import read_cluster
 from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll_state import State, read_state, with_plan
 from helpers.scale_down.clusters import START, desired, group, late, live, node_id, nodes, occasion, waiting, wish
 from helpers.scale_down.scenarios import ended, ids
 from helpers.scale_down.stack import Stack, Wish
@@ -80,7 +81,7 @@ def test_node_is_as_its_last_page_shows_it_with_every_id_that_it_has() -> None:
         {"InstanceGroupName": "p5", "NodeLogicalId": "n-2"},
     ]
     cluster = {"ClusterArn": "arn", "ClusterStatus": "InService"}
-    first, second = wire.read_cluster(cluster, shown).nodes
+    first, second = read_cluster(cluster, shown).nodes
     assert (first.name, first.status) == ("i-1", "Running")
     assert (second.name, second.status) == ("i-2", "ShuttingDown")
 
@@ -222,9 +223,9 @@ def test_replacement_is_known_by_the_nodes_before_it_whatever_the_clocks_say(apa
     old = [*nodes("p5", 2, outdated=True), *nodes("p5", 2, first=3)]
     young = replace(nodes("p5", 1, first=5)[0], launched=START - timedelta(seconds=10) + clocks)
     first = live(group(target=5), nodes=[*old, young])
-    state = wire.with_plan(wire.State(began=START), first, plan(first, desired(wish(count=4)), occasion()))
+    state = with_plan(State(began=START), first, plan(first, desired(wish(count=4)), occasion()))
     came = replace(nodes("p5", 1, first=6)[0], launched=START + timedelta(seconds=20) + clocks)
-    again = wire.read_state(state.write())
+    again = read_state(state.write())
     then = plan(
         live(group(target=5), nodes=[*old[1:], young, came]),
         desired(wish(count=4)),
@@ -238,7 +239,7 @@ def test_node_that_the_first_look_left_out_is_as_old_as_it_is() -> None:
     old = nodes("p5", 4)
     left_out = replace(nodes("p5", 1, first=5, outdated=True)[0], launched=START - timedelta(minutes=17))
     first = live(group(target=5), nodes=old)
-    state = wire.with_plan(wire.State(began=START), first, plan(first, desired(wish(count=5)), occasion()))
+    state = with_plan(State(began=START), first, plan(first, desired(wish(count=5)), occasion()))
     came = replace(nodes("p5", 1, first=6)[0], launched=START + timedelta(minutes=10))
     then = plan(
         live(group(target=6), nodes=[*old, left_out, came]),
@@ -250,10 +251,10 @@ def test_node_that_the_first_look_left_out_is_as_old_as_it_is() -> None:
 
 def test_time_of_the_newest_node_travels_with_the_state() -> None:
     crowd = [*nodes("p5", 2), *waiting("p5", 3)]
-    state = wire.with_plan(wire.State(began=START), live(group(), nodes=crowd), Plan())
+    state = with_plan(State(began=START), live(group(), nodes=crowd), Plan())
     newest = max(node.launched for node in live(nodes=crowd).nodes if node.launched)
-    assert wire.read_state(state.write()).newest == newest
-    assert wire.with_plan(wire.State(began=START), None, Plan()).newest is None
+    assert read_state(state.write()).newest == newest
+    assert with_plan(State(began=START), None, Plan()).newest is None
     assert newest < datetime.now(UTC)
 
 

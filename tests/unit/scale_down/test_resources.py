@@ -9,8 +9,9 @@ import pytest
 
 from cdk_hyperpod._lambda.hyperpod.scale_down import messages
 from cdk_hyperpod._lambda.hyperpod.scale_down import provider as module
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll_state import State
+from cdk_hyperpod._lambda.hyperpod.scale_down.properties import FINALIZE, PREPARE
 from cdk_hyperpod._lambda.hyperpod.scale_down.provider import ScaleDownError
-from cdk_hyperpod._lambda.hyperpod.scale_down.wire import FINALIZE, PREPARE, State
 from helpers.scale_down.scenarios import QUICK, ended, failure, ids
 from helpers.scale_down.stack import LAMBDA, STACK_ID, Behaviour, Faults, Stack, Timings, Wish, group
 

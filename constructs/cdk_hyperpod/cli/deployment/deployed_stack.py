@@ -104,7 +104,7 @@ def deployed_ids(resources: Mapping[str, Any]) -> frozenset[str]:
 
 def deployed_guard(resources: Mapping[str, Any]) -> Mapping[str, Any]:
     """The properties of the deployed guard; empty: there is none."""
-    from ..._lambda.hyperpod.scale_down.wire import PREPARE
+    from ..._lambda.hyperpod.scale_down.properties import PREPARE
 
     (guard,) = [each for each in resources.values() if each["Type"] == PREPARE] or [{}]
     found: Mapping[str, Any] = guard.get("Properties", {})

@@ -20,7 +20,7 @@ _LATE = "arn:known-at-deployment-only"
 def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
     """What a deployment of the file wants of the cluster, as far as the file alone tells: what the guard reads of the template.
     `stack`: the name of the stack that has the cluster in it."""
-    from ..._lambda.hyperpod.scale_down.wire import PREPARE, read_properties
+    from ..._lambda.hyperpod.scale_down.properties import PREPARE, read_properties
 
     scale_down = config.scale_down or ScaleDownConfig()
     surroundings = Surroundings(

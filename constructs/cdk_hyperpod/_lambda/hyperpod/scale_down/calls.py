@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..common.api import CALL_ERRORS, Reads, Reply, is_gone, pages, read_tags
-from . import wire
 from .cluster import Cluster
+from .live_cluster import read_cluster
 
 PAGE_SIZE = 100
 """Most that ListClusterNodes gives at once (botocore: MaxResults)."""
@@ -92,7 +92,7 @@ def read_live(sagemaker: Reads, name: str, *, tags: bool = False) -> Cluster | N
     try:
         nodes = read_nodes(sagemaker, name)
         cluster = sagemaker.describe_cluster(ClusterName=name)
-        return wire.read_cluster(
+        return read_cluster(
             cluster,
             nodes,
             read_tags(sagemaker, cluster["ClusterArn"]) if tags else None,

@@ -212,7 +212,7 @@ class Occasion:
     deployed_ids: frozenset[str] | None = None
     """Ids that the properties before named already: tombstones. Absent: nobody knows (a dry run), so none is refused."""
     chosen: frozenset[str] = frozenset()
-    """Names of the nodes that the first look chose, at most wire.MOST_PICKED of them, and of those that are being drained."""
+    """Names of the nodes that the first look chose, at most poll_state.MOST_PICKED of them, and of those that are being drained."""
     busy: frozenset[str] = frozenset()
     """Names of the nodes that have jobs, as far as somebody says so."""
     unlaunched: Mapping[str, int] | None = None

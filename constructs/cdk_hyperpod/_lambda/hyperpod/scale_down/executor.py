@@ -17,7 +17,7 @@ from . import calls, messages
 from .actions import Plan, TakeNodes
 from .cluster import MOVING, Cluster, Desired, Node, Occasion
 from .patching import carrying
-from .wire import spec_with
+from .properties import spec_with
 
 Look = Callable[[Occasion], tuple[Cluster | None, Plan]]
 """Reads the live cluster and plans."""

@@ -2,7 +2,7 @@
 
 on_event looks, for as long as it takes to see, and refuses at once; is_complete reads, plans, has what goes drained first
 where the file says so, and makes at most one kind of change at each poll. What on_event returns is the only state
-(wire.State). Nothing of an event is logged: it holds a ResponseURL.
+(poll_state.State). Nothing of an event is logged: it holds a ResponseURL.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from typing import Any, TypeVar
 
 from ..common import api, sentences
 from ..common.text import one_line
-from . import calls, messages, wire
+from . import calls, messages
 from .actions import Pick, Plan, Wait
 from .cluster import MOVING, Cluster, Desired, Drain, Node, Occasion
 from .drain.channels import Bucket, Channel, Function
 from .drain.drains import KEPT, LEASE, TAKEN, Drains, Hearing
 from .drain.ready import BACK, DEADLINE, JOINING, SILENT, Ask, going, judge, judge_first
+from .event import Event, read_event
 from .executor import Moment, delete_groups, execute
 from .group_deletion import deleting, plan_removal, standing
 from .history import clusters_reached, is_left_over
@@ -30,7 +31,8 @@ from .ledger import POLL, Ledger, Rollback
 from .operations import PATIENCE as PATIENCE_FOR_OPERATIONS
 from .operations import lowered_by_another, read_operations
 from .planner import plan
-from .wire import FINALIZE, PREPARE, Event, MalformedError, State
+from .poll_state import State, read_state, with_plan
+from .properties import FINALIZE, PREPARE, MalformedError, read_properties
 
 LOOKING = timedelta(minutes=2)
 """How long on_event tries to see, be it that AWS throttles or that a permission is on its way; its function has ten minutes."""
@@ -58,7 +60,7 @@ STALE = timedelta(seconds=10)
 
 PHYSICAL_IDS = {PREPARE: "hyperpod-scale-down", FINALIZE: "hyperpod-group-removal"}
 ATTRIBUTES = {PREPARE: "NodesTaken", FINALIZE: "StillStanding"}
-"""What a template may read of each resource (Fn::GetAtt); wire tells."""
+"""What a template may read of each resource (Fn::GetAtt); properties.py tells."""
 
 Answer = dict[str, Any]
 UNFINISHED: Answer = {"IsComplete": False}
@@ -115,7 +117,7 @@ class Provider:
         found = _read(event)
         if found.request == "Delete":
             return _nothing(found)
-        state = wire.read_state(event)
+        state = read_state(event)
         request = (found.kind, found.stack, state.began)
         record = self._ledger.at_poll(request, looked=state.looked or state.began, now=self._now())
         state = replace(state, record=record)
@@ -263,12 +265,12 @@ class Provider:
             previous = self._previous(event)
             why = judge_first(found, live, drains.said, drains.ask, new=not (previous and previous.drain))
             self._fail_undrained(drains, desired, [str(why)] if why else [], first=True)
-        return wire.with_plan(state, live, found)
+        return with_plan(state, live, found)
 
     def _may_remove(self, event: Event) -> bool:
         """Whether finalize has anything to look for, be it in an update or in a rollback."""
         try:
-            desired = wire.read_properties(event.properties, kind=event.kind)
+            desired = read_properties(event.properties, kind=event.kind)
         except MalformedError:
             return True
         previous = self._previous(event)
@@ -311,7 +313,7 @@ class Provider:
         """The properties before. Absent: a first deployment; or they are of a failed update, or of an earlier version of this
         resource, and make no sense."""
         try:
-            return wire.read_properties(event.old_properties, kind=event.kind, owner=event.stack)
+            return read_properties(event.old_properties, kind=event.kind, owner=event.stack)
         except MalformedError:
             return None
 
@@ -353,7 +355,7 @@ class Provider:
     def _desired(self, event: Event, state: State) -> Desired | None:
         """Absent: malformed in a rollback, which goes on regardless."""
         try:
-            return wire.read_properties(event.properties, kind=event.kind, owner=event.stack)
+            return read_properties(event.properties, kind=event.kind, owner=event.stack)
         except MalformedError as error:
             self._log(f"malformed: {error}")
             if state.rolling_back:
@@ -649,7 +651,7 @@ class Provider:
     ) -> Answer:
         """`live`: what there still is; absent: no cluster. `left_out`: node -> files that are not in its backup. `accepted`: groups
         whose deletion HyperPod has just accepted."""
-        desired = wire.read_properties(event.properties, kind=event.kind, owner=event.stack)
+        desired = read_properties(event.properties, kind=event.kind, owner=event.stack)
         groups = standing(live, desired) if live else {}
         if event.kind == PREPARE:
             record, here = state.record, live.staying if live else frozenset()
@@ -705,7 +707,7 @@ class Provider:
 
     def _stays(self, event: Event, state: State, live: Cluster | None) -> str:
         """Why a rollback that deleted nodes finds as many again, and what helps; empty: it does not."""
-        counts = {group.name: group.count for group in wire.read_properties(event.properties, kind=event.kind).groups}
+        counts = {group.name: group.count for group in read_properties(event.properties, kind=event.kind).groups}
         taken = {pick.group for pick in state.record.asked.values()}
         for group in live.groups if live else ():
             if group.name in taken and group.target > counts.get(group.name, group.target):
@@ -756,7 +758,7 @@ def _agreed(
 
 
 def _with_changes(state: State, live: Cluster | None, desired: Desired, occasion: Occasion) -> State:
-    return wire.with_plan(state, live, plan(live, desired, occasion))
+    return with_plan(state, live, plan(live, desired, occasion))
 
 
 def _with_removal(state: State, live: Cluster | None, desired: Desired, occasion: Occasion) -> State:
@@ -794,7 +796,7 @@ def _not_yet(live: Cluster, state: State) -> tuple[Wait, ...]:
 
 def _read(event: Mapping[str, Any]) -> Event:
     try:
-        return wire.read_event(event)
+        return read_event(event)
     except MalformedError as error:
         raise ScaleDownError(messages.malformed("this resource", error.problems)) from None
 

@@ -1,20 +1,21 @@
-"""Properties, replies and state: what travels, and everything that can be wrong with it."""
+"""What a deployment wants, and everything that can be wrong with it."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.scale_down import wire
-from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Picked, Plan
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Fixed, Network
+from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Fixed
+from cdk_hyperpod._lambda.hyperpod.scale_down.properties import (
+    FINALIZE,
+    PREPARE,
+    MalformedError,
+    read_properties,
+    spec_with,
+)
 from cdk_hyperpod._lambda.hyperpod.scale_down.provider import Provider, ScaleDownError
-from cdk_hyperpod._lambda.hyperpod.scale_down.wire import FINALIZE, PREPARE, MalformedError, State
-from helpers.scale_down.clusters import START, group, late, live, nodes, waiting
 
 ROLE = "arn:aws:iam::111122223333:role/node"
 GROUP: dict[str, Any] = {
@@ -36,13 +37,13 @@ def properties(*groups: object, **more: object) -> dict[str, object]:
 
 def problems(values: object, kind: str = PREPARE) -> list[str]:
     with pytest.raises(MalformedError) as caught:
-        wire.read_properties(values, kind=kind)
+        read_properties(values, kind=kind)
     return list(caught.value.problems)
 
 
 def test_scalars_arrive_as_text() -> None:
     text = json.dumps({**GROUP, "InstanceCount": "8", "MinInstanceCount": "4", "ThreadsPerCore": "1"})
-    found = wire.read_properties(properties(text, MaxNodes="30", ServiceTimeout="3600"), kind=PREPARE)
+    found = read_properties(properties(text, MaxNodes="30", ServiceTimeout="3600"), kind=PREPARE)
     (group,) = found.groups
     assert (group.count, group.minimum, group.fixed.threads_per_core, found.max_nodes) == (8, 4, 1, 30)
     assert group.spec["ThreadsPerCore"] == 1
@@ -50,12 +51,12 @@ def test_scalars_arrive_as_text() -> None:
 
 @pytest.mark.parametrize("name", ["a", "a" * 63, "a-" * 31 + "a"])
 def test_names_may_be_as_long_as_hyperpod_takes_them(name: str) -> None:
-    found = wire.read_properties(properties(GROUP | {"InstanceGroupName": name}, ClusterName=name), kind=PREPARE)
+    found = read_properties(properties(GROUP | {"InstanceGroupName": name}, ClusterName=name), kind=PREPARE)
     assert (found.cluster, found.groups[0].name) == (name, name)
 
 
 def test_everything_absent_has_its_meaning() -> None:
-    found = wire.read_properties(properties(), kind=PREPARE)
+    found = read_properties(properties(), kind=PREPARE)
     assert (found.nodes_to_delete, found.groups_to_delete, found.max_nodes) == ((), (), 16)
     assert (found.network, found.eks_cluster, found.create_only) == (None, None, "")
 
@@ -63,7 +64,7 @@ def test_everything_absent_has_its_meaning() -> None:
 def test_create_only_is_vpc_and_eks_alone() -> None:
     def read(orchestrator: object) -> str:
         text = json.dumps({"VpcConfig": VPC, "Orchestrator": orchestrator})
-        return wire.read_properties(properties(CreateOnly=text), kind=PREPARE).create_only
+        return read_properties(properties(CreateOnly=text), kind=PREPARE).create_only
 
     assert read({"Slurm": {}}) == read({"Slurm": {"SlurmConfigStrategy": "Managed"}})
     assert read({"Slurm": {}}) != read({"Eks": {"ClusterArn": "arn"}})
@@ -71,7 +72,7 @@ def test_create_only_is_vpc_and_eks_alone() -> None:
 
 def test_any_other_change_of_the_cluster_is_seen() -> None:
     def read(**more: object) -> Any:
-        return wire.read_properties(properties(**more), kind=PREPARE)
+        return read_properties(properties(**more), kind=PREPARE)
 
     one = read(Digest="a", CreateOnly=json.dumps({"Orchestrator": {"Slurm": {}}}))
     assert one.same_cluster(read(Digest="a", CreateOnly=json.dumps({"Orchestrator": {"Slurm": {}}}), MaxNodes="1"))
@@ -81,8 +82,8 @@ def test_any_other_change_of_the_cluster_is_seen() -> None:
 
 def test_specification_keeps_everything_and_sets_its_counts() -> None:
     spec = {**GROUP, "OnStartDeepHealthChecks": ["InstanceStress"], "CurrentCount": 7}
-    (group,) = wire.read_properties(properties(spec), kind=PREPARE).groups
-    sent = wire.spec_with(group, count=5, minimum=2)
+    (group,) = read_properties(properties(spec), kind=PREPARE).groups
+    sent = spec_with(group, count=5, minimum=2)
     expected = {**spec, "InstanceCount": 5, "MinInstanceCount": 2}
     del expected["CurrentCount"]
     assert sent == expected
@@ -91,7 +92,7 @@ def test_specification_keeps_everything_and_sets_its_counts() -> None:
 def test_flexible_group() -> None:
     spec = {key: value for key, value in GROUP.items() if key != "InstanceType"}
     spec["InstanceRequirements"] = {"InstanceTypes": ["ml.a", "ml.b"]}
-    (group,) = wire.read_properties(properties(spec), kind=PREPARE).groups
+    (group,) = read_properties(properties(spec), kind=PREPARE).groups
     assert group.fixed == Fixed(
         instance_types=("ml.a", "ml.b"), flexible=True, node_type="Compute", execution_role=ROLE
     )
@@ -100,7 +101,7 @@ def test_flexible_group() -> None:
 @pytest.mark.parametrize("kind", [PREPARE, FINALIZE])
 def test_retry_changes_nothing(kind: str) -> None:
     """It only makes CloudFormation call."""
-    assert wire.read_properties(properties(Retry="x" * 256), kind=kind) == wire.read_properties(properties(), kind=kind)
+    assert read_properties(properties(Retry="x" * 256), kind=kind) == read_properties(properties(), kind=kind)
 
 
 BAD: list[tuple[object, str]] = [
@@ -255,99 +256,6 @@ def test_prepares_own_properties_are_none_of_finalize() -> None:
     assert problems(properties(CreateOnly="{}"), FINALIZE) == [f"CreateOnly: is no property of {FINALIZE}; take it out"]
 
 
-def test_live_cluster() -> None:
-    began = datetime(2026, 1, 1, tzinfo=UTC)
-    found = wire.read_cluster(
-        {
-            "ClusterArn": "arn",
-            "ClusterName": "train",
-            "ClusterStatus": "InService",
-            "NodeProvisioningMode": "Continuous",
-            "VpcConfig": VPC,
-            "Orchestrator": {"Slurm": {}},
-            "InstanceGroups": [
-                {
-                    "InstanceGroupName": "p5",
-                    "Status": "InService",
-                    "CurrentCount": 1,
-                    "TargetCount": 2,
-                    "MinCount": 1,
-                    "InstanceRequirements": {
-                        "DesiredInstanceTypes": ["ml.a", "ml.b"],
-                        "CurrentInstanceTypes": ["ml.a"],
-                    },
-                    "InstanceTypeDetails": [
-                        {"InstanceType": "ml.a", "CurrentCount": 1},
-                        {"InstanceType": "ml.b", "CurrentCount": 0},
-                    ],
-                }
-            ],
-        },
-        [
-            {
-                "InstanceGroupName": "p5",
-                "InstanceId": "i-0123456789abcdef0",
-                "NodeLogicalId": "p5-1",
-                "LaunchTime": began,
-                "InstanceStatus": {"Status": "Running"},
-                "ImageVersionStatus": "UpdateAvailable",
-            },
-            {"InstanceGroupName": "p5", "InstanceId": "i-0a1b2c3d", "ImageVersionStatus": "UpToDate"},
-            {"InstanceGroupName": "p5", "InstanceId": "", "NodeLogicalId": "p5-2", "LaunchTime": began},
-        ],
-        {"team": "a"},
-    )
-    (group,) = found.groups
-    assert (group.current, group.target, group.minimum) == (1, 2, 1)
-    assert (group.fixed.instance_types, group.fixed.flexible) == (("ml.a", "ml.b"), True)
-    assert group.types_in_use == {"ml.a"}
-    assert found.network == Network(subnets=frozenset({"subnet-1"}), security_groups=frozenset({"sg-1"}))
-    assert (found.continuous, found.eks_cluster, found.tags) == (True, None, {"team": "a"})
-    running, newest, requested = found.nodes
-    assert not newest.outdated
-    assert (running.name, running.outdated, running.launched) == ("i-0123456789abcdef0", True, began)
-    assert (requested.name, requested.instance_id, requested.launched, requested.status) == (
-        "p5-2", None, None, "Pending",
-    )  # fmt: skip
-
-
-def test_state_survives_its_journey() -> None:
-    state = State(
-        began=datetime(2026, 1, 1, 12, tzinfo=UTC),
-        looked=datetime(2026, 1, 1, 12, 1, tzinfo=UTC),
-        rolling_back=True,
-        updated=datetime(2026, 1, 1, 11, tzinfo=UTC),
-        pending=None,
-        reached=frozenset({"arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"}),
-        planned=7,
-        picked=(Picked("p5", "i-0123456789abcdef0", "newest"),),
-        unlaunched={"p5": 2},
-        newest=START,
-        settling=True,
-    )
-    assert wire.read_state(json.loads(json.dumps(state.write()))) == state
-
-
-def test_first_look_counts_the_nodes_that_were_not_launched_when_the_request_began() -> None:
-    """A node that is launched while it looks is one of them, but for half a minute: clocks differ."""
-    crowd = [*nodes("p5", 3), *late("p5", 4), *waiting("p5", 5), *nodes("trn1", 2, first=6)]
-    crowd.append(replace(crowd[0], instance_id="i-7", launched=START + timedelta(seconds=30)))
-    state = wire.with_plan(State(began=START), live(group("p5", 5), group("trn1", 2), nodes=crowd), Plan())
-    assert (state.unlaunched, state.newest) == ({"p5": 2}, START + timedelta(seconds=30))
-
-
-def test_event_of_another_request() -> None:
-    with pytest.raises(MalformedError, match='RequestType: must be Create, Update or Delete, got "Import"'):
-        wire.read_event({"ResourceType": PREPARE, "RequestType": "Import"})
-
-
-def test_event_of_another_type() -> None:
-    with pytest.raises(
-        MalformedError, match=r"ResourceType: must be Custom::HyperPodScaleDown or Custom::HyperPodGroup"
-    ):
-        wire.read_event({"ResourceType": "Custom::Other", "RequestType": "Create"})
-
-
 @pytest.mark.parametrize("minutes", [0, 31, -1, True, 1.5])
 def test_draining_takes_one_to_thirty_minutes(minutes: object) -> None:
     told = {"Bucket": "drains", "OnTimeout": "fail", "OnSilent": "fail", "MustBeSaved": True}
@@ -366,7 +274,7 @@ def drained(**told: object) -> str:
 
 
 def test_draining_is_by_a_bucket_or_a_function() -> None:
-    drain = wire.read_properties(properties(Drain=drained(Function=FUNCTION)), kind=PREPARE).drain
+    drain = read_properties(properties(Drain=drained(Function=FUNCTION)), kind=PREPARE).drain
     assert drain is not None
     assert (drain.function, drain.bucket) == (FUNCTION, "")
     assert problems(properties(Drain=drained(Function=FUNCTION, Bucket="drains"))) == [

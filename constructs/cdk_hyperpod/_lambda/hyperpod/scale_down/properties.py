@@ -1,4 +1,4 @@
-"""CloudFormation's event and SageMaker's replies, to and from the model.
+"""What a deployment wants, from the properties of the two resources.
 
 Properties of `Custom::HyperPodScaleDown` (prepare) and `Custom::HyperPodGroupRemoval` (finalize). CloudFormation hands
 every scalar of a custom resource over as a string, so numbers are read from text, and each group travels as one JSON string.
@@ -44,34 +44,17 @@ NodesTaken      prepare    text: nodes that it deleted, and why, the first of th
 StillStanding   finalize   text: groups that should be gone and are not, or not yet, with their nodes; "nothing" where there
                            is none
 ==============  =========  =============================================================================================
-
-State between polls is what on_event returns, which the provider framework adds to the event of every is_complete:
-StartedAt (seconds since 1970), LookedAt (when on_event was through), RollingBack, StackUpdatedAt (seconds or null), Reached (ids
-of the clusters that the failed update got to; null: unknown, or no rollback), Pending (true: there is something to do; false: nothing; null: the cluster could
-not be read), and of the first look: Planned (how many nodes there were to take), Picked (the first of them: group, id, reason),
-Unlaunched (group: how many of its nodes were not launched yet when the request began), Newest (the latest LaunchTime of the
-others, in seconds, or null), Settling (nodes were to be taken, were shutting down, or were counted and not listed, or the other
-way round).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..common.drain_protocol import MAX_NODES, NODE_ID
-from .actions import Picked
-from .cluster import CLOCKS_APART, CONTROLLER, Cluster, Desired, DesiredGroup, Drain, Fixed, Group, Network, Node
-from .ledger import Record
-from .patching import patching
-
-if TYPE_CHECKING:
-    from .actions import Plan
+from .cluster import CONTROLLER, Desired, DesiredGroup, Drain, Fixed, Network
 
 PREPARE = "Custom::HyperPodScaleDown"
 FINALIZE = "Custom::HyperPodGroupRemoval"
@@ -110,9 +93,6 @@ class MalformedError(Exception):
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
         self.problems = tuple(problems)
-
-
-# -- properties -------------------------------------------------------------------------------------------------------
 
 
 class _Reader:
@@ -340,207 +320,3 @@ def spec_with(group: DesiredGroup, *, count: int, minimum: int | None) -> dict[s
     means to a live group; absent here: standard provisioning, which has none."""
     counts = {"InstanceCount": count} | ({} if minimum is None else {"MinInstanceCount": minimum})
     return {**group.spec, **counts}
-
-
-# -- replies ----------------------------------------------------------------------------------------------------------
-
-
-def read_cluster(
-    cluster: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]] = (), tags: Mapping[str, str] | None = None
-) -> Cluster:
-    """The live cluster from DescribeCluster, ListClusterNodes (with IncludeNodeLogicalIds) and ListTags."""
-    return Cluster(
-        name=cluster.get("ClusterName", ""),
-        arn=cluster["ClusterArn"],
-        status=cluster["ClusterStatus"],
-        continuous=cluster.get("NodeProvisioningMode") == "Continuous",
-        groups=tuple(_live_group(group) for group in cluster.get("InstanceGroups") or ()),
-        nodes=tuple(_once(_node(node) for node in nodes)),
-        network=_live_network(cluster.get("VpcConfig")),
-        eks_cluster=((cluster.get("Orchestrator") or {}).get("Eks") or {}).get("ClusterArn"),
-        tags=tags,
-    )
-
-
-def _live_group(group: Mapping[str, Any]) -> Group:
-    requirements = group.get("InstanceRequirements") or {}
-    types = requirements.get("DesiredInstanceTypes") or requirements.get("CurrentInstanceTypes") or ()
-    one = group.get("InstanceType")
-    return Group(
-        name=group["InstanceGroupName"],
-        fixed=Fixed(
-            instance_types=tuple(types) or (() if one is None else (one,)),
-            flexible=bool(types),
-            node_type=(group.get("SlurmConfig") or {}).get("NodeType"),
-            execution_role=group.get("ExecutionRole"),
-            network=_live_network(group.get("OverrideVpcConfig")),
-            threads_per_core=group.get("ThreadsPerCore"),
-        ),
-        status=group.get("Status") or "InService",
-        current=group.get("CurrentCount") or 0,
-        target=group.get("TargetCount") or 0,
-        minimum=group.get("MinCount") or 0,
-        types_in_use=frozenset(
-            detail["InstanceType"] for detail in group.get("InstanceTypeDetails") or () if detail.get("CurrentCount")
-        ),
-        patching=patching(group),
-    )
-
-
-def _live_network(value: Mapping[str, Any] | None) -> Network | None:
-    if not value:
-        return None
-    return Network(
-        subnets=frozenset(value.get("Subnets", ())), security_groups=frozenset(value.get("SecurityGroupIds", ()))
-    )
-
-
-def _node(node: Mapping[str, Any]) -> Node:
-    # A node without an instance has no InstanceId, or an empty one: the shape requires the member.
-    instance_id = node.get("InstanceId") or None
-    return Node(
-        group=node["InstanceGroupName"],
-        instance_id=instance_id,
-        logical_id=node.get("NodeLogicalId"),
-        status=(node.get("InstanceStatus") or {}).get("Status") or "Pending",
-        launched=node.get("LaunchTime") if instance_id else None,
-        outdated=node.get("ImageVersionStatus") not in (None, "UpToDate"),
-    )
-
-
-def _once(nodes: Iterable[Node]) -> list[Node]:
-    """Each node once: pages may repeat one, also by only one of its ids. The last of them counts, but no node loses its
-    instance or stops shutting down."""
-    found: list[Node] = []
-    index: dict[str, int] = {}
-    for node in nodes:
-        ids = [each for each in (node.instance_id, node.logical_id) if each]
-        place = next((index[each] for each in ids if each in index), len(found))
-        shown = [node, *found[place : place + 1]]
-        found[place : place + 1] = [max(shown, key=lambda each: (each.instance_id is not None, each.leaving))]
-        index.update(dict.fromkeys(ids, place))
-    return found
-
-
-# -- events -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """The parts of a CloudFormation event that matter here; never its ResponseURL."""
-
-    kind: str
-    """PREPARE or FINALIZE."""
-    request: str
-    """Create, Update or Delete."""
-    stack: str
-    resource: str
-    """Its logical id."""
-    properties: object
-    old_properties: object
-    physical_id: str | None
-
-    @property
-    def cluster(self) -> str:
-        """The cluster's name, for messages, also where the properties make no sense."""
-        name = self.properties.get("ClusterName") if isinstance(self.properties, Mapping) else None
-        return name if isinstance(name, str) else "the cluster"
-
-
-def read_event(event: Mapping[str, Any]) -> Event:
-    """The event, as the provider framework passes it on. Raises MalformedError for a resource type that is not ours."""
-    kind, request = event.get("ResourceType"), event.get("RequestType")
-    if kind not in (PREPARE, FINALIZE):
-        raise MalformedError([f"ResourceType: must be {PREPARE} or {FINALIZE}, got {json.dumps(kind)}"])
-    if request not in ("Create", "Update", "Delete"):
-        raise MalformedError([f"RequestType: must be Create, Update or Delete, got {json.dumps(request)}"])
-    return Event(
-        kind=kind,
-        request=request,
-        stack=str(event.get("StackId", "")),
-        resource=str(event.get("LogicalResourceId", "")),
-        properties=event.get("ResourceProperties"),
-        old_properties=event.get("OldResourceProperties"),
-        physical_id=event.get("PhysicalResourceId"),
-    )
-
-
-MOST_PICKED = 50
-"""Nodes of the first look that travel by name: a waiter's event has 262,144 bytes, of which the properties may take 240,000."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """What on_event found out, for every later poll."""
-
-    began: datetime
-    looked: datetime | None = None
-    rolling_back: bool = False
-    updated: datetime | None = None
-    reached: frozenset[str] | None = None
-    pending: bool | None = False
-    planned: int = 0
-    picked: tuple[Picked, ...] = ()
-    unlaunched: Mapping[str, int] = field(default_factory=dict)
-    newest: datetime | None = None
-    record: Record = field(default_factory=Record)
-    """What was deleted for it; it does not travel."""
-    settling: bool = False
-
-    def write(self) -> dict[str, Any]:
-        """As on_event returns it."""
-        return {
-            "StartedAt": self.began.timestamp(),
-            "LookedAt": (self.looked or self.began).timestamp(),
-            "RollingBack": self.rolling_back,
-            "StackUpdatedAt": None if self.updated is None else self.updated.timestamp(),
-            "Reached": None if self.reached is None else sorted(self.reached),
-            "Pending": self.pending,
-            "Planned": self.planned,
-            "Picked": [[pick.group, pick.name, pick.reason] for pick in self.picked],
-            "Unlaunched": dict(self.unlaunched),
-            "Newest": None if self.newest is None else self.newest.timestamp(),
-            "Settling": self.settling,
-        }
-
-
-def with_plan(state: State, live: Cluster | None, plan: Plan) -> State:
-    """The state after a look at the cluster in on_event, which found this plan. Which nodes are as old as the request, its first
-    look tells."""
-    nodes, groups = (live.nodes, live.groups) if live else ((), ())
-    listed = Counter(node.group for node in nodes)
-    going = (*plan.taken, *plan.held)
-    if state.looked is None:
-        since = state.began + CLOCKS_APART
-        state = replace(
-            state,
-            unlaunched=Counter(node.group for node in nodes if node.launched is None or node.launched > since),
-            newest=max((node.launched for node in nodes if node.launched and node.launched <= since), default=None),
-        )
-    return replace(
-        state,
-        pending=not plan.done or bool(plan.deletions),
-        planned=len(going),
-        picked=tuple(Picked(pick.node.group, pick.node.name, pick.reason) for pick in going[:MOST_PICKED]),
-        settling=bool(going)
-        or any(node.leaving for node in nodes)
-        or any(group.current > listed[group.name] or group.target < listed[group.name] for group in groups),
-    )
-
-
-def read_state(event: Mapping[str, Any]) -> State:
-    """As is_complete gets it."""
-    updated, reached, newest = event["StackUpdatedAt"], event["Reached"], event["Newest"]
-    return State(
-        began=datetime.fromtimestamp(float(event["StartedAt"]), UTC),
-        looked=datetime.fromtimestamp(float(event["LookedAt"]), UTC),
-        rolling_back=event["RollingBack"],
-        updated=None if updated is None else datetime.fromtimestamp(float(updated), UTC),
-        reached=None if reached is None else frozenset(reached),
-        pending=event["Pending"],
-        planned=event["Planned"],
-        picked=tuple(Picked(*pick) for pick in event["Picked"]),
-        unlaunched=event["Unlaunched"],
-        newest=None if newest is None else datetime.fromtimestamp(float(newest), UTC),
-        settling=event["Settling"],
-    )

@@ -1,0 +1,86 @@
+"""The live cluster, from SageMaker's replies to DescribeCluster, ListClusterNodes and ListTags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .cluster import Cluster, Fixed, Group, Network, Node
+from .patching import patching
+
+
+def read_cluster(
+    cluster: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]] = (), tags: Mapping[str, str] | None = None
+) -> Cluster:
+    """The live cluster from DescribeCluster, ListClusterNodes (with IncludeNodeLogicalIds) and ListTags."""
+    return Cluster(
+        name=cluster.get("ClusterName", ""),
+        arn=cluster["ClusterArn"],
+        status=cluster["ClusterStatus"],
+        continuous=cluster.get("NodeProvisioningMode") == "Continuous",
+        groups=tuple(_live_group(group) for group in cluster.get("InstanceGroups") or ()),
+        nodes=tuple(_once(_node(node) for node in nodes)),
+        network=_live_network(cluster.get("VpcConfig")),
+        eks_cluster=((cluster.get("Orchestrator") or {}).get("Eks") or {}).get("ClusterArn"),
+        tags=tags,
+    )
+
+
+def _live_group(group: Mapping[str, Any]) -> Group:
+    requirements = group.get("InstanceRequirements") or {}
+    types = requirements.get("DesiredInstanceTypes") or requirements.get("CurrentInstanceTypes") or ()
+    one = group.get("InstanceType")
+    return Group(
+        name=group["InstanceGroupName"],
+        fixed=Fixed(
+            instance_types=tuple(types) or (() if one is None else (one,)),
+            flexible=bool(types),
+            node_type=(group.get("SlurmConfig") or {}).get("NodeType"),
+            execution_role=group.get("ExecutionRole"),
+            network=_live_network(group.get("OverrideVpcConfig")),
+            threads_per_core=group.get("ThreadsPerCore"),
+        ),
+        status=group.get("Status") or "InService",
+        current=group.get("CurrentCount") or 0,
+        target=group.get("TargetCount") or 0,
+        minimum=group.get("MinCount") or 0,
+        types_in_use=frozenset(
+            detail["InstanceType"] for detail in group.get("InstanceTypeDetails") or () if detail.get("CurrentCount")
+        ),
+        patching=patching(group),
+    )
+
+
+def _live_network(value: Mapping[str, Any] | None) -> Network | None:
+    if not value:
+        return None
+    return Network(
+        subnets=frozenset(value.get("Subnets", ())), security_groups=frozenset(value.get("SecurityGroupIds", ()))
+    )
+
+
+def _node(node: Mapping[str, Any]) -> Node:
+    # A node without an instance has no InstanceId, or an empty one: the shape requires the member.
+    instance_id = node.get("InstanceId") or None
+    return Node(
+        group=node["InstanceGroupName"],
+        instance_id=instance_id,
+        logical_id=node.get("NodeLogicalId"),
+        status=(node.get("InstanceStatus") or {}).get("Status") or "Pending",
+        launched=node.get("LaunchTime") if instance_id else None,
+        outdated=node.get("ImageVersionStatus") not in (None, "UpToDate"),
+    )
+
+
+def _once(nodes: Iterable[Node]) -> list[Node]:
+    """Each node once: pages may repeat one, also by only one of its ids. The last of them counts, but no node loses its
+    instance or stops shutting down."""
+    found: list[Node] = []
+    index: dict[str, int] = {}
+    for node in nodes:
+        ids = [each for each in (node.instance_id, node.logical_id) if each]
+        place = next((index[each] for each in ids if each in index), len(found))
+        shown = [node, *found[place : place + 1]]
+        found[place : place + 1] = [max(shown, key=lambda each: (each.instance_id is not None, each.leaving))]
+        index.update(dict.fromkeys(ids, place))
+    return found
