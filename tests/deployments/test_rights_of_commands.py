@@ -22,7 +22,7 @@ from cdk_hyperpod.cli.nodes import watch
 from cdk_hyperpod.names import drain_bucket_name
 from cdk_hyperpod_local import environment
 from cdk_hyperpod_local.session import LocalAws
-from helpers.cli.wire import intercept
+from helpers.cli.aws_errors import intercept
 from helpers.judging import changed
 from helpers.local_aws.fixtures import running_engine
 from simulations.lifetimes.agent import status as agent_status

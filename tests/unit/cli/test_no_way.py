@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cdk_hyperpod.cli.main import main
-from helpers.cli.wire import intercept
+from helpers.cli.aws_errors import intercept
 from helpers.judging import changed
 
 COMMANDS = [["nodes"], ["connect", "i-0123456789abcdef0", "--print"], ["logs", "i-0123456789abcdef0"], ["watch"]]

@@ -1,4 +1,4 @@
-"""What AWS's services answer on the wire when they refuse, each in its own protocol; botocore makes its errors of it."""
+"""The error responses of AWS's services, each in its own protocol; botocore makes its errors of them."""
 
 from __future__ import annotations
 
