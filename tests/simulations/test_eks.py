@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.drainer import drainer, world
+from cdk_hyperpod._lambda.hyperpod.drainer import cluster_snapshot, drainer
 from simulations.lifetimes.clock import Clock
 from simulations.lifetimes.draining import Heard, Policy
 from simulations.lifetimes.eks import ByDrainer, EksReadiness, End
@@ -256,10 +256,10 @@ def test_what_a_drainer_held_that_is_gone_nobody_gives_back(there: bool) -> None
     assert ("a node that stays is not given back" in kinds(life.judge.faults)) is there
 
 
-def _released(spec: dict[str, Any]) -> Callable[[world.Node], drainer.Act]:
+def _released(spec: dict[str, Any]) -> Callable[[cluster_snapshot.Node], drainer.Act]:
     real = drainer._release
 
-    def release(node: world.Node) -> drainer.Act:
+    def release(node: cluster_snapshot.Node) -> drainer.Act:
         act = real(node)
         return replace(act, body={"metadata": act.body["metadata"], **spec})
 
@@ -269,7 +269,7 @@ def _released(spec: dict[str, Any]) -> Callable[[world.Node], drainer.Act]:
 def _written(**changed: Any) -> Callable[..., drainer.Act]:
     real = drainer._write
 
-    def written(node: world.Node, mark: world.Mark, why: str) -> drainer.Act:
+    def written(node: cluster_snapshot.Node, mark: cluster_snapshot.Mark, why: str) -> drainer.Act:
         act = real(node, mark, why)
         return replace(act, body={**act.body, **changed})
 
@@ -297,7 +297,7 @@ def _believes_a_name(*asked: Any) -> drainer.View:
     return replace(view, job=view.job or view.stranger)
 
 
-def _evicts_anybody(wish: Any, node: world.Node, seen: world.World) -> drainer.View:
+def _evicts_anybody(wish: Any, node: cluster_snapshot.Node, seen: cluster_snapshot.ClusterSnapshot) -> drainer.View:
     """Evicts what nothing creates again."""
     return _VIEW(replace(wish, evict_unmanaged=True), node, seen)
 
@@ -305,8 +305,8 @@ def _evicts_anybody(wish: Any, node: world.Node, seen: world.World) -> drainer.V
 _VIEW = drainer._view
 
 
-def _overlooks_karpenter(*asked: Any, **more: Any) -> world.World:
-    seen = world.read_world(*asked, **more)
+def _overlooks_karpenter(*asked: Any, **more: Any) -> cluster_snapshot.ClusterSnapshot:
+    seen = cluster_snapshot.read_snapshot(*asked, **more)
     nodes = {name: tuple(replace(node, karpenter="") for node in nodes) for name, nodes in seen.nodes.items()}
     return replace(seen, nodes=nodes)
 
@@ -329,7 +329,7 @@ _MAKE_JOB = drainer.make_job
         ("make_job", _saves_nothing, 19, "a node that was not ready goes"),
         ("_view", _believes_a_name, 6, "a node that was not ready goes"),
         ("_view", _evicts_anybody, 6, "the drainer evicts a pod that nothing creates again"),
-        ("read_world", _overlooks_karpenter, 13, "the drainer cordons a node of Karpenter's"),
+        ("read_snapshot", _overlooks_karpenter, 13, "the drainer cordons a node of Karpenter's"),
         ("has_to_leave", lambda pod: True, 6, "the drainer evicts what stays by its nature"),
     ],
 )
@@ -337,7 +337,7 @@ def test_a_broken_drainer_is_caught(
     name: str, broken: Any, near: int, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`near`: how far on the first lifetime is that can show it; those before need not be tried."""
-    monkeypatch.setattr(world if name == "has_to_leave" else drainer, name, broken)
+    monkeypatch.setattr(cluster_snapshot if name == "has_to_leave" else drainer, name, broken)
     found: set[str] = set()
     for seed in seeds_of(200, first=near, profile="evictions"):
         found |= set(kinds(live(seed).faults))

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import RequestError
-from cdk_hyperpod._lambda.hyperpod.drainer import drainer, world
+from cdk_hyperpod._lambda.hyperpod.drainer import cluster_snapshot, drainer
 from cdk_hyperpod._lambda.hyperpod.drainer.kubernetes import Api, KubernetesError, Reply
 from cdk_hyperpod._lambda.hyperpod.drainer.request import parse_event
 from cdk_hyperpod.kubernetes.drainer import drainer_manifests
@@ -282,8 +282,8 @@ def test_a_job_is_there_until_its_end_was_seen(theirs: int | None, kept: int) ->
     if theirs is not None:
         cron_job["spec"]["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] = theirs  # type: ignore[index]
     wish = parse_event(event(), NOW).wishes[0]  # type: ignore[union-attr]
-    hook = world.Hook("ops", "save-node", cron_job, {}, {})
-    job = drainer.make_job(wish, world.parse_node(node(1), NOW), hook, cron_job)
+    hook = cluster_snapshot.Hook("ops", "save-node", cron_job, {}, {})
+    job = drainer.make_job(wish, cluster_snapshot.parse_node(node(1), NOW), hook, cron_job)
     assert job["spec"]["ttlSecondsAfterFinished"] == kept
 
 
@@ -335,4 +335,4 @@ def test_an_answer_that_is_none_of_kubernetes_ends_the_look() -> None:
 
 def test_a_kubelets_label_never_outweighs_its_nodes_name() -> None:
     forged = node(1, labels={"sagemaker.amazonaws.com/x": "i-00000000000000002"})
-    assert world.parse_node(forged, NOW).instance == "i-00000000000000001"
+    assert cluster_snapshot.parse_node(forged, NOW).instance == "i-00000000000000001"

@@ -21,23 +21,23 @@ from typing import Any
 
 from ..common.drain_protocol import NodeStatus, Request, RequestError, Status, StatusJob, Wish, make_status
 from ..common.text import one_line
-from .kubernetes import Api, Json, KubernetesError
-from .request import WRITER, parse_event
-from .world import (
+from .cluster_snapshot import (
     BATCH,
     JOB_LABEL,
     JOB_REQUEST,
     MARK,
+    ClusterSnapshot,
     Hook,
     Job,
     Mark,
     Node,
     Pod,
-    World,
     make_mark,
     parse_node,
-    read_world,
+    read_snapshot,
 )
+from .kubernetes import Api, Json, KubernetesError
+from .request import WRITER, parse_event
 
 VERSION = 1
 """Of the drainer, in its answer."""
@@ -101,10 +101,10 @@ class Judgement:
 # -- decisions --------------------------------------------------------------------------------------------------------
 
 
-def judge_all(wishes: Mapping[str, Wish], world: World) -> dict[str, Judgement]:
+def judge_all(wishes: Mapping[str, Wish], snapshot: ClusterSnapshot) -> dict[str, Judgement]:
     """What becomes of all instances that a request names. If one of them is refused, the request fails: no other node is cordoned
     for it, and no pod is evicted."""
-    judged = {instance: judge(wish, world) for instance, wish in wishes.items()}
+    judged = {instance: judge(wish, snapshot) for instance, wish in wishes.items()}
     if not any(one.state == "refused" and not one.keep for one in judged.values()):
         return judged
     return {
@@ -113,11 +113,11 @@ def judge_all(wishes: Mapping[str, Wish], world: World) -> dict[str, Judgement]:
     }
 
 
-def judge(wish: Wish, world: World) -> Judgement:
+def judge(wish: Wish, snapshot: ClusterSnapshot) -> Judgement:
     """What becomes of one instance that a request names: the first that holds."""
-    nodes = world.nodes.get(wish.instance, ())
+    nodes = snapshot.nodes.get(wish.instance, ())
     if not nodes:
-        doubt = _doubt(world)
+        doubt = _doubt(snapshot)
         return Judgement("unknown", "; ".join(filter(None, ("Kubernetes has no such node", doubt))), absent=not doubt)
     if len(nodes) > 1:
         return Judgement("unknown", f"{len(nodes)} nodes say that they are it: {_some([each.name for each in nodes])}")
@@ -127,7 +127,7 @@ def judge(wish: Wish, world: World) -> Judgement:
             "there, or delete the NodePool, and wait until the node has gone; or deploy without scale_down.drain"
         )
         return Judgement("refused", said, keep=False)
-    one = _judge_node(wish, nodes[0], world)
+    one = _judge_node(wish, nodes[0], snapshot)
     return replace(one, acts=(*_renew(wish, nodes[0], one), *one.acts))
 
 
@@ -141,11 +141,11 @@ def _renew(wish: Wish, node: Node, one: Judgement) -> tuple[Act, ...]:
     return (_write(node, replace(mark, wish=wish), "go on holding"),)
 
 
-def _doubt(world: World) -> str:
+def _doubt(snapshot: ClusterSnapshot) -> str:
     """Why it may have a node all the same that none of its nodes seems to be."""
-    if not world.nodes:
+    if not snapshot.nodes:
         return "it lists no node at all"
-    hidden = [node.name for node in world.nodes.get("", ()) if not node.no_instance]
+    hidden = [node.name for node in snapshot.nodes.get("", ()) if not node.no_instance]
     return f"it may be one that does not tell its instance: {_some(sorted(hidden))}" if hidden else ""
 
 
@@ -183,25 +183,25 @@ class View:
         return (self.mark is not None and self.mark.saved) or (self.job is not None and self.job.state == "complete")
 
 
-def _view(wish: Wish, node: Node, world: World) -> View:
+def _view(wish: Wish, node: Node, snapshot: ClusterSnapshot) -> View:
     mark = node.mark if node.mark and node.mark.wish.request == wish.request else None
     held = mark is not None and node.cordoned
-    late = wish.deadline <= world.now
-    hook = world.hook if wish.backup else None
+    late = wish.deadline <= snapshot.now
+    hook = snapshot.hook if wish.backup else None
     named = hook.jobs.get(job_name(wish, node)) if hook and held else None
     own = named is not None and mark is not None and named.uid == mark.job
     note = "" if not held or (mark and mark.ours) else "was cordoned by somebody else, who has to uncordon it; "
     if node.dead:
-        note += "does not respond, as most nodes; " if world.cut_off else "does not respond; "
+        note += "does not respond, as most nodes; " if snapshot.cut_off else "does not respond; "
     return View(
         wish=wish,
         node=node,
-        now=world.now,
+        now=snapshot.now,
         mark=mark,
         held=held,
         late=late,
-        lost=late and node.dead and not world.cut_off,
-        pods=world.pods.get(node.name, ()),
+        lost=late and node.dead and not snapshot.cut_off,
+        pods=snapshot.pods.get(node.name, ()),
         hook=hook,
         job=named if own else None,
         stranger=None if own else named,
@@ -209,8 +209,8 @@ def _view(wish: Wish, node: Node, world: World) -> View:
     )
 
 
-def _judge_node(wish: Wish, node: Node, world: World) -> Judgement:
-    view = _view(wish, node, world)
+def _judge_node(wish: Wish, node: Node, snapshot: ClusterSnapshot) -> Judgement:
+    view = _view(wish, node, snapshot)
     return next(one for rule in _RULES if (one := rule(view)) is not None)
 
 
@@ -318,27 +318,27 @@ def _ready_message(pods: Sequence[Pod], saved: bool) -> str:
     return "; ".join(filter(None, ("is saved" if saved else "", ended)))
 
 
-def give_back(keep: Mapping[str, Wish], world: World) -> tuple[Act, ...]:
+def give_back(keep: Mapping[str, Wish], snapshot: ClusterSnapshot) -> tuple[Act, ...]:
     """What is ours and nobody wants. `keep`: the instances that somebody does, and what for."""
     acts = [
-        _release(node) for nodes in world.nodes.values() for node in nodes if node.mark and node.instance not in keep
+        _release(node) for nodes in snapshot.nodes.values() for node in nodes if node.mark and node.instance not in keep
     ]
-    for job in world.hook.jobs.values() if world.hook else ():
+    for job in snapshot.hook.jobs.values() if snapshot.hook else ():
         wish = keep.get(job.instance)
-        names = [job_name(wish, node) for node in world.nodes.get(job.instance, ())] if wish else []
+        names = [job_name(wish, node) for node in snapshot.nodes.get(job.instance, ())] if wish else []
         if job.state == "running" and job.name not in names:
-            acts.append(_stop(job, world.hook.namespace if world.hook else ""))
+            acts.append(_stop(job, snapshot.hook.namespace if snapshot.hook else ""))
     return tuple(acts)
 
 
-def decide(wishes: Mapping[str, Wish], judged: Mapping[str, Judgement], world: World) -> list[Act]:
+def decide(wishes: Mapping[str, Wish], judged: Mapping[str, Judgement], snapshot: ClusterSnapshot) -> list[Act]:
     """All that a request leads to. What goes back goes first, then all nodes are cordoned."""
     keep = {instance: wishes[instance] for instance, one in judged.items() if one.keep}
     # Each look begins with another node: pods that nobody may evict take their time, and none is to wait behind them.
-    turn = round(world.now) % max(1, len(judged))
+    turn = round(snapshot.now) % max(1, len(judged))
     each = [*judged.values()]
     acts = [act for one in (*each[turn:], *each[:turn]) for act in one.acts]
-    return [*give_back(keep, world), *sorted(acts, key=lambda act: not act.first)]
+    return [*give_back(keep, snapshot), *sorted(acts, key=lambda act: not act.first)]
 
 
 def job_name(wish: Wish, node: Node) -> str:
@@ -395,13 +395,13 @@ def _save(view: View, hook: Hook, cron_job: Json) -> Act:
     return Act(wish.instance, "make its backup's Job", "POST", path, make_job(wish, node, hook, cron_job), then=keep)
 
 
-def probe(wishes: Mapping[str, Wish], world: World) -> tuple[str, Json] | None:
+def probe(wishes: Mapping[str, Wish], snapshot: ClusterSnapshot) -> tuple[str, Json] | None:
     """A Job of the kind that is going to be made, for the server to say whether it would take it: path and object. None: none is."""
-    hook = world.hook
+    hook = snapshot.hook
     if hook is None or hook.cron_job is None or hook.trouble:
         return None
     for wish in wishes.values():
-        nodes = world.nodes.get(wish.instance, ())
+        nodes = snapshot.nodes.get(wish.instance, ())
         if wish.backup and len(nodes) == 1 and not _has_job(wish, nodes[0]):
             job = make_job(wish, nodes[0], hook, hook.cron_job)
             del job["metadata"]["name"]
@@ -487,11 +487,11 @@ class Drainer:
         except RequestError as error:
             refused = f"the request of the {WRITER} {error}"
         wishes = {wish.instance: wish for wish in asked.wishes if wish.expires > now} if asked else {}
-        world = World(now, {}, {}, frozenset(), None)
+        snapshot = ClusterSnapshot(now, {}, {}, frozenset(), None)
         judged: dict[str, Judgement] = {}
         done, failed = 0, dict[str, list[str]]()
         try:
-            world = read_world(self._api, self._backup, now, wanted=any(wish.backup for wish in wishes.values()))
+            snapshot = read_snapshot(self._api, self._backup, now, wanted=any(wish.backup for wish in wishes.values()))
         except KubernetesError as error:
             problem = str(error)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -499,36 +499,36 @@ class Drainer:
         else:
             # Without a request what is held is told of, and goes on being held until its lease is over: a broken one ends
             # no drain either.
-            wishes = wishes if asked else _held(world)
-            world = self._admit(wishes, world)
-            judged = judge_all(wishes, world)
-            done, failed = self._act(decide(wishes, judged, world) if asked else give_back(wishes, world))
-            problem = _not_given_back(failed, judged, world)
+            wishes = wishes if asked else _held(snapshot)
+            snapshot = self._admit(wishes, snapshot)
+            judged = judge_all(wishes, snapshot)
+            done, failed = self._act(decide(wishes, judged, snapshot) if asked else give_back(wishes, snapshot))
+            problem = _not_given_back(failed, judged, snapshot)
         answer = Status(
             agent=VERSION,
             beat=round(now),
             requests={WRITER: asked.id} if asked else {},
             refused={WRITER: refused[:MESSAGE]} if refused else {},
             problem=problem[:MESSAGE],
-            busy=dict.fromkeys(_busy(world), ()),
+            busy=dict.fromkeys(_busy(snapshot), ()),
             backup=self._backup,
-            nodes=_tell(wishes, judged, world, failed),
+            nodes=_tell(wishes, judged, snapshot, failed),
         )
         self._log(_summary(answer, done, failed, self._clock() - began))
         return make_status(answer)
 
-    def _admit(self, wishes: Mapping[str, Wish], world: World) -> World:
+    def _admit(self, wishes: Mapping[str, Wish], snapshot: ClusterSnapshot) -> ClusterSnapshot:
         """With what the server says of the backup's Job before anything leaves a node for it: nothing is made by this."""
-        sample = probe(wishes, world)
-        if sample is None or world.hook is None:
-            return world
+        sample = probe(wishes, snapshot)
+        if sample is None or snapshot.hook is None:
+            return snapshot
         try:
             self._api.change("POST", *sample)
         except KubernetesError as error:
             said = f"the server would refuse its Job: {error.said}"
-            hook = replace(world.hook, trouble=said, lasting=400 <= error.status < 500 and error.status != 429)
-            return replace(world, hook=hook)
-        return world
+            hook = replace(snapshot.hook, trouble=said, lasting=400 <= error.status < 500 and error.status != 429)
+            return replace(snapshot, hook=hook)
+        return snapshot
 
     def _act(self, acts: Iterable[Act]) -> tuple[int, dict[str, list[str]]]:
         """How much was done, and what could not be, by instance."""
@@ -584,41 +584,48 @@ def _why(act: Act, error: KubernetesError) -> str:
     return f"{act.why}: {error.said}"
 
 
-def _held(world: World) -> dict[str, Wish]:
+def _held(snapshot: ClusterSnapshot) -> dict[str, Wish]:
     """What is held, and its lease is not over."""
-    nodes = [node for some in world.nodes.values() for node in some if node.instance]
+    nodes = [node for some in snapshot.nodes.values() for node in some if node.instance]
     marked = {node.instance: node.mark.wish for node in nodes if node.mark}
-    return {instance: wish for instance, wish in marked.items() if wish.request and wish.expires > world.now}
+    return {instance: wish for instance, wish in marked.items() if wish.request and wish.expires > snapshot.now}
 
 
-def _not_given_back(failed: Mapping[str, Sequence[str]], judged: Mapping[str, Judgement], world: World) -> str:
+def _not_given_back(
+    failed: Mapping[str, Sequence[str]], judged: Mapping[str, Judgement], snapshot: ClusterSnapshot
+) -> str:
     """Which nodes stay cordoned that nobody wants any more: no other word tells of them."""
     names = [
         f"{node.name} ({failed[instance][0]})"
         for instance in failed
         if instance not in judged
-        for node in world.nodes.get(instance, ())
+        for node in snapshot.nodes.get(instance, ())
         if node.mark
     ]
     return f"not given back: {_some(names)}" if names else ""
 
 
-def _busy(world: World) -> list[str]:
+def _busy(snapshot: ClusterSnapshot) -> list[str]:
     """Instances that have pods, by which who lowers a count chooses others."""
     return sorted(
-        instance for instance, nodes in world.nodes.items() if instance and any(n.name in world.busy for n in nodes)
+        instance
+        for instance, nodes in snapshot.nodes.items()
+        if instance and any(n.name in snapshot.busy for n in nodes)
     )
 
 
 def _tell(
-    wishes: Mapping[str, Wish], judged: Mapping[str, Judgement], world: World, failed: Mapping[str, Sequence[str]]
+    wishes: Mapping[str, Wish],
+    judged: Mapping[str, Judgement],
+    snapshot: ClusterSnapshot,
+    failed: Mapping[str, Sequence[str]],
 ) -> dict[str, NodeStatus]:
     told: dict[str, NodeStatus] = {}
     room, most = TOLD, min(MESSAGE, SAID // max(1, len(judged)))
     for instance, one in judged.items():
         wish = wishes[instance]
-        names = [node.name for node in world.nodes.get(instance, ())]
-        pods = [pod for name in names for pod in world.pods.get(name, ())][: min(room, TOLD_OF_A_NODE)]
+        names = [node.name for node in snapshot.nodes.get(instance, ())]
+        pods = [pod for name in names for pod in snapshot.pods.get(name, ())][: min(room, TOLD_OF_A_NODE)]
         room -= len(pods)
         told[instance] = NodeStatus(
             state=one.state,
@@ -628,7 +635,7 @@ def _tell(
             absent=one.absent,
             address=wish.address,
             jobs=tuple(StatusJob(pod.title, pod.owner) for pod in pods),
-            running=sum(len(world.pods.get(name, ())) for name in names),
+            running=sum(len(snapshot.pods.get(name, ())) for name in names),
         )
     return told
 

@@ -133,8 +133,8 @@ class Hook:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """All that one look reads."""
+class ClusterSnapshot:
+    """The nodes, pods and backups of the EKS cluster, as one look has read them."""
 
     now: float
     nodes: Mapping[str, tuple[Node, ...]]
@@ -148,7 +148,7 @@ class World:
     """Most nodes are silent at once: rather the way to them is cut than that all have died."""
 
 
-def read_world(api: Api, backup: str | None, now: float, *, wanted: bool) -> World:
+def read_snapshot(api: Api, backup: str | None, now: float, *, wanted: bool) -> ClusterSnapshot:
     """One look: one list of nodes, then one of pods, so that a cordoned node gets no pod that the look does not see.
 
     `backup`: NAMESPACE/NAME of a CronJob. `wanted`: somebody wants nodes, so it is read as well. Raises KubernetesError.
@@ -175,7 +175,7 @@ def read_world(api: Api, backup: str | None, now: float, *, wanted: bool) -> Wor
     nodes: dict[str, list[Node]] = {}
     for one in found:
         nodes.setdefault(one.instance, []).append(one)
-    return World(
+    return ClusterSnapshot(
         now=now,
         nodes={instance: tuple(some) for instance, some in nodes.items()},
         pods={name: tuple(sorted(some, key=_leaves_in_order)) for name, some in pods.items()},
