@@ -23,7 +23,7 @@ SYSTEM = "fs-00000000000000001"
 
 
 def wish(**more: Any) -> Wish:
-    """What `world()` has."""
+    """What `FakeAccount()` has."""
     given: dict[str, Any] = {"zone": "us-west-2c", "cidr": "10.0.64.0/19", "efa": False, **more}
     return Wish(cluster="train", cluster_stack="hyperpod-train-cluster", **{"orchestrator": "slurm", **given})
 
@@ -33,7 +33,7 @@ def error(code: str, message: str = "no") -> ClientError:
 
 
 @dataclass
-class World:
+class FakeAccount:
     """A cluster and a file system with EFA off, in the first subnet; the second is in another VPC."""
 
     status: str = "UPDATE_IN_PROGRESS"

@@ -37,7 +37,7 @@ class Node:
 
 
 @dataclass
-class World:
+class FakeKubernetes:
     nodes: dict[str, Node] = field(default_factory=lambda: {name: Node() for name in NODES})
     pods: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Name -> node, and running, ending, guarded (by a budget) or of a DaemonSet."""
@@ -249,11 +249,11 @@ happening = st.one_of(
 @settings(max_examples=300, phases=[Phase.generate])
 @given(st.lists(happening, min_size=8, max_size=30))
 def test_whatever_happens(happenings: list[tuple[Any, ...]]) -> None:
-    world = World()
+    kubernetes = FakeKubernetes()
     for what, *arguments in happenings:
-        getattr(world, what)(*arguments)
-    world.ask(frozenset(), "end", -1, False)
-    for node in world.nodes.values():
+        getattr(kubernetes, what)(*arguments)
+    kubernetes.ask(frozenset(), "end", -1, False)
+    for node in kubernetes.nodes.values():
         assert node.mark is None
         assert node.cordoned == node.person
-    assert "running" not in {state for _, state in world.jobs.values()}
+    assert "running" not in {state for _, state in kubernetes.jobs.values()}

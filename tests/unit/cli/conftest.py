@@ -29,7 +29,7 @@ Json = Any
 
 
 @dataclass
-class World:
+class FakeAws:
     """HyperPod's model, and the few replies of other services that the commands read."""
 
     model: HyperPod
@@ -64,20 +64,20 @@ class World:
 
 @dataclass
 class _Client:
-    world: World
+    fake_aws: FakeAws
     service: str
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         if method.startswith("_"):
-            raise AttributeError(f"the world has no {self.service} that knows {method[1:]}")
+            raise AttributeError(f"the fake AWS has no {self.service} that knows {method[1:]}")
 
         def call(**given: Any) -> Any:
             name = f"{self.service}:{method}"
-            self.world.calls.append(name)
-            if name in self.world.denied:
+            self.fake_aws.calls.append(name)
+            if name in self.fake_aws.denied:
                 raise refused("AccessDenied", f"not authorized to perform: {name}", method)
             if self.service == "sagemaker":
-                return getattr(self.world.model.client(), method)(**given)
+                return getattr(self.fake_aws.model.client(), method)(**given)
             return getattr(self, f"_{method}")(**given)
 
         return call
@@ -89,45 +89,45 @@ class _Client:
 
     def _get_object(self, Bucket: str, Key: str) -> Json:
         assert Bucket == drain_bucket_name("small", "000000000000", "us-west-2")
-        found = self.world.status if Key == status_key("small") else self.world.asked.get(Key)
+        found = self.fake_aws.status if Key == status_key("small") else self.fake_aws.asked.get(Key)
         if found is None:
             raise refused("NoSuchKey", "not there", "GetObject")
-        sent = email.utils.formatdate(self.world.model.clock.now(), usegmt=True)
+        sent = email.utils.formatdate(self.fake_aws.model.clock.now(), usegmt=True)
         headers = {"HTTPHeaders": {"date": sent}}
         return {"Body": io.BytesIO(found), "ContentLength": len(found), "ETag": "e", "ResponseMetadata": headers}
 
     def _put_object(self, Key: str, Body: bytes, **_: object) -> Json:
-        self.world.asked[Key] = Body
+        self.fake_aws.asked[Key] = Body
         return {}
 
     def _get_caller_identity(self) -> Json:
         return {"Account": "000000000000"}
 
     def _describe_stacks(self, StackName: str) -> Json:
-        if self.world.stack is None or self.world.stack["StackName"] != StackName:
+        if self.fake_aws.stack is None or self.fake_aws.stack["StackName"] != StackName:
             raise refused("ValidationError", f"Stack with id {StackName} does not exist", "DescribeStacks")
-        return {"Stacks": [self.world.stack]}
+        return {"Stacks": [self.fake_aws.stack]}
 
     def _describe_stack_events(self, StackName: str) -> Json:
-        if self.world.stack is None or self.world.stack["StackName"] != StackName:
+        if self.fake_aws.stack is None or self.fake_aws.stack["StackName"] != StackName:
             raise refused("ValidationError", f"Stack [{StackName}] does not exist", "DescribeStackEvents")
-        return {"StackEvents": self.world.stack.get("events", [])}
+        return {"StackEvents": self.fake_aws.stack.get("events", [])}
 
     def _describe_log_streams(self, logGroupName: str, logStreamNamePrefix: str) -> Json:
         assert logGroupName.startswith("/aws/sagemaker/Clusters/small/")
-        found = [name for name in self.world.streams if name.startswith(logStreamNamePrefix)]
+        found = [name for name in self.fake_aws.streams if name.startswith(logStreamNamePrefix)]
         return {"logStreams": [{"logStreamName": name} for name in found]}
 
     def _get_log_events(
         self, logGroupName: str, logStreamName: str, limit: int, startFromHead: bool, nextToken: str = "0"
     ) -> Json:
-        lines = self.world.streams[logStreamName]
+        lines = self.fake_aws.streams[logStreamName]
         shown = lines[int(nextToken) :] if startFromHead else lines[-limit:]
         events = [{"timestamp": when, "message": text} for when, text in shown]
         return {"events": events, "nextForwardToken": str(len(lines))}
 
 
-def deployed(world: World, patch: pytest.MonkeyPatch) -> None:
+def deployed(fake_aws: FakeAws, patch: pytest.MonkeyPatch) -> None:
     """`plan` finds the stack that cluster.yaml, as it is now, has made."""
     settings = {
         "Type": "AWS::CloudFormation::WaitConditionHandle",
@@ -145,7 +145,9 @@ def deployed(world: World, patch: pytest.MonkeyPatch) -> None:
             return absent
 
     patch.setattr(
-        plan, "clients", lambda *_: lambda service: Deployed() if service == "cloudformation" else world.client(service)
+        plan,
+        "clients",
+        lambda *_: lambda service: Deployed() if service == "cloudformation" else fake_aws.client(service),
     )
 
 
@@ -159,9 +161,9 @@ def write(**changes: object) -> None:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def fake_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeAws:
     """No cluster yet; the small file is in the folder."""
-    found = World(HyperPod(clock=ManualClock()))
+    found = FakeAws(HyperPod(clock=ManualClock()))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(live, "clients", lambda *_: found.client)
     monkeypatch.setattr(tables, "now", lambda: datetime.fromtimestamp(found.model.clock.now(), UTC))

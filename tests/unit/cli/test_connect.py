@@ -9,30 +9,30 @@ from pathlib import Path
 import pytest
 
 from cdk_hyperpod_local.hyperpod.samples import group
-from unit.cli.conftest import Run, World
+from unit.cli.conftest import FakeAws, Run
 
 
 @pytest.fixture
-def node(world: World) -> str:
-    world.cluster(group("work", 1))
-    world.quiet()
-    return world.nodes("work")[0]
+def node(fake_aws: FakeAws) -> str:
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
+    return fake_aws.nodes("work")[0]
 
 
-def target(world: World, node: str) -> str:
-    arn = world.model.client().describe_cluster(ClusterName="small")["ClusterArn"]
+def target(fake_aws: FakeAws, node: str) -> str:
+    arn = fake_aws.model.client().describe_cluster(ClusterName="small")["ClusterArn"]
     return f"sagemaker-cluster:{arn.rpartition('/')[2]}_work-{node}"
 
 
-def test_print_says_the_command_and_runs_nothing(world: World, node: str, run: Run) -> None:
+def test_print_says_the_command_and_runs_nothing(fake_aws: FakeAws, node: str, run: Run) -> None:
     status, out, err = run("connect", node, "--print")
     assert (status, err) == (0, "")
-    assert out == f"aws ssm start-session --target {target(world, node)} --region us-west-2\n"
-    assert world.calls == ["sagemaker:describe_cluster", "sagemaker:describe_cluster_node"]
+    assert out == f"aws ssm start-session --target {target(fake_aws, node)} --region us-west-2\n"
+    assert fake_aws.calls == ["sagemaker:describe_cluster", "sagemaker:describe_cluster_node"]
 
 
-def test_a_node_has_slurms_name_too(world: World, node: str, run: Run) -> None:
-    host = world.model.client().describe_cluster_node(ClusterName="small", NodeId=node)["NodeDetails"][
+def test_a_node_has_slurms_name_too(fake_aws: FakeAws, node: str, run: Run) -> None:
+    host = fake_aws.model.client().describe_cluster_node(ClusterName="small", NodeId=node)["NodeDetails"][
         "PrivateDnsHostname"
     ]
     assert run("connect", host.split(".")[0], "--print")[1] == run("connect", node, "--print")[1]
@@ -54,27 +54,27 @@ def test_a_port_of_the_node(ports: str, parameters: str, node: str, run: Run) ->
 
 
 @pytest.mark.parametrize("ports", ["0", "65536", "x", "1:2:3", "", "-1", "²"])
-def test_what_is_no_port(ports: str, world: World, run: Run) -> None:
+def test_what_is_no_port(ports: str, fake_aws: FakeAws, run: Run) -> None:
     status, out, err = run("connect", "i-0123456789abcdef0", "--forward", ports)
-    assert (status, out, world.calls) == (2, "", [])
+    assert (status, out, fake_aws.calls) == (2, "", [])
     assert f"cdk-hyperpod connect: error: --forward {ports}: write a port from 1 to 65535" in err
 
 
 @pytest.mark.parametrize("user", ["ana\nProxyCommand touch x", "ana bob", "-l", "", "ana\n", "a\rb", '"ana"'])
-def test_who_signs_in_is_a_login_name_and_no_more_of_sshs_file(user: str, world: World, run: Run) -> None:
+def test_who_signs_in_is_a_login_name_and_no_more_of_sshs_file(user: str, fake_aws: FakeAws, run: Run) -> None:
     status, out, err = run("connect", "i-0123456789abcdef0", "--ssh-config", "--user", user)
-    assert (status, out, world.calls) == (2, "", [])
+    assert (status, out, fake_aws.calls) == (2, "", [])
     assert "cdk-hyperpod connect: error: --user " in err and err.endswith(
         ": write a login name: letters, digits, and . _ - @ after the first one\n"
     )
 
 
-def test_a_block_for_ssh(world: World, node: str, run: Run) -> None:
+def test_a_block_for_ssh(fake_aws: FakeAws, node: str, run: Run) -> None:
     status, out, _ = run("connect", node, "--ssh-config", "--user", "ana", "--profile", "p")
     lines = out.splitlines()
     assert status == 0 and lines[0].startswith(f"Host {node} ip-10-")
     assert lines[1:] == [
-        f"    HostName {target(world, node)}",
+        f"    HostName {target(fake_aws, node)}",
         "    User ana",
         (
             "    ProxyCommand aws --region us-west-2 --profile p ssm start-session --target %h --document-name "
@@ -83,7 +83,7 @@ def test_a_block_for_ssh(world: World, node: str, run: Run) -> None:
     ]
 
 
-def test_it_becomes_the_aws_cli(world: World, node: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_becomes_the_aws_cli(fake_aws: FakeAws, node: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[list[str]] = []
     monkeypatch.setattr("os.execvp", lambda program, words: ran.append([program, *words[1:]]))
     folder = Path("bin")
@@ -98,20 +98,20 @@ def test_it_becomes_the_aws_cli(world: World, node: str, run: Run, monkeypatch: 
     for program in ("aws", "session-manager-plugin"):
         (folder / program).write_text("#!/bin/sh\n")
         (folder / program).chmod(0o755)
-    world.model.change_node(node, status="Failure")
+    fake_aws.model.change_node(node, status="Failure")
     status, out, err = run("connect", node)
     assert (status, err) == (0, f"note: {node} is Failure; it may take no session\n")
-    assert ran == [["aws", "ssm", "start-session", "--target", target(world, node), "--region", "us-west-2"]]
+    assert ran == [["aws", "ssm", "start-session", "--target", target(fake_aws, node), "--region", "us-west-2"]]
     assert os.environ["PATH"] == str(folder)
 
 
-def test_a_node_that_is_none(world: World, node: str, run: Run) -> None:
+def test_a_node_that_is_none(fake_aws: FakeAws, node: str, run: Run) -> None:
     for name in ("i-0bad0bad", "ip-1-2-3-4", "x\x1b"):
         status, out, err = run("connect", name, "--print")
         assert (status, out) == (1, "") and err.startswith(f"{ascii(name)[1:-1]}: is no node of "), err
 
 
-def test_without_a_file(world: World, node: str, run: Run) -> None:
+def test_without_a_file(fake_aws: FakeAws, node: str, run: Run) -> None:
     Path("cluster.yaml").unlink()
     status, out, _ = run("connect", node, "--print", "--cluster", "small", "--region", "us-west-2")
-    assert status == 0 and target(world, node) in out
+    assert status == 0 and target(fake_aws, node) in out

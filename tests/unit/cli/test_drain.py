@@ -34,7 +34,7 @@ Said = tuple[int, str, str]
 ROOT = Path(__file__).resolve().parents[3]
 
 
-class World:
+class ClusterWithBucket:
     """A cluster of the file's name, and its bucket as a folder."""
 
     def __init__(self, model: HyperPod, folder: Path) -> None:
@@ -80,7 +80,7 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterWithBucket]:
     model = HyperPod(clock=ManualClock())
     groups = [group("head", 1, instance_type="ml.m5.xlarge", node_type="Controller"), group("work", 2)]
     model.call("CreateCluster", {**slurm(name="small"), "InstanceGroups": groups})
@@ -105,7 +105,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     (tmp_path / "bucket/small").mkdir(parents=True)
     with serve(model) as address:
         monkeypatch.setenv("AWS_ENDPOINT_URL_SAGEMAKER", address)
-        yield World(model, tmp_path / "bucket")
+        yield ClusterWithBucket(model, tmp_path / "bucket")
     bucket.shutdown()
     bucket.server_close()
 
@@ -125,13 +125,13 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
     return command
 
 
-def test_what_is_asked_for_is_what_the_agent_reads(world: World, run: Callable[..., Said]) -> None:
-    one, two = world.nodes("work")
-    world.answer()
+def test_what_is_asked_for_is_what_the_agent_reads(cluster: ClusterWithBucket, run: Callable[..., Said]) -> None:
+    one, two = cluster.nodes("work")
+    cluster.answer()
     status, out, err = run("drain", one, two, "--hold", "90m")
     assert (status, err) == (0, ""), (out, err)
     assert out.startswith("asked for 2 nodes, which are held until 20")
-    content = (world.folder / "requests/operator.json").read_bytes()
+    content = (cluster.folder / "requests/operator.json").read_bytes()
     wishes = load("agent/loop.py").parse_request("operator", content, time.time()).wishes
     assert [wish.instance for wish in wishes] == [one, two]
     assert {(wish.force, wish.backup, wish.deadline == wish.expires) for wish in wishes} == {(False, True, True)}
@@ -139,65 +139,69 @@ def test_what_is_asked_for_is_what_the_agent_reads(world: World, run: Callable[.
     assert len({wish.address for wish in wishes}) == 2
 
 
-def test_others_requests_stay_and_a_longer_hold_begins_nothing_anew(world: World, run: Callable[..., Said]) -> None:
-    one, two = world.nodes("work")
-    world.answer()
+def test_others_requests_stay_and_a_longer_hold_begins_nothing_anew(
+    cluster: ClusterWithBucket, run: Callable[..., Said]
+) -> None:
+    one, two = cluster.nodes("work")
+    cluster.answer()
     run("drain", one)
-    first = world.wishes()[one]
+    first = cluster.wishes()[one]
     run("drain", two, "--force-after", "30m", "--no-backup")
-    assert world.wishes()[one] == first
-    assert (world.wishes()[two]["on_timeout"], world.wishes()[two]["backup"]) == ("force", False)
+    assert cluster.wishes()[one] == first
+    assert (cluster.wishes()[two]["on_timeout"], cluster.wishes()[two]["backup"]) == ("force", False)
     run("drain", one, "--hold", "24h")
-    assert world.wishes()[one]["request"] == first["request"]
-    assert world.wishes()[one]["expires"] > first["expires"]
-    world.answer("backup-failed")
+    assert cluster.wishes()[one]["request"] == first["request"]
+    assert cluster.wishes()[one]["expires"] > first["expires"]
+    cluster.answer("backup-failed")
     run("drain", one)
-    assert world.wishes()[one]["request"] != first["request"]
+    assert cluster.wishes()[one]["request"] != first["request"]
     status, out, _ = run("undrain", one, "i-0123456789abcdef0")
-    assert (status, list(world.wishes())) == (0, [two])
+    assert (status, list(cluster.wishes())) == (0, [two])
     assert out == f"{one}: is given back\ni-0123456789abcdef0: nobody had asked for it\n"
 
 
-def test_a_second_operator_shortens_no_hold_and_leaves_no_backup_out(world: World, run: Callable[..., Said]) -> None:
-    one, two = world.nodes("work")
-    world.answer()
+def test_a_second_operator_shortens_no_hold_and_leaves_no_backup_out(
+    cluster: ClusterWithBucket, run: Callable[..., Said]
+) -> None:
+    one, two = cluster.nodes("work")
+    cluster.answer()
     run("drain", one, "--hold", "24h", "--force-after", "2h")
-    first = world.wishes()[one]
+    first = cluster.wishes()[one]
     status, out, _ = run("drain", one, two, "--hold", "30m", "--no-backup")
-    assert (status, world.wishes()[one]) == (0, first)
+    assert (status, cluster.wishes()[one]) == (0, first)
     assert f"{one}: somebody had asked for it already, so it is held until 20" in out
     assert ", saved, its jobs are ended at 20" in out
     assert f"{two}: somebody" not in out
     # What is new of a wish is another wish: what the agent said of the old one says nothing of it.
-    second = world.wishes()[two]
+    second = cluster.wishes()[two]
     assert (second["backup"], second["on_timeout"]) == (False, "fail")
     run("drain", two, "--hold", "10m")
-    assert world.wishes()[two]["backup"] is True
-    assert world.wishes()[two]["expires"] == world.wishes()[two]["deadline"] == second["expires"]
-    assert world.wishes()[two]["request"] != second["request"]
-    saved = world.wishes()[two]
+    assert cluster.wishes()[two]["backup"] is True
+    assert cluster.wishes()[two]["expires"] == cluster.wishes()[two]["deadline"] == second["expires"]
+    assert cluster.wishes()[two]["request"] != second["request"]
+    saved = cluster.wishes()[two]
     run("drain", two, "--force-after", "5m", "--hold", "10m")
-    assert world.wishes()[two]["on_timeout"] == "force"
-    assert world.wishes()[two]["request"] != saved["request"]
+    assert cluster.wishes()[two]["on_timeout"] == "force"
+    assert cluster.wishes()[two]["request"] != saved["request"]
 
 
 def test_who_waits_hears_what_another_changes(
-    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithBucket, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (one, _) = world.nodes("work")
+    (one, _) = cluster.nodes("work")
     first: list[str] = []
 
     def force(_: float) -> None:
-        first.append(world.wishes()[one]["request"])
-        monkeypatch.setattr(time, "sleep", lambda _: world.answer())
+        first.append(cluster.wishes()[one]["request"])
+        monkeypatch.setattr(time, "sleep", lambda _: cluster.answer())
         main(["drain", one, "--force-after", "1h"])
 
     monkeypatch.setattr(time, "sleep", force)
-    world.answer()
+    cluster.answer()
     status, _, err = run("drain", one, "--wait")
     assert (status, err) == (0, "")
-    assert first != [world.wishes()[one]["request"]]
-    world.answer("draining")
+    assert first != [cluster.wishes()[one]["request"]]
+    cluster.answer("draining")
     monkeypatch.setattr(time, "sleep", lambda _: main(["undrain", one]))
     status, _, err = run("drain", one, "--wait")
     assert (status, err) == (1, f"somebody has given them back by `undrain`: {one}\n")
@@ -214,7 +218,7 @@ def test_who_waits_hears_what_another_changes(
     ],
 )
 def test_a_node_that_is_ready_and_not_saved_is_told(
-    world: World,
+    cluster: ClusterWithBucket,
     run: Callable[..., Said],
     monkeypatch: pytest.MonkeyPatch,
     on_failure: str,
@@ -223,21 +227,21 @@ def test_a_node_that_is_ready_and_not_saved_is_told(
     expected: int,
 ) -> None:
     """Drained by another, or dead: `drain --wait && make deploy` would lose what the file says must be saved."""
-    (one, _) = world.nodes("work")
+    (one, _) = cluster.nodes("work")
     backup = {"paths": ["/opt/dlami/nvme/work"], "to": "/fsx/backup", "on_failure": on_failure}
     write({"slurm": {"drain": {"backup": backup}}, "storage": {"capacity_gib": 4800}})
-    monkeypatch.setattr(time, "sleep", lambda _: world.answer(saved=saved))
-    world.answer()
+    monkeypatch.setattr(time, "sleep", lambda _: cluster.answer(saved=saved))
+    cluster.answer()
     status, _, err = run("drain", one, "--wait", *options)
     assert status == expected, err
     assert err == ("" if saved or options else f"not saved: {one}\n")
 
 
 def test_two_operators_at_once_lose_nothing(
-    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithBucket, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = world.nodes("work")
-    world.answer()
+    one, two = cluster.nodes("work")
+    cluster.answer()
     real = operator_channel.OperatorChannel._read
     between: list[bool] = []
 
@@ -250,7 +254,7 @@ def test_two_operators_at_once_lose_nothing(
 
     monkeypatch.setattr(operator_channel.OperatorChannel, "_read", read)
     assert run("drain", one)[0] == 0
-    assert set(world.wishes()) == {one, two}
+    assert set(cluster.wishes()) == {one, two}
 
 
 # -- what stands in the request already
@@ -425,17 +429,17 @@ def test_no_more_nodes_are_asked_for_than_the_agent_takes(capsys: pytest.Capture
 
 
 def test_it_waits_and_tells_what_changes(
-    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithBucket, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (one, _) = world.nodes("work")
+    (one, _) = cluster.nodes("work")
     steps = [
         ("draining", "jobs: 7 of alice"),
         ("draining", "jobs: 7 of alice"),
         ("backing-up", ""),
         ("ready", "is saved"),
     ]
-    monkeypatch.setattr(time, "sleep", lambda _: world.answer(steps[0][0], message=steps.pop(0)[1]))
-    world.answer()
+    monkeypatch.setattr(time, "sleep", lambda _: cluster.answer(steps[0][0], message=steps.pop(0)[1]))
+    cluster.answer()
     status, out, err = run("drain", one, "--wait")
     assert (status, err) == (0, "")
     assert out.splitlines()[1:] == [
@@ -447,11 +451,11 @@ def test_it_waits_and_tells_what_changes(
 
 @pytest.mark.parametrize("state", ["timed-out", "backup-failed", "unknown", "refused"])
 def test_a_node_that_does_not_get_ready_is_named(
-    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, state: str
+    cluster: ClusterWithBucket, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    (one, _) = world.nodes("work")
-    monkeypatch.setattr(time, "sleep", lambda _: world.answer(state, message="why\x1b[2J\nnot"))
-    world.answer()
+    (one, _) = cluster.nodes("work")
+    monkeypatch.setattr(time, "sleep", lambda _: cluster.answer(state, message="why\x1b[2J\nnot"))
+    cluster.answer()
     status, out, err = run("drain", one, "--wait")
     assert (status, err) == (1, f"not ready: {one}\n")
     # What a node says cannot write over the terminal.
@@ -459,39 +463,41 @@ def test_a_node_that_does_not_get_ready_is_named(
 
 
 def test_a_hold_that_ends_first_is_told(
-    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithBucket, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (one, _) = world.nodes("work")
+    (one, _) = cluster.nodes("work")
     clock = operator_channel._clock
     late: list[float] = []
     monkeypatch.setattr(operator_channel, "_clock", lambda reply: clock(reply) + sum(late))
 
     def sleep(_: float) -> None:
         late.append(3600)
-        world.answer("draining", beat=time.time() + 3600)
+        cluster.answer("draining", beat=time.time() + 3600)
 
     monkeypatch.setattr(time, "sleep", sleep)
-    world.answer()
+    cluster.answer()
     status, _, err = run("drain", one, "--wait", "--hold", "30m")
     assert (status, err) == (1, f"the hold is over, and the nodes go back to work; not ready in time: {one}\n")
 
 
 def test_an_agent_that_is_silent_or_refuses_is_told(
-    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithBucket, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (one, _) = world.nodes("work")
+    (one, _) = cluster.nodes("work")
     status, _, err = run("drain", one)
     assert status == 1
     assert "the request stands, but the agent on the controller has never been heard of: install it with" in err
-    world.answer(beat=time.time() - 600)
+    cluster.answer(beat=time.time() - 600)
     status, _, err = run("drain", "--status")
     assert status == 1
     assert "has not been heard of for 10 minutes" in err
     assert json.loads(run("drain", "--status", "--json")[1])["nodes"][0]["state"] == "ready"
     assert run("drain", one, "--json")[0] == 2
-    monkeypatch.setattr(time, "sleep", lambda _: world.answer(beat=time.time() + 5, refused={"operator": "is no JSON"}))
-    world.answer()
-    (world.folder / "requests/operator.json").unlink()
+    monkeypatch.setattr(
+        time, "sleep", lambda _: cluster.answer(beat=time.time() + 5, refused={"operator": "is no JSON"})
+    )
+    cluster.answer()
+    (cluster.folder / "requests/operator.json").unlink()
     assert "the agent refuses it: is no JSON" in run("drain", one, "--wait")[2]
 
 
@@ -513,14 +519,14 @@ def test_an_agent_that_is_silent_or_refuses_is_told(
     ],
 )
 def test_what_is_no_node_is_refused(
-    world: World, run: Callable[..., Said], arguments: list[str], code: int, says: str
+    cluster: ClusterWithBucket, run: Callable[..., Said], arguments: list[str], code: int, says: str
 ) -> None:
-    world.answer()
-    head = world.nodes("head")[0]
+    cluster.answer()
+    head = cluster.nodes("head")[0]
     status, _, err = run("drain", *(head if word == "HEAD" else word for word in arguments))
     assert status == code
     assert says in err
-    assert not (world.folder / "requests").exists()
+    assert not (cluster.folder / "requests").exists()
 
 
 @pytest.mark.parametrize("where", [(), ("--cluster", "small", "--region", "us-west-2", "--profile", "nobody's")])
@@ -542,17 +548,17 @@ def test_words_that_are_wrong_are_told_before_anything_is_asked(
 
 
 def test_a_cluster_by_its_name_needs_no_file(
-    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithBucket, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a file tells, the cluster does: which nodes are no workers."""
     Path("cluster.yaml").unlink()
     where = ("--cluster", "small", "--region", "us-west-2")
-    one, head = world.nodes("work")[0], world.nodes("head")[0]
-    world.answer()
+    one, head = cluster.nodes("work")[0], cluster.nodes("head")[0]
+    cluster.answer()
     monkeypatch.setattr(operator_channel.OperatorChannel, "_account", lambda _: "111122223333")
     assert run("drain", head, *where)[2].endswith("is a controller node, which is never drained\n")
     assert run("drain", one, *where)[0] == 0
-    world.answer()
+    cluster.answer()
     assert json.loads(run("drain", "--status", "--json", *where)[1])["nodes"][0]["instance_id"] == one
     assert run("undrain", one, *where) == (0, f"{one}: is given back\n", "")
     status, _, err = run("drain", one, "--wait", *where)
@@ -560,29 +566,29 @@ def test_a_cluster_by_its_name_needs_no_file(
 
 
 def test_who_waits_hears_no_refusal_of_what_stood_there_before(
-    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithBucket, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (one, _) = world.nodes("work")
-    world.answer(refused={"operator": "is no JSON"})
-    (world.folder / "requests").mkdir()
-    (world.folder / "requests/operator.json").write_text("{not json")
-    monkeypatch.setattr(time, "sleep", lambda _: world.answer())
+    (one, _) = cluster.nodes("work")
+    cluster.answer(refused={"operator": "is no JSON"})
+    (cluster.folder / "requests").mkdir()
+    (cluster.folder / "requests/operator.json").write_text("{not json")
+    monkeypatch.setattr(time, "sleep", lambda _: cluster.answer())
     status, out, err = run("drain", one, "--wait")
     assert (status, out.splitlines()[-1]) == (0, f"{one}  ip-1  ready"), err
 
 
 def test_ctrl_c_while_it_waits_says_that_the_request_stands(
-    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithBucket, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (one, _) = world.nodes("work")
-    world.answer()
+    (one, _) = cluster.nodes("work")
+    cluster.answer()
 
     def enough(_: float) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(time, "sleep", enough)
     status, _, err = run("drain", one, "--wait")
-    assert status == 130 and one in world.wishes()
+    assert status == 130 and one in cluster.wishes()
     assert f"the request stands; cdk-hyperpod undrain {one} gives them back\n" in err
 
 
@@ -603,7 +609,7 @@ def test_ctrl_c_while_it_waits_says_that_the_request_stands(
     ],
 )
 def test_what_s3_refuses_is_one_sentence(
-    world: World, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, code: str, says: str
+    cluster: ClusterWithBucket, run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, code: str, says: str
 ) -> None:
     def refuse(self: object, operation: str, _: object) -> None:
         name, _, right = code.partition(" ")
@@ -616,7 +622,7 @@ def test_what_s3_refuses_is_one_sentence(
     assert says in err
 
 
-def test_a_file_without_an_agent_is_refused(world: World, run: Callable[..., Said]) -> None:
+def test_a_file_without_an_agent_is_refused(cluster: ClusterWithBucket, run: Callable[..., Said]) -> None:
     write({})
     status, _, err = run("undrain", "i-0123456789abcdef0")
     assert status == 1
@@ -638,7 +644,7 @@ def test_a_file_without_an_agent_is_refused(world: World, run: Callable[..., Sai
     ],
 )
 def test_under_eks_it_names_kubectl_s_own_command(
-    world: World, run: Callable[..., Said], words: tuple[str, ...], says: str
+    cluster: ClusterWithBucket, run: Callable[..., Said], words: tuple[str, ...], says: str
 ) -> None:
     Path("cluster.yaml").write_text((ROOT / "tests/helpers/configs/eks_existing.yaml").read_text())
     status, out, err = run(*words)

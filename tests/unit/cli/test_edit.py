@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdk_hyperpod_local.hyperpod.samples import group
-from unit.cli.conftest import Run, World
+from unit.cli.conftest import FakeAws, Run
 from unit.cli.test_nodes import FILE
 
 MERGED = FILE.replace("{name: work,", "&w {name: work,") + (
@@ -22,24 +22,24 @@ MERGED = FILE.replace("{name: work,", "&w {name: work,") + (
         pytest.param(FILE.replace("name: work", "name: other"), id="no such group in the file"),
     ],
 )
-def test_a_file_where_something_else_would_change_is_not_written(text: str, world: World, run: Run) -> None:
+def test_a_file_where_something_else_would_change_is_not_written(text: str, fake_aws: FakeAws, run: Run) -> None:
     file = Path("cluster.yaml")
     file.write_text(text)
-    world.cluster(group("work", 4))
-    world.quiet()
+    fake_aws.cluster(group("work", 4))
+    fake_aws.quiet()
 
-    status, out, err = run("nodes", world.nodes("work")[0], "--write")
+    status, out, err = run("nodes", fake_aws.nodes("work")[0], "--write")
     assert (status, out) == (1, "") and file.read_text() == text
     assert err.startswith("nothing was written: cluster.yaml shares text ") and err.endswith(": edit it by hand\n")
     assert "instance_count of work by 1 " in err and err.count("\n") == 1
 
 
-def test_a_file_keeps_its_line_ends(world: World, run: Run) -> None:
+def test_a_file_keeps_its_line_ends(fake_aws: FakeAws, run: Run) -> None:
     file = Path("cluster.yaml")
     file.write_bytes(FILE.replace("\n", "\r\n").encode())
-    world.cluster(group("work", 4))
-    world.quiet()
-    node = world.nodes("work")[0]
+    fake_aws.cluster(group("work", 4))
+    fake_aws.quiet()
+    node = fake_aws.nodes("work")[0]
 
     assert run("nodes", node, "--write")[0] == 0
     written = (
@@ -76,12 +76,14 @@ LISTED = "scale_down:\n  nodes_to_delete:\n    - i-0aaaaaaaaaaaaaaaa  # old\n"
         ),
     ],
 )
-def test_a_comment_that_follows_the_list_goes_on_following_it(text: str, written: str, world: World, run: Run) -> None:
+def test_a_comment_that_follows_the_list_goes_on_following_it(
+    text: str, written: str, fake_aws: FakeAws, run: Run
+) -> None:
     file = Path("cluster.yaml")
     file.write_text(FILE + text)
-    world.cluster(group("work", 4))
-    world.quiet()
-    node = world.nodes("work")[0]
+    fake_aws.cluster(group("work", 4))
+    fake_aws.quiet()
+    node = fake_aws.nodes("work")[0]
 
     assert run("nodes", node, "--write")[0] == 0
     assert file.read_text() == FILE.replace("instance_count: 4", "instance_count: 3") + written.replace("NEW", node)

@@ -27,7 +27,7 @@ from cdk_hyperpod_local.hyperpod.samples import group
 from helpers.lifecycle.programs import load
 from helpers.synthesis import ROOT
 from simulations.lifetimes.agent import status as agent_status
-from unit.cli.conftest import Run, World, deployed, write
+from unit.cli.conftest import FakeAws, Run, deployed, write
 
 Json = Any
 MS = 1_780_000_000_000
@@ -116,23 +116,23 @@ class _HostileClient:
 
 
 @pytest.fixture
-def hostile(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def hostile(fake_aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Makes a cluster, with a failed stack, a drain and logs; a node's id."""
 
     def make(*, kept: frozenset[str] = frozenset(KEPT), fails: bool = False) -> str:
         write(slurm__drain={})
-        world.cluster(group("work", 2))
-        world.quiet()
-        node = world.nodes("work")[0]
+        fake_aws.cluster(group("work", 2))
+        fake_aws.quiet()
+        node = fake_aws.nodes("work")[0]
         told = {"state": f"draining{EVIL}", "slurm": EVIL, "message": EVIL, "requests": {"operator": "x"}}
         more = {"problem": EVIL, "nodes": {node: told}, "busy": {node: [{"id": EVIL}]}, "refused": {"operator": EVIL}}
-        world.status = agent_status(world.model.clock.now(), **more)
+        fake_aws.status = agent_status(fake_aws.model.clock.now(), **more)
         asked = {"schema": 1, "id": "x", "nodes": [{"id": EVIL}, {"id": node, "ip": EVIL}]}
-        world.asked[request_key("small", "operator")] = json.dumps(asked).encode()
-        world.stack = failed_stack()
-        world.streams[f"LifecycleConfig/work/{node}"] = [(MS, f"a{EVIL}"), (MS + 1, EVIL)]
-        deployed(world, monkeypatch)
-        for module, clients in ((live, world.client), (plan, vars(plan)["clients"]("us-west-2"))):
+        fake_aws.asked[request_key("small", "operator")] = json.dumps(asked).encode()
+        fake_aws.stack = failed_stack()
+        fake_aws.streams[f"LifecycleConfig/work/{node}"] = [(MS, f"a{EVIL}"), (MS + 1, EVIL)]
+        deployed(fake_aws, monkeypatch)
+        for module, clients in ((live, fake_aws.client), (plan, vars(plan)["clients"]("us-west-2"))):
             found = hostile_clients(clients, kept=kept, fails=fails)
             monkeypatch.setattr(module, "clients", lambda *_, found=found: found)
         monkeypatch.setattr("time.sleep", stop_after(3))
@@ -210,8 +210,8 @@ def test_json_has_what_was_said_and_no_less(hostile: Any, run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\nProxyCommand touch x", "a b", "a\r", "*", "!a", "a.b", "a\u202e", 'a"b"'])
-def test_a_block_for_ssh_takes_host_names_alone(name: str, world: World) -> None:
-    target = Target(name="small", region="us-west-2", client=world.client, config=None)
+def test_a_block_for_ssh_takes_host_names_alone(name: str, fake_aws: FakeAws) -> None:
+    target = Target(name="small", region="us-west-2", client=fake_aws.client, config=None)
     where = "sagemaker-cluster:abc_work-i-0123456789abcdef0"
     for node in (
         a_node("i-0123456789abcdef0", name),

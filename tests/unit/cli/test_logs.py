@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cdk_hyperpod_local.hyperpod.samples import group
-from unit.cli.conftest import Run, World
+from unit.cli.conftest import FakeAws, Run
 
 LIFECYCLE = "LifecycleConfig/work/{}"
 HEALTH = "SagemakerHealthMonitoringAgent/work/{}"
@@ -15,11 +15,11 @@ MS = 1_780_000_000_000
 
 
 @pytest.fixture
-def node(world: World) -> str:
-    world.cluster(group("work", 1))
-    world.quiet()
-    found = world.nodes("work")[0]
-    world.streams = {
+def node(fake_aws: FakeAws) -> str:
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
+    found = fake_aws.nodes("work")[0]
+    fake_aws.streams = {
         LIFECYCLE.format(found): [(MS, "step users\n"), (MS + 2_000, "exit code 1\x1b[31m")],
         HEALTH.format(found): [(MS + 1_000, "GPU 3: XID 79")],
         LIFECYCLE.format("i-0other"): [(MS, "another's")],
@@ -27,7 +27,7 @@ def node(world: World) -> str:
     return found
 
 
-def test_both_streams_in_order(world: World, node: str, run: Run) -> None:
+def test_both_streams_in_order(fake_aws: FakeAws, node: str, run: Run) -> None:
     assert run("logs", node) == (
         0,
         (
@@ -47,22 +47,22 @@ def test_json(node: str, run: Run) -> None:
     assert told["lines"][1] == {"time": "2026-05-28T20:26:41Z", "source": "health", "message": "GPU 3: XID 79"}
 
 
-def test_of_a_node_that_is_gone(world: World, run: Run) -> None:
-    world.cluster(group("work", 1))
-    world.quiet()
-    world.streams = {LIFECYCLE.format("i-0123456789abcdef0"): [(MS, "the end")]}
+def test_of_a_node_that_is_gone(fake_aws: FakeAws, run: Run) -> None:
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
+    fake_aws.streams = {LIFECYCLE.format("i-0123456789abcdef0"): [(MS, "the end")]}
     assert run("logs", "i-0123456789abcdef0")[1].endswith("lifecycle the end\n")
 
 
-def test_nothing_yet(world: World, run: Run) -> None:
-    world.cluster(group("work", 1))
-    world.quiet()
-    status, out, _ = run("logs", world.nodes("work")[0])
+def test_nothing_yet(fake_aws: FakeAws, run: Run) -> None:
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
+    status, out, _ = run("logs", fake_aws.nodes("work")[0])
     assert status == 0 and "nothing was logged yet in /aws/sagemaker/Clusters/small/" in out
 
 
 def test_follow_says_each_line_once_until_ctrl_c(
-    world: World, node: str, run: Run, monkeypatch: pytest.MonkeyPatch
+    fake_aws: FakeAws, node: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = iter([[(MS + 3_000, "later")], [], [(MS + 4_000, "last")]])
 
@@ -70,7 +70,7 @@ def test_follow_says_each_line_once_until_ctrl_c(
         more = next(rounds, None)
         if more is None:
             raise KeyboardInterrupt
-        world.streams[LIFECYCLE.format(node)] += more
+        fake_aws.streams[LIFECYCLE.format(node)] += more
 
     monkeypatch.setattr("time.sleep", sleep)
     status, out, err = run("logs", node, "--follow", "--lines", "1")

@@ -14,23 +14,23 @@ from cdk_hyperpod._common.assets import models_dir
 from cdk_hyperpod.cli.nodes import kubernetes
 from cdk_hyperpod.cli.nodes.nodes import IMAGES, STATUSES
 from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, eks, group
-from unit.cli.conftest import Run, World, write
+from unit.cli.conftest import FakeAws, Run, write
 
 
-def test_no_node(world: World, run: Run) -> None:
-    world.model.call("CreateCluster", eks(group("work", 0, node_type=None), name="small"))
-    world.quiet()
+def test_no_node(fake_aws: FakeAws, run: Run) -> None:
+    fake_aws.model.call("CreateCluster", eks(group("work", 0, node_type=None), name="small"))
+    fake_aws.quiet()
 
     assert run("nodes") == (0, "small: no nodes\n", "")
     assert run("nodes", "--ids") == (0, "", "")
 
 
-def test_one_node_and_its_controller_in_80_columns(world: World, run: Run) -> None:
-    world.cluster(group("work", 1))
-    world.quiet()
-    world.model.clock.advance(3 * 86_400)  # type: ignore[attr-defined]
-    head, work = world.nodes()
-    world.model.change_node(work, status="Failure")
+def test_one_node_and_its_controller_in_80_columns(fake_aws: FakeAws, run: Run) -> None:
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
+    fake_aws.model.clock.advance(3 * 86_400)  # type: ignore[attr-defined]
+    head, work = fake_aws.nodes()
+    fake_aws.model.change_node(work, status="Failure")
 
     assert run("nodes") == (
         0,
@@ -42,17 +42,17 @@ def test_one_node_and_its_controller_in_80_columns(world: World, run: Run) -> No
         ),
         "",
     )
-    assert world.calls == ["sagemaker:describe_cluster", "sagemaker:list_cluster_nodes"]
+    assert fake_aws.calls == ["sagemaker:describe_cluster", "sagemaker:list_cluster_nodes"]
 
 
 def test_6758_nodes_take_a_call_for_each_hundred_and_two_more(
-    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+    fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "a-group-whose-name-is-rather-long-and-says-a-lot"
-    world.cluster(group(name, 1))
-    world.quiet()
+    fake_aws.cluster(group(name, 1))
+    fake_aws.quiet()
     write(network__availability_zones=[])
-    first = world.model.client().list_cluster_nodes(ClusterName="small", MaxResults=100)["ClusterNodeSummaries"][1]
+    first = fake_aws.model.client().list_cluster_nodes(ClusterName="small", MaxResults=100)["ClusterNodeSummaries"][1]
     every = [{**first, "InstanceId": f"i-{number:017x}"} for number in range(6758)]
     asked = []
 
@@ -70,7 +70,7 @@ def test_6758_nodes_take_a_call_for_each_hundred_and_two_more(
     assert lines[1] == "i-00000000000000000  a-group-whose-name-is-…  Running  UpToDate  10m  us-west-2b"
     assert lines[-1] == "small: 6758 nodes (6758 Running)" and len(lines) == 6760
     assert max(map(len, lines)) == 80
-    assert len(asked) == 68 and len(world.calls) == 68 + 2
+    assert len(asked) == 68 and len(fake_aws.calls) == 68 + 2
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_6758_nodes_take_a_call_for_each_hundred_and_two_more(
     ],
     ids=" ".join,
 )
-def test_filters(options: list[str], found: list[str], world: World, run: Run) -> None:
-    world.cluster(group("work", 2))
-    world.quiet()
-    world.model.change_node(world.nodes("work")[1], status="Failure", image="1.0")
+def test_filters(options: list[str], found: list[str], fake_aws: FakeAws, run: Run) -> None:
+    fake_aws.cluster(group("work", 2))
+    fake_aws.quiet()
+    fake_aws.model.change_node(fake_aws.nodes("work")[1], status="Failure", image="1.0")
 
     status, out, _ = run("nodes", "--json", *options)
     assert status == 0
@@ -96,21 +96,21 @@ def test_filters(options: list[str], found: list[str], world: World, run: Run) -
     assert run("nodes", "--ids", *options)[1].split() == [node["instance_id"] for node in json.loads(out)["nodes"]]
 
 
-def test_under_eks_nobody_is_a_controller(world: World, run: Run) -> None:
-    world.model.call("CreateCluster", eks(group("work", 2, node_type=None), name="small"))
-    world.quiet()
+def test_under_eks_nobody_is_a_controller(fake_aws: FakeAws, run: Run) -> None:
+    fake_aws.model.call("CreateCluster", eks(group("work", 2, node_type=None), name="small"))
+    fake_aws.quiet()
     Path("cluster.yaml").unlink()
 
     status, out, _ = run("nodes", "--cluster", "small", "--region", "us-west-2")
     assert status == 0 and out.splitlines()[1].endswith("  us-west-2b")
     told = json.loads(run("nodes", "--cluster", "small", "--region", "us-west-2", "--json")[1])["nodes"]
     assert [node["node_type"] for node in told] == [None, None]
-    assert run("replace", *world.nodes("work"), "--yes", "--cluster", "small", "--region", "us-west-2")[0] == 0
+    assert run("replace", *fake_aws.nodes("work"), "--yes", "--cluster", "small", "--region", "us-west-2")[0] == 0
 
 
-def test_a_group_that_is_none_and_a_node_that_is_none(world: World, run: Run) -> None:
-    world.cluster(group("work", 1))
-    world.quiet()
+def test_a_group_that_is_none_and_a_node_that_is_none(fake_aws: FakeAws, run: Run) -> None:
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
 
     assert run("nodes", "--group", "wrok") == (
         1,
@@ -121,9 +121,9 @@ def test_a_group_that_is_none_and_a_node_that_is_none(world: World, run: Run) ->
     assert status == 1 and err.startswith("i-0bad0bad: is no node of the cluster; `cdk-hyperpod nodes` lists them")
 
 
-def test_json_has_a_version_and_what_nobody_knows_is_null(world: World, run: Run) -> None:
-    world.cluster(group("work", 1))
-    world.quiet()
+def test_json_has_a_version_and_what_nobody_knows_is_null(fake_aws: FakeAws, run: Run) -> None:
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
 
     told = json.loads(run("nodes", "--json")[1])
     node = told["nodes"][1]
@@ -132,10 +132,10 @@ def test_json_has_a_version_and_what_nobody_knows_is_null(world: World, run: Run
     assert node["node_type"] == "Compute" and node["drain_state"] is None and node["host"].startswith("ip-10-")
 
 
-def test_a_node_that_is_not_launched_yet(world: World, run: Run) -> None:
-    world.model.set_capacity("ml.p5.48xlarge", 0)
-    world.cluster(group("work", 1))
-    world.model.clock.advance(1_800)  # type: ignore[attr-defined]
+def test_a_node_that_is_not_launched_yet(fake_aws: FakeAws, run: Run) -> None:
+    fake_aws.model.set_capacity("ml.p5.48xlarge", 0)
+    fake_aws.cluster(group("work", 1))
+    fake_aws.model.clock.advance(1_800)  # type: ignore[attr-defined]
 
     _, out, _ = run("nodes", "--group", "work")
     row = out.splitlines()[1].split()
@@ -143,42 +143,42 @@ def test_a_node_that_is_not_launched_yet(world: World, run: Run) -> None:
     assert run("nodes", "--group", "work", "--ids")[1] == ""
 
 
-def test_what_the_drain_agent_says_is_a_column(world: World, run: Run) -> None:
+def test_what_the_drain_agent_says_is_a_column(fake_aws: FakeAws, run: Run) -> None:
     write(slurm={"drain": {}}, account="000000000000")
-    world.cluster(group("work", 2))
-    world.quiet()
+    fake_aws.cluster(group("work", 2))
+    fake_aws.quiet()
     assert "slurm" not in run("nodes")[1].splitlines()[0]
 
-    first = world.nodes("work")[0]
-    world.status = json.dumps({"schema": 1, "nodes": {first: {"state": "draining\x1b[2J"}}}).encode()
+    first = fake_aws.nodes("work")[0]
+    fake_aws.status = json.dumps({"schema": 1, "nodes": {first: {"state": "draining\x1b[2J"}}}).encode()
     out = run("nodes")[1]
     assert out.splitlines()[0].endswith("slurm") and "draining?[2J" in out and "\x1b" not in out
 
-    world.status = b"[]"
+    fake_aws.status = b"[]"
     assert run("nodes")[1].endswith(
         "note: what the drain agent says is not shown: it has a status that is not a JSON object\n"
     )
 
 
-def test_of_another_account(world: World, run: Run) -> None:
+def test_of_another_account(fake_aws: FakeAws, run: Run) -> None:
     write(account="111111111111")
-    world.cluster(group("work", 1))
+    fake_aws.cluster(group("work", 1))
 
     said = "account: the file says 111111111111, your credentials are of 000000000000; use others (--profile NAME)\n"
     assert run("nodes") == (1, "", said)
 
 
-def test_no_cluster_and_one_that_goes_half_way(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_cluster_and_one_that_goes_half_way(fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     status, out, err = run("nodes")
     assert (status, out) == (1, "") and err.startswith(
         "there is no cluster small in us-west-2 that your credentials reach"
     )
 
-    world.cluster(group("work", 1))
-    reply = world.model.client().describe_cluster(ClusterName="small")
+    fake_aws.cluster(group("work", 1))
+    reply = fake_aws.model.client().describe_cluster(ClusterName="small")
     monkeypatch.setattr("cdk_hyperpod.cli.live.describe", lambda _: {**reply, "ClusterName": "small"})
-    world.model.call("DeleteCluster", {"ClusterName": "small"})
-    world.quiet()
+    fake_aws.model.call("DeleteCluster", {"ClusterName": "small"})
+    fake_aws.quiet()
     status, out, err = run("nodes")
     assert (status, out) == (1, "") and err.startswith("ListClusterNodes: ") and err.count("\n") == 1
 
@@ -199,11 +199,11 @@ instance_groups:
 """
 
 
-def test_write_names_nodes_in_the_file_and_keeps_its_comments(world: World, run: Run) -> None:
+def test_write_names_nodes_in_the_file_and_keeps_its_comments(fake_aws: FakeAws, run: Run) -> None:
     Path("cluster.yaml").write_text(FILE)
-    world.cluster(group("work", 4))
-    world.quiet()
-    first, second, *_ = sorted(world.nodes("work"))
+    fake_aws.cluster(group("work", 4))
+    fake_aws.quiet()
+    first, second, *_ = sorted(fake_aws.nodes("work"))
 
     status, out, err = run("nodes", first, second, "--write")
     assert (status, err) == (0, "")
@@ -226,11 +226,13 @@ def test_write_names_nodes_in_the_file_and_keeps_its_comments(world: World, run:
         ),
     ],
 )
-def test_what_write_refuses_leaves_the_file_as_it_was(arguments: list[str], said: str, world: World, run: Run) -> None:
+def test_what_write_refuses_leaves_the_file_as_it_was(
+    arguments: list[str], said: str, fake_aws: FakeAws, run: Run
+) -> None:
     Path("cluster.yaml").write_text(FILE.replace("instance_count: 4", "instance_count: 4, min_instance_count: 2"))
     before = Path("cluster.yaml").read_text()
-    world.cluster(group("work", 4))
-    world.quiet()
+    fake_aws.cluster(group("work", 4))
+    fake_aws.quiet()
 
     status, out, err = run("nodes", *arguments, "--write")
     assert (status, out) == (1, "") and err.startswith(said)
@@ -261,9 +263,9 @@ def test_what_write_refuses_leaves_the_file_as_it_was(arguments: list[str], said
     ],
     ids=" ".join,
 )
-def test_misuse_exits_with_2(arguments: list[str], said: str, world: World, run: Run) -> None:
+def test_misuse_exits_with_2(arguments: list[str], said: str, fake_aws: FakeAws, run: Run) -> None:
     status, out, err = run(*arguments)
-    assert (status, out, world.calls) == (2, "", [])
+    assert (status, out, fake_aws.calls) == (2, "", [])
     assert err.startswith("Usage: cdk-hyperpod ") and f"cdk-hyperpod {arguments[0]}: error: {said}" in err
 
 
@@ -277,13 +279,13 @@ def test_every_status_and_image_of_the_api_can_be_asked_for() -> None:
 
 @pytest.mark.parametrize("columns", [72, 40])
 def test_a_narrow_terminal_cuts_the_image_first_and_an_id_never(
-    columns: int, world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+    columns: int, fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    world.model.call("CreateCluster", eks(group("controller", 1, node_type=None), name="small"))
-    world.quiet()
-    (node,) = world.nodes()
-    reply = world.model.client().list_cluster_nodes(ClusterName="small")
+    fake_aws.model.call("CreateCluster", eks(group("controller", 1, node_type=None), name="small"))
+    fake_aws.quiet()
+    (node,) = fake_aws.nodes()
+    reply = fake_aws.model.client().list_cluster_nodes(ClusterName="small")
     (summary,) = reply["ClusterNodeSummaries"]
     fresh = {**summary, "ImageVersionStatus": "SecurityUpdateRequired"}
     monkeypatch.setattr(
@@ -296,11 +298,11 @@ def test_a_narrow_terminal_cuts_the_image_first_and_an_id_never(
     assert row[1] == ("controller" if columns == 72 else "control…")
 
 
-def test_zones_that_may_not_be_read_are_a_note(world: World, run: Run) -> None:
+def test_zones_that_may_not_be_read_are_a_note(fake_aws: FakeAws, run: Run) -> None:
     write(network__availability_zones=[])
-    world.cluster(group("work", 1))
-    world.quiet()
-    world.denied = {"ec2:describe_subnets"}
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
+    fake_aws.denied = {"ec2:describe_subnets"}
 
     status, out, _ = run("nodes")
     assert status == 0
@@ -333,11 +335,11 @@ def kubectl(monkeypatch: pytest.MonkeyPatch, *, cluster: str, current: str = "ot
     Path("config.json").write_text(json.dumps({"contexts": contexts, "current-context": current}))
 
 
-def test_what_kubernetes_says_is_a_column(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.model.call("CreateCluster", eks(group("work", 4, node_type=None), name="small"))
-    world.quiet()
+def test_what_kubernetes_says_is_a_column(fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_aws.model.call("CreateCluster", eks(group("work", 4, node_type=None), name="small"))
+    fake_aws.quiet()
     kubectl(monkeypatch, cluster=EKS_ARN)
-    first, second, third, fourth = world.nodes("work")
+    first, second, third, fourth = fake_aws.nodes("work")
     health = "sagemaker.amazonaws.com/node-health-status"
 
     def node(name: str, ready: str, label: str, **spec: object) -> dict[str, object]:
@@ -387,10 +389,10 @@ def test_what_kubernetes_says_is_a_column(world: World, run: Run, monkeypatch: p
     ids=["none", "broken", "no context", "no JSON", "other names", "no answer"],
 )
 def test_without_kubectl_the_list_comes_with_a_note(
-    spoil: Callable[[], object], said: str, world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+    spoil: Callable[[], object], said: str, fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.model.call("CreateCluster", eks(group("work", 1, node_type=None), name="small"))
-    world.quiet()
+    fake_aws.model.call("CreateCluster", eks(group("work", 1, node_type=None), name="small"))
+    fake_aws.quiet()
     kubectl(monkeypatch, cluster=EKS_ARN)
     Path("nodes.json").write_text("{}")
     spoil()
@@ -402,11 +404,11 @@ def test_without_kubectl_the_list_comes_with_a_note(
 
 
 def test_no_token_stands_in_what_kubectl_is_given_or_in_what_is_printed(
-    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+    fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its arguments are in the process list of the machine. Whatever the kubeconfig holds stays there: kubectl reads it itself."""
-    world.model.call("CreateCluster", eks(group("work", 1, node_type=None), name="small"))
-    world.quiet()
+    fake_aws.model.call("CreateCluster", eks(group("work", 1, node_type=None), name="small"))
+    fake_aws.quiet()
     kubectl(monkeypatch, cluster=EKS_ARN)
     monkeypatch.setenv("GIVEN", str(Path("given").resolve()))
     script = KUBECTL.replace("#!/bin/sh\n", '#!/bin/sh\nprintf "%s\\n" "$@" >>"$GIVEN"\nenv >>"$GIVEN"\n')
@@ -414,7 +416,9 @@ def test_no_token_stands_in_what_kubectl_is_given_or_in_what_is_printed(
     config = json.loads(Path("config.json").read_text())
     user = {"token": "k8s-aws-v1.SECRET", "client-key-data": "SECRET", "password": "SECRET"}
     Path("config.json").write_text(json.dumps({**config, "users": [{"name": "me", "user": user}]}))
-    Path("nodes.json").write_text(json.dumps({"items": [{"metadata": {"name": f"hyperpod-{world.nodes('work')[0]}"}}]}))
+    Path("nodes.json").write_text(
+        json.dumps({"items": [{"metadata": {"name": f"hyperpod-{fake_aws.nodes('work')[0]}"}}]})
+    )
 
     status, out, err = run("nodes", "--kubernetes", "--cluster", "small", "--region", "us-west-2")
 
@@ -440,9 +444,9 @@ def test_the_context_of_the_cluster_is_the_one_that_tools_make(clusters: list[st
     assert kubernetes._context(EKS_ARN, {"contexts": contexts, "current-context": "2"}) == found
 
 
-def test_under_slurm_there_is_no_kubernetes_to_ask(world: World, run: Run) -> None:
-    world.cluster(group("work", 1))
-    world.quiet()
+def test_under_slurm_there_is_no_kubernetes_to_ask(fake_aws: FakeAws, run: Run) -> None:
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
     assert run("nodes", "--kubernetes")[1].endswith(
         "note: what Kubernetes says is not shown: the cluster is not under EKS\n"
     )

@@ -20,7 +20,7 @@ from cdk_hyperpod_local.hyperpod.samples import VPC, group, slurm
 from helpers.cli.drawing import picture
 from helpers.judging import ROOT
 from simulations.lifetimes.agent import status as agent_status
-from unit.cli.conftest import Run, World, deployed, refused, write
+from unit.cli.conftest import FakeAws, Run, deployed, refused, write
 
 Json = Any
 FOLDER = ROOT / "docs" / "pictures"
@@ -34,38 +34,38 @@ SMALL = {
 STACK = "arn:aws:cloudformation:us-west-2:000000000000:stack/hyperpod-small-cluster/0a1b2c3d"
 
 
-def three_workers(world: World) -> None:
+def three_workers(fake_aws: FakeAws) -> None:
     """A cluster with a node that failed, one with an old image, and one that is drained."""
     write(**SMALL)
     head = group("head", 1, instance_type="ml.m5.xlarge", node_type="Controller")
     made = slurm(name="small", Tags=[{"Key": "cdk-hyperpod:stack-id", "Value": STACK}])
-    world.model.call("CreateCluster", {**made, "InstanceGroups": [head, group("work", 3)]})
-    world.quiet()
-    world.model.clock.advance(3 * 86_400)  # type: ignore[attr-defined]
-    first, second, third = world.nodes("work")
-    world.model.change_node(first, status="Failure")
-    world.model.change_node(second, image="1.0")
+    fake_aws.model.call("CreateCluster", {**made, "InstanceGroups": [head, group("work", 3)]})
+    fake_aws.quiet()
+    fake_aws.model.clock.advance(3 * 86_400)  # type: ignore[attr-defined]
+    first, second, third = fake_aws.nodes("work")
+    fake_aws.model.change_node(first, status="Failure")
+    fake_aws.model.change_node(second, image="1.0")
     busy = {node: [{"id": "4711", "user": "alice"}] for node in (second, third)}
-    world.status = agent_status(world.model.clock.now(), nodes={third: {"state": "draining"}}, busy=busy)
+    fake_aws.status = agent_status(fake_aws.model.clock.now(), nodes={third: {"state": "draining"}}, busy=busy)
 
 
-def nodes(world: World, run: Run, patch: pytest.MonkeyPatch) -> Json:
+def nodes(fake_aws: FakeAws, run: Run, patch: pytest.MonkeyPatch) -> Json:
     del patch
-    three_workers(world)
+    three_workers(fake_aws)
     return run("nodes")
 
 
-def _plan(world: World, run: Run, patch: pytest.MonkeyPatch) -> Json:
+def _plan(fake_aws: FakeAws, run: Run, patch: pytest.MonkeyPatch) -> Json:
     """A lower count, and a node by name."""
-    three_workers(world)
-    first = world.nodes("work")[0]
+    three_workers(fake_aws)
+    first = fake_aws.nodes("work")[0]
     # From a file with one node more.
-    deployed(world, patch)
+    deployed(fake_aws, patch)
     write(**SMALL | {"instance_groups__1__instance_count": 1, "scale_down": {"nodes_to_delete": [first]}})
     return run("plan")
 
 
-def _preflight(world: World, run: Run, patch: pytest.MonkeyPatch) -> Json:
+def _preflight(fake_aws: FakeAws, run: Run, patch: pytest.MonkeyPatch) -> Json:
     """Too few P5 nodes allowed, another cluster with some, and a right that is missing."""
     file = yaml.safe_load((ROOT / "cluster.yaml").read_text("utf-8"))
     Path("cluster.yaml").write_text(yaml.safe_dump(file))
@@ -86,10 +86,10 @@ def _preflight(world: World, run: Run, patch: pytest.MonkeyPatch) -> Json:
     return run("preflight")
 
 
-def _watch(world: World, run: Run, patch: pytest.MonkeyPatch) -> Json:
+def _watch(fake_aws: FakeAws, run: Run, patch: pytest.MonkeyPatch) -> Json:
     """A cluster comes up, and one of its nodes fails first."""
-    patch.setattr("time.sleep", world.model.clock.advance)  # type: ignore[attr-defined]
-    world.cluster(group("work", 2, minimum=1))
+    patch.setattr("time.sleep", fake_aws.model.clock.advance)  # type: ignore[attr-defined]
+    fake_aws.cluster(group("work", 2, minimum=1))
     return run("watch")
 
 
@@ -98,12 +98,12 @@ SCENES = {"nodes": nodes, "plan": _plan, "preflight": _preflight, "watch": _watc
 
 @pytest.mark.parametrize("command", SCENES)
 def test_the_picture_is_what_the_command_prints(
-    command: str, world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+    command: str, fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     for name in ("NO_COLOR", "TERM"):
         monkeypatch.delenv(name, raising=False)
-    _, out, err = SCENES[command](world, run, monkeypatch)
+    _, out, err = SCENES[command](fake_aws, run, monkeypatch)
     assert err == "" and "\033[" in out
     made = picture(f"cdk-hyperpod {command}", out)
     file = FOLDER / f"{command}.svg"

@@ -8,18 +8,18 @@ import json
 import pytest
 
 from cdk_hyperpod_local.hyperpod.samples import eks, group, slurm
-from unit.cli.conftest import Run, World, refused
+from unit.cli.conftest import FakeAws, Run, refused
 
 
 @pytest.fixture
-def many(world: World) -> list[str]:
-    world.cluster(group("work", 60))
-    world.quiet()
-    return world.nodes("work")
+def many(fake_aws: FakeAws) -> list[str]:
+    fake_aws.cluster(group("work", 60))
+    fake_aws.quiet()
+    return fake_aws.nodes("work")
 
 
-def sent(world: World, operation: str) -> list[int]:
-    return [len(call.params["NodeIds"]) for call in world.model.journal if call.operation == operation]
+def sent(fake_aws: FakeAws, operation: str) -> list[int]:
+    return [len(call.params["NodeIds"]) for call in fake_aws.model.journal if call.operation == operation]
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
@@ -28,60 +28,60 @@ def answer(monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
     monkeypatch.setattr("sys.stdin", terminal)
 
 
-def test_sixty_nodes_are_three_calls(world: World, many: list[str], run: Run) -> None:
+def test_sixty_nodes_are_three_calls(fake_aws: FakeAws, many: list[str], run: Run) -> None:
     assert run("replace", *many, "--yes") == (0, "small: asked to replace 60 of 60 nodes\n", "")
-    assert sent(world, "BatchReplaceClusterNodes") == [25, 25, 10]
-    assert not set(world.nodes("work")) & set(many)
+    assert sent(fake_aws, "BatchReplaceClusterNodes") == [25, 25, 10]
+    assert not set(fake_aws.nodes("work")) & set(many)
 
 
-def test_a_reboot_keeps_the_instances(world: World, many: list[str], run: Run) -> None:
+def test_a_reboot_keeps_the_instances(fake_aws: FakeAws, many: list[str], run: Run) -> None:
     assert run("reboot", many[0], many[0], "--yes")[1] == "small: asked to reboot 1 of 1 nodes\n"
-    assert world.nodes("work") == many
+    assert fake_aws.nodes("work") == many
 
 
 def test_it_asks_and_takes_only_the_name(
-    world: World, many: list[str], run: Run, monkeypatch: pytest.MonkeyPatch
+    fake_aws: FakeAws, many: list[str], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for typed in ("y\n", "", "Small\n"):
         answer(monkeypatch, typed)
         status, out, err = run("replace", many[0])
-        assert (status, err, sent(world, "BatchReplaceClusterNodes")) == (1, "nothing was done\n", [])
+        assert (status, err, sent(fake_aws, "BatchReplaceClusterNodes")) == (1, "nothing was done\n", [])
         assert out == (
             f"  {many[0]}  work  Running\n"
             "Replace 1 node of small: their jobs stop and their volumes are lost. Type the cluster's name to go on: "
         )
     answer(monkeypatch, "small\n")
     assert run("replace", many[0])[0] == 0
-    assert sent(world, "BatchReplaceClusterNodes") == [1]
+    assert sent(fake_aws, "BatchReplaceClusterNodes") == [1]
 
 
-def test_nobody_to_ask(many: list[str], run: Run, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_to_ask(many: list[str], run: Run, fake_aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
     assert run("reboot", many[0]) == (
         1,
         "",
         "nothing was done: there is no terminal to confirm on; if it is meant, say --yes\n",
     )
-    assert sent(world, "BatchRebootClusterNodes") == []
+    assert sent(fake_aws, "BatchRebootClusterNodes") == []
 
 
-def test_never_a_controller(world: World, many: list[str], run: Run) -> None:
-    (head,) = world.nodes("head")
+def test_never_a_controller(fake_aws: FakeAws, many: list[str], run: Run) -> None:
+    (head,) = fake_aws.nodes("head")
     for action in ("replace", "reboot"):
         status, out, err = run(action, many[0], head, "--yes")
         assert (status, out) == (1, "")
         assert err.startswith(f"nothing was done:\n{head}: is a controller")
-    assert world.model.changes().keys() == {"CreateCluster"}
+    assert fake_aws.model.changes().keys() == {"CreateCluster"}
 
 
-def test_where_nobody_tells_the_controller_none_is_touched_until_the_file_does(world: World, run: Run) -> None:
+def test_where_nobody_tells_the_controller_none_is_touched_until_the_file_does(fake_aws: FakeAws, run: Run) -> None:
     """With standard provisioning the lifecycle scripts may tell, and no group has a SlurmConfig."""
     specs = [group("head", 1, instance_type="ml.m5.xlarge", node_type=None), group("work", 2, node_type=None)]
     request = {**slurm(name="small", continuous=False), "InstanceGroups": specs}
     del request["Orchestrator"]
-    world.model.call("CreateCluster", request)
-    world.quiet()
-    (head,), work = world.nodes("head"), world.nodes("work")[0]
+    fake_aws.model.call("CreateCluster", request)
+    fake_aws.quiet()
+    (head,), work = fake_aws.nodes("head"), fake_aws.nodes("work")[0]
 
     by_name = ("--cluster", "small", "--region", "us-west-2", "--yes")
     for action in ("replace", "reboot"):
@@ -90,18 +90,18 @@ def test_where_nobody_tells_the_controller_none_is_touched_until_the_file_does(w
         assert err.count("nobody tells which group is the controller; name the cluster file by --config") == 2
     status, _, err = run("replace", head, "--yes")
     assert (status, err.count("is a controller")) == (1, 1), "the file tells"
-    assert world.model.changes().keys() == {"CreateCluster"}
+    assert fake_aws.model.changes().keys() == {"CreateCluster"}
     assert run("replace", work, "--yes")[0] == 0
 
 
-def test_under_eks_there_is_no_controller(world: World, run: Run) -> None:
-    world.model.call("CreateCluster", eks(group("work", 1, node_type=None), name="small"))
-    world.quiet()
-    assert run("reboot", *world.nodes("work"), "--cluster", "small", "--region", "us-west-2", "--yes")[0] == 0
+def test_under_eks_there_is_no_controller(fake_aws: FakeAws, run: Run) -> None:
+    fake_aws.model.call("CreateCluster", eks(group("work", 1, node_type=None), name="small"))
+    fake_aws.quiet()
+    assert run("reboot", *fake_aws.nodes("work"), "--cluster", "small", "--region", "us-west-2", "--yes")[0] == 0
 
 
-def test_what_is_refused_is_named_and_the_rest_is_asked_for(world: World, many: list[str], run: Run) -> None:
-    world.model.change_node(many[1], status="ShuttingDown")
+def test_what_is_refused_is_named_and_the_rest_is_asked_for(fake_aws: FakeAws, many: list[str], run: Run) -> None:
+    fake_aws.model.change_node(many[1], status="ShuttingDown")
     status, out, err = run("replace", *many[:3], "--yes")
     assert (status, out) == (1, "small: asked to replace 2 of 3 nodes\n")
     assert err.startswith(f"{many[1]}: not: InvalidInstanceStatus: ")
@@ -111,9 +111,9 @@ def test_what_is_refused_is_named_and_the_rest_is_asked_for(world: World, many: 
 
 
 def test_a_call_that_fails_on_the_way_says_what_was_not_sent(
-    world: World, many: list[str], run: Run, monkeypatch: pytest.MonkeyPatch
+    fake_aws: FakeAws, many: list[str], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = world.model.client().batch_reboot_cluster_nodes
+    real = fake_aws.model.client().batch_reboot_cluster_nodes
     calls: list[int] = []
 
     def second_fails(_: object, **given: object) -> object:
@@ -134,9 +134,9 @@ def test_a_call_that_fails_on_the_way_says_what_was_not_sent(
 
 
 def test_ctrl_c_on_the_way_says_what_was_asked_for(
-    world: World, many: list[str], run: Run, monkeypatch: pytest.MonkeyPatch
+    fake_aws: FakeAws, many: list[str], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = world.model.client().batch_reboot_cluster_nodes
+    real = fake_aws.model.client().batch_reboot_cluster_nodes
     calls: list[int] = []
 
     def second_is_too_long(_: object, **given: object) -> object:

@@ -22,7 +22,7 @@ from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, VPC, eks, group, slurm
 from helpers.cli.drawing import picture
 from helpers.judging import ROOT, changed
 from simulations.lifetimes.agent import status as agent_status
-from unit.cli.conftest import Run, World, deployed
+from unit.cli.conftest import FakeAws, Run, deployed
 
 Json = Any
 FOLDER = ROOT / "tests" / "unit" / "cli" / "printed"
@@ -99,13 +99,13 @@ def shown(code: int, out: str, err: str) -> str:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("orchestrator", ["slurm", "eks"])
 def test_what_every_command_prints(
-    orchestrator: str, size: int, world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+    orchestrator: str, size: int, fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "no kubectl of this machine's")
-    monkeypatch.setattr("time.sleep", world.model.clock.advance)  # type: ignore[attr-defined]
+    monkeypatch.setattr("time.sleep", fake_aws.model.clock.advance)  # type: ignore[attr-defined]
     write(orchestrator, size)
     account(orchestrator, monkeypatch)
-    deployed(world, monkeypatch)
+    deployed(fake_aws, monkeypatch)
     told: list[str] = []
     drawn: list[str] = []
     line_of = tables._line
@@ -130,30 +130,30 @@ def test_what_every_command_prints(
 
     for command in ("check", "preflight", "cost", "retained"):
         tell(command)
-    world.model.call("CreateCluster", request(orchestrator, size))
+    fake_aws.model.call("CreateCluster", request(orchestrator, size))
     tell("watch")
-    world.quiet()
-    world.model.clock.advance(3 * 86_400)  # type: ignore[attr-defined]
-    nodes = world.nodes("work")
+    fake_aws.quiet()
+    fake_aws.model.clock.advance(3 * 86_400)  # type: ignore[attr-defined]
+    nodes = fake_aws.nodes("work")
     for node in nodes[:30]:
-        world.model.change_node(node, status="Failure", image="1.0")
+        fake_aws.model.change_node(node, status="Failure", image="1.0")
     if nodes:
-        world.streams[f"LifecycleConfig/work/{nodes[0]}"] = [(1_780_000_000_000, "on_create.sh: no space left")]
+        fake_aws.streams[f"LifecycleConfig/work/{nodes[0]}"] = [(1_780_000_000_000, "on_create.sh: no space left")]
     tell("nodes")
     tell("nodes", "--status", "Failure", "--image", "outdated")
     tell("nodes", "--ids")
-    world.stack = {"StackName": "hyperpod-small-cluster", "StackStatus": "CREATE_COMPLETE"}
+    fake_aws.stack = {"StackName": "hyperpod-small-cluster", "StackStatus": "CREATE_COMPLETE"}
     tell("why")
     tell("drain", "--status")
-    status = agent_status(world.model.clock.now(), nodes={node: {"state": "draining"} for node in nodes[-1:]})
-    world.status = status if orchestrator == "slurm" else None
+    status = agent_status(fake_aws.model.clock.now(), nodes={node: {"state": "draining"} for node in nodes[-1:]})
+    fake_aws.status = status if orchestrator == "slurm" else None
     if nodes:
         for words in (["logs"], ["connect", "--print"], ["connect", "--ssh-config"], ["drain"], ["undrain"]):
             tell(words[0], "NODE", *words[1:], known={"NODE": nodes[0]})
         for action in ("reboot", "replace"):
             tell(action, *nodes[:30], "--yes", as_words=f"{action} NODE… --yes")
-            world.quiet()
-        named = world.nodes("work")[-2:]
+            fake_aws.quiet()
+        named = fake_aws.nodes("work")[-2:]
         write(orchestrator, size - len(named), scale_down={"nodes_to_delete": named})
         tell("plan")
         write(orchestrator, size // 2)

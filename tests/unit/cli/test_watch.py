@@ -11,35 +11,35 @@ import pytest
 
 from cdk_hyperpod.cli.nodes.watch_view import View, end_of, minimum_clock, state_lines
 from cdk_hyperpod_local.hyperpod.samples import group
-from unit.cli.conftest import Run, World, refused, write
+from unit.cli.conftest import FakeAws, Run, refused, write
 
 Json = Any
 STACK = "hyperpod-small-cluster"
 
 
 @pytest.fixture
-def slept(world: World, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def slept(fake_aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long it waited each time; the model's clock goes on by as much, and more where nothing is new."""
     waits: list[float] = []
 
     def sleep(seconds: float) -> None:
         waits.append(seconds)
         assert len(waits) < 2_000, "it never ends"
-        world.model.clock.advance(seconds)  # type: ignore[attr-defined]
+        fake_aws.model.clock.advance(seconds)  # type: ignore[attr-defined]
 
     monkeypatch.setattr("time.sleep", sleep)
     return waits
 
 
-def stack(world: World, status: str, *events: tuple[str, str]) -> Json:
-    when = datetime.fromtimestamp(world.model.clock.now(), UTC)
+def stack(fake_aws: FakeAws, status: str, *events: tuple[str, str]) -> Json:
+    when = datetime.fromtimestamp(fake_aws.model.clock.now(), UTC)
     kind = {"StackId": "id", "PhysicalResourceId": "x", "ResourceType": "AWS::SageMaker::Cluster", "Timestamp": when}
     told = [{**kind, "ResourceStatus": state, "ResourceStatusReason": why} for state, why in events]
     return {"StackName": STACK, "StackStatus": status, "CreationTime": when, "events": told}
 
 
-def test_a_cluster_comes_up(world: World, slept: list[float], run: Run) -> None:
-    world.cluster(group("work", 2, minimum=1))
+def test_a_cluster_comes_up(fake_aws: FakeAws, slept: list[float], run: Run) -> None:
+    fake_aws.cluster(group("work", 2, minimum=1))
     status, out, err = run("watch")
     lines = out.splitlines()
 
@@ -53,16 +53,16 @@ def test_a_cluster_comes_up(world: World, slept: list[float], run: Run) -> None:
 
 
 def test_it_is_quiet_and_asks_four_times_a_minute_while_nothing_changes(
-    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+    fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.model.set_capacity("ml.p5.48xlarge", 0)
-    world.stack = stack(world, "UPDATE_IN_PROGRESS")
-    world.cluster(group("work", 1))
-    world.quiet()
+    fake_aws.model.set_capacity("ml.p5.48xlarge", 0)
+    fake_aws.stack = stack(fake_aws, "UPDATE_IN_PROGRESS")
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
     looks: list[tuple[float, int]] = []
 
     def sleep(seconds: float) -> None:
-        looks.append((seconds, len(world.calls)))
+        looks.append((seconds, len(fake_aws.calls)))
         if len(looks) == 6:
             raise KeyboardInterrupt
 
@@ -73,9 +73,9 @@ def test_it_is_quiet_and_asks_four_times_a_minute_while_nothing_changes(
         assert (after - before) * 60 / wait <= 4
 
 
-def test_a_minimum_that_is_not_met_rolls_back_and_says_why(world: World, slept: list[float], run: Run) -> None:
-    world.model.set_capacity("ml.p5.48xlarge", 0)
-    world.cluster(group("work", 2, minimum=2))
+def test_a_minimum_that_is_not_met_rolls_back_and_says_why(fake_aws: FakeAws, slept: list[float], run: Run) -> None:
+    fake_aws.model.set_capacity("ml.p5.48xlarge", 0)
+    fake_aws.cluster(group("work", 2, minimum=2))
     status, out, _ = run("watch")
 
     assert status == 3
@@ -85,18 +85,18 @@ def test_a_minimum_that_is_not_met_rolls_back_and_says_why(world: World, slept: 
 
 @pytest.mark.parametrize("continuous", [True, False], ids=["continuous", "standard"])
 def test_a_failed_node_is_counted_again_also_where_no_event_tells_of_it(
-    continuous: bool, world: World, slept: list[float], run: Run
+    continuous: bool, fake_aws: FakeAws, slept: list[float], run: Run
 ) -> None:
-    world.cluster(group("work", 2), continuous=continuous)
-    world.quiet()
-    first = world.nodes("work")[0]
-    world.model.change_node(first, status="Failure")
+    fake_aws.cluster(group("work", 2), continuous=continuous)
+    fake_aws.quiet()
+    first = fake_aws.nodes("work")[0]
+    fake_aws.model.change_node(first, status="Failure")
 
     def mend(seconds: float) -> None:
         slept.append(seconds)
         assert len(slept) < 9, "it never ends"
         if len(slept) == 3:
-            world.model.change_node(first, status="Running")
+            fake_aws.model.change_node(first, status="Running")
 
     slept.clear()
     with pytest.MonkeyPatch.context() as patch:
@@ -105,14 +105,17 @@ def test_a_failed_node_is_counted_again_also_where_no_event_tells_of_it(
     assert (status, slept) == (0, [15, 60, 60])
     assert out.count("note: not ready: 1 Failure\n") == 1 and out.endswith("small: ready\n")
     # Four calls a minute: a look's three, or two without events, and one page of nodes.
-    assert world.calls.count("sagemaker:list_cluster_nodes") == 3
+    assert fake_aws.calls.count("sagemaker:list_cluster_nodes") == 3
 
 
 @pytest.mark.parametrize("status", ["ROLLBACK_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "CREATE_FAILED"])
 def test_a_foundation_that_failed_is_the_end_and_says_why(
-    status: str, world: World, slept: list[float], run: Run
+    status: str, fake_aws: FakeAws, slept: list[float], run: Run
 ) -> None:
-    world.stack = {**stack(world, status, ("CREATE_FAILED", "no more VPCs")), "StackName": "hyperpod-small-foundation"}
+    fake_aws.stack = {
+        **stack(fake_aws, status, ("CREATE_FAILED", "no more VPCs")),
+        "StackName": "hyperpod-small-foundation",
+    }
 
     code, out, _ = run("watch")
     assert (code, slept) == (4 if status == "CREATE_FAILED" else 3, [])
@@ -122,9 +125,9 @@ def test_a_foundation_that_failed_is_the_end_and_says_why(
 
 @pytest.mark.parametrize("status", ["CREATE_COMPLETE", "UPDATE_COMPLETE"])
 def test_after_the_foundation_it_waits_a_while_for_the_clusters_stack(
-    status: str, world: World, slept: list[float], run: Run
+    status: str, fake_aws: FakeAws, slept: list[float], run: Run
 ) -> None:
-    world.stack = {**stack(world, status), "StackName": "hyperpod-small-foundation"}
+    fake_aws.stack = {**stack(fake_aws, status), "StackName": "hyperpod-small-foundation"}
 
     code, out, err = run("watch")
     assert (code, out[9:]) == (1, f"stack hyperpod-small-foundation: {status}; no cluster stack yet\n")
@@ -135,8 +138,8 @@ def test_after_the_foundation_it_waits_a_while_for_the_clusters_stack(
     )
 
 
-def test_a_change_set_that_nobody_executes_is_not_waited_for(world: World, slept: list[float], run: Run) -> None:
-    world.stack = stack(world, "REVIEW_IN_PROGRESS")
+def test_a_change_set_that_nobody_executes_is_not_waited_for(fake_aws: FakeAws, slept: list[float], run: Run) -> None:
+    fake_aws.stack = stack(fake_aws, "REVIEW_IN_PROGRESS")
 
     status, _, err = run("watch")
     assert status == 1 and sum(slept) == pytest.approx(600, abs=60)
@@ -148,12 +151,12 @@ def test_a_change_set_that_nobody_executes_is_not_waited_for(world: World, slept
 @pytest.mark.parametrize(("times", "code"), [(4, 0), (5, 1)])
 @pytest.mark.parametrize("where", ["describe_cluster", "list_cluster_events", "list_cluster_nodes"])
 def test_a_look_that_fails_is_a_note_and_several_in_a_row_are_the_end(
-    where: str, times: int, code: int, world: World, slept: list[float], run: Run, monkeypatch: pytest.MonkeyPatch
+    where: str, times: int, code: int, fake_aws: FakeAws, slept: list[float], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.cluster(group("work", 1))
-    world.model.clock.advance(60)  # type: ignore[attr-defined]
+    fake_aws.cluster(group("work", 1))
+    fake_aws.model.clock.advance(60)  # type: ignore[attr-defined]
     # The first look has to succeed; nodes are counted in a later one.
-    client, failing = world.model.client(), iter(range(1 if where == "list_cluster_nodes" else 0, 1 + times))
+    client, failing = fake_aws.model.client(), iter(range(1 if where == "list_cluster_nodes" else 0, 1 + times))
     works = getattr(client, where)
 
     def fail(**given: Any) -> Any:
@@ -174,33 +177,33 @@ def test_a_look_that_fails_is_a_note_and_several_in_a_row_are_the_end(
 
 
 def test_what_does_not_pass_ends_the_first_failed_look(
-    world: World, slept: list[float], run: Run, monkeypatch: pytest.MonkeyPatch
+    fake_aws: FakeAws, slept: list[float], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.model.set_capacity("ml.p5.48xlarge", 0)
-    world.cluster(group("work", 1))
-    monkeypatch.setattr("time.sleep", lambda _: world.denied.add("sagemaker:describe_cluster"))
+    fake_aws.model.set_capacity("ml.p5.48xlarge", 0)
+    fake_aws.cluster(group("work", 1))
+    monkeypatch.setattr("time.sleep", lambda _: fake_aws.denied.add("sagemaker:describe_cluster"))
     status, out, err = run("watch")
     assert status == 1 and err.startswith("your credentials lack the right ") and "a look failed" not in out
 
 
-def test_a_stack_that_rolls_back_says_why(world: World, slept: list[float], run: Run) -> None:
-    world.cluster(group("work", 1))
-    world.quiet()
-    world.stack = stack(world, "UPDATE_ROLLBACK_COMPLETE", ("UPDATE_FAILED", "no capacity for work"))
+def test_a_stack_that_rolls_back_says_why(fake_aws: FakeAws, slept: list[float], run: Run) -> None:
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
+    fake_aws.stack = stack(fake_aws, "UPDATE_ROLLBACK_COMPLETE", ("UPDATE_FAILED", "no capacity for work"))
 
     status, out, _ = run("watch")
     assert (status, slept) == (3, [])
     assert out.endswith(f"small: rolled back (UPDATE_ROLLBACK_COMPLETE)\n{STACK}: no capacity for work\n")
 
 
-def test_a_controller_whose_scripts_fail_comes_with_its_log(world: World, slept: list[float], run: Run) -> None:
-    world.cluster(group("work", 1))
-    world.model.clock.advance(3_600)  # type: ignore[attr-defined]
-    world.model.tick()
-    (head,) = world.nodes("head")
-    world.streams = {f"LifecycleConfig/head/{head}": [(1_780_000_000_000 + n, f"line {n}") for n in range(9)]}
-    cluster = world.model.cluster("small")
-    world.model._state.log(
+def test_a_controller_whose_scripts_fail_comes_with_its_log(fake_aws: FakeAws, slept: list[float], run: Run) -> None:
+    fake_aws.cluster(group("work", 1))
+    fake_aws.model.clock.advance(3_600)  # type: ignore[attr-defined]
+    fake_aws.model.tick()
+    (head,) = fake_aws.nodes("head")
+    fake_aws.streams = {f"LifecycleConfig/head/{head}": [(1_780_000_000_000 + n, f"line {n}") for n in range(9)]}
+    cluster = fake_aws.model.cluster("small")
+    fake_aws.model._state.log(
         cluster, "Instance", "Lifecycle scripts failed", level="Error", group="head", instance_id=head
     )
     cluster.status, cluster.failure = "Failed", "The controller could not be provisioned."
@@ -212,34 +215,34 @@ def test_a_controller_whose_scripts_fail_comes_with_its_log(world: World, slept:
     assert [line.rpartition(" ")[2] for line in told] == ["4", "5", "6", "7", "8"]
 
 
-def test_a_standard_cluster_has_no_events_and_says_so(world: World, slept: list[float], run: Run) -> None:
-    world.cluster(group("work", 1), continuous=False)
+def test_a_standard_cluster_has_no_events_and_says_so(fake_aws: FakeAws, slept: list[float], run: Run) -> None:
+    fake_aws.cluster(group("work", 1), continuous=False)
     status, out, _ = run("watch")
     assert status == 0 and out.count("note: HyperPod keeps no events of this cluster") == 1
-    assert "sagemaker:list_cluster_events" not in world.calls
+    assert "sagemaker:list_cluster_events" not in fake_aws.calls
 
 
-def test_nothing_to_watch_and_a_cluster_that_goes(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_to_watch_and_a_cluster_that_goes(fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("watch") == (
         1,
         "",
         f"there is nothing to watch: no cluster small in us-west-2, and no stack {STACK}\n",
     )
-    world.model.set_capacity("ml.p5.48xlarge", 0)
-    world.cluster(group("work", 1))
-    world.quiet()
+    fake_aws.model.set_capacity("ml.p5.48xlarge", 0)
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
 
     def sleep(_: float) -> None:
-        world.model.call("DeleteCluster", {"ClusterName": "small"})
-        world.quiet()
+        fake_aws.model.call("DeleteCluster", {"ClusterName": "small"})
+        fake_aws.quiet()
 
     monkeypatch.setattr("time.sleep", sleep)
     status, _, err = run("watch")
     assert (status, err) == (1, f"the cluster is gone: no cluster small in us-west-2, and no stack {STACK}\n")
 
 
-def test_json_is_a_document_a_line(world: World, slept: list[float], run: Run) -> None:
-    world.cluster(group("work", 1))
+def test_json_is_a_document_a_line(fake_aws: FakeAws, slept: list[float], run: Run) -> None:
+    fake_aws.cluster(group("work", 1))
     status, out, _ = run("watch", "--json")
     told = [json.loads(line) for line in out.splitlines()]
     assert status == 0 and {(each["command"], each["schema"]) for each in told} == {("watch", 1)}
@@ -250,11 +253,11 @@ def test_json_is_a_document_a_line(world: World, slept: list[float], run: Run) -
     assert told[-1] == {"command": "watch", "schema": 1, "kind": "end", "exit_code": 0, "text": "ready", "reasons": []}
 
 
-def test_the_reason_of_a_stack_may_be_out_of_reach(world: World, slept: list[float], run: Run) -> None:
-    world.cluster(group("work", 1))
-    world.quiet()
-    world.stack = stack(world, "UPDATE_ROLLBACK_COMPLETE", ("UPDATE_FAILED", "why"))
-    world.denied = {"cloudformation:describe_stack_events"}
+def test_the_reason_of_a_stack_may_be_out_of_reach(fake_aws: FakeAws, slept: list[float], run: Run) -> None:
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
+    fake_aws.stack = stack(fake_aws, "UPDATE_ROLLBACK_COMPLETE", ("UPDATE_FAILED", "why"))
+    fake_aws.denied = {"cloudformation:describe_stack_events"}
     status, out, _ = run("watch")
     assert status == 3 and "note: why is not known: cannot read the events of hyperpod-small-cluster" in out
     assert out.endswith("small: rolled back (UPDATE_ROLLBACK_COMPLETE)\n")
@@ -262,10 +265,10 @@ def test_the_reason_of_a_stack_may_be_out_of_reach(world: World, slept: list[flo
 
 @pytest.mark.parametrize("right", ["sagemaker:list_cluster_events", "cloudformation:describe_stacks"])
 def test_a_right_that_is_missing_is_a_note_and_the_rest_goes_on(
-    right: str, world: World, slept: list[float], run: Run
+    right: str, fake_aws: FakeAws, slept: list[float], run: Run
 ) -> None:
-    world.denied = {right}
-    world.cluster(group("work", 1))
+    fake_aws.denied = {right}
+    fake_aws.cluster(group("work", 1))
     status, out, _ = run("watch")
     assert status == 0 and out.count(f"your credentials lack the right {right}") == 1
 
@@ -347,30 +350,30 @@ def test_what_else_aws_says_of_a_group_is_there_where_it_says_something(
     assert max(map(len, state_lines(View(stack=None, cluster=cluster), None))) <= 80
 
 
-def test_a_file_of_its_own_stack(world: World, slept: list[float], run: Run) -> None:
+def test_a_file_of_its_own_stack(fake_aws: FakeAws, slept: list[float], run: Run) -> None:
     write(name="small")
-    world.cluster(group("work", 1))
-    world.stack = {**stack(world, "CREATE_COMPLETE"), "StackName": "mine"}
+    fake_aws.cluster(group("work", 1))
+    fake_aws.stack = {**stack(fake_aws, "CREATE_COMPLETE"), "StackName": "mine"}
     assert (
         run("watch", "--stack", "mine")[1].splitlines()[0][9:].startswith("stack mine: CREATE_COMPLETE; cluster small:")
     )
 
 
-def test_nodes_that_nobody_may_list_are_not_said_to_run(world: World, run: Run) -> None:
-    world.cluster(group("work", 1))
-    world.quiet()
-    world.model.change_node(world.nodes("work")[0], status="Failure")
-    world.denied = {"sagemaker:list_cluster_nodes"}
+def test_nodes_that_nobody_may_list_are_not_said_to_run(fake_aws: FakeAws, run: Run) -> None:
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
+    fake_aws.model.change_node(fake_aws.nodes("work")[0], status="Failure")
+    fake_aws.denied = {"sagemaker:list_cluster_nodes"}
     status, out, _ = run("watch")
     assert status == 0 and "note: nodes are not counted: your credentials lack the right" in out
     assert out.endswith("small: ready, as far as the counts of its groups tell\n")
 
 
 def test_a_cluster_that_goes_while_its_nodes_are_counted_is_not_ready(
-    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+    fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.cluster(group("work", 1))
-    world.quiet()
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
 
     def gone(*_: object, **__: object) -> Json:
         monkeypatch.setattr("cdk_hyperpod_local.hyperpod.client.Client.describe_cluster", gone, raising=False)
@@ -387,15 +390,15 @@ def test_a_cluster_that_goes_while_its_nodes_are_counted_is_not_ready(
 
 @pytest.mark.parametrize("denied", [False, True])
 def test_who_superseded_whom_is_a_note_as_far_as_it_may_be_read(
-    denied: bool, world: World, slept: list[float], run: Run
+    denied: bool, fake_aws: FakeAws, slept: list[float], run: Run
 ) -> None:
-    world.cluster(group("work", 4))
-    world.quiet()
+    fake_aws.cluster(group("work", 4))
+    fake_aws.quiet()
     for count in (6, 3):
-        world.model.call("UpdateCluster", {"ClusterName": "small", "InstanceGroups": [group("work", count)]})
-        world.model.clock.advance(1)  # type: ignore[attr-defined]
+        fake_aws.model.call("UpdateCluster", {"ClusterName": "small", "InstanceGroups": [group("work", count)]})
+        fake_aws.model.clock.advance(1)  # type: ignore[attr-defined]
     if denied:
-        world.denied.add("sagemaker:list_cluster_operations")
+        fake_aws.denied.add("sagemaker:list_cluster_operations")
     status, out, _ = run("watch")
     said = [line for line in out.splitlines() if "superseded" in line]
     assert status == 0

@@ -144,7 +144,7 @@ DATABASE = AccountingDatabase(
 )
 
 
-class World:
+class Dependencies:
     """A stack with everything that a construct may want beside it."""
 
     def __init__(self) -> None:
@@ -198,44 +198,44 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    return World()
+def dependencies() -> Dependencies:
+    return Dependencies()
 
 
-CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = {
-    EksControlPlane: lambda world: {
+CONSTRUCTS: Mapping[Callable[..., object], Callable[[Dependencies], dict[str, Any]]] = {
+    EksControlPlane: lambda dependencies: {
         "cluster_name": "small",
         "eks_config": EksConfig(dependencies_chart="installed"),
-        "network": world.network,
-        "encryption_key": world.key,
+        "network": dependencies.network,
+        "encryption_key": dependencies.key,
         "chart_folder": ".",
         "neuron": False,
         "removal_policy": RemovalPolicy.DESTROY,
     },
-    EksDrainer: lambda world: {
+    EksDrainer: lambda dependencies: {
         "cluster_name": "small",
-        "control_plane": world.eks,
-        "encryption_key": world.key,
+        "control_plane": dependencies.eks,
+        "encryption_key": dependencies.key,
         "backup_cron_job": "hyperpod-backup/save",
-        "log_group": logs.LogGroup.from_log_group_name(world.stack, world.next_id(), "drainer"),
+        "log_group": logs.LogGroup.from_log_group_name(dependencies.stack, dependencies.next_id(), "drainer"),
         "removal_policy": RemovalPolicy.RETAIN,
     },
-    HyperPodAddOns: lambda world: {
-        "control_plane": world.eks,
+    HyperPodAddOns: lambda dependencies: {
+        "control_plane": dependencies.eks,
         "hyperpod_cluster_arn": "arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab",
-        "encryption_key": world.key,
+        "encryption_key": dependencies.key,
         "has_file_system": False,
     },
-    HyperPodCluster: lambda world: {
+    HyperPodCluster: lambda dependencies: {
         "cluster_name": "small",
         "instance_groups": [HEAD, WORK],
-        "network": world.network,
+        "network": dependencies.network,
         "file_system": LustreMount(dns_name="a", mount_name="b"),
         "openzfs": OpenZfsMount(dns_name="a"),
-        "lifecycle_scripts": world.scripts,
+        "lifecycle_scripts": dependencies.scripts,
         "lifecycle_mode": "customer_managed",
         "accounting_database": None,
-        "encryption_key": world.key,
+        "encryption_key": dependencies.key,
         "node_provisioning_mode": "continuous",
         "node_recovery": "none",
         "tiered_storage": TieredStorageConfig(),
@@ -244,14 +244,14 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "autoscaled_groups": (),
         "drainer": None,
         "encrypt_root_volumes": False,
-        "roles": {"compute": iam.Role.from_role_name(world.stack, world.next_id(), "nodes")},
+        "roles": {"compute": iam.Role.from_role_name(dependencies.stack, dependencies.next_id(), "nodes")},
         "scale_down": ScaleDownConfig(),
         "unguarded": False,
         "log_retention_days": 365,
-        "guard_log_group": logs.LogGroup.from_log_group_name(world.stack, world.next_id(), "guard"),
+        "guard_log_group": logs.LogGroup.from_log_group_name(dependencies.stack, dependencies.next_id(), "guard"),
         "removal_policy": RemovalPolicy.RETAIN,
     },
-    HyperPodNetwork: lambda world: {
+    HyperPodNetwork: lambda dependencies: {
         "availability_zones": ["us-west-2c"],
         "internet_egress": False,
         "cidr": "10.0.0.0/16",
@@ -267,34 +267,34 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "organization_id": None,
         "more_endpoints": ["eks"],
         "control_plane_zone": None,
-        "log_encryption_key": world.key,
-        "flow_log_group": logs.LogGroup.from_log_group_name(world.stack, world.next_id(), "flow"),
+        "log_encryption_key": dependencies.key,
+        "flow_log_group": logs.LogGroup.from_log_group_name(dependencies.stack, dependencies.next_id(), "flow"),
         "removal_policy": RemovalPolicy.RETAIN,
     },
-    HyperPodTeams: lambda world: {
-        "control_plane": world.eks,
+    HyperPodTeams: lambda dependencies: {
+        "control_plane": dependencies.eks,
         "cluster_name": "small",
         "hyperpod_cluster_arn": "arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab",
         "teams": [Team(name="research", quota={"ml.p5.48xlarge": 1})],
         "instance_groups": [WORK],
         "file_system": LustreMount(dns_name="a", mount_name="b"),
         "capacity_gib": 1200,
-        "add_ons": [world.cluster],
+        "add_ons": [dependencies.cluster],
     },
-    DrainChannel: lambda world: {
+    DrainChannel: lambda dependencies: {
         "cluster_name": "small",
-        "encryption_key": world.key,
+        "encryption_key": dependencies.key,
         "drain": DrainAgentConfig(),
-        "access_logs": world.logs,
+        "access_logs": dependencies.logs,
         "removal_policy": RemovalPolicy.DESTROY,
     },
-    LifecycleScripts: lambda world: {
+    LifecycleScripts: lambda dependencies: {
         "cluster_name": "small",
-        "encryption_key": world.key,
+        "encryption_key": dependencies.key,
         "source": None,
         "mount_paths": ["/fsx"],
         "nfs_mount_paths": ["/home"],
-        "access_logs": world.logs,
+        "access_logs": dependencies.logs,
         "orchestrator": "slurm",
         "steps": LifecycleSteps(),
         "groups": [GROUP],
@@ -303,13 +303,13 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "home_path": "/fsx/home",
         "metadata_users": ["alice"],
         "writers": [],
-        "drain": world.channel,
+        "drain": dependencies.channel,
         "bucket": None,
         "removal_policy": RemovalPolicy.DESTROY,
     },
-    LustreFileSystem: lambda world: {
-        "network": world.network,
-        "encryption_key": world.key,
+    LustreFileSystem: lambda dependencies: {
+        "network": dependencies.network,
+        "encryption_key": dependencies.key,
         "capacity_gib": 1200,
         "throughput_mbps_per_tib": 250,
         "efa": False,
@@ -318,10 +318,10 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "data_repositories": [DataRepository(file_system_path="/data")],
         "mount_path": "/fsx",
         "removal_policy": None,
-        "access_logs": world.logs,
+        "access_logs": dependencies.logs,
     },
-    ScaleDown: lambda world: {
-        "cluster": world.unguarded_cluster(),
+    ScaleDown: lambda dependencies: {
+        "cluster": dependencies.unguarded_cluster(),
         "nodes_to_delete": [],
         "instance_groups_to_delete": [],
         "max_nodes": 16,
@@ -329,23 +329,23 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[World], dict[str, Any]]] = 
         "drain_channel": None,
         "retry": None,
         "autoscaled_groups": [],
-        "encryption_key": world.key,
+        "encryption_key": dependencies.key,
         "log_group": None,
         "removal_policy": RemovalPolicy.DESTROY,
     },
-    encryption_key: lambda world: {"removal_policy": None},
-    OpenZfsMount.from_attributes: lambda world: {
-        "network": world.network,
+    encryption_key: lambda dependencies: {"removal_policy": None},
+    OpenZfsMount.from_attributes: lambda dependencies: {
+        "network": dependencies.network,
         "file_system_id": "fs-0123456789abcdef0",
         "mount_path": "/home",
-        "security_group": ec2.SecurityGroup(world.stack, world.next_id(), vpc=world.network.vpc),
+        "security_group": ec2.SecurityGroup(dependencies.stack, dependencies.next_id(), vpc=dependencies.network.vpc),
     },
-    LustreFileSystem.from_attributes: lambda world: {
-        "network": world.network,
+    LustreFileSystem.from_attributes: lambda dependencies: {
+        "network": dependencies.network,
         "file_system_id": "fs-0123456789abcdef0",
         "mount_name": "abc",
         "mount_path": "/fsx",
-        "security_group": ec2.SecurityGroup(world.stack, world.next_id(), vpc=world.network.vpc),
+        "security_group": ec2.SecurityGroup(dependencies.stack, dependencies.next_id(), vpc=dependencies.network.vpc),
         "availability_zone": "us-west-2c",
     },
 }  # fmt: skip
@@ -492,10 +492,10 @@ def test_every_public_class_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("made", CONSTRUCTS, ids=lambda made: made.__name__)
-def test_the_row_of_a_construct_is_right_and_whole(made: Callable[..., object], world: World) -> None:
-    arguments = CONSTRUCTS[made](world)
+def test_the_row_of_a_construct_is_right_and_whole(made: Callable[..., object], dependencies: Dependencies) -> None:
+    arguments = CONSTRUCTS[made](dependencies)
 
-    made(world.stack, world.next_id(), **arguments)
+    made(dependencies.stack, dependencies.next_id(), **arguments)
     assert _parameters(made) == list(arguments)
 
 
@@ -503,16 +503,18 @@ def test_the_row_of_a_construct_is_right_and_whole(made: Callable[..., object], 
     ("made", "name"),
     [pytest.param(made, name, id=f"{made.__name__} {name}") for made in CONSTRUCTS for name in _parameters(made)],
 )  # fmt: skip
-def test_a_construct_with_one_wrong_argument(made: Callable[..., object], name: str, world: World) -> None:
-    right = CONSTRUCTS[made](world)
+def test_a_construct_with_one_wrong_argument(
+    made: Callable[..., object], name: str, dependencies: Dependencies
+) -> None:
+    right = CONSTRUCTS[made](dependencies)
     for wrong in WRONG:
-        construct_id = world.next_id()
+        construct_id = dependencies.next_id()
         try:
-            made(world.stack, construct_id, **{**right, name: wrong})
+            made(dependencies.stack, construct_id, **{**right, name: wrong})
         except HyperPodError as error:
             if isinstance(error, ConfigError):
                 # The construct itself is there, as every construct that fails is; nothing is in it.
-                child = world.stack.node.try_find_child(construct_id)
+                child = dependencies.stack.node.try_find_child(construct_id)
                 assert child is None or child.node.children == []
             if wrong is ODD:
                 assert isinstance(error, ConfigError)
@@ -575,20 +577,22 @@ PASSED_ON: Mapping[Callable[..., object], set[str]] = {
 @pytest.mark.parametrize("made", CONSTRUCTS, ids=lambda made: made.__name__)
 def test_a_token_in_place_of_an_argument(made: Callable[..., object]) -> None:
     """One finding, or the template refers to the parameter: at synth nobody takes it for a value."""
-    world = World()
+    dependencies = Dependencies()
     passed: dict[str, str] = {}
     mounts: list[object] = []
     for name in _parameters(made):
         for kind, (parameter_type, use) in TOKENS.items():
-            parameter_id, construct_id = world.next_id(), world.next_id()
-            token = use(CfnParameter(world.stack, parameter_id, type=parameter_type))
+            parameter_id, construct_id = dependencies.next_id(), dependencies.next_id()
+            token = use(CfnParameter(dependencies.stack, parameter_id, type=parameter_type))
             try:
                 result = made(
-                    world.stack, construct_id, **{**CONSTRUCTS[made](world), **BESIDE.get(name, {}), name: token}
+                    dependencies.stack,
+                    construct_id,
+                    **{**CONSTRUCTS[made](dependencies), **BESIDE.get(name, {}), name: token},
                 )
             except ConfigError as error:
                 assert [_last(finding.path) for finding in error.findings] == [_last(name)], str(error)
-                child = world.stack.node.try_find_child(construct_id)
+                child = dependencies.stack.node.try_find_child(construct_id)
                 assert child is None or child.node.children == []
             else:
                 passed[f"{name} {kind}"] = f'{{"Ref": "{parameter_id}"}}'
@@ -597,17 +601,17 @@ def test_a_token_in_place_of_an_argument(made: Callable[..., object]) -> None:
                     mounts += [mount.dns_name, mount.mount_path]
                 if isinstance(mount, LustreMount):
                     mounts += [mount.dns_name, mount.mount_name, mount.mount_path, mount.availability_zone]
-    template = json.dumps([Template.from_stack(world.stack).to_json(), world.stack.resolve(mounts)])
+    template = json.dumps([Template.from_stack(dependencies.stack).to_json(), dependencies.stack.resolve(mounts)])
 
     assert {*passed} == PASSED_ON[made]
     assert [what for what, reference in passed.items() if reference not in template] == []
 
 
-def test_a_number_token_where_a_mapping_holds_text(world: World) -> None:
-    arguments = {**CONSTRUCTS[HyperPodCluster](world), "tags": {"nodes": Token.as_number({"Ref": "Nodes"})}}
+def test_a_number_token_where_a_mapping_holds_text(dependencies: Dependencies) -> None:
+    arguments = {**CONSTRUCTS[HyperPodCluster](dependencies), "tags": {"nodes": Token.as_number({"Ref": "Nodes"})}}
 
     with pytest.raises(ConfigError, match=r"1 error\n  tags: must be a mapping of text to text, got "):
-        HyperPodCluster(world.stack, world.next_id(), **arguments)
+        HyperPodCluster(dependencies.stack, dependencies.next_id(), **arguments)
 
 
 def _last(path: str) -> str:
@@ -651,22 +655,28 @@ def test_something_else_in_place_of_a_value(kind: type) -> None:
         pytest.param(ScaleDown, {"nodes_to_delete": "i-0123456789abcdef0", "max_nodes": 1.5}, ["scale_down.nodes_to_delete: must be a tuple, got 'i-0123456789abcdef0'; write it as (a, b) or (a,)", "scale_down.max_nodes: must be a whole number, got 1.5; write digits without quotes"], id="one node"),
     ],
 )  # fmt: skip
-def test_what_it_says(made: Callable[..., object], changes: dict[str, Any], messages: list[str], world: World) -> None:
-    construct_id = world.next_id()
+def test_what_it_says(
+    made: Callable[..., object], changes: dict[str, Any], messages: list[str], dependencies: Dependencies
+) -> None:
+    construct_id = dependencies.next_id()
 
     with pytest.raises(ConfigError) as caught:
-        made(world.stack, construct_id, **{**CONSTRUCTS[made](world), **changes})
+        made(dependencies.stack, construct_id, **{**CONSTRUCTS[made](dependencies), **changes})
 
     assert caught.value.source == f"Stack/{construct_id}"
     assert [str(finding) for finding in caught.value.findings] == messages
 
 
-def test_what_holds_the_thing_that_is_wanted_is_no_riddle(world: World) -> None:
+def test_what_holds_the_thing_that_is_wanted_is_no_riddle(dependencies: Dependencies) -> None:
     """A construct in place of what it made: its attribute is named, where it is one alone."""
-    file_system = LustreFileSystem(world.stack, world.next_id(), **CONSTRUCTS[LustreFileSystem](world))
-    wrong = {"file_system": file_system, "encryption_key": world.scripts}
+    file_system = LustreFileSystem(
+        dependencies.stack, dependencies.next_id(), **CONSTRUCTS[LustreFileSystem](dependencies)
+    )
+    wrong = {"file_system": file_system, "encryption_key": dependencies.scripts}
     with pytest.raises(ConfigError) as caught:
-        HyperPodCluster(world.stack, world.next_id(), **{**CONSTRUCTS[HyperPodCluster](world), **wrong})
+        HyperPodCluster(
+            dependencies.stack, dependencies.next_id(), **{**CONSTRUCTS[HyperPodCluster](dependencies), **wrong}
+        )
     assert [(each.path, each.remedy) for each in caught.value.findings] == [
         ("file_system", "give it the .mount of this one"),
         ("encryption_key", "make or import one"),  # scripts have two keys
@@ -681,10 +691,16 @@ def test_what_holds_the_thing_that_is_wanted_is_no_riddle(world: World) -> None:
         (HyperPodTeams, "hyperpod_cluster_arn", "a HyperPod cluster's ARN such as"),
     ],
 )
-def test_an_arn_of_something_else(made: Callable[..., object], name: str, said: str, world: World) -> None:
+def test_an_arn_of_something_else(
+    made: Callable[..., object], name: str, said: str, dependencies: Dependencies
+) -> None:
     wrong = {name: "arn:aws:iam::111122223333:role/research"}
     with pytest.raises(ConfigError, match=f"{name}: must be {said}"):
-        made(world.stack, world.next_id(), **{**CONSTRUCTS[made](world), **BESIDE.get(name, {}), **wrong})
+        made(
+            dependencies.stack,
+            dependencies.next_id(),
+            **{**CONSTRUCTS[made](dependencies), **BESIDE.get(name, {}), **wrong},
+        )
 
 
 @pytest.mark.parametrize(
@@ -696,13 +712,18 @@ def test_an_arn_of_something_else(made: Callable[..., object], name: str, said: 
         if name in _parameters(made)
     ],
 )
-def test_an_alias_is_no_key(made: Callable[..., object], name: str, world: World) -> None:
+def test_an_alias_is_no_key(made: Callable[..., object], name: str, dependencies: Dependencies) -> None:
     """CDK's IAlias is an IKey, whose ARN no policy takes for the key's."""
-    alias = kms.Alias.from_alias_name(world.stack, world.next_id(), "alias/shared")
-    own = kms.Alias(world.stack, world.next_id(), alias_name=f"alias/{world.next_id()}", target_key=world.key)
+    alias = kms.Alias.from_alias_name(dependencies.stack, dependencies.next_id(), "alias/shared")
+    own = kms.Alias(
+        dependencies.stack,
+        dependencies.next_id(),
+        alias_name=f"alias/{dependencies.next_id()}",
+        target_key=dependencies.key,
+    )
     for each in (alias, own):
         with pytest.raises(ConfigError) as caught:
-            made(world.stack, world.next_id(), **{**CONSTRUCTS[made](world), name: each})
+            made(dependencies.stack, dependencies.next_id(), **{**CONSTRUCTS[made](dependencies), name: each})
         (finding,) = caught.value.findings
         assert finding.path == name
         assert finding.problem.startswith("must be a key, and this is an alias, got <")

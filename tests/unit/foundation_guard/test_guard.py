@@ -19,7 +19,7 @@ from cdk_hyperpod._lambda.hyperpod.foundation_guard.decision import Live, Subnet
 from cdk_hyperpod._lambda.hyperpod.foundation_guard.guard import GuardError
 from cdk_hyperpod._lambda.hyperpod.foundation_guard.look import look
 from cdk_hyperpod._lambda.hyperpod.foundation_guard.wish import Wish, read, write
-from helpers.foundation_guard import OURS, STACK, THEIRS, World, error, event, wish
+from helpers.foundation_guard import OURS, STACK, THEIRS, FakeAccount, error, event, wish
 
 EKS = {"Eks": {"ClusterArn": "arn:aws:eks:us-west-2:111122223333:cluster/train"}}
 HEAD = "Changing the foundation of train was refused, no stack has been changed. "
@@ -30,9 +30,9 @@ DATA_FIRST = (
 )
 
 
-def refusal(world: World, wanted: Wish) -> str:
+def refusal(account: FakeAccount, wanted: Wish) -> str:
     with pytest.raises(GuardError) as caught:
-        world.guard().check(event(wanted))
+        account.guard().check(event(wanted))
     return str(caught.value)
 
 
@@ -40,62 +40,62 @@ def refusal(world: World, wanted: Wish) -> str:
 
 
 @pytest.mark.parametrize(
-    ("world", "wanted", "said"),
+    ("account", "wanted", "said"),
     [
         pytest.param(
-            World(),
+            FakeAccount(),
             wish(zone="us-west-2a", cidr="10.0.0.0/19"),
             "network.availability_zones: the first zone is us-west-2a, the live cluster stands in us-west-2c; "
             + PUT_BACK,
             id="another zone",
         ),
         pytest.param(
-            World(),
+            FakeAccount(),
             wish(zone="usw2-az1", cidr="10.0.0.0/19"),
             "network.availability_zones: the first zone is usw2-az1, the live cluster stands in usw2-az3; " + PUT_BACK,
             id="another zone by its id",
         ),
         pytest.param(
-            World(),
+            FakeAccount(),
             wish(cidr="10.1.64.0/19"),
             "network: gives the first zone the subnet 10.1.64.0/19, the live cluster stands in 10.0.64.0/19; "
             + PUT_BACK,
             id="another range",
         ),
         pytest.param(
-            World(),
+            FakeAccount(),
             wish(zone=None, cidr=None, subnet_id=THEIRS),
             f"network.vpc_id: the first subnet is {THEIRS}, the live cluster stands in {OURS}; " + PUT_BACK,
             id="an existing VPC instead of the made one",
         ),
         pytest.param(
-            World(cluster_subnet=THEIRS, efa=None),
+            FakeAccount(cluster_subnet=THEIRS, efa=None),
             wish(zone=None, cidr=None, subnet_id="subnet-00000000000000003"),
             f"network.subnets: the first subnet is subnet-00000000000000003, the live cluster stands in {THEIRS}; "
             + PUT_BACK,
             id="another existing subnet",
         ),
         pytest.param(
-            World(cluster_subnet=THEIRS, efa=None),
+            FakeAccount(cluster_subnet=THEIRS, efa=None),
             wish(),
             f"network.vpc_id: is missing, which asks for a new VPC, and the live cluster stands in {THEIRS} of vpc-2; "
             + PUT_BACK,
             id="a made VPC instead of the existing one",
         ),
         pytest.param(
-            World(orchestrator=EKS),
+            FakeAccount(orchestrator=EKS),
             wish(),
             "orchestrator: is slurm, the live cluster's is eks; " + PUT_BACK,
             id="another orchestrator",
         ),
         pytest.param(
-            World(),
+            FakeAccount(),
             wish(efa=True),
             "storage.efa: is true, the live file system's is false, and a change makes a new, empty one; " + DATA_FIRST,
             id="EFA of a file system",
         ),
         pytest.param(
-            World(orchestrator=None),
+            FakeAccount(orchestrator=None),
             wish(zone="us-west-2a", cidr="10.0.0.0/19"),
             "network.availability_zones: the first zone is us-west-2a, the live file system stands in us-west-2c; "
             + DATA_FIRST,
@@ -103,13 +103,13 @@ def refusal(world: World, wanted: Wish) -> str:
         ),
     ],
 )
-def test_a_change_of_what_is_for_life_is_refused(world: World, wanted: Wish, said: str) -> None:
-    assert refusal(world, wanted) == HEAD + said
-    assert refusal(world, wanted).count("\n") == 0
+def test_a_change_of_what_is_for_life_is_refused(account: FakeAccount, wanted: Wish, said: str) -> None:
+    assert refusal(account, wanted) == HEAD + said
+    assert refusal(account, wanted).count("\n") == 0
 
 
 def test_all_of_it_is_told_at_once() -> None:
-    said = refusal(World(orchestrator=EKS), wish(zone="us-west-2a", efa=True))
+    said = refusal(FakeAccount(orchestrator=EKS), wish(zone="us-west-2a", efa=True))
     assert [word in said for word in ("orchestrator: ", "network.availability_zones: ", "storage.efa: ")] == [True] * 3
 
 
@@ -117,86 +117,94 @@ def test_all_of_it_is_told_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("world", "wanted"),
+    ("account", "wanted"),
     [
-        pytest.param(World(), wish(), id="what lives"),
-        pytest.param(World(), wish(zone="usw2-az3"), id="what lives, its zone by id"),
-        pytest.param(World(), wish(zone=None), id="the account's first zone, which nobody knows here"),
-        pytest.param(World(cluster_subnet=THEIRS), wish(zone=None, cidr=None, subnet_id=THEIRS), id="what exists"),
-        pytest.param(World(orchestrator=EKS, efa=True), wish(orchestrator="eks", efa=True), id="under EKS, with EFA"),
-        pytest.param(World(orchestrator=None, efa=None), wish(zone="us-west-2a", efa=True), id="nothing lives"),
-        pytest.param(World(), wish(efa=None), id="the file system goes, its cluster stays"),
+        pytest.param(FakeAccount(), wish(), id="what lives"),
+        pytest.param(FakeAccount(), wish(zone="usw2-az3"), id="what lives, its zone by id"),
+        pytest.param(FakeAccount(), wish(zone=None), id="the account's first zone, which nobody knows here"),
         pytest.param(
-            World(orchestrator=None),
+            FakeAccount(cluster_subnet=THEIRS), wish(zone=None, cidr=None, subnet_id=THEIRS), id="what exists"
+        ),
+        pytest.param(
+            FakeAccount(orchestrator=EKS, efa=True), wish(orchestrator="eks", efa=True), id="under EKS, with EFA"
+        ),
+        pytest.param(FakeAccount(orchestrator=None, efa=None), wish(zone="us-west-2a", efa=True), id="nothing lives"),
+        pytest.param(FakeAccount(), wish(efa=None), id="the file system goes, its cluster stays"),
+        pytest.param(
+            FakeAccount(orchestrator=None),
             wish(zone="us-west-2a", efa=None),
             id="the file system goes, with no cluster on it",
         ),
-        pytest.param(World(efa=None), wish(efa=True), id="a file system comes"),
+        pytest.param(FakeAccount(efa=None), wish(efa=True), id="a file system comes"),
         pytest.param(
-            World(orchestrator=None, system_status="DELETING"),
+            FakeAccount(orchestrator=None, system_status="DELETING"),
             wish(zone="us-west-2a", efa=True),
             id="it is being deleted",
         ),
         pytest.param(
-            World(orchestrator=None, resource_status="DELETE_SKIPPED"), wish(efa=True), id="it was kept by a deletion"
+            FakeAccount(orchestrator=None, resource_status="DELETE_SKIPPED"),
+            wish(efa=True),
+            id="it was kept by a deletion",
         ),
-        pytest.param(World(tags={}, efa=None), wish(zone="us-west-2a"), id="a cluster that nobody's stack made"),
+        pytest.param(FakeAccount(tags={}, efa=None), wish(zone="us-west-2a"), id="a cluster that nobody's stack made"),
         pytest.param(
-            World(tags={"cdk-hyperpod:stack-id": "arn:…:stack/other/0a"}, efa=None),
+            FakeAccount(tags={"cdk-hyperpod:stack-id": "arn:…:stack/other/0a"}, efa=None),
             wish(zone="us-west-2a"),
             id="another stack's cluster",
         ),
         pytest.param(
-            World(errors={"describe_file_systems": error("FileSystemNotFound")}), wish(efa=True), id="gone by hand"
+            FakeAccount(errors={"describe_file_systems": error("FileSystemNotFound")}),
+            wish(efa=True),
+            id="gone by hand",
         ),
         pytest.param(
-            World(errors={"describe_subnets": error("InvalidSubnetID.NotFound")}),
+            FakeAccount(errors={"describe_subnets": error("InvalidSubnetID.NotFound")}),
             wish(zone="us-west-2a"),
             id="no subnet",
         ),
         pytest.param(
-            World(orchestrator=None, errors={"list_stack_resources": error("ValidationError", "does not exist")}),
+            FakeAccount(orchestrator=None, errors={"list_stack_resources": error("ValidationError", "does not exist")}),
             wish(efa=True),
             id="no stack, as for `plan` before the first deployment",
         ),
     ],
 )
 @pytest.mark.parametrize("request_type", ["Create", "Update"])
-def test_what_lives_and_what_is_nobodys_is_let_through(world: World, wanted: Wish, request_type: str) -> None:
-    world.guard().check(event(wanted, request_type))
+def test_what_lives_and_what_is_nobodys_is_let_through(account: FakeAccount, wanted: Wish, request_type: str) -> None:
+    account.guard().check(event(wanted, request_type))
 
 
 def test_a_deletion_is_let_through_and_asks_nothing() -> None:
-    world = World()
-    world.guard().check(event(wish(zone="us-west-2a"), "Delete"))
-    assert world.calls == []
+    account = FakeAccount()
+    account.guard().check(event(wish(zone="us-west-2a"), "Delete"))
+    assert account.calls == []
 
 
 @pytest.mark.parametrize("status", ["UPDATE_ROLLBACK_IN_PROGRESS", "UPDATE_ROLLBACK_FAILED", "ROLLBACK_IN_PROGRESS"])
 def test_a_rollback_is_let_through(status: str) -> None:
     """Say, back to the old zone, when nothing lived and the new file system is there already: a refusal helps nobody."""
-    World(orchestrator=None, status=status).guard().check(event(wish(zone="us-west-2a")))
-    World(status=status, errors={"describe_cluster": error("AccessDenied")}).guard().check(event(wish()))
+    FakeAccount(orchestrator=None, status=status).guard().check(event(wish(zone="us-west-2a")))
+    FakeAccount(status=status, errors={"describe_cluster": error("AccessDenied")}).guard().check(event(wish()))
 
 
 @pytest.mark.parametrize("operation", ["list_stack_resources", "describe_cluster", "describe_file_systems"])
 @pytest.mark.parametrize("code", ["ThrottlingException", "AccessDenied"])
 def test_a_rollback_is_let_through_whatever_cannot_be_read(operation: str, code: str) -> None:
     """At once: what is throttled for minutes must leave it the time to read its own stack's status."""
-    world = World(status="UPDATE_ROLLBACK_IN_PROGRESS", errors={operation: error(code)})
-    began = world.now
-    world.guard().check(event(wish()))
-    assert (world.calls, world.now) == (["describe_stacks"], began)
+    account = FakeAccount(status="UPDATE_ROLLBACK_IN_PROGRESS", errors={operation: error(code)})
+    began = account.now
+    account.guard().check(event(wish()))
+    assert (account.calls, account.now) == (["describe_stacks"], began)
 
 
 @pytest.mark.parametrize("code", ["ThrottlingException", "AccessDenied"])
 def test_a_rollback_that_cannot_be_told_at_first_is_asked_for_again_with_patience(code: str) -> None:
     """Nothing can be read until the look has used up its own patience, and a few seconds more."""
     operations = ("describe_stacks", "describe_cluster")
-    world = World(status="UPDATE_ROLLBACK_IN_PROGRESS", errors={name: error(code) for name in operations})
+    account = FakeAccount(status="UPDATE_ROLLBACK_IN_PROGRESS", errors={name: error(code) for name in operations})
     looked_for = 180 if code == "ThrottlingException" else 120
-    world.until = world.now + timedelta(seconds=30 + looked_for + 10)
-    world.guard().check(event(wish(zone="us-west-2a")))
+    account.until = account.now + timedelta(seconds=30 + looked_for + 10)
+    account.guard().check(event(wish(zone="us-west-2a")))
 
 
 TEXTS = st.sampled_from([None, "us-west-2a", "usw2-az1", "10.0.0.0/19", OURS])
@@ -254,37 +262,37 @@ OPERATIONS = ["list_stack_resources", "describe_cluster", "list_tags", "describe
 @pytest.mark.parametrize("code", ["AccessDenied", "ThrottlingException", "RequestLimitExceeded"])
 def test_what_passes_is_waited_for(operation: str, code: str) -> None:
     """The function's own rights are seconds old when it is called first, and IAM is eventually consistent."""
-    world = World(errors={operation: error(code)})
-    world.until = world.now + timedelta(seconds=100)
-    world.guard().check(event(wish()))
-    assert world.said[0] == f"cannot look yet: {code}: no"
-    assert world.until <= world.now < world.until + timedelta(seconds=16)
+    account = FakeAccount(errors={operation: error(code)})
+    account.until = account.now + timedelta(seconds=100)
+    account.guard().check(event(wish()))
+    assert account.said[0] == f"cannot look yet: {code}: no"
+    assert account.until <= account.now < account.until + timedelta(seconds=16)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_what_stays_unreadable_is_told_with_the_right_that_is_missing(operation: str) -> None:
     refused = error("AccessDenied", "User x is not authorized to perform: y")
-    world = World(errors={operation: refused})
-    began = world.now
-    said = refusal(world, wish())
+    account = FakeAccount(errors={operation: refused})
+    began = account.now
+    said = refusal(account, wish())
     assert said.startswith(
         "Could not read what the foundation of train stands on, no stack has been changed. AccessDenied: User x is not "
         "authorized to perform: y. The stack gives the function this permission: "
     )
-    assert (world.now - began).total_seconds() <= 180, "the function has five minutes"
+    assert (account.now - began).total_seconds() <= 180, "the function has five minutes"
 
 
 def test_all_that_stays_unreadable_is_told_within_the_functions_five_minutes() -> None:
     throttled = error("ThrottlingException")
-    world = World(errors=dict.fromkeys(("describe_stacks", *OPERATIONS), throttled))
-    began = world.now
-    assert refusal(world, wish()).startswith("Could not read what the foundation of train stands on")
-    assert (world.now - began).total_seconds() <= 240
+    account = FakeAccount(errors=dict.fromkeys(("describe_stacks", *OPERATIONS), throttled))
+    began = account.now
+    assert refusal(account, wish()).startswith("Could not read what the foundation of train stands on")
+    assert (account.now - began).total_seconds() <= 240
 
 
 def test_a_status_that_stays_unreadable_makes_no_rollback() -> None:
-    world = World(errors={"describe_stacks": error("ThrottlingException")})
-    assert refusal(world, wish(zone="us-west-2a")).startswith(HEAD)
+    account = FakeAccount(errors={"describe_stacks": error("ThrottlingException")})
+    assert refusal(account, wish(zone="us-west-2a")).startswith(HEAD)
 
 
 def test_pages_whose_token_comes_again_end_with_an_error() -> None:
@@ -312,10 +320,10 @@ def test_pages_whose_token_comes_again_end_with_an_error() -> None:
 
 def test_cloudformation_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     identity = {"StackId": event(wish())["StackId"], "RequestId": "request", "LogicalResourceId": "Guard"}
-    fine = handler.decide(event(wish(), "Create"), World().guard())
+    fine = handler.decide(event(wish(), "Create"), FakeAccount().guard())
     assert fine == {**identity, "PhysicalResourceId": handler.PHYSICAL_ID, "Status": "SUCCESS"}
     known = {**event(wish(zone="us-west-2a")), "PhysicalResourceId": "as it was"}
-    refused = handler.decide(known, World().guard())
+    refused = handler.decide(known, FakeAccount().guard())
     reason = refused.pop("Reason")
     assert refused == {**identity, "PhysicalResourceId": "as it was", "Status": "FAILED"}
     assert reason.startswith(HEAD)
