@@ -27,7 +27,7 @@ COPY = WORK / "copy"
 FUNCTION = Path("constructs/cdk_hyperpod/_lambda/hyperpod/scale_down")
 NAMES = (
     "planner executor standing_requests removal history properties live_cluster event poll_state api_errors resources calls"
-    " draining draining_under_eks given_up group_deletion groups_go_by_name_only nothing_ends_at_random"
+    " draining draining_under_eks given_up finalize groups_go_by_name_only nothing_ends_at_random"
     " only_planned_nodes_end rollbacks_spare_old_nodes crashes_heal"
 )
 TESTS = tuple(f"tests/unit/scale_down/test_{name}.py" for name in NAMES.split())
