@@ -26,7 +26,7 @@ WORK = ROOT / ".mutants"
 COPY = WORK / "copy"
 FUNCTION = Path("constructs/cdk_hyperpod/_lambda/hyperpod/scale_down")
 NAMES = (
-    "planner executor standing_requests removal history properties live_cluster event poll_state api_errors resources calls"
+    "planner executor standing_requests group_deletion history properties live_cluster event poll_state api_errors resources calls"
     " draining draining_under_eks given_up finalize groups_go_by_name_only nothing_ends_at_random"
     " only_planned_nodes_end rollbacks_spare_old_nodes crashes_heal"
 )

@@ -46,5 +46,5 @@ def test_no_fault_in_what_does_nothing() -> None:
 
 
 def test_tests_are_there_and_the_modules_own_come_first() -> None:
-    assert in_order(TESTS, "removal")[:2] == ["tests/unit/scale_down/test_removal.py", TESTS[0]]
+    assert in_order(TESTS, "group_deletion")[:2] == ["tests/unit/scale_down/test_group_deletion.py", TESTS[0]]
     assert [test for test in TESTS if not (ROOT / test).is_file()] == []

@@ -11,7 +11,7 @@ import pytest
 from cdk_hyperpod._lambda import hyperpod
 from cdk_hyperpod._lambda.hyperpod.common.refuse import Refuse
 from cdk_hyperpod._lambda.hyperpod.scale_down.actions import DeleteGroup, Picked, Plan, TakeNodes
-from cdk_hyperpod._lambda.hyperpod.scale_down.group_deletion import Removal
+from cdk_hyperpod._lambda.hyperpod.scale_down.group_deletion import GroupDeletion
 
 
 @pytest.mark.parametrize(
@@ -20,13 +20,13 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.group_deletion import Removal
         (Picked("p5", "i-1", "named"), Refuse("p5", "i-1", "named")),
         (DeleteGroup("p5", 2), ("p5", 2)),
         (TakeNodes("p5", (), None), ("p5", (), None)),
-        (Removal(groups=(), wait=None, notes=()), ((), None, ())),
+        (GroupDeletion(groups=(), wait=None, notes=()), ((), None, ())),
         (
             Plan(refusals=(Refuse("p5", "i-1", "named"),)),
             Plan(refusals=(Picked("p5", "i-1", "named"),)),  # type: ignore[arg-type]
         ),
     ],
-    ids=["picked and refused", "deletion", "nodes", "removal", "plans"],
+    ids=["picked and refused", "deletion", "nodes", "group deletion", "plans"],
 )
 def test_values_of_two_kinds_differ_where_their_fields_are_equal(one: object, other: object) -> None:
     assert one != other

@@ -1,4 +1,4 @@
-"""`plan_removal`: what finalize does, once the cluster's own update is over. Pure."""
+"""`plan_group_deletion`: what finalize does, once the cluster's own update is over. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .refusals import owned
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class GroupDeletion:
     """What finalize asks for: one UpdateCluster with these groups, or a reason to wait, or neither when done."""
 
     groups: tuple[str, ...] = ()
@@ -26,13 +26,13 @@ class Removal:
         return not self.groups and self.wait is None
 
 
-def plan_removal(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> Removal:
+def plan_group_deletion(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> GroupDeletion:
     """Which groups to delete now that the cluster's own update is over. Never the controller's, never the last one, and
     none that is being deleted already. Accepted is done: a group in status Deleting is not waited for."""
     if live is None:
-        return Removal()
+        return GroupDeletion()
     if not owned(live, desired):
-        return Removal(notes=(messages.NOT_OURS,))
+        return GroupDeletion(notes=(messages.NOT_OURS,))
     doomed = set(desired.groups_to_delete)
     if occasion.rolling_back:
         # Also a group that the file before named: the failed update may have taken it back in, with its nodes.
@@ -42,13 +42,13 @@ def plan_removal(live: Cluster | None, desired: Desired, occasion: Occasion = FI
     standing = [group for group in live.groups if group.status != "Deleting"]
     groups = [group for group in standing if group.name in doomed and group.fixed.node_type != CONTROLLER]
     if not groups:
-        return Removal()
+        return GroupDeletion()
     if len(groups) == len(standing):
-        return Removal(notes=(str(messages.last_group(group.name for group in groups)),))
+        return GroupDeletion(notes=(str(messages.last_group(group.name for group in groups)),))
     # Groups may be deleted while they wait for their minimum; the cluster as a whole must hold still.
     if live.status in MOVING:
-        return Removal(wait=messages.cluster_moving(live.status))
-    return Removal(groups=tuple(group.name for group in groups))
+        return GroupDeletion(wait=messages.cluster_moving(live.status))
+    return GroupDeletion(groups=tuple(group.name for group in groups))
 
 
 def standing(live: Cluster, desired: Desired) -> dict[str, list[str]]:

@@ -491,7 +491,7 @@ def software_update(cluster: str, then: str) -> str:
     return SOFTWARE.format(cluster=cluster, then=then)
 
 
-def removal_failed(cluster: str, groups: Iterable[str], reason: str) -> str:
+def group_deletion_failed(cluster: str, groups: Iterable[str], reason: str) -> str:
     return fit(f"Deleting {some(groups)} of {cluster} was rejected by HyperPod.", [reason])
 
 

@@ -25,7 +25,7 @@ from .drain.drains import KEPT, LEASE, TAKEN, Drains, Hearing
 from .drain.ready import BACK, DEADLINE, JOINING, SILENT, Ask, going, judge, judge_first
 from .event import Event, read_event
 from .executor import Moment, delete_groups, execute
-from .group_deletion import deleting, plan_removal, standing
+from .group_deletion import deleting, plan_group_deletion, standing
 from .history import clusters_reached, is_left_over
 from .ledger import POLL, Ledger, Rollback
 from .operations import PATIENCE as PATIENCE_FOR_OPERATIONS
@@ -156,7 +156,7 @@ class Provider:
         What CloudFormation tells may be of a moment before this request. So where there is something to do, the decision is made by
         what it tells LATE.
         """
-        if event.kind == FINALIZE and not self._may_remove(event):
+        if event.kind == FINALIZE and not self._may_delete_groups(event):
             return state
         seen = self._with_status(event, state)
         early = self._early(event, seen)
@@ -192,7 +192,7 @@ class Provider:
             live = self._live(desired, tags=True)
         except Exception:  # noqa: BLE001 - the look that decides tells what is wrong
             return state
-        found = _with_removal if event.kind == FINALIZE else _with_changes
+        found = _with_group_deletion if event.kind == FINALIZE else _with_changes
         return replace(found(state, live, desired, occasion), looked=self._now())
 
     def _with_status(self, event: Event, state: State) -> State:
@@ -248,7 +248,7 @@ class Provider:
             self._refuse(plan(None, desired, occasion), desired, first=True)
         live = self._patiently(lambda: self._live(desired, tags=True), state)
         if event.kind == FINALIZE:
-            return _with_removal(state, live, desired, occasion)
+            return _with_group_deletion(state, live, desired, occasion)
         live = _agreed(
             live,
             lambda seen: plan(seen, desired, occasion).done,
@@ -267,7 +267,7 @@ class Provider:
             self._fail_undrained(drains, desired, [str(why)] if why else [], first=True)
         return with_plan(state, live, found)
 
-    def _may_remove(self, event: Event) -> bool:
+    def _may_delete_groups(self, event: Event) -> bool:
         """Whether finalize has anything to look for, be it in an update or in a rollback."""
         try:
             desired = read_properties(event.properties, kind=event.kind)
@@ -603,17 +603,17 @@ class Provider:
 
     def _finalize(self, event: Event, desired: Desired, state: State) -> Answer:
         live = self._live(desired, tags=state.pending is None)
-        removal = plan_removal(live, desired, self._occasion(event, desired, state, first=False))
-        for note in removal.notes:
+        deletion = plan_group_deletion(live, desired, self._occasion(event, desired, state, first=False))
+        for note in deletion.notes:
             self._log(f"note: {note}")
-        if live is None or removal.done:
+        if live is None or deletion.done:
             return self._complete(event, state, live)
-        if removal.wait is not None and desired.drain is None:
-            return self._unfinished(event, state, [removal.wait], live)
+        if deletion.wait is not None and desired.drain is None:
+            return self._unfinished(event, state, [deletion.wait], live)
         drains = None if state.rolling_back else self._heard(event, desired, state)
         if over := self._given_up(event, state):
             return self._unfinished(event, state, [over], live)
-        waits = () if removal.wait is None else (removal.wait,)
+        waits = () if deletion.wait is None else (deletion.wait,)
         if drains is not None:
             live = self._with_held(live, drains, desired, tags=False)
             if live is None:
@@ -621,7 +621,7 @@ class Provider:
             waits = (*self._make_doomed_ready(drains, live, desired, state), *waits)
         if waits:
             return self._unfinished(event, state, waits, live)
-        return self._delete_groups(event, desired, state, live, removal.groups)
+        return self._delete_groups(event, desired, state, live, deletion.groups)
 
     def _delete_groups(
         self, event: Event, desired: Desired, state: State, live: Cluster, groups: Sequence[str]
@@ -630,7 +630,7 @@ class Provider:
         moment = Moment(now=self._now(), began=state.began)
         outcome = delete_groups(groups, live, desired, self._sagemaker(), moment)
         if outcome.error is not None:
-            why = messages.removal_failed(desired.cluster, groups, api.reason(outcome.error))
+            why = messages.group_deletion_failed(desired.cluster, groups, api.reason(outcome.error))
             if not state.rolling_back:
                 raise ScaleDownError(why)
             return self._complete(event, state, live, [why])  # A rollback must not end here; the groups stay.
@@ -761,10 +761,10 @@ def _with_changes(state: State, live: Cluster | None, desired: Desired, occasion
     return with_plan(state, live, plan(live, desired, occasion))
 
 
-def _with_removal(state: State, live: Cluster | None, desired: Desired, occasion: Occasion) -> State:
+def _with_group_deletion(state: State, live: Cluster | None, desired: Desired, occasion: Occasion) -> State:
     # The last group cannot be deleted, and a poll's answer says that it stands.
     left = live is not None and bool(standing(live, desired) or deleting(live, desired))
-    return replace(state, pending=left or not plan_removal(live, desired, occasion).done)
+    return replace(state, pending=left or not plan_group_deletion(live, desired, occasion).done)
 
 
 def _with_said(occasion: Occasion, drains: Drains | None) -> Occasion:

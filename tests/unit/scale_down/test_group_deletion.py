@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Wait
-from cdk_hyperpod._lambda.hyperpod.scale_down.group_deletion import Removal, plan_removal, standing
+from cdk_hyperpod._lambda.hyperpod.scale_down.group_deletion import GroupDeletion, plan_group_deletion, standing
 from helpers.scale_down.clusters import START, desired, group, live, nodes, occasion, wish
 
 TWO = live(group(), group("old", 2), nodes=[*nodes("p5", 8), *nodes("old", 2, first=100)])
@@ -20,48 +20,52 @@ def from_the_wire(word: str) -> str:
 
 
 def test_named_group_goes() -> None:
-    assert plan_removal(TWO, KEEP) == Removal(groups=("old",))
+    assert plan_group_deletion(TWO, KEEP) == GroupDeletion(groups=("old",))
 
 
 def test_nothing_without_a_name_a_group_or_a_cluster() -> None:
-    assert plan_removal(TWO, desired(wish())) == Removal()
-    assert plan_removal(live(group()), KEEP) == Removal()
-    assert plan_removal(None, KEEP) == Removal()
+    assert plan_group_deletion(TWO, desired(wish())) == GroupDeletion()
+    assert plan_group_deletion(live(group()), KEEP) == GroupDeletion()
+    assert plan_group_deletion(None, KEEP) == GroupDeletion()
 
 
 def test_group_that_is_being_deleted_is_not_asked_for_again() -> None:
     going = replace(TWO, groups=(*TWO.groups[:2], replace(TWO.groups[2], status="Deleting")))
-    assert plan_removal(going, KEEP) == Removal()
+    assert plan_group_deletion(going, KEEP) == GroupDeletion()
 
 
 def test_never_the_controller_a_kept_group_or_the_last_one() -> None:
-    assert plan_removal(TWO, desired(wish(), groups_to_delete=("controller", "p5"))) == Removal()
+    assert plan_group_deletion(TWO, desired(wish(), groups_to_delete=("controller", "p5"))) == GroupDeletion()
     bare = replace(desired(wish()), groups=(), groups_to_delete=("controller", "p5", "old"))
-    assert plan_removal(TWO, bare) == Removal(groups=("p5", "old")), "the controller stays, so neither is the last one"
+    assert plan_group_deletion(TWO, bare) == GroupDeletion(groups=("p5", "old")), (
+        "the controller stays, so neither is the last one"
+    )
     alone = replace(TWO, groups=TWO.groups[1:2])
-    refused = plan_removal(alone, bare)
+    refused = plan_group_deletion(alone, bare)
     assert refused.done and "a cluster keeps at least one" in refused.notes[0]
 
 
 def test_cluster_of_somebody_else_is_left_alone() -> None:
-    assert plan_removal(replace(TWO, tags={}), KEEP).groups == ()
+    assert plan_group_deletion(replace(TWO, tags={}), KEEP).groups == ()
 
 
 def test_moving_cluster_is_waited_for() -> None:
-    assert plan_removal(replace(TWO, status="Updating"), KEEP) == Removal(wait=Wait(why="the cluster is Updating"))
+    assert plan_group_deletion(replace(TWO, status="Updating"), KEEP) == GroupDeletion(
+        wait=Wait(why="the cluster is Updating")
+    )
 
 
 def test_rollback_deletes_what_only_the_failed_update_knew() -> None:
     updated = START - timedelta(days=60)
 
-    def back(**more: Any) -> Removal:
+    def back(**more: Any) -> GroupDeletion:
         failed = desired(wish(), wish("old", 2))
-        return plan_removal(TWO, desired(wish()), occasion(rolling_back=True, previous=failed, **more))
+        return plan_group_deletion(TWO, desired(wish()), occasion(rolling_back=True, previous=failed, **more))
 
-    assert back(updated=updated) == Removal(groups=("old",)), "all its nodes are younger than the update"
-    assert back(updated=TWO.nodes[8].launched) == Removal(groups=("old",)), "its oldest came with the update"
-    assert back(updated=START) == Removal(), "it has nodes from before the update"
-    assert back() == Removal(), "nobody says when the update began"
+    assert back(updated=updated) == GroupDeletion(groups=("old",)), "all its nodes are younger than the update"
+    assert back(updated=TWO.nodes[8].launched) == GroupDeletion(groups=("old",)), "its oldest came with the update"
+    assert back(updated=START) == GroupDeletion(), "it has nodes from before the update"
+    assert back() == GroupDeletion(), "nobody says when the update began"
 
 
 def test_rollback_spares_old_nodes_of_a_group_that_the_failed_update_took_back_in() -> None:
@@ -69,8 +73,10 @@ def test_rollback_spares_old_nodes_of_a_group_that_the_failed_update_took_back_i
     failed = desired(wish(), wish("old", 2))
     for previous in (failed, None):
         back = occasion(rolling_back=True, previous=previous, updated=START)
-        assert plan_removal(TWO, KEEP, back) == Removal()
-        assert plan_removal(TWO, KEEP, replace(back, updated=START - timedelta(days=60))) == Removal(groups=("old",))
+        assert plan_group_deletion(TWO, KEEP, back) == GroupDeletion()
+        assert plan_group_deletion(TWO, KEEP, replace(back, updated=START - timedelta(days=60))) == GroupDeletion(
+            groups=("old",)
+        )
 
 
 def test_what_still_stands_are_the_groups_that_nobody_asked_to_delete_yet() -> None:
@@ -80,7 +86,7 @@ def test_what_still_stands_are_the_groups_that_nobody_asked_to_delete_yet() -> N
     assert standing(TWO, desired(wish())) == {}
     going = replace(TWO, groups=(*TWO.groups[:2], replace(TWO.groups[2], status=from_the_wire("Deleting"))))
     assert standing(going, KEEP) == {}
-    assert plan_removal(going, KEEP) == Removal()
+    assert plan_group_deletion(going, KEEP) == GroupDeletion()
     assert standing(replace(TWO, tags={}), KEEP) == {}, "another stack's"
 
 
@@ -88,4 +94,4 @@ def test_controller_is_known_by_its_type_as_it_comes_from_the_wire() -> None:
     fixed = replace(TWO.groups[0].fixed, node_type=from_the_wire("Controller"))
     named = replace(TWO, groups=(replace(TWO.groups[0], fixed=fixed), *TWO.groups[1:]))
     bare = replace(desired(wish()), groups_to_delete=("controller",), groups=())
-    assert plan_removal(named, bare) == Removal()
+    assert plan_group_deletion(named, bare) == GroupDeletion()
