@@ -9,7 +9,7 @@ from typing import Any
 CLUSTER = "AWS::SageMaker::Cluster"
 
 CLOCKS = timedelta(seconds=2)
-"""How far the function's clock may be behind CloudFormation's. Not model.CLOCKS_APART: it decides between two requests that
+"""How far the function's clock may be behind CloudFormation's. Not cluster.CLOCKS_APART: it decides between two requests that
 CloudFormation may send within seconds, the cancelled update's and its rollback's. If the clocks differ by more, a rollback is
 taken for left over: it deletes nothing, and somebody has to continue it. With a longer time a left-over request would be taken
 for the rollback, and delete the nodes of an update that is over."""
