@@ -247,7 +247,7 @@ def test_deleting_a_group_needs_the_right_to_update(life: Rehearsal) -> None:
 
 
 def elsewhere(life: Rehearsal) -> Json:
-    """The foundation's template, with a wish that its guard refuses."""
+    """The foundation's template, with a setting that its guard refuses."""
     template = assemblies.template(life.synth(), life.foundation)
     (guard,) = (item for item in template["Resources"].values() if item["Type"] == GUARD)
     guard["Properties"]["AvailabilityZone"] = "us-west-2a"

@@ -10,7 +10,7 @@ from typing import Any
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod.foundation_guard.guard import Guard
-from cdk_hyperpod._lambda.hyperpod.foundation_guard.wish import KIND, Wish, write
+from cdk_hyperpod._lambda.hyperpod.foundation_guard.settings import KIND, ImmutableSettings, write
 
 Json = Any
 STACK = "arn:aws:cloudformation:us-west-2:111122223333:stack/hyperpod-train-foundation/0a1b2c"
@@ -22,10 +22,12 @@ THEIRS = "subnet-00000000000000002"
 SYSTEM = "fs-00000000000000001"
 
 
-def wish(**more: Any) -> Wish:
+def immutable_settings(**more: Any) -> ImmutableSettings:
     """What `FakeAccount()` has."""
     given: dict[str, Any] = {"zone": "us-west-2c", "cidr": "10.0.64.0/19", "efa": False, **more}
-    return Wish(cluster="train", cluster_stack="hyperpod-train-cluster", **{"orchestrator": "slurm", **given})
+    return ImmutableSettings(
+        cluster="train", cluster_stack="hyperpod-train-cluster", **{"orchestrator": "slurm", **given}
+    )
 
 
 def error(code: str, message: str = "no") -> ClientError:
@@ -112,7 +114,7 @@ class FakeAccount:
         return {"FileSystems": [found]}
 
 
-def event(wanted: Wish, request: str = "Update") -> Json:
+def event(wanted: ImmutableSettings, request: str = "Update") -> Json:
     return {
         "RequestType": request,
         "ResponseURL": "https://secret.example.com",

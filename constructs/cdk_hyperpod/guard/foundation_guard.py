@@ -14,9 +14,9 @@ from .._common import reasons
 from .._common.acknowledge import acknowledge, wildcard
 from .._common.functions import log_group, python_function
 from .._common.pseudo import ACCOUNT_ID, PARTITION
-from .._lambda.hyperpod.foundation_guard.wish import KIND, write
+from .._lambda.hyperpod.foundation_guard.settings import KIND, write
 from ..config.cluster import ClusterConfig
-from .for_life import wish
+from .for_life import immutable_settings
 
 _TIMEOUT = Duration.minutes(20)
 """The function answers within five minutes, and Lambda invokes one that died twice more."""
@@ -31,7 +31,7 @@ class FoundationGuard(Construct):
     def __init__(self, scope: Construct, construct_id: str, *, config: ClusterConfig, cluster_stack: str) -> None:
         """`cluster_stack`: the name of the stack that the cluster belongs to; a cluster of another is not compared."""
         super().__init__(scope, construct_id)
-        wanted = wish(config, cluster_stack)
+        wanted = immutable_settings(config, cluster_stack)
         role = iam.Role(
             self,
             "Role",

@@ -20,11 +20,11 @@ import yaml
 
 from cdk_hyperpod import LoadedConfig, load_config
 from cdk_hyperpod._lambda.hyperpod.foundation_guard.decision import Live, Subnet, differences
-from cdk_hyperpod._lambda.hyperpod.foundation_guard.wish import Wish
+from cdk_hyperpod._lambda.hyperpod.foundation_guard.settings import ImmutableSettings
 from cdk_hyperpod.config.changes import CHANGES, EFFECTS, METADATA, Change, changed, record
 from cdk_hyperpod.config.cluster import ClusterConfig
 from cdk_hyperpod.errors import Finding, raise_errors
-from cdk_hyperpod.guard.for_life import wish
+from cdk_hyperpod.guard.for_life import immutable_settings
 from cdk_hyperpod.rules import check_cluster
 from cdk_hyperpod.typed.build import structure
 from cdk_hyperpod.typed.schema import places
@@ -477,7 +477,9 @@ def test_what_is_refused_is_refused_and_takes_no_node(setting: str) -> None:
         assert BY_AWS[setting] in entry_of(setting).says
         return
     before, wanted = config_of(data), config_of(after)
-    if why := [each.path for each in differences(wish(wanted, "s"), standing(wish(before, "s")))]:
+    if why := [
+        each.path for each in differences(immutable_settings(wanted, "s"), standing(immutable_settings(before, "s")))
+    ]:
         assert why == [BY_GUARD[setting]]
         return
     if setting in BY_PLANNER:
@@ -538,8 +540,8 @@ BY_PLANNER = {
 }
 
 
-def standing(before: Wish) -> Live:
-    """What stands where a wish was deployed."""
+def standing(before: ImmutableSettings) -> Live:
+    """What stands where these settings were deployed."""
     subnet = Subnet(
         id=before.subnet_id or "subnet-1", zone=before.zone or "us-west-2a", zone_id=before.zone or "usw2-az1",
         cidr=before.cidr or "10.20.0.0/20", vpc="vpc-1", made_here=before.subnet_id is None,

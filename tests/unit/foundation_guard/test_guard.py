@@ -18,8 +18,8 @@ from cdk_hyperpod._lambda.hyperpod.foundation_guard import handler
 from cdk_hyperpod._lambda.hyperpod.foundation_guard.decision import Live, Subnet, differences
 from cdk_hyperpod._lambda.hyperpod.foundation_guard.guard import GuardError
 from cdk_hyperpod._lambda.hyperpod.foundation_guard.look import look
-from cdk_hyperpod._lambda.hyperpod.foundation_guard.wish import Wish, read, write
-from helpers.foundation_guard import OURS, STACK, THEIRS, FakeAccount, error, event, wish
+from cdk_hyperpod._lambda.hyperpod.foundation_guard.settings import ImmutableSettings, read, write
+from helpers.foundation_guard import OURS, STACK, THEIRS, FakeAccount, error, event, immutable_settings
 
 EKS = {"Eks": {"ClusterArn": "arn:aws:eks:us-west-2:111122223333:cluster/train"}}
 HEAD = "Changing the foundation of train was refused, no stack has been changed. "
@@ -30,7 +30,7 @@ DATA_FIRST = (
 )
 
 
-def refusal(account: FakeAccount, wanted: Wish) -> str:
+def refusal(account: FakeAccount, wanted: ImmutableSettings) -> str:
     with pytest.raises(GuardError) as caught:
         account.guard().check(event(wanted))
     return str(caught.value)
@@ -44,72 +44,72 @@ def refusal(account: FakeAccount, wanted: Wish) -> str:
     [
         pytest.param(
             FakeAccount(),
-            wish(zone="us-west-2a", cidr="10.0.0.0/19"),
+            immutable_settings(zone="us-west-2a", cidr="10.0.0.0/19"),
             "network.availability_zones: the first zone is us-west-2a, the live cluster stands in us-west-2c; "
             + PUT_BACK,
             id="another zone",
         ),
         pytest.param(
             FakeAccount(),
-            wish(zone="usw2-az1", cidr="10.0.0.0/19"),
+            immutable_settings(zone="usw2-az1", cidr="10.0.0.0/19"),
             "network.availability_zones: the first zone is usw2-az1, the live cluster stands in usw2-az3; " + PUT_BACK,
             id="another zone by its id",
         ),
         pytest.param(
             FakeAccount(),
-            wish(cidr="10.1.64.0/19"),
+            immutable_settings(cidr="10.1.64.0/19"),
             "network: gives the first zone the subnet 10.1.64.0/19, the live cluster stands in 10.0.64.0/19; "
             + PUT_BACK,
             id="another range",
         ),
         pytest.param(
             FakeAccount(),
-            wish(zone=None, cidr=None, subnet_id=THEIRS),
+            immutable_settings(zone=None, cidr=None, subnet_id=THEIRS),
             f"network.vpc_id: the first subnet is {THEIRS}, the live cluster stands in {OURS}; " + PUT_BACK,
             id="an existing VPC instead of the made one",
         ),
         pytest.param(
             FakeAccount(cluster_subnet=THEIRS, efa=None),
-            wish(zone=None, cidr=None, subnet_id="subnet-00000000000000003"),
+            immutable_settings(zone=None, cidr=None, subnet_id="subnet-00000000000000003"),
             f"network.subnets: the first subnet is subnet-00000000000000003, the live cluster stands in {THEIRS}; "
             + PUT_BACK,
             id="another existing subnet",
         ),
         pytest.param(
             FakeAccount(cluster_subnet=THEIRS, efa=None),
-            wish(),
+            immutable_settings(),
             f"network.vpc_id: is missing, which asks for a new VPC, and the live cluster stands in {THEIRS} of vpc-2; "
             + PUT_BACK,
             id="a made VPC instead of the existing one",
         ),
         pytest.param(
             FakeAccount(orchestrator=EKS),
-            wish(),
+            immutable_settings(),
             "orchestrator: is slurm, the live cluster's is eks; " + PUT_BACK,
             id="another orchestrator",
         ),
         pytest.param(
             FakeAccount(),
-            wish(efa=True),
+            immutable_settings(efa=True),
             "storage.efa: is true, the live file system's is false, and a change makes a new, empty one; " + DATA_FIRST,
             id="EFA of a file system",
         ),
         pytest.param(
             FakeAccount(orchestrator=None),
-            wish(zone="us-west-2a", cidr="10.0.0.0/19"),
+            immutable_settings(zone="us-west-2a", cidr="10.0.0.0/19"),
             "network.availability_zones: the first zone is us-west-2a, the live file system stands in us-west-2c; "
             + DATA_FIRST,
             id="another zone under a file system alone",
         ),
     ],
 )
-def test_a_change_of_what_is_for_life_is_refused(account: FakeAccount, wanted: Wish, said: str) -> None:
+def test_a_change_of_what_is_for_life_is_refused(account: FakeAccount, wanted: ImmutableSettings, said: str) -> None:
     assert refusal(account, wanted) == HEAD + said
     assert refusal(account, wanted).count("\n") == 0
 
 
 def test_all_of_it_is_told_at_once() -> None:
-    said = refusal(FakeAccount(orchestrator=EKS), wish(zone="us-west-2a", efa=True))
+    said = refusal(FakeAccount(orchestrator=EKS), immutable_settings(zone="us-west-2a", efa=True))
     assert [word in said for word in ("orchestrator: ", "network.availability_zones: ", "storage.efa: ")] == [True] * 3
 
 
@@ -119,72 +119,90 @@ def test_all_of_it_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("account", "wanted"),
     [
-        pytest.param(FakeAccount(), wish(), id="what lives"),
-        pytest.param(FakeAccount(), wish(zone="usw2-az3"), id="what lives, its zone by id"),
-        pytest.param(FakeAccount(), wish(zone=None), id="the account's first zone, which nobody knows here"),
+        pytest.param(FakeAccount(), immutable_settings(), id="what lives"),
+        pytest.param(FakeAccount(), immutable_settings(zone="usw2-az3"), id="what lives, its zone by id"),
         pytest.param(
-            FakeAccount(cluster_subnet=THEIRS), wish(zone=None, cidr=None, subnet_id=THEIRS), id="what exists"
+            FakeAccount(), immutable_settings(zone=None), id="the account's first zone, which nobody knows here"
         ),
         pytest.param(
-            FakeAccount(orchestrator=EKS, efa=True), wish(orchestrator="eks", efa=True), id="under EKS, with EFA"
+            FakeAccount(cluster_subnet=THEIRS),
+            immutable_settings(zone=None, cidr=None, subnet_id=THEIRS),
+            id="what exists",
         ),
-        pytest.param(FakeAccount(orchestrator=None, efa=None), wish(zone="us-west-2a", efa=True), id="nothing lives"),
-        pytest.param(FakeAccount(), wish(efa=None), id="the file system goes, its cluster stays"),
+        pytest.param(
+            FakeAccount(orchestrator=EKS, efa=True),
+            immutable_settings(orchestrator="eks", efa=True),
+            id="under EKS, with EFA",
+        ),
+        pytest.param(
+            FakeAccount(orchestrator=None, efa=None),
+            immutable_settings(zone="us-west-2a", efa=True),
+            id="nothing lives",
+        ),
+        pytest.param(FakeAccount(), immutable_settings(efa=None), id="the file system goes, its cluster stays"),
         pytest.param(
             FakeAccount(orchestrator=None),
-            wish(zone="us-west-2a", efa=None),
+            immutable_settings(zone="us-west-2a", efa=None),
             id="the file system goes, with no cluster on it",
         ),
-        pytest.param(FakeAccount(efa=None), wish(efa=True), id="a file system comes"),
+        pytest.param(FakeAccount(efa=None), immutable_settings(efa=True), id="a file system comes"),
         pytest.param(
             FakeAccount(orchestrator=None, system_status="DELETING"),
-            wish(zone="us-west-2a", efa=True),
+            immutable_settings(zone="us-west-2a", efa=True),
             id="it is being deleted",
         ),
         pytest.param(
             FakeAccount(orchestrator=None, resource_status="DELETE_SKIPPED"),
-            wish(efa=True),
+            immutable_settings(efa=True),
             id="it was kept by a deletion",
         ),
-        pytest.param(FakeAccount(tags={}, efa=None), wish(zone="us-west-2a"), id="a cluster that nobody's stack made"),
+        pytest.param(
+            FakeAccount(tags={}, efa=None),
+            immutable_settings(zone="us-west-2a"),
+            id="a cluster that nobody's stack made",
+        ),
         pytest.param(
             FakeAccount(tags={"cdk-hyperpod:stack-id": "arn:…:stack/other/0a"}, efa=None),
-            wish(zone="us-west-2a"),
+            immutable_settings(zone="us-west-2a"),
             id="another stack's cluster",
         ),
         pytest.param(
             FakeAccount(errors={"describe_file_systems": error("FileSystemNotFound")}),
-            wish(efa=True),
+            immutable_settings(efa=True),
             id="gone by hand",
         ),
         pytest.param(
             FakeAccount(errors={"describe_subnets": error("InvalidSubnetID.NotFound")}),
-            wish(zone="us-west-2a"),
+            immutable_settings(zone="us-west-2a"),
             id="no subnet",
         ),
         pytest.param(
             FakeAccount(orchestrator=None, errors={"list_stack_resources": error("ValidationError", "does not exist")}),
-            wish(efa=True),
+            immutable_settings(efa=True),
             id="no stack, as for `plan` before the first deployment",
         ),
     ],
 )
 @pytest.mark.parametrize("request_type", ["Create", "Update"])
-def test_what_lives_and_what_is_nobodys_is_let_through(account: FakeAccount, wanted: Wish, request_type: str) -> None:
+def test_what_lives_and_what_is_nobodys_is_let_through(
+    account: FakeAccount, wanted: ImmutableSettings, request_type: str
+) -> None:
     account.guard().check(event(wanted, request_type))
 
 
 def test_a_deletion_is_let_through_and_asks_nothing() -> None:
     account = FakeAccount()
-    account.guard().check(event(wish(zone="us-west-2a"), "Delete"))
+    account.guard().check(event(immutable_settings(zone="us-west-2a"), "Delete"))
     assert account.calls == []
 
 
 @pytest.mark.parametrize("status", ["UPDATE_ROLLBACK_IN_PROGRESS", "UPDATE_ROLLBACK_FAILED", "ROLLBACK_IN_PROGRESS"])
 def test_a_rollback_is_let_through(status: str) -> None:
     """Say, back to the old zone, when nothing lived and the new file system is there already: a refusal helps nobody."""
-    FakeAccount(orchestrator=None, status=status).guard().check(event(wish(zone="us-west-2a")))
-    FakeAccount(status=status, errors={"describe_cluster": error("AccessDenied")}).guard().check(event(wish()))
+    FakeAccount(orchestrator=None, status=status).guard().check(event(immutable_settings(zone="us-west-2a")))
+    FakeAccount(status=status, errors={"describe_cluster": error("AccessDenied")}).guard().check(
+        event(immutable_settings())
+    )
 
 
 @pytest.mark.parametrize("operation", ["list_stack_resources", "describe_cluster", "describe_file_systems"])
@@ -193,7 +211,7 @@ def test_a_rollback_is_let_through_whatever_cannot_be_read(operation: str, code:
     """At once: what is throttled for minutes must leave it the time to read its own stack's status."""
     account = FakeAccount(status="UPDATE_ROLLBACK_IN_PROGRESS", errors={operation: error(code)})
     began = account.now
-    account.guard().check(event(wish()))
+    account.guard().check(event(immutable_settings()))
     assert (account.calls, account.now) == (["describe_stacks"], began)
 
 
@@ -204,7 +222,7 @@ def test_a_rollback_that_cannot_be_told_at_first_is_asked_for_again_with_patienc
     account = FakeAccount(status="UPDATE_ROLLBACK_IN_PROGRESS", errors={name: error(code) for name in operations})
     looked_for = 180 if code == "ThrottlingException" else 120
     account.until = account.now + timedelta(seconds=30 + looked_for + 10)
-    account.guard().check(event(wish(zone="us-west-2a")))
+    account.guard().check(event(immutable_settings(zone="us-west-2a")))
 
 
 TEXTS = st.sampled_from([None, "us-west-2a", "usw2-az1", "10.0.0.0/19", OURS])
@@ -237,7 +255,7 @@ def test_what_equals_the_live_one_is_never_refused(
         file_system_subnet=None if efa is None else subnet,
     )
     made = {"zone": subnet.zone_id if by_id else subnet.zone, "cidr": subnet.cidr}
-    same = wish(orchestrator=orchestrator, efa=efa, **(made if subnet.made_here else _existing(subnet)))
+    same = immutable_settings(orchestrator=orchestrator, efa=efa, **(made if subnet.made_here else _existing(subnet)))
     assert not [*differences(same, live)]
 
 
@@ -249,7 +267,7 @@ def _existing(subnet: Subnet) -> dict[str, Any]:
 def test_properties_come_back_as_they_went(
     zone: str | None, cidr: str | None, subnet_id: str | None, efa: bool | None
 ) -> None:
-    wanted = wish(zone=zone, cidr=cidr, subnet_id=subnet_id, efa=efa)
+    wanted = immutable_settings(zone=zone, cidr=cidr, subnet_id=subnet_id, efa=efa)
     assert read({"ServiceToken": "x", **write(wanted)}) == wanted
 
 
@@ -264,7 +282,7 @@ def test_what_passes_is_waited_for(operation: str, code: str) -> None:
     """The function's own rights are seconds old when it is called first, and IAM is eventually consistent."""
     account = FakeAccount(errors={operation: error(code)})
     account.until = account.now + timedelta(seconds=100)
-    account.guard().check(event(wish()))
+    account.guard().check(event(immutable_settings()))
     assert account.said[0] == f"cannot look yet: {code}: no"
     assert account.until <= account.now < account.until + timedelta(seconds=16)
 
@@ -274,7 +292,7 @@ def test_what_stays_unreadable_is_told_with_the_right_that_is_missing(operation:
     refused = error("AccessDenied", "User x is not authorized to perform: y")
     account = FakeAccount(errors={operation: refused})
     began = account.now
-    said = refusal(account, wish())
+    said = refusal(account, immutable_settings())
     assert said.startswith(
         "Could not read what the foundation of train stands on, no stack has been changed. AccessDenied: User x is not "
         "authorized to perform: y. The stack gives the function this permission: "
@@ -286,13 +304,13 @@ def test_all_that_stays_unreadable_is_told_within_the_functions_five_minutes() -
     throttled = error("ThrottlingException")
     account = FakeAccount(errors=dict.fromkeys(("describe_stacks", *OPERATIONS), throttled))
     began = account.now
-    assert refusal(account, wish()).startswith("Could not read what the foundation of train stands on")
+    assert refusal(account, immutable_settings()).startswith("Could not read what the foundation of train stands on")
     assert (account.now - began).total_seconds() <= 240
 
 
 def test_a_status_that_stays_unreadable_makes_no_rollback() -> None:
     account = FakeAccount(errors={"describe_stacks": error("ThrottlingException")})
-    assert refusal(account, wish(zone="us-west-2a")).startswith(HEAD)
+    assert refusal(account, immutable_settings(zone="us-west-2a")).startswith(HEAD)
 
 
 def test_pages_whose_token_comes_again_end_with_an_error() -> None:
@@ -312,17 +330,17 @@ def test_pages_whose_token_comes_again_end_with_an_error() -> None:
         return Client()
 
     with pytest.raises(PaginationError, match="so StackResourceSummaries cannot be read to the end"):
-        look(wish(), STACK, clients)
+        look(immutable_settings(), STACK, clients)
 
 
 # -- the answer -------------------------------------------------------------------------------------------------------
 
 
 def test_cloudformation_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    identity = {"StackId": event(wish())["StackId"], "RequestId": "request", "LogicalResourceId": "Guard"}
-    fine = handler.decide(event(wish(), "Create"), FakeAccount().guard())
+    identity = {"StackId": event(immutable_settings())["StackId"], "RequestId": "request", "LogicalResourceId": "Guard"}
+    fine = handler.decide(event(immutable_settings(), "Create"), FakeAccount().guard())
     assert fine == {**identity, "PhysicalResourceId": handler.PHYSICAL_ID, "Status": "SUCCESS"}
-    known = {**event(wish(zone="us-west-2a")), "PhysicalResourceId": "as it was"}
+    known = {**event(immutable_settings(zone="us-west-2a")), "PhysicalResourceId": "as it was"}
     refused = handler.decide(known, FakeAccount().guard())
     reason = refused.pop("Reason")
     assert refused == {**identity, "PhysicalResourceId": "as it was", "Status": "FAILED"}

@@ -47,7 +47,7 @@ def test_it_is_told_what_the_file_says() -> None:
     first = config["network"]["subnets"][0]["subnet_id"]
     named = {"ClusterName": config["name"], "Orchestrator": "slurm"}
     assert told(CONFIGS / "existing.yaml") == {**ABSENT, **named, "SubnetId": first}, (
-        "an existing file system is no wish"
+        "an existing file system is no setting"
     )
     assert told(CONFIGS / "eks.yaml")["Orchestrator"] == "eks"
 

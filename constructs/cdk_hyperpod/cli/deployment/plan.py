@@ -218,9 +218,9 @@ def _for_life(config: ClusterConfig, client: Clients) -> tuple[tuple[Refuse, ...
     from ..._lambda.hyperpod.common import api
     from ..._lambda.hyperpod.foundation_guard.decision import differences
     from ..._lambda.hyperpod.foundation_guard.look import look
-    from ...guard.for_life import wish
+    from ...guard.for_life import immutable_settings
 
-    wanted = wish(config, cluster_stack_name(config.name))
+    wanted = immutable_settings(config, cluster_stack_name(config.name))
     try:
         return tuple(differences(wanted, look(wanted, foundation_stack_name(config.name), client))), ()
     except api.CALL_ERRORS as error:

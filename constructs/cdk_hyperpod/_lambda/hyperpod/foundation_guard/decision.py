@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..common.refuse import Refuse
 from ..common.sentences import fit
-from .wish import Orchestrator, Wish
+from .settings import ImmutableSettings, Orchestrator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,22 +40,22 @@ MOVE_CLUSTER = "put it back, or deploy a new cluster under another name and move
 MOVE_DATA = "put it back, or take storage out of the file in a deployment of its own first (`removal` says what becomes of the data)"
 
 
-def differences(wish: Wish, live: Live) -> Iterator[Refuse]:
+def differences(settings: ImmutableSettings, live: Live) -> Iterator[Refuse]:
     """Why the deployment must not go on; nothing where it asks for what lives, or where nothing does."""
-    if live.orchestrator is not None and live.orchestrator != wish.orchestrator:
+    if live.orchestrator is not None and live.orchestrator != settings.orchestrator:
         yield Refuse(
             path="orchestrator",
-            why=f"is {wish.orchestrator}, the live cluster's is {live.orchestrator}",
+            why=f"is {settings.orchestrator}, the live cluster's is {live.orchestrator}",
             fix=MOVE_CLUSTER,
         )
     if live.cluster_subnet is not None:
-        yield from _of_subnet(wish, live.cluster_subnet, "cluster", MOVE_CLUSTER)
-    elif live.file_system_subnet is not None and wish.efa is not None:
-        yield from _of_subnet(wish, live.file_system_subnet, "file system", MOVE_DATA)
-    if live.efa is not None and wish.efa is not None and live.efa != wish.efa:
+        yield from _of_subnet(settings, live.cluster_subnet, "cluster", MOVE_CLUSTER)
+    elif live.file_system_subnet is not None and settings.efa is not None:
+        yield from _of_subnet(settings, live.file_system_subnet, "file system", MOVE_DATA)
+    if live.efa is not None and settings.efa is not None and live.efa != settings.efa:
         yield Refuse(
             path="storage.efa",
-            why=f"is {_word(wish.efa)}, the live file system's is {_word(live.efa)}, and a change makes a new, empty one",
+            why=f"is {_word(settings.efa)}, the live file system's is {_word(live.efa)}, and a change makes a new, empty one",
             fix=MOVE_DATA,
         )
 
@@ -66,22 +66,22 @@ def explain(cluster: str, found: Sequence[Refuse]) -> str:
     return fit(head, [str(each) for each in found])
 
 
-def _of_subnet(wish: Wish, live: Subnet, what: str, fix: str) -> Iterator[Refuse]:
+def _of_subnet(settings: ImmutableSettings, live: Subnet, what: str, fix: str) -> Iterator[Refuse]:
     """At most one: each of the rest follows from the first."""
     stands = f"the live {what} stands in {live.id}"
-    if wish.subnet_id is not None:
-        if wish.subnet_id != live.id:
+    if settings.subnet_id is not None:
+        if settings.subnet_id != live.id:
             path = "network.vpc_id" if live.made_here else "network.subnets"
-            yield Refuse(path=path, why=f"the first subnet is {wish.subnet_id}, {stands}", fix=fix)
+            yield Refuse(path=path, why=f"the first subnet is {settings.subnet_id}, {stands}", fix=fix)
     elif not live.made_here:
         why = f"is missing, which asks for a new VPC, and {stands} of {live.vpc}"
         yield Refuse(path="network.vpc_id", why=why, fix=fix)
-    elif wish.zone is not None and wish.zone not in (live.zone, live.zone_id):
-        zone = live.zone_id if "-az" in wish.zone else live.zone
-        why = f"the first zone is {wish.zone}, the live {what} stands in {zone}"
+    elif settings.zone is not None and settings.zone not in (live.zone, live.zone_id):
+        zone = live.zone_id if "-az" in settings.zone else live.zone
+        why = f"the first zone is {settings.zone}, the live {what} stands in {zone}"
         yield Refuse(path="network.availability_zones", why=why, fix=fix)
-    elif wish.cidr is not None and wish.cidr != live.cidr:
-        why = f"gives the first zone the subnet {wish.cidr}, the live {what} stands in {live.cidr}"
+    elif settings.cidr is not None and settings.cidr != live.cidr:
+        why = f"gives the first zone the subnet {settings.cidr}, the live {what} stands in {live.cidr}"
         yield Refuse(path="network", why=why, fix=fix)
 
 

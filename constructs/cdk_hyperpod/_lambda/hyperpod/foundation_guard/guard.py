@@ -12,7 +12,7 @@ from ..common.sentences import DENIED_HINT, fit
 from ..common.text import one_line
 from .decision import differences, explain
 from .look import Clients, Stack, look
-from .wish import read
+from .settings import read
 
 T = TypeVar("T")
 
@@ -56,13 +56,13 @@ class Guard:
         if rolls_back:
             self._log("the stack rolls back: whatever it goes back to is let through")
             return
-        wish = read(event["ResourceProperties"])
+        settings = read(event["ResourceProperties"])
         try:
-            live = self._patiently(PATIENCE, lambda: look(wish, stack, self._client))
-            found = [*differences(wish, live)]
-            problem = explain(wish.cluster, found) if found else None
+            live = self._patiently(PATIENCE, lambda: look(settings, stack, self._client))
+            found = [*differences(settings, live)]
+            problem = explain(settings.cluster, found) if found else None
         except api.CALL_ERRORS as error:
-            problem = _unreadable(wish.cluster, error)
+            problem = _unreadable(settings.cluster, error)
         if problem is None:
             return
         # What could not be told at first may be by now.

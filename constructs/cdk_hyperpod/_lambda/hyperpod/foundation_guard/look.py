@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from ..common import api
 from ..common.owner import OWNER_TAGS
 from .decision import Live, Subnet
-from .wish import Orchestrator, Wish
+from .settings import ImmutableSettings, Orchestrator
 
 FILE_SYSTEM = "AWS::FSx::FileSystem"
 
@@ -40,11 +40,11 @@ Clients = Callable[[str], Any]
 _GONE = ("FileSystemNotFound", "InvalidSubnetID.NotFound")
 
 
-def look(wish: Wish, stack: str, client: Clients) -> Live:
+def look(settings: ImmutableSettings, stack: str, client: Clients) -> Live:
     """What lives of what the file may not change. Raises what a call raises. `stack`: the foundation's name or id; what is
     not there (yet) has no resources."""
     made = dict(_resources(client("cloudformation"), stack))
-    orchestrator, subnet = _cluster(client("sagemaker"), wish)
+    orchestrator, subnet = _cluster(client("sagemaker"), settings)
     systems = [id for id, kind in made.items() if kind == FILE_SYSTEM]
     system = _file_system(client("fsx"), systems[0]) if systems else None
     stands = None if system is None else next(iter(system.get("SubnetIds", ())), None)
@@ -68,17 +68,17 @@ def _resources(cloudformation: Stack, stack: str) -> Iterator[tuple[str, str]]:
             raise
 
 
-def _cluster(sagemaker: api.Reads, wish: Wish) -> tuple[Orchestrator | None, str | None]:
+def _cluster(sagemaker: api.Reads, settings: ImmutableSettings) -> tuple[Orchestrator | None, str | None]:
     """Its orchestrator and its subnet; nothing of a cluster that another stack made, or nobody did: the cluster's own guard
     refuses that."""
     try:
-        cluster = sagemaker.describe_cluster(ClusterName=wish.cluster)
+        cluster = sagemaker.describe_cluster(ClusterName=settings.cluster)
         tags = api.read_tags(sagemaker, cluster["ClusterArn"])
     except api.CALL_ERRORS as error:
         if api.is_gone(error):
             return None, None
         raise
-    if not any(f":stack/{wish.cluster_stack}/" in tags.get(tag, "") for tag in OWNER_TAGS):
+    if not any(f":stack/{settings.cluster_stack}/" in tags.get(tag, "") for tag in OWNER_TAGS):
         return None, None
     eks = (cluster.get("Orchestrator") or {}).get("Eks")
     subnets = (cluster.get("VpcConfig") or {}).get("Subnets") or [None]

@@ -1,4 +1,4 @@
-"""What the file wants of what is for life, as properties of the custom resource `Custom::HyperPodFoundationGuard`.
+"""The settings of a cluster file that cannot change after creation, as properties of `Custom::HyperPodFoundationGuard`.
 
 =================  =============================================================================================
 property           meaning (all are texts; an empty one is absent)
@@ -25,8 +25,8 @@ Orchestrator = Literal["slurm", "eks"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What the file says of it. Absent values are not compared."""
+class ImmutableSettings:
+    """The settings of a cluster file that cannot change after creation. Absent values are not compared."""
 
     cluster: str
     """The HyperPod cluster's name."""
@@ -43,14 +43,14 @@ class Wish:
     """Whether the foundation's file system has EFA. Absent: it makes none."""
 
 
-def read(properties: Mapping[str, Any]) -> Wish:
-    """The wish of a resource's properties, as the construct writes them."""
+def read(properties: Mapping[str, Any]) -> ImmutableSettings:
+    """The settings in a resource's properties, as the construct writes them."""
 
     def text(name: str) -> str | None:
         return properties.get(name) or None
 
     efa = text("Efa")
-    return Wish(
+    return ImmutableSettings(
         cluster=properties["ClusterName"],
         cluster_stack=properties["ClusterStack"],
         orchestrator=cast(Orchestrator, properties["Orchestrator"]),
@@ -61,14 +61,14 @@ def read(properties: Mapping[str, Any]) -> Wish:
     )
 
 
-def write(wish: Wish) -> dict[str, str]:
-    """The properties of a wish."""
+def write(settings: ImmutableSettings) -> dict[str, str]:
+    """The properties of the resource."""
     return {
-        "ClusterName": wish.cluster,
-        "ClusterStack": wish.cluster_stack,
-        "Orchestrator": wish.orchestrator,
-        "SubnetId": wish.subnet_id or "",
-        "AvailabilityZone": wish.zone or "",
-        "SubnetCidr": wish.cidr or "",
-        "Efa": "" if wish.efa is None else str(wish.efa).lower(),
+        "ClusterName": settings.cluster,
+        "ClusterStack": settings.cluster_stack,
+        "Orchestrator": settings.orchestrator,
+        "SubnetId": settings.subnet_id or "",
+        "AvailabilityZone": settings.zone or "",
+        "SubnetCidr": settings.cidr or "",
+        "Efa": "" if settings.efa is None else str(settings.efa).lower(),
     }
