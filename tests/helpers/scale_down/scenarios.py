@@ -16,7 +16,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down import calls
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Desired, Occasion
 from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
 from cdk_hyperpod._lambda.hyperpod.scale_down.properties import PREPARE, read_properties
-from helpers.scale_down.stack import STACK_ID, Behaviour, Faults, Stack, Timings, Wish, group
+from helpers.scale_down.stack import STACK_ID, Behaviour, Faults, Stack, Template, Timings, group
 
 P5 = "ml.p5.48xlarge"
 NAMES = ("p5", "trn1", "cpu")
@@ -90,23 +90,23 @@ def changes(draw: st.DrawFn, continuous: bool = True) -> list[Change]:
     return found
 
 
-def before(groups: list[Change], continuous: bool = True, **more: Any) -> Wish:
+def before(groups: list[Change], continuous: bool = True, **more: Any) -> Template:
     specs = [_spec(each.name, each.before, each.minimum_before, continuous) for each in groups]
-    return Wish(groups=tuple(specs), continuous=continuous, **more)
+    return Template(groups=tuple(specs), continuous=continuous, **more)
 
 
-def after(groups: list[Change], continuous: bool = True, **more: Any) -> Wish:
+def after(groups: list[Change], continuous: bool = True, **more: Any) -> Template:
     specs = [_spec(each.name, each.after, each.minimum_after, continuous) for each in groups]
-    return Wish(groups=tuple(specs), continuous=continuous, **more)
+    return Template(groups=tuple(specs), continuous=continuous, **more)
 
 
 def _spec(name: str, count: int, minimum: int, continuous: bool) -> dict[str, Any]:
     return group(name, count, minimum=minimum if continuous else None)
 
 
-def stack(wish: Wish, behaviour: Behaviour, seed: int, **more: Any) -> Stack:
+def stack(template: Template, behaviour: Behaviour, seed: int, **more: Any) -> Stack:
     """A quiet cluster on which everything goes a few times as fast as on AWS."""
-    return Stack(wish, behaviour=behaviour, seed=seed, timings=QUICK, poll=60, **more)
+    return Stack(template, behaviour=behaviour, seed=seed, timings=QUICK, poll=60, **more)
 
 
 def named(stack: Stack, groups: list[Change], data: st.DataObject) -> tuple[str, ...]:
@@ -116,20 +116,20 @@ def named(stack: Stack, groups: list[Change], data: st.DataObject) -> tuple[str,
     return tuple(chosen)
 
 
-def wanted(wish: Wish) -> Desired:
-    return read_properties(wish.prepare, kind=PREPARE, owner=STACK_ID)
+def wanted(template: Template) -> Desired:
+    return read_properties(template.prepare, kind=PREPARE, owner=STACK_ID)
 
 
-def planned(stack: Stack, wish: Wish) -> set[str]:
+def planned(stack: Stack, template: Template) -> set[str]:
     """Names of the nodes that the plan would take now."""
-    found = plan(calls.read_live(stack.client, wish.name), wanted(wish), Occasion())
+    found = plan(calls.read_live(stack.client, template.name), wanted(template), Occasion())
     assert not found.refusals
     return {pick.node.name for pick in (*found.taken, *found.held)}
 
 
-def nothing_left(stack: Stack, wish: Wish) -> bool:
+def nothing_left(stack: Stack, template: Template) -> bool:
     """Whether planning again finds nothing."""
-    return plan(calls.read_live(stack.client, wish.name), wanted(wish), Occasion()).done
+    return plan(calls.read_live(stack.client, template.name), wanted(template), Occasion()).done
 
 
 def ids(stack: Stack, group: str | None = None) -> list[str]:
@@ -137,9 +137,9 @@ def ids(stack: Stack, group: str | None = None) -> list[str]:
     return [node.instance_id for node in stack.model.nodes("train", group) if node.instance_id and node.live]
 
 
-def failure(train: Stack, wish: Wish) -> str:
+def failure(train: Stack, template: Template) -> str:
     """Why a deployment failed: readable, in one line, with nothing that must stay secret anywhere."""
-    assert train.deploy(wish) == "rolled back", train.reasons
+    assert train.deploy(template) == "rolled back", train.reasons
     (reason,) = train.reasons
     assert "\n" not in reason
     assert len(reason) <= 1_000

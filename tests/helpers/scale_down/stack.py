@@ -57,16 +57,16 @@ __all__ = [
     "Behaviour",
     "Faults",
     "Stack",
+    "Template",
     "Timings",
-    "Wish",
     "group",
     "run_until_quiet",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a template says."""
+class Template:
+    """A template: the cluster, with prepare and finalize beside it."""
 
     groups: tuple[Json, ...]
     name: str = "train"
@@ -130,7 +130,7 @@ class Stack:
 
     def __init__(
         self,
-        wish: Wish,
+        template: Template,
         *,
         behaviour: Behaviour | None = None,
         timings: Timings | None = None,
@@ -140,13 +140,13 @@ class Stack:
     ) -> None:
         """The cluster stands and is quiet; unlikely behaviour begins afterwards."""
         self.clock = ManualClock()
-        self.name = wish.name
+        self.name = template.name
         self.model = HyperPod(clock=self.clock, seed=seed, timings=timings)
-        self.agent = Controller(self.clock.now, lambda: self.model.nodes(wish.name), self._address)
+        self.agent = Controller(self.clock.now, lambda: self.model.nodes(template.name), self._address)
         """Of a Slurm cluster whose nodes are drained."""
-        self.drainer = Drainer(self.clock.now, lambda: self.model.nodes(wish.name))
+        self.drainer = Drainer(self.clock.now, lambda: self.model.nodes(template.name))
         """Of a cluster under EKS whose nodes are drained."""
-        self.template: Wish | None = None
+        self.template: Template | None = None
         self.status = "CREATE_IN_PROGRESS"
         self.updated: float | None = None
         self.events: list[Json] = []
@@ -157,7 +157,7 @@ class Stack:
         self.status_late = self.events_late = 0.0
         """Seconds by which CloudFormation's own reads are old."""
         self._arn = ""
-        self._failed = wish
+        self._failed = template
         self._touched: list[str] = []
         self.attributes: dict[str, Json] = {}
         """What a template may read of each type of resource."""
@@ -184,7 +184,7 @@ class Stack:
             sleep=self.clock.advance,
             log=self.log.append,
         )
-        assert self.deploy(wish) == "complete", self.reasons
+        assert self.deploy(template) == "complete", self.reasons
         run_until_quiet(self.model)
         self.model.behaviour = behaviour or Behaviour()
 
@@ -228,7 +228,7 @@ class Stack:
 
     def deploy(
         self,
-        wish: Wish,
+        template: Template,
         *,
         fail: Literal["", "before", "after"] = "",
         cancel: tuple[str, int] | None = None,
@@ -248,15 +248,15 @@ class Stack:
                 if step == fail:
                     raise ScaleDownError("another resource failed")
                 self._touched.append(step)
-                self._step(step, wish, old)
+                self._step(step, template, old)
         except ScaleDownError as error:
             self.reasons.append(str(error))
             if old is None:
                 return "rollback failed"
             meanwhile()
-            self._failed = wish
+            self._failed = template
             return self.roll_back()
-        self.template = wish
+        self.template = template
         self._is("UPDATE_COMPLETE" if old else "CREATE_COMPLETE")
         return "complete"
 
@@ -292,7 +292,7 @@ class Stack:
             }
         )
 
-    def _step(self, step: str, new: Wish, old: Wish | None) -> None:
+    def _step(self, step: str, new: Template, old: Template | None) -> None:
         """What did not change is not touched, and has no event."""
         if step not in TYPES or (old is not None and getattr(old, step) == getattr(new, step)):
             return
@@ -306,7 +306,7 @@ class Stack:
             raise
         self._event(*what, f"{verb}_COMPLETE")
 
-    def _change(self, step: str, new: Wish, old: Wish | None) -> None:
+    def _change(self, step: str, new: Template, old: Template | None) -> None:
         match step:
             case "prepare":
                 self.custom(PREPARE, new.prepare, old.prepare if old else None)

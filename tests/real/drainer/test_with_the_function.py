@@ -9,7 +9,7 @@ from typing import Any, cast
 from helpers.drainer.rig import Rig
 from helpers.scale_down.drainer import Drainer as Pretended
 from helpers.scale_down.scenarios import QUICK, ids
-from helpers.scale_down.stack import LAMBDA, Behaviour, Stack, Wish, group
+from helpers.scale_down.stack import LAMBDA, Behaviour, Stack, Template, group
 from unit.scale_down.test_draining_under_eks import FOUR, TWO
 
 
@@ -76,13 +76,13 @@ def test_idle_nodes_go_first_and_under_force_a_budget_only_delays(rig: Rig) -> N
         rig.pod(instance, f"web-{number}", labels={"app": "web"})
     rig.budget("web", {"app": "web"}, least=3)
 
-    three = Wish(groups=(group("p5", 3),), drain=FOUR.drain)
+    three = Template(groups=(group("p5", 3),), drain=FOUR.drain)
     assert stack.deploy(three) == "complete", stack.reasons
     assert [each.node_id for each in stack.model.terminations] == [idle]
     assert lambdas.held == {idle}
 
     began = stack.clock.now()
-    forced = Wish(groups=(group("p5", 2),), drain={**(FOUR.drain or {}), "OnTimeout": "force"})
+    forced = Template(groups=(group("p5", 2),), drain={**(FOUR.drain or {}), "OnTimeout": "force"})
     assert stack.deploy(forced) == "complete", stack.reasons
     _, last = stack.model.terminations
     assert last.at >= began + 25 * 60

@@ -22,7 +22,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError  # type: ig
 from cdk_hyperpod._lambda.hyperpod.scale_down import provider as function
 from cdk_hyperpod_local.hyperpod import ManualClock
 from helpers.scale_down import stack
-from helpers.scale_down.stack import DRAIN, LAMBDA, Stack, Timings, Wish, group
+from helpers.scale_down.stack import DRAIN, LAMBDA, Stack, Template, Timings, group
 from helpers.slurm import drains as asking
 from helpers.slurm.cluster import Cluster, Node
 from helpers.slurm.drains import OBJECTS, UNIT, Drains
@@ -96,8 +96,8 @@ class Deployments(Stack):
         self.addresses = {node.instance.instance_id: node.instance.address for node in self.nodes}
         self.gone_s = 0.0
         """How much of a request's time is over when it begins."""
-        self.wish = Wish(name=CLUSTER_NAME, groups=(group("p5", 2), TRN1), drain=DRAIN)
-        super().__init__(self.wish, timings=FAST, poll=0.5)
+        self.first_template = Template(name=CLUSTER_NAME, groups=(group("p5", 2), TRN1), drain=DRAIN)
+        super().__init__(self.first_template, timings=FAST, poll=0.5)
         self.bucket = Bucket(drains)
         self.agent = self.bucket  # type: ignore[assignment]
         self.client = self  # type: ignore[assignment]
@@ -157,13 +157,13 @@ def fill(node: Node) -> None:
     node.run(f"rm -rf {WORK}; mkdir -p {WORK}; head -c 3000000 /dev/urandom >{WORK}/model.bin")
 
 
-def without(train: Deployments, node: Node, **drain: Any) -> Wish:
+def without(train: Deployments, node: Node, **drain: Any) -> Template:
     groups = tuple(
         {**each, "InstanceCount": each["InstanceCount"] - (each["InstanceGroupName"] == node.instance.group)}
-        for each in train.wish.groups
+        for each in train.first_template.groups
     )
     named = (node.instance.instance_id,)
-    return replace(train.wish, groups=groups, nodes_to_delete=named, drain={**DRAIN, **drain})
+    return replace(train.first_template, groups=groups, nodes_to_delete=named, drain={**DRAIN, **drain})
 
 
 @pytest.mark.worlds("extended")
@@ -332,10 +332,10 @@ def test_a_group_is_held_until_it_is_deleted_and_given_back_by_a_rollback(
     members = [node for node in cluster.compute if node.instance.group == "trn1"]
     for node in members:
         fill(node)
-    wish = replace(train.wish, groups=(group("p5", 2),), groups_to_delete=("trn1",))
-    assert train.deploy(wish, fail="before") == "rolled back"
+    template = replace(train.first_template, groups=(group("p5", 2),), groups_to_delete=("trn1",))
+    assert train.deploy(template, fail="before") == "rolled back"
     assert train.taken() == set()
     drains.await_given_back(*members)
-    assert train.deploy(wish) == "complete", train.reasons
+    assert train.deploy(template) == "complete", train.reasons
     assert train.taken() == {node.instance.instance_id for node in members}
     assert all("cdk-hyperpod:deployment:" in drains.slurm_of(node) for node in members)

@@ -216,7 +216,7 @@ class Controller:
         assert Key == REQUEST, f"the function writes nothing but its request: {Key}"
         request = json.loads(Body)
         assert request["schema"] == 1, "the agent reads no other"
-        assert all(wish["ip"] for wish in request["nodes"]), request
+        assert all(node["ip"] for node in request["nodes"]), request
         self.catch_up()
         self.bucket.put("requests/deployment.json", Body)
         self._agent.wake()

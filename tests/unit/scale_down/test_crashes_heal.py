@@ -23,7 +23,7 @@ from helpers.scale_down.scenarios import (
     planned,
     stack,
 )
-from helpers.scale_down.stack import LAMBDA, Behaviour, Stack, Wish, group
+from helpers.scale_down.stack import LAMBDA, Behaviour, Stack, Template, group
 
 
 def dies_after(train: Stack, calls: set[int]) -> None:
@@ -53,26 +53,26 @@ def dies_after(train: Stack, calls: set[int]) -> None:
 def test_same_nodes_go_as_without_the_crash(
     behaviour: Behaviour, groups: list[Change], delete_old: bool, calls: set[int], data: st.DataObject, seed: int
 ) -> None:
-    train = stack(Wish(groups=(*before(groups).groups, group("old", 2))), behaviour, seed)
+    train = stack(Template(groups=(*before(groups).groups, group("old", 2))), behaviour, seed)
     here = set(ids(train))
     left = after(groups).groups
-    wish = Wish(
+    template = Template(
         groups=left if delete_old else (*left, group("old", 2)),
         nodes_to_delete=named(train, groups, data),
         groups_to_delete=("old",) if delete_old else (),
     )
-    expected = planned(train, wish) | (set(ids(train, "old")) if delete_old else set())
+    expected = planned(train, template) | (set(ids(train, "old")) if delete_old else set())
     dies_after(train, calls)
-    endings = [train.deploy(wish)]
+    endings = [train.deploy(template)]
     while endings[-1] != "complete":
         assert len(endings) < 30, train.reasons
         if endings[-1] == "rollback failed":
             endings.append(train.roll_back())
         else:
             # What an earlier deployment took is in the cluster no more, and new ids that are not cost no other node.
-            named_still = tuple(each for each in wish.nodes_to_delete if each in ids(train))
-            endings.append(train.deploy(replace(wish, nodes_to_delete=named_still)))
+            named_still = tuple(each for each in template.nodes_to_delete if each in ids(train))
+            endings.append(train.deploy(replace(template, nodes_to_delete=named_still)))
     assert all(isinstance(crash, CallerKilled) for crash in train.crashes)
     assert not train.model.random_terminations
-    assert nothing_left(train, wish)
+    assert nothing_left(train, template)
     assert ended(train) & here == expected

@@ -26,12 +26,22 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.provider import LOOKING
 from cdk_hyperpod_local.hyperpod import Call, CallerKilled
 from helpers.scale_down import clusters
 from helpers.scale_down.scenarios import QUICK, ended, failure, ids
-from helpers.scale_down.stack import DRAIN, FINALIZE, LAMBDA, PREPARE, Behaviour, Stack, Wish, group, run_until_quiet
+from helpers.scale_down.stack import (
+    DRAIN,
+    FINALIZE,
+    LAMBDA,
+    PREPARE,
+    Behaviour,
+    Stack,
+    Template,
+    group,
+    run_until_quiet,
+)
 from unit.scale_down import test_draining_under_eks as eks
 from unit.scale_down.controller import SAVING_S, Controller
 
-FOUR = Wish(groups=(group("p5", 4),), drain=DRAIN)
-TWO = Wish(groups=(group("p5", 2),), drain=DRAIN)
+FOUR = Template(groups=(group("p5", 4),), drain=DRAIN)
+TWO = Template(groups=(group("p5", 2),), drain=DRAIN)
 MINUTE = 60.0
 ROOT = Path(__file__).parents[3]
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -138,8 +148,8 @@ def test_with_force_jobs_are_ended_and_saved_in_the_time_there_is() -> None:
     agent, (node, *_) = train.agent, ids(train, "p5")
     runs(train, node, 600)
     began = train.clock.now()
-    wish = Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout="force"))
-    assert train.deploy(wish) == "complete", train.reasons
+    template = Template(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout="force"))
+    assert train.deploy(template) == "complete", train.reasons
     assert agent.ended[node] == pytest.approx(began + 20 * MINUTE, abs=30)
     assert agent.ended[node] + SAVING_S <= gone(train)[node] <= began + 25 * MINUTE
 
@@ -166,8 +176,10 @@ def test_what_is_not_saved_in_time_goes_only_where_it_may(must: bool, goes: bool
         train.agent.strangers.add(node)
     else:
         train.agent.says(node, how, why)
-    wish = Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout="force", MustBeSaved=must))
-    assert train.deploy(wish) == ("complete" if goes else "rolled back")
+    template = Template(
+        groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout="force", MustBeSaved=must)
+    )
+    assert train.deploy(template) == ("complete" if goes else "rolled back")
     assert (node in gone(train)) is goes
     if not goes:
         assert why in train.reasons[0]
@@ -178,7 +190,7 @@ def test_what_cannot_be_saved_is_refused_at_once() -> None:
     (node, *_) = ids(train, "p5")
     train.agent.temper.fails, train.agent.temper.backup = 1.0, (5, 5)
     began = train.clock.now()
-    reason = failure(train, Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=DRAIN))
+    reason = failure(train, Template(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=DRAIN))
     assert f"{node} is not ready to go: could not be saved" in reason
     assert train.clock.now() - began < 5 * MINUTE
 
@@ -256,8 +268,8 @@ def spoil(train: Stack, monkeypatch: pytest.MonkeyPatch, how: str, begins: float
 def goes_after_its_job(train: Stack, node: str, on_silent: str) -> None:
     """Deploy without this node: it alone goes, once its job has ended by itself and it is saved."""
     ends = train.agent.jobs[node]
-    wish = Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnSilent=on_silent))
-    assert train.deploy(wish) == "complete", train.reasons
+    template = Template(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnSilent=on_silent))
+    assert train.deploy(template) == "complete", train.reasons
     assert gone(train).keys() == {node} and gone(train)[node] >= ends + SAVING_S
     assert not train.agent.ended
 
@@ -328,8 +340,8 @@ def test_nodes_that_nobody_can_drain_keep_nobody(how: str) -> None:
     else:
         train.agent.slurm.others[node] = "somebody's reason"
     began = train.clock.now()
-    wish = Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=DRAIN)
-    assert train.deploy(wish) == "complete", train.reasons
+    template = Template(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=DRAIN)
+    assert train.deploy(template) == "complete", train.reasons
     assert gone(train)[node] - began < 3 * MINUTE
 
 
@@ -358,13 +370,13 @@ def test_more_nodes_than_travel_by_name_stay_chosen_too() -> None:
             runs(train, each, minutes)
     train.clock.advance(MINUTE)
     train.agent.catch_up()
-    wish = replace(FOUR, drain=drain(OnTimeout="force", TimeoutMinutes=15))
-    assert train.deploy(wish) == "complete", train.reasons
+    template = replace(FOUR, drain=drain(OnTimeout="force", TimeoutMinutes=15))
+    assert train.deploy(template) == "complete", train.reasons
     assert gone(train).keys() == set(rest)
 
 
 def test_a_group_is_held_until_it_is_deleted() -> None:
-    train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK)
+    train = Stack(Template(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK)
     agent, old = train.agent, ids(train, "old")
     runs(train, old[0], 10)
     ends = agent.jobs[old[0]]
@@ -380,7 +392,7 @@ def test_a_group_is_held_until_it_is_deleted() -> None:
 
 def test_a_node_of_a_group_that_one_list_leaves_out_is_held_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The look that is the last one, since every node is ready, does not show it."""
-    train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK)
+    train = Stack(Template(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK)
     agent, old = train.agent, ids(train, "old")
     real, updates, skipped = train.client.list_cluster_nodes, Stack._cluster, list[str]()
 
@@ -437,16 +449,16 @@ def test_a_held_node_goes_back_to_work_only_if_two_lists_leave_it_out(
     monkeypatch: pytest.MonkeyPatch, drain: dict[str, Any], what: str, lists: int
 ) -> None:
     """It is ready, and another node is waited for."""
-    train = Stack(Wish(groups=(group("p5", 2), group("old", 4)), drain=drain), timings=QUICK)
+    train = Stack(Template(groups=(group("p5", 2), group("old", 4)), drain=drain), timings=QUICK)
     ready, busy, *_ = ids(train, "old")
     runs(train, busy, 10)
     train.drainer.pods = {busy: 10 * MINUTE}
     began = train.clock.now()
     times = left_out(train, monkeypatch, ready, lambda: train.clock.now() > began + 5 * MINUTE, lists=lists)
-    fewer = Wish(groups=(group("p5", 2), group("old", 2)), nodes_to_delete=(ready, busy), drain=drain)
-    wish = fewer if what == "nodes" else replace(TWO, groups_to_delete=("old",), drain=drain)
+    fewer = Template(groups=(group("p5", 2), group("old", 2)), nodes_to_delete=(ready, busy), drain=drain)
+    template = fewer if what == "nodes" else replace(TWO, groups_to_delete=("old",), drain=drain)
     train.agent.given_back = train.drainer.given_back = given_back = First()
-    train.deploy(wish)
+    train.deploy(template)
     assert len(times) == lists
     if lists == 1:
         assert given_back.get(ready, math.inf) >= gone(train)[ready]
@@ -458,8 +470,8 @@ def test_a_held_node_goes_back_to_work_only_if_two_lists_leave_it_out(
 def test_a_node_that_was_drained_is_held_while_finalize_waits_though_one_list_leaves_it_out(
     monkeypatch: pytest.MonkeyPatch, drain: dict[str, Any]
 ) -> None:
-    wish = Wish(groups=(group("p5", 2), group("old", 2)), drain=drain)
-    train = Stack(wish, timings=QUICK, vanished="leave")
+    template = Template(groups=(group("p5", 2), group("old", 2)), drain=drain)
+    train = Stack(template, timings=QUICK, vanished="leave")
     before, real, came, times = set(ids(train, "old")), Stack._cluster, list[str](), list[float]()
     drained = min(before)
 
@@ -489,7 +501,7 @@ def test_a_node_that_comes_to_a_group_to_delete_keeps_its_job(
     monkeypatch: pytest.MonkeyPatch, minutes: float, goes: bool
 ) -> None:
     """The cluster's own update may take hours, and finalize deletes the group behind it."""
-    train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK, vanished="leave")
+    train = Stack(Template(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK, vanished="leave")
     agent, before, real, came = train.agent, set(ids(train, "old")), Stack._cluster, list[str]()
 
     def cluster(self: Stack, progress: Any) -> Any:
@@ -538,7 +550,7 @@ def test_s3_answers_late_and_somebody_has_taken_a_node_meanwhile(monkeypatch: py
 @pytest.mark.parametrize("drain", [DRAIN, eks.DRAIN])
 def test_a_rollback_gives_back_also_where_its_stack_s_status_was_late_at_first(drain: dict[str, Any]) -> None:
     """By its first look it is an update that has nothing to do, and by the next that update is over."""
-    train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=drain), timings=QUICK)
+    train = Stack(Template(groups=(group("p5", 4), group("old", 2)), drain=drain), timings=QUICK)
     real, late = train.provider.is_complete, list[bool]()
 
     def is_complete(event: Mapping[str, Any]) -> Any:
@@ -551,8 +563,8 @@ def test_a_rollback_gives_back_also_where_its_stack_s_status_was_late_at_first(d
         train.status_late = 10
 
     train.provider.is_complete = is_complete  # type: ignore[method-assign]
-    wish = Wish(groups=(group("p5", 4),), drain=drain, groups_to_delete=("old",))
-    assert train.deploy(wish, fail="before", meanwhile=fails) == "rolled back"
+    template = Template(groups=(group("p5", 4),), drain=drain, groups_to_delete=("old",))
+    assert train.deploy(template, fail="before", meanwhile=fails) == "rolled back"
     train.clock.advance(MINUTE)
     assert any(late)
     assert settled(train.agent)
@@ -561,7 +573,7 @@ def test_a_rollback_gives_back_also_where_its_stack_s_status_was_late_at_first(d
 
 @pytest.mark.parametrize("drain", [DRAIN, eks.DRAIN])
 def test_a_rollback_gives_back_also_where_its_stack_s_status_cannot_be_read_at_first(drain: dict[str, Any]) -> None:
-    train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=drain), timings=QUICK)
+    train = Stack(Template(groups=(group("p5", 4), group("old", 2)), drain=drain), timings=QUICK)
     real, throttled = train.provider.is_complete, list[float]()
 
     def is_complete(event: Mapping[str, Any]) -> Any:
@@ -571,8 +583,8 @@ def test_a_rollback_gives_back_also_where_its_stack_s_status_cannot_be_read_at_f
         return real(event)
 
     train.provider.is_complete = is_complete  # type: ignore[method-assign]
-    wish = Wish(groups=(group("p5", 4),), drain=drain, groups_to_delete=("old",))
-    assert train.deploy(wish, fail="before") == "rolled back"
+    template = Template(groups=(group("p5", 4),), drain=drain, groups_to_delete=("old",))
+    assert train.deploy(template, fail="before") == "rolled back"
     train.clock.advance(MINUTE)
     assert throttled
     assert settled(train.agent)
@@ -580,16 +592,16 @@ def test_a_rollback_gives_back_also_where_its_stack_s_status_cannot_be_read_at_f
 
 
 def test_a_rollback_gives_back_what_it_does_not_take() -> None:
-    train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
+    train = Stack(Template(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
     agent = train.agent
-    wish = replace(FOUR, groups_to_delete=("old",))
+    template = replace(FOUR, groups_to_delete=("old",))
     held: list[float] = []
 
     def look() -> None:
-        wishes = agent.request()["nodes"]
-        held.extend(each["expires"] - train.clock.now() for each in wishes)
+        node_requests = agent.request()["nodes"]
+        held.extend(each["expires"] - train.clock.now() for each in node_requests)
 
-    assert train.deploy(wish, fail="before", meanwhile=look) == "rolled back"
+    assert train.deploy(template, fail="before", meanwhile=look) == "rolled back"
     assert len(held) == 2 and min(held) > 12 * 3600, "as long as CloudFormation may wait for the cluster"
     assert not gone(train)
     train.clock.advance(MINUTE)
@@ -626,7 +638,7 @@ def test_what_is_on_its_way_out_is_not_given_back(of_group: str, of_node: str, k
     controller = Controller()
     cluster = clusters.live(clusters.group("p5", 1, status=of_group), nodes=[node(status=of_node)])
     Drains(asking(), controller, must=False).give_back(lambda: cluster, frozenset())
-    assert [wish["id"] for wish in controller.asked["nodes"]] == ([NODE] if kept else [])
+    assert [node["id"] for node in controller.asked["nodes"]] == ([NODE] if kept else [])
 
 
 def test_a_rollback_waits_five_minutes_for_jobs_at_most_and_never_refuses() -> None:
@@ -640,9 +652,9 @@ def test_a_rollback_waits_five_minutes_for_jobs_at_most_and_never_refuses() -> N
         for node in (*old, *made):
             runs(train, node, 600)
 
-    wish = replace(FOUR, groups=(group("p5", 6),))
+    template = replace(FOUR, groups=(group("p5", 6),))
     train.updated = None
-    assert train.deploy(wish, fail="after", meanwhile=busy) == "rolled back", train.reasons
+    assert train.deploy(template, fail="after", meanwhile=busy) == "rolled back", train.reasons
     assert sorted(gone(train)) == sorted(made)
     assert agent.ended.keys() == set(made)
     assert max(gone(train).values()) - max(agent.ended.values()) <= 3 * MINUTE
@@ -663,7 +675,7 @@ def test_a_right_that_is_missing_is_named_and_is_no_silence_of_the_agent(call: s
 def test_a_lasting_refusal_by_s3_is_no_silence_in_finalize(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node came to the group to delete during the cluster's own update, and nobody can read whether it has jobs."""
     undrained = drain(OnSilent="undrained")
-    train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=undrained), timings=QUICK, vanished="leave")
+    train = Stack(Template(groups=(group("p5", 2), group("old", 2)), drain=undrained), timings=QUICK, vanished="leave")
     before, real, came = set(ids(train, "old")), Stack._cluster, list[str]()
 
     def cluster(self: Stack, progress: Any) -> Any:
@@ -689,8 +701,8 @@ def test_a_rollback_goes_on_without_a_bucket() -> None:
     def away() -> None:
         train.agent.denied |= {"GetObject", "PutObject"}
 
-    wish = replace(FOUR, groups=(group("p5", 6),))
-    assert train.deploy(wish, fail="after", meanwhile=away) == "rolled back", train.reasons
+    template = replace(FOUR, groups=(group("p5", 6),))
+    assert train.deploy(template, fail="after", meanwhile=away) == "rolled back", train.reasons
     assert len(ids(train, "p5")) == 4
 
 
@@ -707,7 +719,7 @@ def test_a_function_that_dies_holds_no_node_for_long() -> None:
 
 @pytest.mark.parametrize("reads", [1, 2, 3])
 def test_a_rollback_gives_back_whichever_read_of_its_stack_s_status_tells_first(reads: int) -> None:
-    train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
+    train = Stack(Template(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
     real, left = train.provider._stack, iter(range(reads, -1, -1))
 
     def stack(event: Any) -> Any:
@@ -716,8 +728,8 @@ def test_a_rollback_gives_back_whichever_read_of_its_stack_s_status_tells_first(
         return real(event)
 
     train.provider._stack = stack  # type: ignore[method-assign]
-    wish = Wish(groups=(group("p5", 4),), drain=DRAIN, groups_to_delete=("old",))
-    assert train.deploy(wish, fail="before") == "rolled back"
+    template = Template(groups=(group("p5", 4),), drain=DRAIN, groups_to_delete=("old",))
+    assert train.deploy(template, fail="before") == "rolled back"
     train.clock.advance(MINUTE)
     assert settled(train.agent)
 
@@ -809,8 +821,8 @@ def test_nothing_that_the_agent_says_sticks_a_rollback() -> None:
     def broken() -> None:
         train.agent.bucket.distort = lambda status: status.update(nodes={"i-1": {"requests": ["deployment"]}})
 
-    wish = replace(FOUR, groups=(group("p5", 6),))
-    assert train.deploy(wish, fail="after", meanwhile=broken) == "rolled back", train.reasons
+    template = replace(FOUR, groups=(group("p5", 6),))
+    assert train.deploy(template, fail="after", meanwhile=broken) == "rolled back", train.reasons
     assert not train.crashes
 
 
@@ -836,7 +848,7 @@ def test_whatever_the_status_holds_is_judged(status: object, rolling_back: bool)
     except UnansweredError:
         return
     assert said.silent is not None and timedelta(0) <= said.silent
-    assert all(isinstance(wish, str) for wish in said.wishes().values())
+    assert all(isinstance(request_id, str) for request_id in said.wishes().values())
     ask = asking(rolling_back=rolling_back, minutes=60)
     assert not (judge([node()], said, ask).never and rolling_back)
 
@@ -867,7 +879,9 @@ def test_a_node_that_was_booting_is_no_replacement_and_keeps_its_jobs() -> None:
     (logical,) = [each.logical_id for each in train.model.nodes("train") if each.instance_id == busy]
     train.model.change_node(logical, launched_at=train.clock.now() + 20)
     runs(train, busy, 600)
-    assert "jobs: 7 of alice" in failure(train, Wish(groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=DRAIN))
+    assert "jobs: 7 of alice" in failure(
+        train, Template(groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=DRAIN)
+    )
     assert not gone(train)
     assert not train.agent.ended
 
@@ -891,8 +905,8 @@ def test_what_came_to_a_group_of_which_nothing_was_taken_is_no_replacement_and_k
             deeds.pop(minute)()
 
     train.agent.meanwhile(meddle)
-    wish = replace(before, groups=(group("p5", 3), group("more", 1)), nodes_to_delete=(busy,))
-    assert "jobs: 7 of alice" in failure(train, wish)
+    template = replace(before, groups=(group("p5", 3), group("more", 1)), nodes_to_delete=(busy,))
+    assert "jobs: 7 of alice" in failure(train, template)
     assert not deeds
     assert set(gone(train)) == {busy}
     assert not train.agent.ended
@@ -938,7 +952,7 @@ def test_a_node_in_place_of_one_that_hyperpod_replaced_keeps_its_job() -> None:
             runs(train, each, 600)
 
     train.agent.meanwhile(meddle)
-    reason = failure(train, Wish(groups=(group("p5", 3),), nodes_to_delete=(named,), drain=DRAIN))
+    reason = failure(train, Template(groups=(group("p5", 3),), nodes_to_delete=(named,), drain=DRAIN))
     (came,) = set(ids(train, "p5")) - there
     assert f"{came} is not ready to go: " in reason and "jobs: 7 of alice" in reason
     assert 54 * MINUTE < train.clock.now() - began < 60 * MINUTE
@@ -984,19 +998,19 @@ def test_a_failed_node_without_an_address_keeps_nobody(monkeypatch: pytest.Monke
     train.model.change_node(logical, status="Failure", due=train.clock.now() + 7200)
     monkeypatch.setattr(train.client, "describe_cluster_node", lambda **_: {"NodeDetails": {}}, raising=False)
     began = train.clock.now()
-    wish = Wish(groups=(group("p5", 3),), nodes_to_delete=(failed,), drain=DRAIN)
-    assert train.deploy(wish) == "complete", train.reasons
+    template = Template(groups=(group("p5", 3),), nodes_to_delete=(failed,), drain=DRAIN)
+    assert train.deploy(template) == "complete", train.reasons
     assert gone(train)[failed] - began < 3 * MINUTE
 
 
 def test_what_a_rollback_could_not_give_back_the_next_deployment_does() -> None:
-    train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
-    wish = replace(FOUR, groups_to_delete=("old",))
-    assert train.deploy(wish, fail="before", meanwhile=lambda: train.agent.denied.add("PutObject")) == "rolled back"
+    train = Stack(Template(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
+    template = replace(FOUR, groups_to_delete=("old",))
+    assert train.deploy(template, fail="before", meanwhile=lambda: train.agent.denied.add("PutObject")) == "rolled back"
     train.clock.advance(3600)
     assert not settled(train.agent)
     train.agent.denied.clear()
-    again = Wish(groups=(group("p5", 5), group("old", 2)), drain=DRAIN)
+    again = Template(groups=(group("p5", 5), group("old", 2)), drain=DRAIN)
     assert train.deploy(again) == "complete", train.reasons
     train.clock.advance(MINUTE)
     assert settled(train.agent)
@@ -1012,7 +1026,7 @@ def test_a_deployment_that_brings_draining_may_take_nodes() -> None:
 
 
 def test_a_deployment_that_brings_draining_deletes_no_group() -> None:
-    before = Wish(groups=(group("p5", 4), group("old", 2)))
+    before = Template(groups=(group("p5", 4), group("old", 2)))
     train = Stack(before, timings=QUICK)
     train.agent.catch_up()
     train.clock.advance(MINUTE)
@@ -1040,7 +1054,7 @@ def test_a_poll_that_fails_for_good_gives_back(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(Controller, "get_object", lambda _, **asked: away(**asked))
     monkeypatch.setattr(Stack, "roll_back", lambda _: "rolled back")
-    assert "NoSuchBucket" in failure(train, Wish(groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=DRAIN))
+    assert "NoSuchBucket" in failure(train, Template(groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=DRAIN))
     train.clock.advance(MINUTE)
     assert settled(train.agent)
 
@@ -1056,7 +1070,7 @@ def test_the_request_says_what_the_agent_needs() -> None:
     began = train.clock.now()
     node = ids(train, "p5")[0]
     runs(train, node, 600)
-    failure(train, Wish(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(TimeoutMinutes=1)))
+    failure(train, Template(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(TimeoutMinutes=1)))
     assert train.agent.request()["nodes"] == []
     assert train.clock.now() - began < 10 * MINUTE
     assert not ended(train)
@@ -1088,8 +1102,8 @@ def test_a_target_has_its_time_to_fall_in_the_rollback_of_what_brought_draining(
         for each in ids(train, "p5"):
             runs(train, each, 600)
 
-    wish = replace(FOUR, groups=(group("p5", 6),))
-    assert train.deploy(wish, fail="after", meanwhile=busy) == "rolled back", train.reasons
+    template = replace(FOUR, groups=(group("p5", 6),))
+    assert train.deploy(template, fail="after", meanwhile=busy) == "rolled back", train.reasons
     assert min(gone(train).values()) > began[0] + 4 * MINUTE
     sent = [call.at for call in train.model.journal if (call.principal, call.operation) == (LAMBDA, "UpdateCluster")]
     assert len(sent) == 1

@@ -18,7 +18,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Drain, Node
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.ready import Ask, Said, judge
 from helpers.scale_down.drainer import ARN, Drainer
 from helpers.scale_down.scenarios import QUICK, failure, ids
-from helpers.scale_down.stack import LAMBDA, PREPARE, Behaviour, Stack, Wish, group
+from helpers.scale_down.stack import LAMBDA, PREPARE, Behaviour, Stack, Template, group
 
 MINUTE = 60.0
 DRAIN: dict[str, Any] = {
@@ -29,8 +29,8 @@ DRAIN: dict[str, Any] = {
     "MustBeSaved": False,
 }
 NOT_TOLD = "those that it held"
-FOUR = Wish(groups=(group("p5", 4),), drain=DRAIN)
-TWO = Wish(groups=(group("p5", 2),), drain=DRAIN)
+FOUR = Template(groups=(group("p5", 4),), drain=DRAIN)
+TWO = Template(groups=(group("p5", 2),), drain=DRAIN)
 
 
 def four() -> Stack:
@@ -74,10 +74,10 @@ def test_neither_a_bucket_nor_an_address_is_asked_for() -> None:
     assert train.deploy(TWO) == "complete", train.reasons
     assert train.agent.request() is None
     assert "DescribeClusterNode" not in {each.operation for each in train.model.journal}
-    assert all("ip" not in wish for call in train.drainer.calls for wish in _wishes(call))
+    assert all("ip" not in request for call in train.drainer.calls for request in _node_requests(call))
 
 
-def _wishes(call: dict[str, Any]) -> list[dict[str, Any]]:
+def _node_requests(call: dict[str, Any]) -> list[dict[str, Any]]:
     return call["requests"]["deployment"]["nodes"] if call["requests"] else []
 
 
@@ -127,13 +127,13 @@ def test_somebody_raises_the_group_while_the_drainer_gives_nothing_back(monkeypa
         raise ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "Rate Exceeded."}}, "Invoke")
 
     monkeypatch.setattr(Drainer, "invoke", away)
-    wish = replace(FOUR, tags={"a": "b"}, drain=drain(OnSilent="undrained"))
-    assert "somebody else changed the cluster while S3, or the drainer, did not answer" in failure(train, wish)
+    template = replace(FOUR, tags={"a": "b"}, drain=drain(OnSilent="undrained"))
+    assert "somebody else changed the cluster while S3, or the drainer, did not answer" in failure(train, template)
     assert not left
     assert not train.model.terminations
     assert len(ids(train, "p5")) == 5
     monkeypatch.undo()
-    assert train.deploy(wish) == "complete", train.reasons
+    assert train.deploy(template) == "complete", train.reasons
     assert not train.model.random_terminations
     assert len(ids(train, "p5")) == 4
 
@@ -143,9 +143,9 @@ def test_somebody_raises_the_group_while_the_drainer_gives_a_rollback_nothing_ba
     monkeypatch: pytest.MonkeyPatch, late: float
 ) -> None:
     """The first look found nothing to do, also where it took the rollback for an update. It goes on, and ends no older node."""
-    wish = replace(FOUR, drain=drain(OnSilent="undrained"))
+    template = replace(FOUR, drain=drain(OnSilent="undrained"))
     train = four()
-    assert train.deploy(wish) == "complete", train.reasons
+    assert train.deploy(template) == "complete", train.reasons
     train.clock.advance(600)
     here = set(ids(train, "p5"))
     others, left = train.model.client(principal="somebody"), [group("p5", 5)]
@@ -159,7 +159,7 @@ def test_somebody_raises_the_group_while_the_drainer_gives_a_rollback_nothing_ba
 
     monkeypatch.setattr(Drainer, "invoke", away)
     train.status_late = late
-    assert train.deploy(replace(wish, tags={"a": "b"}), fail="after") == "rolled back", train.reasons
+    assert train.deploy(replace(template, tags={"a": "b"}), fail="after") == "rolled back", train.reasons
     assert not left
     assert not train.model.random_terminations
     assert set(ids(train, "p5")) == here
@@ -167,9 +167,9 @@ def test_somebody_raises_the_group_while_the_drainer_gives_a_rollback_nothing_ba
 
 def test_a_rollback_that_goes_on_holds_its_nodes_from_poll_to_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given back and asked for again, a node would get new pods in between."""
-    wish = replace(FOUR, drain=drain(OnSilent="undrained"))
+    template = replace(FOUR, drain=drain(OnSilent="undrained"))
     train = Stack(FOUR, timings=replace(QUICK, boot=20))
-    assert train.deploy(wish) == "complete", train.reasons
+    assert train.deploy(template) == "complete", train.reasons
     train.clock.advance(600)
     here = set(ids(train, "p5"))
     others, left, invoke = train.model.client(principal="somebody"), [group("p5", 5)], Drainer.invoke
@@ -187,7 +187,7 @@ def test_a_rollback_that_goes_on_holds_its_nodes_from_poll_to_poll(monkeypatch: 
         return reply
 
     monkeypatch.setattr(Drainer, "invoke", late)
-    assert train.deploy(replace(wish, tags={"a": "b"}), fail="after") == "rolled back", train.reasons
+    assert train.deploy(replace(template, tags={"a": "b"}), fail="after") == "rolled back", train.reasons
     assert not left
     assert set(ids(train, "p5")) == here
     assert not given_back
@@ -212,11 +212,11 @@ def test_under_force_its_pods_end_with_the_node_and_not_before() -> None:
     drainer, (busy, *_) = train.drainer, ids(train, "p5")
     drainer.pods, drainer.budgets = {busy: MINUTE}, {busy: math.inf}
     began = train.clock.now()
-    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=drain(OnTimeout="force"))
-    assert train.deploy(wish) == "complete", train.reasons
+    template = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=drain(OnTimeout="force"))
+    assert train.deploy(template) == "complete", train.reasons
     assert 25 * MINUTE <= gone(train)[busy] - began <= 27 * MINUTE
     assert busy not in drainer.evictions
-    assert {wish["deadline"] for call in drainer.calls for wish in _wishes(call)} == {began + 25 * MINUTE}
+    assert {request["deadline"] for call in drainer.calls for request in _node_requests(call)} == {began + 25 * MINUTE}
 
 
 def test_what_must_be_saved_is_waited_for() -> None:
@@ -233,8 +233,8 @@ def test_under_force_there_is_time_left_to_save() -> None:
     drainer, (busy, *_) = train.drainer, ids(train, "p5")
     drainer.pods, drainer.budgets, drainer.saving_s = {busy: MINUTE}, {busy: math.inf}, 4 * MINUTE
     began = train.clock.now()
-    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=drain_with)
-    assert train.deploy(wish) == "complete", train.reasons
+    template = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=drain_with)
+    assert train.deploy(template) == "complete", train.reasons
     assert began + 20 * MINUTE <= drainer.saving[busy] <= gone(train)[busy] - 4 * MINUTE
     assert gone(train)[busy] <= began + 26 * MINUTE
 
@@ -247,8 +247,8 @@ def test_under_force_a_backup_ends_no_pod_before_the_time_is_over(runs: bool) ->
     drainer, (node, *_) = train.drainer, ids(train, "p5")
     drainer.pods = {node: 600 * MINUTE} if runs else {}
     began = train.clock.now()
-    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with)
-    assert train.deploy(wish) == "complete", train.reasons
+    template = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with)
+    assert train.deploy(template) == "complete", train.reasons
     went = gone(train)[node] - began
     assert drainer.saved[node]
     assert 25 * MINUTE <= went <= 27 * MINUTE if runs else went < 5 * MINUTE
@@ -259,15 +259,15 @@ def test_a_pod_that_no_controller_owns_fails_the_first_look(on_timeout: str) -> 
     train = four()
     (node, *_) = ids(train, "p5")
     train.drainer.pods, train.drainer.lone = {node: MINUTE}, {node}
-    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout=on_timeout))
+    template = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout=on_timeout))
     began = train.clock.now()
-    reason = failure(train, wish)
+    reason = failure(train, template)
     assert reason.endswith("is not ready to go: has pods that no controller owns: research/lone.")
     assert train.clock.now() - began < 5 * MINUTE
     assert not gone(train)
     assert not train.drainer.evictions
 
-    evicts = replace(wish, drain=drain(OnTimeout=on_timeout, UnmanagedPods="evict"))
+    evicts = replace(template, drain=drain(OnTimeout=on_timeout, UnmanagedPods="evict"))
     assert train.deploy(evicts) == "complete", train.reasons
     assert list(gone(train)) == [node] == list(train.drainer.evictions)
 
@@ -291,9 +291,9 @@ def test_what_cannot_be_saved_is_refused_at_once() -> None:
     drain_with = saving(train)
     (node, *_) = ids(train, "p5")
     train.drainer.unsavable.add(node)
-    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with)
+    template = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with)
     began = train.clock.now()
-    assert f"{node} is not ready to go: Job hyperpod-backup/save-node-1 failed" in failure(train, wish)
+    assert f"{node} is not ready to go: Job hyperpod-backup/save-node-1 failed" in failure(train, template)
     assert train.clock.now() - began < 5 * MINUTE
     assert not gone(train)
 
@@ -312,9 +312,9 @@ def test_a_node_of_karpenters_is_refused_at_once(on_timeout: str) -> None:
     train = four()
     (node, *_) = ids(train, "p5")
     train.drainer.karpenters.add(node)
-    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout=on_timeout))
+    template = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout=on_timeout))
     began = train.clock.now()
-    assert f"{node} is not ready to go: is Karpenter's, which decides about it" in failure(train, wish)
+    assert f"{node} is not ready to go: is Karpenter's, which decides about it" in failure(train, template)
     assert train.clock.now() - began < 5 * MINUTE
     assert not gone(train)
 
@@ -327,8 +327,8 @@ def test_a_node_that_kubernetes_does_not_have_may_join_yet_and_then_keeps_nobody
     (node, *_) = ids(train, "p5")
     train.drainer.absent.add(node)
     began = train.clock.now()
-    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with)
-    assert train.deploy(wish) == "complete", train.reasons
+    template = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with)
+    assert train.deploy(template) == "complete", train.reasons
     assert 5 * MINUTE <= gone(train)[node] - began < 7 * MINUTE
 
 
@@ -483,20 +483,22 @@ def test_a_node_that_tells_nothing_is_not_taken_for_saved() -> None:
     drain_with = saving(train)
     (node, *_) = ids(train, "p5")
     train.drainer.dead.add(node)
-    wish = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with | {"OnTimeout": "force"})
-    assert f"{node} is not ready to go: it was not saved (does not respond)" in failure(train, wish)
+    template = replace(
+        FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with | {"OnTimeout": "force"}
+    )
+    assert f"{node} is not ready to go: it was not saved (does not respond)" in failure(train, template)
     assert not gone(train)
 
 
 def test_a_group_is_saved_once() -> None:
-    train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK, vanished="leave")
+    train = Stack(Template(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK, vanished="leave")
     drain_with, drainer, old = saving(train), train.drainer, ids(train, "old")
     drainer.saving_s = 5 * MINUTE
     assert train.deploy(replace(TWO, groups_to_delete=("old",), drain=drain_with)) == "complete", train.reasons
     assert sorted(gone(train)) == sorted(old)
     assert sorted(node for node, _ in drainer.jobs) == sorted(old)
     # By another wish the mark would be written anew, and say that nothing is saved.
-    assert len({wish["request"] for call in drainer.calls for wish in _wishes(call)}) == 1
+    assert len({request["request"] for call in drainer.calls for request in _node_requests(call)}) == 1
 
 
 def test_a_node_that_does_not_go_back_keeps_no_other() -> None:
@@ -575,7 +577,7 @@ def test_one_that_stays_away_is_waited_for_as_long_as_the_nodes_and_no_node_goes
 
 
 def test_a_group_is_held_until_it_is_deleted() -> None:
-    train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK)
+    train = Stack(Template(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK)
     drainer, old = train.drainer, ids(train, "old")
     drainer.pods = {old[0]: 10 * MINUTE}
     assert train.deploy(replace(TWO, groups_to_delete=("old",))) == "complete", train.reasons
@@ -587,7 +589,7 @@ def test_a_group_is_held_until_it_is_deleted() -> None:
 
 def test_a_node_that_comes_to_a_group_to_delete_keeps_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a replacement of one that was drained, and is not cordoned."""
-    train = Stack(Wish(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK, vanished="leave")
+    train = Stack(Template(groups=(group("p5", 2), group("old", 2)), drain=DRAIN), timings=QUICK, vanished="leave")
     before, real, came = set(ids(train, "old")), Stack._cluster, list[str]()
 
     def cluster(self: Stack, progress: Any) -> Any:
@@ -605,7 +607,7 @@ def test_a_node_that_comes_to_a_group_to_delete_keeps_its_pods(monkeypatch: pyte
 
 
 def test_a_rollback_that_cannot_give_back_says_so() -> None:
-    train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
+    train = Stack(Template(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
 
     def away() -> None:
         train.drainer.fails = "TooManyRequestsException"
@@ -615,7 +617,7 @@ def test_a_rollback_that_cannot_give_back_says_so() -> None:
 
 
 def test_a_rollback_gives_back_what_it_does_not_take() -> None:
-    train = Stack(Wish(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
+    train = Stack(Template(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
     old = ids(train, "old")
     assert train.deploy(replace(FOUR, groups_to_delete=("old",)), fail="before") == "rolled back"
     assert not gone(train)
@@ -636,8 +638,8 @@ def test_a_rollback_waits_five_minutes_at_most_and_goes_on_without_the_drainer(h
         train.drainer.fails = how
         began.append(train.clock.now())
 
-    wish = replace(FOUR, groups=(group("p5", 6),))
-    assert train.deploy(wish, fail="after", meanwhile=busy) == "rolled back", train.reasons
+    template = replace(FOUR, groups=(group("p5", 6),))
+    assert train.deploy(template, fail="after", meanwhile=busy) == "rolled back", train.reasons
     assert sorted(gone(train)) == sorted(made)
     assert max(gone(train).values()) - began[0] < 8 * MINUTE
     assert not train.crashes

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from helpers.scale_down.scenarios import QUICK, ended
-from helpers.scale_down.stack import LAMBDA, Behaviour, Stack, Wish, group
+from helpers.scale_down.stack import LAMBDA, Behaviour, Stack, Template, group
 
-WITH_OLD = Wish(groups=(group("p5", 2), group("old", 1)))
-WITHOUT = Wish(groups=(group("p5", 2),), groups_to_delete=("old",))
+WITH_OLD = Template(groups=(group("p5", 2), group("old", 1)))
+WITHOUT = Template(groups=(group("p5", 2),), groups_to_delete=("old",))
 
 
 def sent(train: Stack) -> list[dict[str, Any]]:
@@ -45,7 +45,7 @@ def test_group_that_is_gone_is_not_asked_for() -> None:
 
 
 def test_group_that_waits_for_its_minimum_can_go() -> None:
-    train = Stack(Wish(groups=(group("p5", 2),)), timings=QUICK, vanished="leave")
+    train = Stack(Template(groups=(group("p5", 2),)), timings=QUICK, vanished="leave")
     train.model.set_capacity("ml.p5.48xlarge", 3)
     spec = group("old", 4, minimum=4)
     train.model.client(principal="somebody").update_cluster(ClusterName="train", InstanceGroups=[spec])

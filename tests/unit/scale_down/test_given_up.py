@@ -32,9 +32,9 @@ from helpers.scale_down.scenarios import (
     planned,
     stack,
 )
-from helpers.scale_down.stack import STACK_ID, Behaviour, Stack, Wish, group, run_until_quiet
+from helpers.scale_down.stack import STACK_ID, Behaviour, Stack, Template, group, run_until_quiet
 
-FOUR = Wish(groups=(group("p5", 4),))
+FOUR = Template(groups=(group("p5", 4),))
 
 SINCE = st.lists(
     st.one_of(
@@ -74,14 +74,14 @@ def test_whatever_happened_since(
     train = stack(old, behaviour, seed, vanished=vanished)
     here = set(ids(train))
     left = after(groups).groups
-    wish = Wish(
+    template = Template(
         groups=left if delete_old else (*left, group("old", 2)),
         nodes_to_delete=named(train, groups, data),
         groups_to_delete=("old",) if delete_old else (),
     )
-    expected = planned(train, wish)
+    expected = planned(train, template)
     disturb(train, faults, expected)
-    ending = train.deploy(wish, cancel=cancel)
+    ending = train.deploy(template, cancel=cancel)
     if ending == "complete":
         return  # it was quicker
     # What was taken on purpose may be missing for the cluster's own way back, when capacity is short; we never stop it.
@@ -105,8 +105,8 @@ def test_nodes_that_had_to_wait_stay() -> None:
     first, second, *_ = ids(train, "p5")
     (checked,) = (node for node in train.model.nodes("train", "p5") if node.instance_id == second)
     train.model.change_node(checked.logical_id, status="DeepHealthCheckInProgress", due=train.clock.now() + 300)
-    wish = Wish(groups=(group("p5", 3),), nodes_to_delete=(first,))
-    assert train.deploy(wish, cancel=(PREPARE, 1)) == "rolled back", train.reasons
+    template = Template(groups=(group("p5", 3),), nodes_to_delete=(first,))
+    assert train.deploy(template, cancel=(PREPARE, 1)) == "rolled back", train.reasons
     train.clock.advance(600)
     assert train.given_up
     train.poll_given_up()
@@ -115,10 +115,10 @@ def test_nodes_that_had_to_wait_stay() -> None:
 
 
 def test_group_stays_that_the_way_back_keeps() -> None:
-    both = Wish(groups=(group("p5", 4), group("old", 3)))
+    both = Template(groups=(group("p5", 4), group("old", 3)))
     train = Stack(both, timings=QUICK, vanished="leave")
-    wish = replace(FOUR, groups_to_delete=("old",))
-    assert train.deploy(wish, cancel=(FINALIZE, 0)) == "rolled back", train.reasons
+    template = replace(FOUR, groups_to_delete=("old",))
+    assert train.deploy(template, cancel=(FINALIZE, 0)) == "rolled back", train.reasons
     run_until_quiet(train.model)
     train.poll_given_up()
     assert not ended(train)
@@ -128,7 +128,7 @@ def test_next_deployment_is_none_of_its_business() -> None:
     """A later update looks the same, but for when it began. Here it means another node."""
     train = Stack(FOUR, timings=QUICK)
     first, *_, last = ids(train, "p5")
-    three = Wish(groups=(group("p5", 3),))
+    three = Template(groups=(group("p5", 3),))
     assert train.deploy(replace(three, nodes_to_delete=(first,)), cancel=(PREPARE, 0)) == "rolled back"
     assert train.given_up
     train.clock.advance(60)
@@ -147,7 +147,7 @@ def test_nothing_happens_when_the_stack_has_gone_on(status: str) -> None:
         train.status = status
         train.poll_given_up()
 
-    three = Wish(groups=(group("p5", 3),))
+    three = Template(groups=(group("p5", 3),))
     assert train.deploy(three, cancel=(PREPARE, 0), meanwhile=goes_on) == "rolled back", train.reasons
     assert not ended(train)
 
@@ -158,7 +158,7 @@ def test_clocks_that_differ_are_no_later_update() -> None:
     behind = train.provider._now
     train.provider._now = lambda: behind() - timedelta(minutes=1)
     first = ids(train, "p5")[0]
-    assert train.deploy(Wish(groups=(group("p5", 3),), nodes_to_delete=(first,))) == "complete", train.reasons
+    assert train.deploy(Template(groups=(group("p5", 3),), nodes_to_delete=(first,))) == "complete", train.reasons
     assert ended(train) == {first}
 
 
@@ -172,24 +172,26 @@ def test_status_that_cannot_be_read_before_a_change_is_a_wait(monkeypatch: pytes
         return answer(StackName=StackName)
 
     monkeypatch.setattr(train, "describe_stacks", describe_stacks)
-    assert train.deploy(Wish(groups=(group("p5", 3),))) == "complete", train.reasons
+    assert train.deploy(Template(groups=(group("p5", 3),))) == "complete", train.reasons
     (item,) = train.model.terminations
     assert item.cause == "named" and item.at >= until
 
 
-EMPTY = Wish(groups=(group("p5", 4), group("old", 0)))
+EMPTY = Template(groups=(group("p5", 4), group("old", 0)))
 
 
 @pytest.mark.parametrize(
     ("kind", "old", "new"),
     [
         # A rollback would take nodes down to the other template's count.
-        pytest.param(PREPARE, FOUR, Wish(groups=(group("p5", 1),)), id="prepare"),
+        pytest.param(PREPARE, FOUR, Template(groups=(group("p5", 1),)), id="prepare"),
         # A rollback would delete a group of the other template that holds no older node.
         pytest.param(FINALIZE, EMPTY, replace(FOUR, groups_to_delete=("old",)), id="finalize"),
     ],
 )
-def test_update_that_is_cancelled_before_the_first_look_is_not_its_rollback(kind: str, old: Wish, new: Wish) -> None:
+def test_update_that_is_cancelled_before_the_first_look_is_not_its_rollback(
+    kind: str, old: Template, new: Template
+) -> None:
     train = Stack(old, timings=QUICK)
     groups = {each.name for each in train.model.cluster("train").groups.values()}
     train._is("UPDATE_IN_PROGRESS")
@@ -231,5 +233,5 @@ def test_what_the_update_refuses_it_refuses_also_when_it_was_cancelled_at_once()
     train._event(PREPARE, "physical", "UPDATE_IN_PROGRESS")
     train._is("UPDATE_ROLLBACK_IN_PROGRESS")
     with pytest.raises(ScaleDownError, match="max_nodes: is 1"):
-        train.custom(PREPARE, Wish(groups=(group("p5", 1),), max_nodes=1).prepare, FOUR.prepare)
+        train.custom(PREPARE, Template(groups=(group("p5", 1),), max_nodes=1).prepare, FOUR.prepare)
     assert not ended(train)

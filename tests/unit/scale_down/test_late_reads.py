@@ -11,10 +11,10 @@ import pytest
 
 from cdk_hyperpod._lambda.hyperpod.scale_down.provider import ScaleDownError
 from helpers.scale_down.scenarios import QUICK, ended, ids
-from helpers.scale_down.stack import LAMBDA, PREPARE, Stack, Wish, group, run_until_quiet
+from helpers.scale_down.stack import LAMBDA, PREPARE, Stack, Template, group, run_until_quiet
 
-FOUR = Wish(groups=(group("p5", 4),))
-SIX = Wish(groups=(group("p5", 6),))
+FOUR = Template(groups=(group("p5", 4),))
+SIX = Template(groups=(group("p5", 6),))
 
 
 def late(status: float, events: float) -> Stack:
@@ -48,8 +48,8 @@ def test_nodes_that_somebody_added_stay_where_the_cluster_is_not_sent_back(statu
     train.model.client(principal="somebody").update_cluster(ClusterName="train", InstanceGroups=[spec])
     run_until_quiet(train.model)
     assert len(ids(train, "p5")) == 6
-    wish = replace(FOUR, groups=(group("p5", 7),))
-    assert train.deploy(wish, fail="before") == "rolled back", train.reasons
+    template = replace(FOUR, groups=(group("p5", 7),))
+    assert train.deploy(template, fail="before") == "rolled back", train.reasons
     assert not ended(train)
 
 
@@ -58,7 +58,7 @@ def test_an_update_soon_after_a_rollback_is_none(status: float, events: float) -
     train = late(status, events)
     assert train.deploy(SIX, fail="before") == "rolled back", train.reasons
     first = ids(train, "p5")[0]
-    three = Wish(groups=(group("p5", 3),), nodes_to_delete=(first,), max_nodes=1)
+    three = Template(groups=(group("p5", 3),), nodes_to_delete=(first,), max_nodes=1)
     assert train.deploy(three) == "complete", train.reasons
     assert ended(train) == {first}
 

@@ -30,7 +30,7 @@ from helpers.scale_down.scenarios import (
     ids,
     stack,
 )
-from helpers.scale_down.stack import PREPARE, Behaviour, Stack, Wish, group
+from helpers.scale_down.stack import PREPARE, Behaviour, Stack, Template, group
 
 MOMENTS = st.sampled_from([0, 1, 60, 120, 310, 400, 3_600])
 """Seconds: while nodes are requested, boot, shut down, are counted although they are gone, and long afterwards."""
@@ -61,7 +61,7 @@ def test_tag_that_changes_after_a_count_did_by_hand(
         ClusterName="train", NodesToAdd=[{"InstanceGroupName": name, "IncrementTargetCountBy": drift}]
     )
     train.clock.advance(moment)
-    assert train.deploy(Wish(groups=old.groups, tags={"team": "research"})) == "complete", train.reasons
+    assert train.deploy(Template(groups=old.groups, tags={"team": "research"})) == "complete", train.reasons
     assert not train.model.random_terminations
     count = next(each.before for each in groups if each.name == name)
     assert sum(node.live for node in train.model.nodes("train", name)) == count
@@ -70,10 +70,10 @@ def test_tag_that_changes_after_a_count_did_by_hand(
 def test_target_that_somebody_raised_while_a_node_was_going() -> None:
     """It is lowered only when the nodes on their way out, which UpdateCluster may count, are gone."""
     behaviour = Behaviour(counts_shutting_down_nodes="while_counted", random_spares_unlaunched=False)
-    train = stack(Wish(groups=(group("p5", 4),)), behaviour, seed=0)
+    train = stack(Template(groups=(group("p5", 4),)), behaviour, seed=0)
     _act(train, "p5", "delete", 1)
     _act(train, "p5", "set", 4)
-    assert train.deploy(Wish(groups=(group("p5", 2),))) == "complete", train.reasons
+    assert train.deploy(Template(groups=(group("p5", 2),))) == "complete", train.reasons
     assert not train.model.random_terminations
     assert len(ids(train, "p5")) == 2
 
@@ -153,7 +153,7 @@ def test_target_is_given_time_also_if_the_first_look_found_no_node_to_take(monke
     """Only a group was to go. Then somebody raises the target, and the guard takes what comes: the target may fall late, below what
     CloudFormation would have sent by then."""
     never = Behaviour(batch_delete_lowers_target="never", replaces_missing_nodes_after_batch_delete=False)
-    train = Stack(Wish(groups=(group("p5", 4), group("old", 1))), behaviour=never, timings=QUICK)
+    train = Stack(Template(groups=(group("p5", 4), group("old", 1))), behaviour=never, timings=QUICK)
     first_look: Callable[[Mapping[str, Any]], Any] = train.provider.on_event
 
     def on_event(event: Mapping[str, Any]) -> Any:
@@ -165,6 +165,6 @@ def test_target_is_given_time_also_if_the_first_look_found_no_node_to_take(monke
     train.updated = began = train.clock.now()
     train._is("UPDATE_IN_PROGRESS")
     here = set(ids(train))
-    train.custom(PREPARE, Wish(groups=(group("p5", 4),), groups_to_delete=("old",)).prepare, None)
+    train.custom(PREPARE, Template(groups=(group("p5", 4),), groups_to_delete=("old",)).prepare, None)
     assert not ended(train) & here
     assert train.clock.now() - began >= PATIENCE.total_seconds()

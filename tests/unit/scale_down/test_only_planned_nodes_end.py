@@ -24,7 +24,7 @@ from helpers.scale_down.scenarios import (
     planned,
     stack,
 )
-from helpers.scale_down.stack import Behaviour, Wish, group
+from helpers.scale_down.stack import Behaviour, Template, group
 
 
 @given(behaviour=behaviours(), groups=changes(), faults=FAULTS, data=st.data(), seed=SEEDS)
@@ -33,18 +33,18 @@ def test_exactly_the_plan_goes(
 ) -> None:
     train = stack(before(groups), behaviour, seed)
     here = set(ids(train))
-    wish = after(groups, nodes_to_delete=named(train, groups, data))
-    expected = planned(train, wish)
+    template = after(groups, nodes_to_delete=named(train, groups, data))
+    expected = planned(train, template)
     disturb(train, faults, expected)
-    assert train.deploy(wish) == "complete", train.reasons
+    assert train.deploy(template) == "complete", train.reasons
     assert not train.model.random_terminations
     assert ended(train, "named") & here == expected
     assert ended(train) & here == expected
-    assert set(wish.nodes_to_delete) <= expected
+    assert set(template.nodes_to_delete) <= expected
     # Planning again finds nothing, and deploying again calls nothing that changes anything.
-    assert nothing_left(train, wish)
+    assert nothing_left(train, template)
     changed = train.model.changes(principal="lambda")
-    assert train.deploy(wish) == "complete"
+    assert train.deploy(template) == "complete"
     assert train.model.changes(principal="lambda") == changed
 
 
@@ -54,9 +54,9 @@ def test_exactly_the_plan_goes_under_standard_provisioning(
 ) -> None:
     train = stack(before(groups, False), behaviour, seed)
     here = set(ids(train))
-    wish = after(groups, False, nodes_to_delete=named(train, groups, data))
-    expected = planned(train, wish)
-    ending = train.deploy(wish)
+    template = after(groups, False, nodes_to_delete=named(train, groups, data))
+    expected = planned(train, template)
+    ending = train.deploy(template)
     # Where the service holds on to its target, the deployment is refused rather than left to chance.
     if behaviour.batch_delete_lowers_target != "never" or not expected:
         assert ending == "complete", train.reasons
@@ -76,18 +76,18 @@ def test_exactly_the_plan_goes_under_standard_provisioning(
 def test_missing_capacity_ends_no_node_that_is_needed(
     behaviour: Behaviour, have: int, missing: int, count: int, name_some: bool, arrives: int | None, seed: int
 ) -> None:
-    train = stack(Wish(groups=(group("p5", have),)), behaviour, seed)
+    train = stack(Template(groups=(group("p5", have),)), behaviour, seed)
     here = set(ids(train, "p5"))
     train.model.set_capacity(P5, have)
-    assert train.deploy(Wish(groups=(group("p5", have + missing),))) == "complete", train.reasons
+    assert train.deploy(Template(groups=(group("p5", have + missing),))) == "complete", train.reasons
     assert len(ids(train, "p5")) == have
     if arrives is not None:
         train.model.set_capacity(P5, None, at=train.clock.now() + arrives)
     excess = max(0, have + missing - count)
     chosen = tuple(sorted(here)[: min(excess, have)]) if name_some else ()
-    wish = Wish(groups=(group("p5", count),), nodes_to_delete=chosen)
-    expected = planned(train, wish)
-    assert train.deploy(wish) == "complete", train.reasons
+    template = Template(groups=(group("p5", count),), nodes_to_delete=chosen)
+    expected = planned(train, template)
+    assert train.deploy(template) == "complete", train.reasons
     assert not train.model.random_terminations
     assert ended(train, "named") & here == expected & here
     if not chosen:
@@ -101,8 +101,8 @@ def test_never_more_than_the_limit_and_never_the_controller(
     train = stack(before(groups), behaviour, seed)
     here, controller = set(ids(train)), set(ids(train, "controller"))
     excess = sum(max(0, each.before - each.after) for each in groups)
-    wish = after(groups, max_nodes=limit)
-    assert train.deploy(wish) == ("rolled back" if excess > limit else "complete"), train.reasons
+    template = after(groups, max_nodes=limit)
+    assert train.deploy(template) == ("rolled back" if excess > limit else "complete"), train.reasons
     assert len(ended(train) & here) == (0 if excess > limit else excess)
     named_too = after(groups, nodes_to_delete=tuple(controller))
     assert train.deploy(named_too) == "rolled back"

@@ -16,7 +16,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.operations import (
 )
 from helpers.scale_down.clusters import START
 from helpers.scale_down.scenarios import QUICK, ended, ids
-from helpers.scale_down.stack import Stack, Wish, group
+from helpers.scale_down.stack import Stack, Template, group
 from unit.scale_down.test_outputs_are_true import before_poll
 
 ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"
@@ -157,13 +157,13 @@ def took(train: Stack, began: float) -> float:
 
 @pytest.mark.parametrize("denied", [False, True])
 def test_a_deployment_waits_ten_minutes_at_most_and_takes_the_same_nodes(denied: bool) -> None:
-    train = Stack(Wish(groups=(group("p5", 8),)), timings=QUICK, poll=60)
+    train = Stack(Template(groups=(group("p5", 8),)), timings=QUICK, poll=60)
     lowering(train, 7)
     client = train.client
     if denied:
         train.client = Denied(client)  # type: ignore[assignment]
     began = train.model.clock.now()
-    assert train.deploy(Wish(groups=(group("p5", 5),))) == "complete", train.reasons
+    assert train.deploy(Template(groups=(group("p5", 5),))) == "complete", train.reasons
     assert len([node for node in train.model.nodes("train", "p5") if node.live]) == 5
     said = [line for line in train.log if "lowers group" in line]
     assert bool(said) is not denied
@@ -181,7 +181,7 @@ def tells(train: Stack, reply: Any) -> None:
 
 def test_an_operation_begun_after_the_request_is_somebody_elses_until_the_guard_has_made_a_call() -> None:
     """A person deletes one of the nodes that the guard was about to delete."""
-    train = Stack(Wish(groups=(group("p5", 8),)), timings=QUICK, poll=60)
+    train = Stack(Template(groups=(group("p5", 8),)), timings=QUICK, poll=60)
     *_, second, first = ids(train, "p5")
 
     def deletes() -> None:
@@ -189,7 +189,9 @@ def test_an_operation_begun_after_the_request_is_somebody_elses_until_the_guard_
         tells(train, described(detail(before=8, after=7), CreationTime=train.now()))
 
     before_poll(train, 0, deletes)
-    assert train.deploy(Wish(groups=(group("p5", 6),), nodes_to_delete=(first, second))) == "complete", train.reasons
+    assert train.deploy(Template(groups=(group("p5", 6),), nodes_to_delete=(first, second))) == "complete", (
+        train.reasons
+    )
     assert ended(train) == {first, second}
     assert any('lowers group "p5" from 8 to 7' in line for line in train.log)
 
@@ -204,6 +206,6 @@ def test_an_operation_begun_after_the_request_is_somebody_elses_until_the_guard_
     ],
 )
 def test_a_record_that_makes_no_sense_ends_no_deployment(reply: Any) -> None:
-    train = Stack(Wish(groups=(group("p5", 8),)), timings=QUICK)
+    train = Stack(Template(groups=(group("p5", 8),)), timings=QUICK)
     tells(train, reply)
-    assert train.deploy(Wish(groups=(group("p5", 7),))) == "complete", train.reasons
+    assert train.deploy(Template(groups=(group("p5", 7),))) == "complete", train.reasons

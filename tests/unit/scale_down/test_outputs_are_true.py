@@ -15,11 +15,11 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Picked
 from cdk_hyperpod._lambda.hyperpod.scale_down.ledger import Ledger
 from helpers.scale_down.clusters import START
 from helpers.scale_down.scenarios import QUICK, ended, failure, ids
-from helpers.scale_down.stack import FINALIZE, PREPARE, Behaviour, Faults, Stack, Wish, group, run_until_quiet
+from helpers.scale_down.stack import FINALIZE, PREPARE, Behaviour, Faults, Stack, Template, group, run_until_quiet
 
-FOUR = Wish(groups=(group("p5", 4),))
-TWO = Wish(groups=(group("p5", 2),))
-BOTH = Wish(groups=(group("p5", 4), group("old", 2)))
+FOUR = Template(groups=(group("p5", 4),))
+TWO = Template(groups=(group("p5", 2),))
+BOTH = Template(groups=(group("p5", 4), group("old", 2)))
 WITHOUT_OLD = replace(FOUR, groups_to_delete=("old",))
 
 
@@ -123,7 +123,7 @@ def test_a_rollback_whose_first_look_failed_names_what_it_deleted() -> None:
     def throttled() -> None:
         train.model.faults = Faults(throttle_operations=frozenset({"DescribeCluster"}), throttle_next=9)
 
-    assert train.deploy(Wish(groups=(group("p5", 6),)), fail="after", meanwhile=throttled) == "rolled back"
+    assert train.deploy(Template(groups=(group("p5", 6),)), fail="after", meanwhile=throttled) == "rolled back"
     assert ended(train) and ended(train).isdisjoint(here)
     assert names(told(train)) == ended(train)
 
@@ -170,7 +170,7 @@ def test_a_failure_that_deleted_nothing_names_nothing() -> None:
 
 def test_a_rollback_whose_target_stays_says_what_to_do() -> None:
     train = Stack(FOUR, timings=QUICK, behaviour=Behaviour(batch_delete_lowers_target="never"))
-    assert train.deploy(Wish(groups=(group("p5", 6),)), fail="after") == "rollback failed"
+    assert train.deploy(Template(groups=(group("p5", 6),)), fail="after") == "rollback failed"
     reason = train.reasons[-1]
     assert 'Continuing the rollback alone does not help: HyperPod keeps a target of 6 for group "p5"' in reason
     assert "set its InstanceCount to 4 at once (`aws sagemaker update-cluster`" in reason

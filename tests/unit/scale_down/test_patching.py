@@ -14,7 +14,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
 from cdk_hyperpod_local.hyperpod.samples import run_until_quiet
 from helpers.scale_down.clusters import desired, group, live, nodes, occasion, wish
 from helpers.scale_down.scenarios import QUICK
-from helpers.scale_down.stack import Stack, Wish
+from helpers.scale_down.stack import Stack, Template
 from helpers.scale_down.stack import group as in_stack
 
 SCHEDULE = {"NextPatchDate": datetime(2026, 12, 1, tzinfo=UTC)}
@@ -99,7 +99,7 @@ def test_what_the_guard_sends_carries_it_on() -> None:
 
 def test_nothing_turns_it_off_until_it_is_removed_by_the_api() -> None:
     """On the local AWS's HyperPod, with CloudFormation's own update after the guard."""
-    cluster = Wish(groups=(in_stack("p5", 4),))
+    cluster = Template(groups=(in_stack("p5", 4),))
     train = Stack(cluster, timings=QUICK, poll=60)
 
     def by_hand(**settings: Any) -> None:
@@ -113,9 +113,9 @@ def test_nothing_turns_it_off_until_it_is_removed_by_the_api() -> None:
         return [found.get(name) for name in BOTH]
 
     by_hand(**BOTH)
-    assert train.deploy(Wish(groups=(in_stack("p5", 3),))) != "complete"
+    assert train.deploy(Template(groups=(in_stack("p5", 3),))) != "complete"
     assert "turns it off" in train.reasons[0]
     assert None not in shown()
     by_hand()
     assert shown() == [None, None]
-    assert train.deploy(Wish(groups=(in_stack("p5", 3),))) == "complete", train.reasons
+    assert train.deploy(Template(groups=(in_stack("p5", 3),))) == "complete", train.reasons

@@ -15,7 +15,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
 from cdk_hyperpod._lambda.hyperpod.scale_down.poll_state import State, read_state, with_plan
 from helpers.scale_down.clusters import START, desired, group, late, live, node_id, nodes, occasion, waiting, wish
 from helpers.scale_down.scenarios import ended, ids
-from helpers.scale_down.stack import Stack, Wish
+from helpers.scale_down.stack import Stack, Template
 from helpers.scale_down.stack import group as spec
 
 Summaries = list[dict[str, Any]]
@@ -55,10 +55,10 @@ def _without_logical_id(shown: Summaries) -> Summaries:
 
 @pytest.mark.parametrize("change", [_repeated, _under_the_other_id, _without_logical_id])
 def test_node_that_two_pages_show_counts_once(change: Change) -> None:
-    train = Stack(Wish(groups=(spec("p5", 12),)))
+    train = Stack(Template(groups=(spec("p5", 12),)))
     doomed = ids(train, "p5")[3]
     train.client = Listing(train.client, change)  # type: ignore[assignment]
-    assert train.deploy(Wish(groups=(spec("p5", 11),), nodes_to_delete=(doomed,))) == "complete", train.reasons
+    assert train.deploy(Template(groups=(spec("p5", 11),), nodes_to_delete=(doomed,))) == "complete", train.reasons
     assert ended(train) == {doomed}
 
 
@@ -88,7 +88,7 @@ def test_node_is_as_its_last_page_shows_it_with_every_id_that_it_has() -> None:
 
 def test_node_that_only_one_of_two_looks_chooses_stays() -> None:
     """A page skips the newest node, which would have gone, in every other list."""
-    train = Stack(Wish(groups=(spec("p5", 12),)))
+    train = Stack(Template(groups=(spec("p5", 12),)))
     newest = ids(train, "p5")[-1]
     looks = iter(range(1_000))
 
@@ -96,7 +96,7 @@ def test_node_that_only_one_of_two_looks_chooses_stays() -> None:
         return [each for each in shown[1:] if each["InstanceId"] != newest or next(looks) % 2]
 
     train.client = Listing(train.client, skips)  # type: ignore[assignment]
-    train.deploy(Wish(groups=(spec("p5", 11),)))
+    train.deploy(Template(groups=(spec("p5", 11),)))
     assert ended(train) <= {newest}
 
 
@@ -116,7 +116,7 @@ def test_no_other_node_is_deleted_for_one_that_the_list_still_shows() -> None:
 
 
 def test_list_that_lags_costs_no_other_node() -> None:
-    train = Stack(Wish(groups=(spec("p5", 5),)))
+    train = Stack(Template(groups=(spec("p5", 5),)))
     gone, *_ = ids(train, "p5")
     stale = train.client.list_cluster_nodes(ClusterName="train", IncludeNodeLogicalIds=True, MaxResults=100)
     train.model.client(principal="person").batch_delete_cluster_nodes(ClusterName="train", NodeIds=[gone])
@@ -128,12 +128,12 @@ def test_list_that_lags_costs_no_other_node() -> None:
             return stale if train.clock.now() < until else now
 
     train.client = Lagging(train.client, list)  # type: ignore[assignment]
-    assert train.deploy(Wish(groups=(spec("p5", 4),))) == "complete", train.reasons
+    assert train.deploy(Template(groups=(spec("p5", 4),))) == "complete", train.reasons
     assert ended(train) == {gone}
 
 
 def test_list_that_never_meets_its_target_fails_the_deployment_and_deletes_nothing() -> None:
-    train = Stack(Wish(groups=(spec("p5", 5),)))
+    train = Stack(Template(groups=(spec("p5", 5),)))
 
     class Low(Listing):
         def describe_cluster(self, **arguments: Any) -> Mapping[str, Any]:
@@ -141,7 +141,7 @@ def test_list_that_never_meets_its_target_fails_the_deployment_and_deletes_nothi
             return {**found, "InstanceGroups": [_with_target(each, 4) for each in found["InstanceGroups"]]}
 
     train.client = Low(train.client, list)  # type: ignore[assignment]
-    assert train.deploy(Wish(groups=(spec("p5", 4),))) == "rolled back"
+    assert train.deploy(Template(groups=(spec("p5", 4),))) == "rolled back"
     assert ended(train) == set()
     (reason,) = train.reasons
     assert "did not finish within 55 minutes" in reason
@@ -260,7 +260,7 @@ def test_time_of_the_newest_node_travels_with_the_state() -> None:
 
 def test_rollback_whose_lists_never_agree_goes_on_when_none_has_a_node_left_to_take() -> None:
     """What the failed update added is gone. From then on each list leaves out another node than the one before."""
-    train = Stack(Wish(groups=(spec("p5", 12),)))
+    train = Stack(Template(groups=(spec("p5", 12),)))
     old = set(ids(train, "p5"))
     looks = iter(range(10_000))
 
@@ -269,5 +269,5 @@ def test_rollback_whose_lists_never_agree_goes_on_when_none_has_a_node_left_to_t
         return [each for n, each in enumerate(shown) if n not in (0, left_out)]
 
     train.client = Listing(train.client, skips)  # type: ignore[assignment]
-    assert train.deploy(Wish(groups=(spec("p5", 13),)), fail="after") == "rolled back", train.reasons
+    assert train.deploy(Template(groups=(spec("p5", 13),)), fail="after") == "rolled back", train.reasons
     assert not ended(train) & old

@@ -13,19 +13,19 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.poll_state import State
 from cdk_hyperpod._lambda.hyperpod.scale_down.properties import FINALIZE, PREPARE
 from cdk_hyperpod._lambda.hyperpod.scale_down.provider import ScaleDownError
 from helpers.scale_down.scenarios import QUICK, ended, failure, ids
-from helpers.scale_down.stack import LAMBDA, STACK_ID, Behaviour, Faults, Stack, Timings, Wish, group
+from helpers.scale_down.stack import LAMBDA, STACK_ID, Behaviour, Faults, Stack, Template, Timings, group
 
-FOUR = Wish(groups=(group("p5", 4),))
-TWO = Wish(groups=(group("p5", 2),))
+FOUR = Template(groups=(group("p5", 4),))
+TWO = Template(groups=(group("p5", 2),))
 
 
 def four(timings: Timings = QUICK, **behaviour: Any) -> Stack:
     return Stack(FOUR, timings=timings, behaviour=Behaviour(**behaviour))
 
 
-def event(request: str, wish: Wish, kind: str = PREPARE, old: Wish | None = None) -> dict[str, Any]:
+def event(request: str, template: Template, kind: str = PREPARE, old: Template | None = None) -> dict[str, Any]:
     properties = [
-        None if each is None else (each.prepare if kind == PREPARE else each.finalize) for each in (wish, old)
+        None if each is None else (each.prepare if kind == PREPARE else each.finalize) for each in (template, old)
     ]
     return {
         "RequestType": request,
@@ -95,8 +95,8 @@ def test_refusal_is_readable_and_nothing_happened() -> None:
 
 def test_many_refusals_are_counted() -> None:
     names = [f"group-{number}" for number in range(30)]
-    train = Stack(Wish(groups=tuple(group(name, 1) for name in names)), timings=QUICK)
-    reason = failure(train, Wish(groups=()))
+    train = Stack(Template(groups=tuple(group(name, 1) for name in names)), timings=QUICK)
+    reason = failure(train, Template(groups=()))
     assert reason.startswith(
         "Scaling down train was refused, nothing in the cluster was changed. instance_groups: the live group"
     )
@@ -136,7 +136,7 @@ def test_software_update_that_hyperpod_demands_is_refused_with_the_how() -> None
 
 def test_standard_target_that_stays_is_refused_and_not_lowered() -> None:
     """There an UpdateCluster with a lower count ends nodes at random, also right after some were taken."""
-    six = Wish(groups=(group("p5", 6),), continuous=False)
+    six = Template(groups=(group("p5", 6),), continuous=False)
     stays: dict[str, Any] = {
         "batch_delete_lowers_target": "never",
         "standard_batch_delete_shows_updating": False,
@@ -145,8 +145,8 @@ def test_standard_target_that_stays_is_refused_and_not_lowered() -> None:
     }
     train = Stack(six, timings=QUICK, behaviour=Behaviour(**stays))
     chosen = ids(train, "p5")[:2]
-    wish = replace(six, groups=(group("p5", 4),), nodes_to_delete=tuple(chosen))
-    assert "HyperPod keeps a target of 6 with 4 nodes there" in failure(train, wish)
+    template = replace(six, groups=(group("p5", 4),), nodes_to_delete=tuple(chosen))
+    assert "HyperPod keeps a target of 6 with 4 nodes there" in failure(train, template)
     assert changes(train) == {"BatchDeleteClusterNodes": 1}
     assert ended(train) == set(chosen)
 
@@ -204,13 +204,13 @@ def test_stack_status_that_cannot_be_read_yet(code: str) -> None:
 @pytest.mark.parametrize("kind", [PREPARE, FINALIZE])
 def test_nothing_is_done_without_the_stacks_status(kind: str, code: str) -> None:
     """An unknown status is never taken for a rollback, which takes without limit."""
-    both = Wish(groups=(group("p5", 4), group("old", 1)))
+    both = Template(groups=(group("p5", 4), group("old", 1)))
     train = Stack(both, timings=QUICK, vanished="leave")
     began = train.clock.now()
     train.status_fails, train.status_fails_until = code, began + 1_000_000
-    wish = replace(FOUR, groups_to_delete=("old",))
+    template = replace(FOUR, groups_to_delete=("old",))
     with pytest.raises(ScaleDownError) as caught:
-        train.provider.on_event(event("Update", wish, kind, both))
+        train.provider.on_event(event("Update", template, kind, both))
     assert str(caught.value) == (
         f"Scaling down train failed. Reading the stack's status: {code}: not now. Nothing was changed: the function has to "
         "know first whether the stack rolls back, and needs the permission cloudformation:DescribeStacks on its own stack."
@@ -239,7 +239,9 @@ def test_events_that_cannot_be_read_yet(code: str, seconds: float) -> None:
     def fails() -> None:
         train.events_fail, train.events_fail_until = code, train.clock.now() + seconds
 
-    assert train.deploy(Wish(groups=(group("p5", 6),)), fail="before", meanwhile=fails) == "rolled back", train.reasons
+    assert train.deploy(Template(groups=(group("p5", 6),)), fail="before", meanwhile=fails) == "rolled back", (
+        train.reasons
+    )
     assert train.clock.now() >= train.events_fail_until
     assert not ended(train)
     assert train.log[-1] == "note: the failed update never reached the cluster: there is nothing to undo"
@@ -250,7 +252,7 @@ def test_events_that_may_not_be_read_fail_a_rollback_that_would_take_nodes() -> 
     train = four()
     here = ids(train)
     train.events_fail, train.events_fail_until = "AccessDenied", train.clock.now() + 1_000_000
-    assert train.deploy(Wish(groups=(group("p5", 6),)), fail="after") == "rollback failed"
+    assert train.deploy(Template(groups=(group("p5", 6),)), fail="after") == "rollback failed"
     assert len(ids(train)) == len(here) + 2
     assert "the function needs the permission cloudformation:DescribeStackEvents on its own stack" in train.reasons[-1]
     train.events_fail_until = train.clock.now()
@@ -282,21 +284,21 @@ def test_rollback_that_failed_and_is_continued(fail: Any) -> None:
     train = four()
     by_hand(train, 6)
     here = ids(train, "p5")
-    wish = Wish(groups=(group("p5", 6),), tags={"team": "a"})
+    template = Template(groups=(group("p5", 6),), tags={"team": "a"})
 
     def fails() -> None:
         train.model.faults = train.disturbance = Faults(
             throttle_operations=frozenset({"DescribeCluster"}), throttle_next=10_000
         )
 
-    assert train.deploy(wish, fail=fail, meanwhile=fails) == "rollback failed"
+    assert train.deploy(template, fail=fail, meanwhile=fails) == "rollback failed"
     train.model.faults = train.disturbance = Faults()
     train.updated = train.clock.now()
     assert train.roll_back() == "rolled back", train.reasons
     assert ids(train, "p5") == (here if fail == "before" else here[:4])
 
 
-SIX = Wish(groups=(group("p5", 6),))
+SIX = Template(groups=(group("p5", 6),))
 
 
 def test_rollback_says_at_its_end_what_hyperpod_refused() -> None:
@@ -335,8 +337,8 @@ def test_rollback_goes_on_where_a_group_cannot_be_deleted() -> None:
     """The group that the failed update brought stays."""
     train = Stack(FOUR, timings=QUICK, vanished="leave")
     train.disturbance = Faults(denied_until={"UpdateCluster": train.clock.now() + 1_000_000})
-    wish = Wish(groups=(*FOUR.groups, group("new", 1)))
-    assert train.deploy(wish, cancel=(FINALIZE, 0)) == "rolled back", train.reasons
+    template = Template(groups=(*FOUR.groups, group("new", 1)))
+    assert train.deploy(template, cancel=(FINALIZE, 0)) == "rolled back", train.reasons
     assert "new" in train.model.cluster("train").groups
     assert any("not yet: AccessDeniedException" in line for line in train.log)
 
@@ -431,11 +433,11 @@ def test_time_limit_while_nodes_shut_down() -> None:
 def test_time_limit_of_a_wait_names_what_could_not_go() -> None:
     train = four()
     train.model.set_capacity("ml.p5.48xlarge", 4)
-    assert train.deploy(Wish(groups=(group("p5", 6, minimum=0),))) == "complete", train.reasons
+    assert train.deploy(Template(groups=(group("p5", 6, minimum=0),))) == "complete", train.reasons
     train.model.client(principal="somebody").update_cluster(
         ClusterName="train", InstanceGroups=[group("p5", 6, minimum=6)]
     )
-    reason = failure(train, Wish(groups=(group("p5", 5, minimum=5),)))
+    reason = failure(train, Template(groups=(group("p5", 5, minimum=5),)))
     (left,) = (node.logical_id for node in train.model.nodes("train", "p5") if node.logical_id in reason)
     assert reason == (
         "Scaling down train did not finish within 55 minutes: 0 of 1 node taken. Deploying again goes on from here, and takes "
@@ -444,14 +446,14 @@ def test_time_limit_of_a_wait_names_what_could_not_go() -> None:
 
 
 def test_time_limit_of_finalize_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    train = Stack(Wish(groups=(group("p5", 4), group("old", 1))), timings=QUICK, vanished="leave")
+    train = Stack(Template(groups=(group("p5", 4), group("old", 1))), timings=QUICK, vanished="leave")
     train.disturbance = Faults(throttle_operations=frozenset({"UpdateCluster"}), throttle_next=10_000)
-    wish = replace(FOUR, groups_to_delete=("old",))
-    assert train.deploy(wish) == "complete", train.reasons
+    template = replace(FOUR, groups_to_delete=("old",))
+    assert train.deploy(template) == "complete", train.reasons
     assert "old" in train.model.cluster("train").groups
     assert any(line.startswith("time is up, groups are left to the next deployment") for line in train.log)
     train.disturbance = Faults()
-    assert train.deploy(replace(wish, tags={"team": "a"})) == "complete", train.reasons
+    assert train.deploy(replace(template, tags={"team": "a"})) == "complete", train.reasons
     assert ended(train, "group-deleted")
 
 
@@ -460,9 +462,9 @@ def test_group_that_keeps_failing_to_boot_does_not_keep_the_deployment() -> None
     train = four(current_count_holds="launched", counts_shutting_down_nodes="while_counted")
     train.model.faults.failing_groups = {"p5"}
     train.disturbance = Faults(failing_groups={"p5"})
-    assert train.deploy(Wish(groups=(group("p5", 5),))) == "complete", train.reasons
+    assert train.deploy(Template(groups=(group("p5", 5),))) == "complete", train.reasons
     began = train.clock.now()
-    assert train.deploy(Wish(groups=(group("p5", 4),))) == "complete", train.reasons
+    assert train.deploy(Template(groups=(group("p5", 4),))) == "complete", train.reasons
     assert train.clock.now() - began < module.PATIENCE.total_seconds() + 1_000
 
 
@@ -499,25 +501,25 @@ def test_every_answer_has_its_attribute(kind: str, request_type: str) -> None:
 
 
 def test_many_nodes_are_counted_and_the_answer_stays_small() -> None:
-    train = Stack(Wish(groups=(group("p5", 120),)), timings=QUICK)
-    assert train.deploy(Wish(groups=(group("p5", 1),))) == "complete", train.reasons
+    train = Stack(Template(groups=(group("p5", 120),)), timings=QUICK)
+    assert train.deploy(Template(groups=(group("p5", 1),))) == "complete", train.reasons
     text = train.attributes[PREPARE]["NodesTaken"]
     assert "UTC: 119 nodes. p5: i-" in text and text.endswith("And 69 more, in the log.")
     assert len(text) < 2_500
 
 
 def test_group_that_still_stands_is_told_and_goes_at_the_next_try() -> None:
-    train = Stack(Wish(groups=(group("p5", 4), group("old", 1))), timings=QUICK, vanished="leave")
+    train = Stack(Template(groups=(group("p5", 4), group("old", 1))), timings=QUICK, vanished="leave")
     (node,) = ids(train, "old")
     train.disturbance = Faults(throttle_operations=frozenset({"UpdateCluster"}), throttle_next=10_000)
-    wish = replace(FOUR, groups_to_delete=("old",))
-    assert train.deploy(wish) == "complete", train.reasons
+    template = replace(FOUR, groups_to_delete=("old",))
+    assert train.deploy(template) == "complete", train.reasons
     text = train.attributes[FINALIZE]["StillStanding"]
     assert text == (
         f'Group "old" with 1 node ({node}). ThrottlingException: Rate exceeded. Change scale_down.retry to go on.'
     )
     train.disturbance = Faults()
-    assert train.deploy(replace(wish, retry="once more")) == "complete", train.reasons
+    assert train.deploy(replace(template, retry="once more")) == "complete", train.reasons
     assert train.attributes[FINALIZE]["StillStanding"] == (
         f'HyperPod accepted the deletion of group "old" with 1 node ({node}), and has not finished it; should it stay, change '
         "scale_down.retry and deploy."
@@ -528,7 +530,7 @@ def test_group_that_still_stands_is_told_and_goes_at_the_next_try() -> None:
 
 def test_last_group_stands_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody deleted the others after prepare had looked. HyperPod does not delete the last one."""
-    both = Wish(groups=(group("p5", 4), group("old", 1)))
+    both = Template(groups=(group("p5", 4), group("old", 1)))
     train = Stack(both, timings=QUICK, vanished="leave")
     (node,) = ids(train, "old")
     describe = train.client.describe_cluster
@@ -549,10 +551,10 @@ def test_last_group_stands_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cluster_that_cannot_be_read_at_the_end_is_told() -> None:
-    train = Stack(Wish(groups=(group("p5", 4), group("old", 1))), timings=QUICK, vanished="leave")
+    train = Stack(Template(groups=(group("p5", 4), group("old", 1))), timings=QUICK, vanished="leave")
     train.disturbance = Faults(throttle_operations=frozenset({"DescribeCluster"}), throttle_next=10_000)
-    wish = replace(FOUR, groups_to_delete=("old",))
-    train.custom(FINALIZE, wish.finalize, Wish(groups=(group("p5", 4), group("old", 1))).finalize)
+    template = replace(FOUR, groups_to_delete=("old",))
+    train.custom(FINALIZE, template.finalize, Template(groups=(group("p5", 4), group("old", 1))).finalize)
     assert train.attributes[FINALIZE]["StillStanding"].startswith("Reading the cluster: ThrottlingException: Rate")
 
 
@@ -598,7 +600,7 @@ def test_failure_of_the_function_is_another_poll_in_a_rollback(monkeypatch: pyte
 
 def test_failure_of_the_function_is_another_poll_after_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """finalize's failure would launch again what was just taken."""
-    both = Wish(groups=(group("p5", 4), group("old", 1)))
+    both = Template(groups=(group("p5", 4), group("old", 1)))
     train = Stack(both, timings=QUICK, vanished="leave")
     breaks(train, monkeypatch, 900)
     train.status = "UPDATE_IN_PROGRESS"

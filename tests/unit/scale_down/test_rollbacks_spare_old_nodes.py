@@ -26,7 +26,7 @@ from helpers.scale_down.scenarios import (
     planned,
     stack,
 )
-from helpers.scale_down.stack import LAMBDA, Behaviour, Stack, Wish, group
+from helpers.scale_down.stack import LAMBDA, Behaviour, Stack, Template, group
 
 
 @given(
@@ -50,10 +50,10 @@ def test_no_node_but_the_plans(
     train = stack(before(groups), behaviour, seed)
     here = set(ids(train))
     train.model.set_capacity(P5, capacity)
-    wish = after(groups, nodes_to_delete=named(train, groups, data))
-    expected = planned(train, wish)
+    template = after(groups, nodes_to_delete=named(train, groups, data))
+    expected = planned(train, template)
     disturb(train, faults, expected)
-    train.deploy(wish, fail=fail)
+    train.deploy(template, fail=fail)
     # What was taken on purpose may be missing for the cluster's own way back, when capacity is short; we never stop it.
     assert train.status != "UPDATE_ROLLBACK_FAILED" or train.reasons[-1].startswith("cluster: "), train.reasons
     assert ended(train, "named", "random", "group-deleted", "cluster-deleted") & here == expected
@@ -71,11 +71,11 @@ def test_no_node_but_the_plans(
 def test_scale_up_that_fails_leaves_what_was_there(
     behaviour: Behaviour, have: int, added: int, capacity: int, new_group: bool, seed: int
 ) -> None:
-    train = stack(Wish(groups=(group("p5", have),)), behaviour, seed)
+    train = stack(Template(groups=(group("p5", have),)), behaviour, seed)
     here = set(ids(train))
     train.model.set_capacity(P5, have + capacity)
     grown = (group("p5", have), group("new", added)) if new_group else (group("p5", have + added),)
-    assert train.deploy(Wish(groups=grown), fail="after") == "rolled back", train.reasons
+    assert train.deploy(Template(groups=grown), fail="after") == "rolled back", train.reasons
     assert not ended(train) & here
     assert set(ids(train)) == here, "what the update added is gone"
 
@@ -91,18 +91,18 @@ def test_scale_up_that_fails_leaves_what_was_there(
 def test_refused_deployment_touches_nothing_on_its_way_back(
     behaviour: Behaviour, count: int, drift: int, lower: int, accident: str, seed: int
 ) -> None:
-    old = Wish(groups=(group("p5", count), group("cpu", 1)))
+    old = Template(groups=(group("p5", count), group("cpu", 1)))
     train = stack(old, behaviour, seed)
     train.model.client(principal="somebody").batch_add_cluster_nodes(
         ClusterName="train", NodesToAdd=[{"InstanceGroupName": "p5", "IncrementTargetCountBy": drift}]
     )
     train.clock.advance(3_600)
-    wishes = {
-        "names": Wish(groups=(group("p5", max(lower, 1)), old.groups[1]), nodes_to_delete=tuple(ids(train, "p5"))),
-        "group": Wish(groups=(group("p5", lower),)),
-        "limit": Wish(groups=(group("p5", 0), old.groups[1]), max_nodes=0),
+    templates = {
+        "names": Template(groups=(group("p5", max(lower, 1)), old.groups[1]), nodes_to_delete=tuple(ids(train, "p5"))),
+        "group": Template(groups=(group("p5", lower),)),
+        "limit": Template(groups=(group("p5", 0), old.groups[1]), max_nodes=0),
     }
-    assert train.deploy(wishes[accident]) == "rolled back"
+    assert train.deploy(templates[accident]) == "rolled back"
     assert train.status == "UPDATE_ROLLBACK_COMPLETE", train.reasons
     assert not ended(train)
     assert not train.model.changes(principal="lambda")
@@ -113,8 +113,8 @@ def test_a_refusal_because_of_an_autoscaled_count_takes_none_back(
     behaviour: Behaviour, count: int, more: int, seed: int
 ) -> None:
     """The autoscaler has grown the group; the file's count would be sent with any other change, and is refused."""
-    wish = Wish(groups=(group("p5", count),), autoscaled=("p5",))
-    train = stack(wish, behaviour, seed)
+    template = Template(groups=(group("p5", count),), autoscaled=("p5",))
+    train = stack(template, behaviour, seed)
     train.model.call(
         "UpdateCluster",
         {"ClusterName": "train", "InstanceGroups": [{**group("p5", count), "InstanceCount": count + more}]},
@@ -122,7 +122,7 @@ def test_a_refusal_because_of_an_autoscaled_count_takes_none_back(
     )
     train.clock.advance(20_000)
     here = set(ids(train))
-    assert train.deploy(replace(wish, tags={"team": "research"})) == "rolled back", train.reasons
+    assert train.deploy(replace(template, tags={"team": "research"})) == "rolled back", train.reasons
     assert set(ids(train)) == here
 
 
@@ -160,7 +160,7 @@ def test_a_deployment_that_never_got_to_the_cluster_takes_none_back(
 ) -> None:
     """Whatever was changed by hand, before or while it failed, and whether prepare refused it or had done its part."""
     before, after = counts
-    train = stack(Wish(groups=(group("p5", before),)), behaviour, seed)
+    train = stack(Template(groups=(group("p5", before),)), behaviour, seed)
     train.model.set_capacity(P5, capacity)
     set_by_hand(train, earlier)
     so_far: list[Any] = []
@@ -169,8 +169,8 @@ def test_a_deployment_that_never_got_to_the_cluster_takes_none_back(
         set_by_hand(train, meanwhile)
         so_far.append(train.model.changes(principal=LAMBDA))
 
-    wish = Wish(groups=(group("p5", after),), max_nodes=max_nodes, tags={"team": "a"})
-    assert train.deploy(wish, fail="before", meanwhile=fails) == "rolled back", train.reasons
+    template = Template(groups=(group("p5", after),), max_nodes=max_nodes, tags={"team": "a"})
+    assert train.deploy(template, fail="before", meanwhile=fails) == "rolled back", train.reasons
     assert train.model.changes(principal=LAMBDA) == so_far[0]
 
 
@@ -192,7 +192,7 @@ def test_a_deployment_that_got_to_the_cluster_is_taken_back_newest_first(
 ) -> None:
     """Whatever was changed by hand, before or since."""
     before, after = counts
-    train = stack(Wish(groups=(group("p5", before),)), behaviour, seed)
+    train = stack(Template(groups=(group("p5", before),)), behaviour, seed)
     train.model.set_capacity(P5, capacity)
     set_by_hand(train, earlier)
     launched: dict[str, float] = {}
@@ -209,8 +209,8 @@ def test_a_deployment_that_got_to_the_cluster_is_taken_back_newest_first(
         )
         random.extend(train.model.random_terminations)
 
-    wish = Wish(groups=(group("p5", after),), tags={"team": "a"})
-    assert train.deploy(wish, fail="after", meanwhile=fails) == "rolled back", train.reasons
+    template = Template(groups=(group("p5", after),), tags={"team": "a"})
+    assert train.deploy(template, fail="after", meanwhile=fails) == "rolled back", train.reasons
     assert list(train.model.random_terminations) == random
     kept = launched.keys() & set(ids(train, "p5"))
     assert len(kept) == min(before, len(launched))

@@ -12,7 +12,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.properties import PREPARE
 from cdk_hyperpod._lambda.hyperpod.scale_down.provider import Provider, ScaleDownError
 from cdk_hyperpod_local.hyperpod.samples import VPC
 from helpers.scale_down.clusters import node_id
-from helpers.scale_down.stack import STACK_ID, Wish, group
+from helpers.scale_down.stack import STACK_ID, Template, group
 
 BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -78,8 +78,8 @@ class Request:
             "RequestType": "Update",
             "StackId": STACK_ID,
             "ResourceType": PREPARE,
-            "ResourceProperties": Wish(groups=(group("p5", count),)).prepare,
-            "OldResourceProperties": Wish(groups=(group("p5", 8),)).prepare,
+            "ResourceProperties": Template(groups=(group("p5", count),)).prepare,
+            "OldResourceProperties": Template(groups=(group("p5", 8),)).prepare,
         }
         self.event |= self.provider.on_event(self.event)
 
