@@ -52,7 +52,7 @@ def cluster(nodes: int, groups: int = GROUPS) -> Cluster:
     )
 
 
-def wish(live: Cluster) -> Desired:
+def desired(live: Cluster) -> Desired:
     """A tenth less of every group, and by name where there are enough."""
     return Desired(
         cluster=live.name,
@@ -78,7 +78,7 @@ def megabytes(nodes: int) -> float:
     """The most memory that a cluster and its plan take together."""
     tracemalloc.start()
     live = cluster(nodes)
-    plan(live, wish(live))
+    plan(live, desired(live))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return peak / 1e6
@@ -86,7 +86,7 @@ def megabytes(nodes: int) -> float:
 
 def main() -> int:
     """0 if the largest cluster stays within the limits, and time grows no faster than the cluster."""
-    cases = {size: (live := cluster(size), wish(live)) for size in SIZES}
+    cases = {size: (live := cluster(size), desired(live)) for size in SIZES}
     times = seconds(cases)
     print(f"one plan, {GROUPS} groups, best of {ROUNDS}; ratios to the row above:\n")
     print(f"  {'nodes':>6}{'ms':>8}{'MB':>8}{'nodes ratio':>13}{'time ratio':>12}")

@@ -1,4 +1,4 @@
-"""Short ways to write live clusters and wishes."""
+"""Short ways to write live clusters and what a deployment wants of them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def controller_nodes() -> list[Node]:
     return nodes("controller", 1, first=900)
 
 
-def wish(name: str = "p5", count: int = 8, minimum: int = 0, *, fixed: Fixed = P5, **more: Any) -> DesiredGroup:
+def desired_group(
+    name: str = "p5", count: int = 8, minimum: int = 0, *, fixed: Fixed = P5, **more: Any
+) -> DesiredGroup:
     spec = {"InstanceGroupName": name, "InstanceType": fixed.instance_types[0], "ExecutionRole": ROLE}
     return DesiredGroup(name=name, count=count, minimum=minimum, fixed=fixed, spec=spec, **more)
 
@@ -90,7 +92,7 @@ def wish(name: str = "p5", count: int = 8, minimum: int = 0, *, fixed: Fixed = P
 def desired(*groups: DesiredGroup, **more: Any) -> Desired:
     """The same controller, and these groups."""
     values: dict[str, Any] = {"owner": STACK, "network": VPC, "create_only": "vpc", **more}
-    return Desired(cluster="train", groups=(wish("controller", 1, fixed=CONTROLLER), *groups), **values)
+    return Desired(cluster="train", groups=(desired_group("controller", 1, fixed=CONTROLLER), *groups), **values)
 
 
 def occasion(*, first: bool = True, **more: Any) -> Occasion:

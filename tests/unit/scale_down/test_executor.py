@@ -14,10 +14,10 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Lower, Pick, Plan, 
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Cluster, Desired, Node, Occasion
 from cdk_hyperpod._lambda.hyperpod.scale_down.executor import Moment, Outcome, delete_groups, execute
 from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
-from helpers.scale_down.clusters import START, desired, group, live, node_id, nodes, occasion, waiting, wish
+from helpers.scale_down.clusters import START, desired, desired_group, group, live, node_id, nodes, occasion, waiting
 
-WANTED = desired(wish(count=6, minimum=6))
-BEFORE = desired(replace(wish(count=8), spec={"InstanceGroupName": "p5", "LifeCycleConfig": "the live one"}))
+WANTED = desired(desired_group(count=6, minimum=6))
+BEFORE = desired(replace(desired_group(count=8), spec={"InstanceGroupName": "p5", "LifeCycleConfig": "the live one"}))
 EIGHT = live(group(minimum=2), nodes=nodes("p5", 8))
 
 
@@ -106,7 +106,7 @@ def test_target_is_lowered_with_the_live_specification() -> None:
     ]
 
 
-@pytest.mark.parametrize("previous", [None, desired(wish("other"))], ids=["a first deployment", "a new group"])
+@pytest.mark.parametrize("previous", [None, desired(desired_group("other"))], ids=["a first deployment", "a new group"])
 def test_no_count_is_sent_where_the_live_specification_is_not_known(previous: Desired | None) -> None:
     hyperpod = HyperPod()
     assert carries_out(hyperpod, SIX, LOWER, previous=previous) == Outcome()
@@ -217,14 +217,14 @@ def test_a_missing_permission_is_told_whatever_changes_meanwhile(monkeypatch: py
 
 def test_refusal_that_a_minimum_may_explain_lowers_it() -> None:
     hyperpod = HyperPod("No", there=EIGHT.nodes)
-    lower = desired(wish(count=1, minimum=1))
+    lower = desired(desired_group(count=1, minimum=1))
     assert takes_two(hyperpod, EIGHT, minimum=1, wanted=lower) == Outcome(sent=True)
     assert counts(hyperpod) == [(8, 1)]
 
 
 def test_refusal_that_says_why_lowers_no_minimum() -> None:
     hyperpod = HyperPod("Run UpdateClusterSoftware first", there=EIGHT.nodes)
-    outcome = takes_two(hyperpod, EIGHT, minimum=1, wanted=desired(wish(count=1, minimum=1)))
+    outcome = takes_two(hyperpod, EIGHT, minimum=1, wanted=desired(desired_group(count=1, minimum=1)))
     assert outcome.error is not None
     assert hyperpod.updates == []
 
@@ -243,14 +243,14 @@ def test_refusal_that_says_why_lowers_no_minimum() -> None:
 )
 def test_minimum_stays_while_its_count_might_end_a_node(then: Cluster) -> None:
     hyperpod = HyperPod("No", there=EIGHT.nodes, then=then)
-    outcome = takes_two(hyperpod, EIGHT, minimum=1, wanted=desired(wish(count=1, minimum=1)))
+    outcome = takes_two(hyperpod, EIGHT, minimum=1, wanted=desired(desired_group(count=1, minimum=1)))
     assert outcome.error is None and outcome.waits, "the next poll tries again"
     assert hyperpod.updates == []
 
 
 def test_minimum_of_a_group_that_cloudformation_does_not_know_stays() -> None:
     hyperpod = HyperPod("No", there=EIGHT.nodes)
-    found = takes_two(hyperpod, EIGHT, minimum=1, wanted=desired(wish(count=1, minimum=1)), previous=None)
+    found = takes_two(hyperpod, EIGHT, minimum=1, wanted=desired(desired_group(count=1, minimum=1)), previous=None)
     assert found.error is not None
     assert hyperpod.updates == []
 
@@ -258,14 +258,17 @@ def test_minimum_of_a_group_that_cloudformation_does_not_know_stays() -> None:
 def test_minimum_goes_first_also_where_other_groups_have_nodes_to_take() -> None:
     both = live(group(minimum=2), group("trn1", 2), nodes=[*nodes("p5", 8), *nodes("trn1", 2, first=50)])
     hyperpod = HyperPod("No", there=both.nodes)
-    wanted = desired(wish(count=1, minimum=1), wish("trn1", 1))
+    wanted = desired(desired_group(count=1, minimum=1), desired_group("trn1", 1))
     assert takes_two(hyperpod, both, minimum=1, wanted=wanted).error is None
     assert counts(hyperpod) == [(8, 1)]
 
 
 def test_what_was_dropped_lowers_no_other_groups_target() -> None:
     """The other group's nodes just went with their instances: its target may fall by itself yet."""
-    wanted, before = desired(wish(count=6), wish("trn1", 1)), desired(wish(count=8), wish("trn1", 2))
+    wanted, before = (
+        desired(desired_group(count=6), desired_group("trn1", 1)),
+        desired(desired_group(count=8), desired_group("trn1", 2)),
+    )
     other, rest = group("trn1", 2, current=1), nodes("trn1", 1, first=50)
     asked = live(group(target=8, current=6), other, nodes=[*nodes("p5", 6), *rest, *waiting("p5", 7, 8)])
     when = occasion(first=False, previous=before, young=True)
@@ -311,7 +314,7 @@ class WantsAGroupBeside(HyperPod):
 )
 def test_group_that_travels_with_a_deletion_stands_as_the_file_wants_it(of_p5: dict[str, Any], sent: list[str]) -> None:
     hyperpod = WantsAGroupBeside(**of_p5)
-    delete_groups(("old",), EIGHT, desired(wish()), hyperpod, Moment(now=START, began=START))
+    delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, Moment(now=START, began=START))
     assert [each["InstanceGroupName"] for each in hyperpod.updates] == sent
 
 
@@ -319,7 +322,7 @@ def test_group_that_travels_with_a_deletion_stands_as_the_file_wants_it(of_p5: d
 def test_group_with_a_node_on_its_way_travels_with_no_deletion(status: str) -> None:
     hyperpod = WantsAGroupBeside()
     hyperpod.there = [*nodes("p5", 7), *nodes("p5", 1, first=8, status=status)]
-    delete_groups(("old",), EIGHT, desired(wish()), hyperpod, Moment(now=START, began=START))
+    delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, Moment(now=START, began=START))
     assert hyperpod.updates == []
 
 
@@ -344,7 +347,7 @@ def test_deletion_that_is_refused_with_a_group_beside_it_too(
     hyperpod = WantsAGroupBeside()
     hyperpod.there = [*nodes("p5", 7), *nodes("p5", 1, first=8, status=status)]
     monkeypatch.setattr(hyperpod, "update_cluster", refuses)
-    outcome = delete_groups(("old",), EIGHT, desired(wish()), hyperpod, Moment(now=START, began=START))
+    outcome = delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, Moment(now=START, began=START))
     assert (bool(outcome.waits), outcome.error is None) == (waits, waits)
     assert next(codes, None) is None, "the second call was made"
 
@@ -352,7 +355,7 @@ def test_deletion_that_is_refused_with_a_group_beside_it_too(
 @pytest.mark.parametrize(("status", "waits"), [("Updating", True), ("Failed", False)])
 def test_deletion_that_is_refused_while_a_group_changes_is_tried_again(status: str, waits: bool) -> None:
     outcome = delete_groups(
-        ("old",), EIGHT, desired(wish()), WantsAGroupBeside(Status=status), Moment(now=START, began=START)
+        ("old",), EIGHT, desired(desired_group()), WantsAGroupBeside(Status=status), Moment(now=START, began=START)
     )
     assert (bool(outcome.waits), outcome.error is None) == (waits, waits)
 
@@ -361,21 +364,23 @@ def test_other_refusals_of_a_deletion_send_no_count() -> None:
     hyperpod = WantsAGroupBeside()
     hyperpod.code = "AccessDeniedException"
     late = Moment(now=START + timedelta(minutes=3), began=START)
-    assert delete_groups(("old",), EIGHT, desired(wish()), hyperpod, late).error is not None
+    assert delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, late).error is not None
     assert hyperpod.updates == []
 
 
 def test_group_of_which_somebody_else_asked_for_the_deletion_is_done() -> None:
     hyperpod = WantsAGroupBeside()
     hyperpod.old = "Deleting"
-    assert delete_groups(("old",), EIGHT, desired(wish()), hyperpod, Moment(now=START, began=START)) == Outcome()
+    assert (
+        delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, Moment(now=START, began=START)) == Outcome()
+    )
     assert hyperpod.updates == []
 
 
 def test_count_of_an_autoscaler_travels_with_no_deletion() -> None:
     """It may be another one by the time the call arrives."""
     hyperpod = WantsAGroupBeside()
-    wanted = desired(wish(autoscaled=True))
+    wanted = desired(desired_group(autoscaled=True))
     delete_groups(("old",), EIGHT, wanted, hyperpod, Moment(now=START, began=START))
     assert hyperpod.updates == []
 
@@ -388,5 +393,5 @@ def test_refused_deletion_is_no_failure_while_the_cluster_cannot_be_read(monkeyp
 
     hyperpod = WantsAGroupBeside()
     monkeypatch.setattr(hyperpod, "describe_cluster", fails)
-    outcome = delete_groups(("old",), EIGHT, desired(wish()), hyperpod, Moment(now=START, began=START))
+    outcome = delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, Moment(now=START, began=START))
     assert outcome.error is None and outcome.waits

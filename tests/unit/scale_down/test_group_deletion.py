@@ -8,10 +8,10 @@ from typing import Any
 
 from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Wait
 from cdk_hyperpod._lambda.hyperpod.scale_down.group_deletion import GroupDeletion, plan_group_deletion, standing
-from helpers.scale_down.clusters import START, desired, group, live, nodes, occasion, wish
+from helpers.scale_down.clusters import START, desired, desired_group, group, live, nodes, occasion
 
 TWO = live(group(), group("old", 2), nodes=[*nodes("p5", 8), *nodes("old", 2, first=100)])
-KEEP = desired(wish(), groups_to_delete=("old",))
+KEEP = desired(desired_group(), groups_to_delete=("old",))
 
 
 def from_the_wire(word: str) -> str:
@@ -24,7 +24,7 @@ def test_named_group_goes() -> None:
 
 
 def test_nothing_without_a_name_a_group_or_a_cluster() -> None:
-    assert plan_group_deletion(TWO, desired(wish())) == GroupDeletion()
+    assert plan_group_deletion(TWO, desired(desired_group())) == GroupDeletion()
     assert plan_group_deletion(live(group()), KEEP) == GroupDeletion()
     assert plan_group_deletion(None, KEEP) == GroupDeletion()
 
@@ -35,8 +35,8 @@ def test_group_that_is_being_deleted_is_not_asked_for_again() -> None:
 
 
 def test_never_the_controller_a_kept_group_or_the_last_one() -> None:
-    assert plan_group_deletion(TWO, desired(wish(), groups_to_delete=("controller", "p5"))) == GroupDeletion()
-    bare = replace(desired(wish()), groups=(), groups_to_delete=("controller", "p5", "old"))
+    assert plan_group_deletion(TWO, desired(desired_group(), groups_to_delete=("controller", "p5"))) == GroupDeletion()
+    bare = replace(desired(desired_group()), groups=(), groups_to_delete=("controller", "p5", "old"))
     assert plan_group_deletion(TWO, bare) == GroupDeletion(groups=("p5", "old")), (
         "the controller stays, so neither is the last one"
     )
@@ -59,8 +59,8 @@ def test_rollback_deletes_what_only_the_failed_update_knew() -> None:
     updated = START - timedelta(days=60)
 
     def back(**more: Any) -> GroupDeletion:
-        failed = desired(wish(), wish("old", 2))
-        return plan_group_deletion(TWO, desired(wish()), occasion(rolling_back=True, previous=failed, **more))
+        failed = desired(desired_group(), desired_group("old", 2))
+        return plan_group_deletion(TWO, desired(desired_group()), occasion(rolling_back=True, previous=failed, **more))
 
     assert back(updated=updated) == GroupDeletion(groups=("old",)), "all its nodes are younger than the update"
     assert back(updated=TWO.nodes[8].launched) == GroupDeletion(groups=("old",)), "its oldest came with the update"
@@ -70,7 +70,7 @@ def test_rollback_deletes_what_only_the_failed_update_knew() -> None:
 
 def test_rollback_spares_old_nodes_of_a_group_that_the_failed_update_took_back_in() -> None:
     """The old file names it, but it stood all the same."""
-    failed = desired(wish(), wish("old", 2))
+    failed = desired(desired_group(), desired_group("old", 2))
     for previous in (failed, None):
         back = occasion(rolling_back=True, previous=previous, updated=START)
         assert plan_group_deletion(TWO, KEEP, back) == GroupDeletion()
@@ -82,8 +82,10 @@ def test_rollback_spares_old_nodes_of_a_group_that_the_failed_update_took_back_i
 def test_what_still_stands_are_the_groups_that_nobody_asked_to_delete_yet() -> None:
     names = [node.name for node in nodes("old", 2, first=100)]
     assert standing(TWO, KEEP) == {"old": names}
-    assert standing(TWO, desired(wish(), groups_to_delete=("p5", "gone", "old"))) == {"old": names}, "kept, absent"
-    assert standing(TWO, desired(wish())) == {}
+    assert standing(TWO, desired(desired_group(), groups_to_delete=("p5", "gone", "old"))) == {"old": names}, (
+        "kept, absent"
+    )
+    assert standing(TWO, desired(desired_group())) == {}
     going = replace(TWO, groups=(*TWO.groups[:2], replace(TWO.groups[2], status=from_the_wire("Deleting"))))
     assert standing(going, KEEP) == {}
     assert plan_group_deletion(going, KEEP) == GroupDeletion()
@@ -93,5 +95,5 @@ def test_what_still_stands_are_the_groups_that_nobody_asked_to_delete_yet() -> N
 def test_controller_is_known_by_its_type_as_it_comes_from_the_wire() -> None:
     fixed = replace(TWO.groups[0].fixed, node_type=from_the_wire("Controller"))
     named = replace(TWO, groups=(replace(TWO.groups[0], fixed=fixed), *TWO.groups[1:]))
-    bare = replace(desired(wish()), groups_to_delete=("controller",), groups=())
+    bare = replace(desired(desired_group()), groups_to_delete=("controller",), groups=())
     assert plan_group_deletion(named, bare) == GroupDeletion()

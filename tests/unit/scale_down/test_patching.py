@@ -12,7 +12,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import FIRST, Desired
 from cdk_hyperpod._lambda.hyperpod.scale_down.patching import carrying, patching
 from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
 from cdk_hyperpod_local.hyperpod.samples import run_until_quiet
-from helpers.scale_down.clusters import desired, group, live, nodes, occasion, wish
+from helpers.scale_down.clusters import desired, desired_group, group, live, nodes, occasion
 from helpers.scale_down.scenarios import QUICK
 from helpers.scale_down.stack import Stack, Template
 from helpers.scale_down.stack import group as in_stack
@@ -37,22 +37,22 @@ def refusals(settings: dict[str, Any], wanted: Desired, **when: Any) -> list[str
 
 
 def sending(**settings: Any) -> Desired:
-    wanted = wish(count=8)
+    wanted = desired_group(count=8)
     return desired(replace(wanted, spec={**wanted.spec, **settings}))
 
 
 @pytest.mark.parametrize("setting", BOTH)
 def test_a_deployment_that_would_turn_it_off_is_refused(setting: str) -> None:
-    assert refusals({setting: BOTH[setting]}, desired(wish(count=7))) == [DROPPED.format(setting)]
+    assert refusals({setting: BOTH[setting]}, desired(desired_group(count=7))) == [DROPPED.format(setting)]
 
 
 def test_each_setting_is_named() -> None:
-    assert refusals(BOTH, desired(wish(count=8))) == [DROPPED.format(setting) for setting in BOTH]
+    assert refusals(BOTH, desired(desired_group(count=8))) == [DROPPED.format(setting) for setting in BOTH]
 
 
 def test_a_dry_run_refuses_it_too() -> None:
     patched = live(group(patching=BOTH), nodes=nodes("p5", 8))
-    assert [str(each) for each in plan(patched, desired(wish(count=8)), FIRST).refusals] == [
+    assert [str(each) for each in plan(patched, desired(desired_group(count=8)), FIRST).refusals] == [
         DROPPED.format(setting) for setting in BOTH
     ]
 
@@ -64,16 +64,16 @@ def test_a_template_that_has_it_turns_nothing_off() -> None:
 
 
 def test_a_request_that_does_not_change_the_cluster_is_not_refused() -> None:
-    assert refusals(BOTH, desired(wish(count=8)), previous=desired(wish(count=8))) == []
+    assert refusals(BOTH, desired(desired_group(count=8)), previous=desired(desired_group(count=8))) == []
 
 
 def test_a_rollback_is_not_refused() -> None:
-    assert refusals(BOTH, desired(wish(count=8)), rolling_back=True) == []
+    assert refusals(BOTH, desired(desired_group(count=8)), rolling_back=True) == []
 
 
 def test_a_group_that_is_deleted_needs_no_patches() -> None:
     two = live(group(), group("old", 1, patching=BOTH), nodes=[*nodes("p5", 8), *nodes("old", 1, first=90)])
-    assert plan(two, desired(wish(count=8), groups_to_delete=("old",)), occasion()).refusals == ()
+    assert plan(two, desired(desired_group(count=8), groups_to_delete=("old",)), occasion()).refusals == ()
 
 
 @pytest.mark.parametrize("shown", [{}, {"AutoPatchConfig": None}, {"AutoPatchConfig": {}, "ScheduledUpdateConfig": {}}])

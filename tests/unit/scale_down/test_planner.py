@@ -20,6 +20,7 @@ from helpers.scale_down.clusters import (
     VPC,
     controller_nodes,
     desired,
+    desired_group,
     group,
     late,
     live,
@@ -27,11 +28,10 @@ from helpers.scale_down.clusters import (
     nodes,
     occasion,
     waiting,
-    wish,
 )
 
 UPDATED = START - timedelta(hours=2)
-BEFORE = desired(wish(count=8))
+BEFORE = desired(desired_group(count=8))
 
 
 def taken(found: Plan) -> list[tuple[str, str]]:
@@ -57,21 +57,21 @@ def refusal(live: Cluster | None, wanted: Desired, **when: Any) -> str:
 
 
 def test_no_such_cluster_is_done() -> None:
-    assert plan(None, desired(wish(count=3)), occasion()) == Plan()
+    assert plan(None, desired(desired_group(count=3)), occasion()) == Plan()
 
 
 def test_nothing_to_take_is_done_whatever_the_cluster_does() -> None:
     moving = live(group(status="Updating", minimum=8, current=2), nodes=nodes("p5", 2), status="Updating")
-    assert plan(moving, desired(wish(count=8, minimum=8)), occasion()).done
+    assert plan(moving, desired(desired_group(count=8, minimum=8)), occasion()).done
 
 
 def test_count_that_rises_is_nothing() -> None:
-    assert plan(live(group(), nodes=nodes("p5", 8)), desired(wish(count=12)), occasion()) == Plan()
+    assert plan(live(group(), nodes=nodes("p5", 8)), desired(desired_group(count=12)), occasion()) == Plan()
 
 
 @pytest.mark.parametrize("hook", [{"OnCreate": "compute.sh"}, {"OnInitComplete": "compute.sh"}, None])
 def test_other_lifecycle_scripts_or_another_hook_take_no_node(hook: dict[str, str] | None) -> None:
-    wanted = wish(count=8)
+    wanted = desired_group(count=8)
     config = {} if hook is None else {"LifeCycleConfig": {"SourceS3Uri": "s3://sagemaker-x/other", **hook}}
     spec = {key: value for key, value in wanted.spec.items() if key != "LifeCycleConfig"}
     running = live(group(), nodes=nodes("p5", 8))
@@ -79,25 +79,25 @@ def test_other_lifecycle_scripts_or_another_hook_take_no_node(hook: dict[str, st
 
 
 def test_named_node_that_is_not_there_is_done() -> None:
-    wanted = desired(wish(count=8), nodes_to_delete=(node_id(77),))
+    wanted = desired(desired_group(count=8), nodes_to_delete=(node_id(77),))
     assert plan(live(group(), nodes=nodes("p5", 8)), wanted, occasion()).done
 
 
 def test_new_group_that_is_not_live_is_nothing() -> None:
-    wanted = desired(wish(count=8), wish("trn1", 4))
+    wanted = desired(desired_group(count=8), desired_group("trn1", 4))
     assert plan(live(group(), nodes=nodes("p5", 8)), wanted, occasion()) == Plan()
 
 
 def test_lowered_minimum_of_a_group_below_it_is_nothing() -> None:
     below = live(group(status="Updating", minimum=4, current=3), nodes=nodes("p5", 3))
-    assert plan(below, desired(wish(count=8, minimum=2)), occasion()).done
+    assert plan(below, desired(desired_group(count=8, minimum=2)), occasion()).done
 
 
 # -- what is taken ----------------------------------------------------------------------------------------------------
 
 
 def test_named_nodes_go_first() -> None:
-    wanted = desired(wish(count=6), nodes_to_delete=(node_id(3),))
+    wanted = desired(desired_group(count=6), nodes_to_delete=(node_id(3),))
     assert taken(plan(live(group(), nodes=nodes("p5", 8)), wanted, occasion())) == [
         (node_id(3), "named"),
         (node_id(8), "newest"),
@@ -111,7 +111,7 @@ def test_order_of_unnamed_nodes() -> None:
         *nodes("p5", 1, first=2_000, status="Failure"),
         *waiting("p5", 7),
     ]
-    found = plan(live(group(target=7), nodes=mixed), desired(wish(count=2)), occasion())
+    found = plan(live(group(target=7), nodes=mixed), desired(desired_group(count=2)), occasion())
     assert taken(found) == [
         (node_id(2_000), "failed"),
         ("p5-7", "not yet launched"),
@@ -123,36 +123,36 @@ def test_order_of_unnamed_nodes() -> None:
 
 def test_live_minus_desired_and_never_target_minus_desired() -> None:
     short = live(group(target=8, current=6), nodes=nodes("p5", 6))
-    assert taken(plan(short, desired(wish(count=5)), occasion())) == [(node_id(6), "newest")]
+    assert taken(plan(short, desired(desired_group(count=5)), occasion())) == [(node_id(6), "newest")]
 
 
 def test_nodes_shutting_down_are_not_live() -> None:
     leaving = [*nodes("p5", 6), *nodes("p5", 2, first=7, status="ShuttingDown")]
-    found = plan(live(group(), nodes=leaving), desired(wish(count=5)), occasion())
+    found = plan(live(group(), nodes=leaving), desired(desired_group(count=5)), occasion())
     assert taken(found) == [(node_id(6), "newest")]
 
 
 def test_named_nodes_of_a_group_short_of_capacity_all_go() -> None:
     short = live(group(target=8, current=6), nodes=nodes("p5", 6))
-    wanted = desired(wish(count=5), nodes_to_delete=tuple(node_id(n) for n in (1, 2, 3)))
+    wanted = desired(desired_group(count=5), nodes_to_delete=tuple(node_id(n) for n in (1, 2, 3)))
     assert taken(plan(short, wanted, occasion())) == [(node_id(n), "named") for n in (1, 2, 3)]
 
 
 def test_to_zero_keeps_the_group() -> None:
-    found = plan(live(group(target=2), nodes=nodes("p5", 2)), desired(wish(count=0)), occasion())
+    found = plan(live(group(target=2), nodes=nodes("p5", 2)), desired(desired_group(count=0)), occasion())
     assert taken(found) == [(node_id(2), "newest"), (node_id(1), "newest")]
 
 
 def test_several_groups_are_one_plan() -> None:
     two = live(group(), group("trn1", 2), nodes=[*nodes("p5", 8), *nodes("trn1", 2, first=100)])
-    found = plan(two, desired(wish(count=7), wish("trn1", 1)), occasion())
+    found = plan(two, desired(desired_group(count=7), desired_group("trn1", 1)), occasion())
     assert taken(found) == [(node_id(8), "newest"), (node_id(101), "newest")]
 
 
 def test_replacement_never_makes_an_older_node_go() -> None:
     # 3 of 8 were taken, the target stayed, and the service launched 9 and 10 instead.
     crowd = [*nodes("p5", 5), *late("p5", 9, 10)]
-    found = plan(live(group(current=7), nodes=crowd), desired(wish(count=5)), occasion(first=False))
+    found = plan(live(group(current=7), nodes=crowd), desired(desired_group(count=5)), occasion(first=False))
     assert taken(found) == [(node_id(9), "newest"), (node_id(10), "newest")] or taken(found) == [
         (node_id(10), "newest"),
         (node_id(9), "newest"),
@@ -163,17 +163,19 @@ def test_replacements_of_replacements_are_refused_at_last() -> None:
     """Where the target never falls, taking them would go on for ever."""
     again = [replace(node, launched=START + timedelta(minutes=11)) for node in nodes("p5", 3, first=9)]
     crowd = [*nodes("p5", 5), *again]
-    assert refusal(live(group(), nodes=crowd), desired(wish(count=5)), first=False) == (
+    assert refusal(live(group(), nodes=crowd), desired(desired_group(count=5)), first=False) == (
         "instance_groups[p5].instance_count: is 5, and HyperPod keeps a target of 8: it launches other nodes for "
         "those that were taken, again and again; set it to 8, and ask AWS why the target does not fall"
     )
-    fallen = plan(live(group(target=5, current=8), nodes=crowd), desired(wish(count=5)), occasion(first=False))
+    fallen = plan(live(group(target=5, current=8), nodes=crowd), desired(desired_group(count=5)), occasion(first=False))
     assert not fallen.refusals, "with the target down they are HyperPod's own business"
     leaving = live(group(), nodes=[*crowd, *nodes("p5", 1, first=12, status="ShuttingDown")])
-    assert not plan(leaving, desired(wish(count=5)), occasion(first=False)).refusals, "the target may fall with it yet"
+    assert not plan(leaving, desired(desired_group(count=5)), occasion(first=False)).refusals, (
+        "the target may fall with it yet"
+    )
     # After a drain of so long they are the first of their kind.
     drained = occasion(first=False, drained_within=timedelta(minutes=5))
-    assert taken(plan(live(group(), nodes=crowd), desired(wish(count=5)), drained))
+    assert taken(plan(live(group(), nodes=crowd), desired(desired_group(count=5)), drained))
 
 
 def test_replacements_wait_for_the_nodes_they_replace() -> None:
@@ -184,15 +186,17 @@ def test_replacements_wait_for_the_nodes_they_replace() -> None:
         *nodes("p5", 1, first=6, status="ShuttingDown"),
         *waiting("p5", 9),
     ]
-    found = plan(live(group(target=6), nodes=crowd), desired(wish(count=5)), occasion(first=False))
+    found = plan(live(group(target=6), nodes=crowd), desired(desired_group(count=5)), occasion(first=False))
     assert [wait.why for wait in found.waits] == [f'group "p5" has 1 node shutting down ({node_id(6)})']
     assert [pick.node.name for pick in found.held] == ["p5-9"]
     gone = [node for node in crowd if not node.leaving]
-    (take,) = plan(live(group(target=6, current=5), nodes=gone), desired(wish(count=5)), occasion(first=False)).changes
+    (take,) = plan(
+        live(group(target=6, current=5), nodes=gone), desired(desired_group(count=5)), occasion(first=False)
+    ).changes
     assert isinstance(take, TakeNodes)
     assert [pick.node.name for pick in take.picks] == ["p5-9"]
     # At the first look it was there before, whatever somebody ended by hand: the order applies to it.
-    assert taken(plan(live(group(target=6), nodes=crowd), desired(wish(count=5)), occasion())) == [
+    assert taken(plan(live(group(target=6), nodes=crowd), desired(desired_group(count=5)), occasion())) == [
         (node_id(5), "failed")
     ]
 
@@ -201,13 +205,13 @@ def test_nodes_that_were_there_go_without_waiting_and_before_replacements() -> N
     """One of the three was in use at first; the other two are replaced already."""
     crowd = [*nodes("p5", 6), *nodes("p5", 2, first=7, status="ShuttingDown"), *late("p5", 9, 10)]
     cluster = live(group(target=8, current=10), nodes=crowd)
-    found = plan(cluster, desired(wish(count=5)), occasion(first=False))
+    found = plan(cluster, desired(desired_group(count=5)), occasion(first=False))
     assert taken(found) == [(node_id(6), "newest")]
 
 
 def test_replacements_stay_where_fewer_nodes_are_there_than_wanted() -> None:
     crowd = [*nodes("p5", 2), *late("p5", 9, 10)]
-    found = plan(live(group(target=6, current=4), nodes=crowd), desired(wish(count=5)), occasion(first=False))
+    found = plan(live(group(target=6, current=4), nodes=crowd), desired(desired_group(count=5)), occasion(first=False))
     assert taken(found) == []
 
 
@@ -215,7 +219,9 @@ def test_replacements_stay_where_fewer_nodes_are_there_than_wanted() -> None:
 def test_replacement_under_a_fallen_target_ends_no_older_node_and_is_waited_for(target: int) -> None:
     """The cluster's own update would choose one of the six."""
     crowd = [*nodes("p5", 4), *nodes("p5", 1, first=5, status="Failure"), *late("p5", 9)]
-    found = plan(live(group(target=target, current=6), nodes=crowd), desired(wish(count=5)), occasion(first=False))
+    found = plan(
+        live(group(target=target, current=6), nodes=crowd), desired(desired_group(count=5)), occasion(first=False)
+    )
     (wait,) = found.waits
     assert wait.why.startswith('group "p5" has 6 nodes in the list')
 
@@ -244,14 +250,14 @@ def test_replacement_under_a_fallen_target_ends_no_older_node_and_is_waited_for(
 )
 def test_something_to_take_waits(cluster: Cluster, why: str) -> None:
     minimum = cluster.groups[1].minimum
-    found = plan(cluster, desired(replace(wish(count=7), minimum=minimum)), occasion())
+    found = plan(cluster, desired(replace(desired_group(count=7), minimum=minimum)), occasion())
     assert (found.changes, found.waits) == ((), (Wait(why=why),))
     assert len(found.held) == len(cluster.nodes) - 1 - 7, "the nodes above the count go when the wait is over"
 
 
 def test_one_group_is_taken_while_another_is_waited_for() -> None:
     two = live(group(), group("trn1", 2, status="Updating"), nodes=[*nodes("p5", 8), *nodes("trn1", 2, first=100)])
-    found = plan(two, desired(wish(count=7), wish("trn1", 1)), occasion())
+    found = plan(two, desired(desired_group(count=7), desired_group("trn1", 1)), occasion())
     assert taken(found) == [(node_id(8), "newest")]
     assert found.waits == (Wait(why='group "trn1" is Updating'),)
     assert [pick.node.name for pick in found.held] == [node_id(101)]
@@ -259,14 +265,14 @@ def test_one_group_is_taken_while_another_is_waited_for() -> None:
 
 def test_unmet_minimum_that_the_file_lowers_is_lowered_first() -> None:
     below = live(group(status="Updating", minimum=6, target=8, current=4), nodes=nodes("p5", 4))
-    found = plan(below, desired(wish(count=3, minimum=3)), occasion(previous=BEFORE))
-    assert found.changes == (Lower(group="p5", count=8, minimum=3, spec=wish(count=8)),)
+    found = plan(below, desired(desired_group(count=3, minimum=3)), occasion(previous=BEFORE))
+    assert found.changes == (Lower(group="p5", count=8, minimum=3, spec=desired_group(count=8)),)
 
 
 def test_target_that_stayed_up_is_lowered_without_ending_a_node() -> None:
     after = live(group(target=8, current=5), nodes=nodes("p5", 5))
-    found = plan(after, desired(wish(count=5)), occasion(first=False, previous=BEFORE))
-    assert found == Plan(changes=(Lower(group="p5", count=5, minimum=0, spec=wish(count=8)),))
+    found = plan(after, desired(desired_group(count=5)), occasion(first=False, previous=BEFORE))
+    assert found == Plan(changes=(Lower(group="p5", count=5, minimum=0, spec=desired_group(count=8)),))
 
 
 @pytest.mark.parametrize("continuous", [True, False])
@@ -274,56 +280,60 @@ def test_target_is_given_time_to_fall_by_itself(continuous: bool) -> None:
     """Where HyperPod lowers it late, it would fall twice, and under standard provisioning a sound deployment would be refused."""
     after = live(group(target=8, current=5), nodes=nodes("p5", 5), continuous=continuous)
     when = occasion(first=False, previous=BEFORE, young=True)
-    assert plan(after, desired(wish(count=5)), when) == Plan(
+    assert plan(after, desired(desired_group(count=5)), when) == Plan(
         waits=(Wait(why='group "p5" is still working towards 8 nodes'),)
     )
-    assert not plan(after, desired(wish(count=5)), replace(when, young=False)).waits
+    assert not plan(after, desired(desired_group(count=5)), replace(when, young=False)).waits
 
 
 def test_target_is_lowered_as_soon_as_others_come() -> None:
     """Then it does not fall by itself; the newcomer is dropped, and nothing is left to come."""
     asked = live(group(target=8, current=5), nodes=[*nodes("p5", 5), *waiting("p5", 30)])
     when = occasion(first=False, previous=BEFORE, young=True)
-    assert taken(plan(asked, desired(wish(count=5)), when)) == [("p5-30", "not yet launched")]
+    assert taken(plan(asked, desired(desired_group(count=5)), when)) == [("p5-30", "not yet launched")]
 
 
 def test_lowering_the_target_never_raises_the_minimum() -> None:
     after = live(group(target=8, current=5, minimum=2), nodes=nodes("p5", 5))
-    found = plan(after, desired(wish(count=5, minimum=5)), occasion(first=False, previous=BEFORE))
-    assert found == Plan(changes=(Lower(group="p5", count=5, minimum=2, spec=wish(count=8)),))
+    found = plan(after, desired(desired_group(count=5, minimum=5)), occasion(first=False, previous=BEFORE))
+    assert found == Plan(changes=(Lower(group="p5", count=5, minimum=2, spec=desired_group(count=8)),))
 
 
 def test_nodes_shutting_down_are_waited_for() -> None:
     leaving = [*nodes("p5", 6), *nodes("p5", 2, first=7, status="ShuttingDown")]
-    found = plan(live(group(target=6, current=8), nodes=leaving), desired(wish(count=6)), occasion(first=False))
+    found = plan(
+        live(group(target=6, current=8), nodes=leaving), desired(desired_group(count=6)), occasion(first=False)
+    )
     why = f'group "p5" has 2 nodes shutting down ({node_id(7)}, {node_id(8)})'
     assert found == Plan(waits=(Wait(why=why),))
 
 
 def test_nodes_shutting_down_below_the_count_are_not_waited_for() -> None:
     leaving = [*nodes("p5", 6), *nodes("p5", 1, first=7, status="ShuttingDown")]
-    assert plan(live(group(target=7), nodes=leaving), desired(wish(count=8)), occasion()).done
+    assert plan(live(group(target=7), nodes=leaving), desired(desired_group(count=8)), occasion()).done
     # Where the target asks for 8, those that are not listed yet may be there.
-    assert plan(live(group(target=8), nodes=leaving), desired(wish(count=8)), occasion()).waits
+    assert plan(live(group(target=8), nodes=leaving), desired(desired_group(count=8)), occasion()).waits
 
 
 def test_count_that_still_holds_nodes_that_left_the_list_is_waited_for() -> None:
-    found = plan(live(group(target=6, current=8), nodes=nodes("p5", 6)), desired(wish(count=6)), occasion(first=False))
+    found = plan(
+        live(group(target=6, current=8), nodes=nodes("p5", 6)), desired(desired_group(count=6)), occasion(first=False)
+    )
     assert found == Plan(waits=(Wait(why='group "p5" still counts 8 nodes, 6 of them in the list'),))
 
 
 def test_count_that_still_holds_nodes_beside_one_that_shuts_down_is_waited_for() -> None:
     crowd = [*nodes("p5", 5), *nodes("p5", 1, first=6, status="ShuttingDown")]
-    found = plan(live(group(target=5, current=8), nodes=crowd), desired(wish(count=6)), occasion(first=False))
+    found = plan(live(group(target=5, current=8), nodes=crowd), desired(desired_group(count=6)), occasion(first=False))
     assert found == Plan(waits=(Wait(why='group "p5" still counts 8 nodes, 6 of them in the list'),))
 
 
 def test_count_holds_nodes_that_left_beside_others_that_are_not_listed_yet() -> None:
     """Standard provisioning lists no node before it is launched: 5 run, 2 ended and are counted, 3 are asked for."""
     seen = live(group(target=8, current=7), nodes=nodes("p5", 5), continuous=False)
-    found = plan(seen, desired(wish(count=8)), occasion(doubting=True))
+    found = plan(seen, desired(desired_group(count=8)), occasion(doubting=True))
     assert found == Plan(waits=(Wait(why='group "p5" still counts 7 nodes, 5 of them in the list'),))
-    assert plan(seen, desired(wish(count=8)), occasion()).done
+    assert plan(seen, desired(desired_group(count=8)), occasion()).done
     assert with_plan(State(began=START), seen, found).settling, "half an hour of doubt"
     calm = live(group(target=8, current=5), nodes=nodes("p5", 5))
     assert not with_plan(State(began=START), calm, Plan()).settling
@@ -333,22 +343,26 @@ def test_count_that_may_hold_nodes_that_left_the_list_is_waited_for_while_in_dou
     # One of the 6 boots. CurrentCount 6 may hold it, or in its place a node that left the list and is not accounted for yet.
     booting = [*nodes("p5", 5), *nodes("p5", 1, first=6, status="Pending")]
     cluster = live(group(target=6, current=6), nodes=booting)
-    found = plan(cluster, desired(wish(count=6)), occasion(first=False, doubting=True))
+    found = plan(cluster, desired(desired_group(count=6)), occasion(first=False, doubting=True))
     why = 'group "p5" counts 6 nodes, 5 of them past their boot: the rest are starting, or shutting down'
     assert found == Plan(waits=(Wait(why=why),))
-    assert plan(cluster, desired(wish(count=6)), occasion(first=False)).done
-    assert plan(cluster, desired(wish(count=7)), occasion(first=False, doubting=True)).done, "there is room for it"
+    assert plan(cluster, desired(desired_group(count=6)), occasion(first=False)).done
+    assert plan(cluster, desired(desired_group(count=7)), occasion(first=False, doubting=True)).done, (
+        "there is room for it"
+    )
 
 
 def test_target_is_lowered_once_nodes_on_their_way_out_are_gone() -> None:
     # An UpdateCluster that counts the leaving node would end another one for it.
     leaving = [*nodes("p5", 5), *nodes("p5", 1, first=6, status="ShuttingDown")]
-    found = plan(live(group(target=7, current=6), nodes=leaving), desired(wish(count=5)), occasion(first=False))
+    found = plan(
+        live(group(target=7, current=6), nodes=leaving), desired(desired_group(count=5)), occasion(first=False)
+    )
     assert found == Plan(waits=(Wait(why=f'group "p5" has 1 node shutting down ({node_id(6)})'),))
 
 
 def test_kept_group_that_is_being_deleted_is_waited_for() -> None:
-    found = plan(live(group(status="Deleting", target=0)), desired(wish(count=2)), occasion())
+    found = plan(live(group(status="Deleting", target=0)), desired(desired_group(count=2)), occasion())
     assert found == Plan(waits=(Wait(why='group "p5" is Deleting'),))
 
 
@@ -357,26 +371,26 @@ def test_kept_group_that_is_being_deleted_is_waited_for() -> None:
 
 def test_group_to_delete_is_left_to_the_end() -> None:
     two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *nodes("old", 3, first=100)])
-    found = plan(two, desired(wish(), groups_to_delete=("old",)), occasion())
+    found = plan(two, desired(desired_group(), groups_to_delete=("old",)), occasion())
     assert found == Plan(deletions=(DeleteGroup(group="old", nodes=3),))
     assert found.done
 
 
 def test_named_node_of_a_group_to_delete_goes_with_the_group() -> None:
     two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *nodes("old", 3, first=100)])
-    found = plan(two, desired(wish(), groups_to_delete=("old",), nodes_to_delete=(node_id(100),)), occasion())
+    found = plan(two, desired(desired_group(), groups_to_delete=("old",), nodes_to_delete=(node_id(100),)), occasion())
     assert found.changes == ()
     assert found.done
 
 
 def test_group_that_is_being_deleted_is_not_missed() -> None:
     going = live(group(), group("old", 0, status="Deleting"), nodes=nodes("p5", 8))
-    assert plan(going, desired(wish()), occasion()) == Plan()
-    assert plan(going, desired(wish(), groups_to_delete=("old",)), occasion()) == Plan()
+    assert plan(going, desired(desired_group()), occasion()) == Plan()
+    assert plan(going, desired(desired_group(), groups_to_delete=("old",)), occasion()) == Plan()
 
 
 def test_tombstone_is_harmless() -> None:
-    found = plan(live(group(), nodes=nodes("p5", 8)), desired(wish(), groups_to_delete=("gone",)), occasion())
+    found = plan(live(group(), nodes=nodes("p5", 8)), desired(desired_group(), groups_to_delete=("gone",)), occasion())
     assert found == Plan()
 
 
@@ -386,7 +400,7 @@ EIGHT = live(group(), nodes=nodes("p5", 8))
 
 
 def test_renamed() -> None:
-    assert refusal(None, desired(wish()), renamed_from="old") == (
+    assert refusal(None, desired(desired_group()), renamed_from="old") == (
         'name: the deployed cluster is "old" and the file says "train", and a renamed cluster is a new one; '
         'keep the name "old", and deploy "train" beside it with a file of its own'
     )
@@ -394,7 +408,7 @@ def test_renamed() -> None:
 
 @pytest.mark.parametrize("tags", [{}, {"cdk-hyperpod:stack-id": "another stack"}])
 def test_not_ours(tags: dict[str, str]) -> None:
-    assert refusal(replace(EIGHT, tags=tags), desired(wish(count=2))) == (
+    assert refusal(replace(EIGHT, tags=tags), desired(desired_group(count=2))) == (
         'name: a cluster "train" exists that this stack did not make: it lacks the tag cdk-hyperpod:stack-id = '
         "arn:aws:cloudformation:us-west-2:111122223333:stack/train/0a1b; choose another name, or adopt that cluster in a "
         "deployment of its own, before scaling it down"
@@ -402,13 +416,13 @@ def test_not_ours(tags: dict[str, str]) -> None:
 
 
 def test_cloudformations_own_tag_is_as_good() -> None:
-    wanted = desired(wish())
+    wanted = desired(desired_group())
     tagged = replace(EIGHT, tags={"aws:cloudformation:stack-id": wanted.owner or ""})
     assert plan(tagged, wanted, occasion()).done
 
 
 def test_more_named_nodes_than_the_count_lets_go() -> None:
-    wanted = desired(wish(count=7), nodes_to_delete=tuple(node_id(n) for n in (1, 2, 3)))
+    wanted = desired(desired_group(count=7), nodes_to_delete=tuple(node_id(n) for n in (1, 2, 3)))
     assert refusal(EIGHT, wanted) == (
         'scale_down.nodes_to_delete: names 3 nodes of group "p5", but going from 8 to an instance_count of 7 takes 1 node; '
         "set instance_groups[p5].instance_count to 5"
@@ -416,7 +430,7 @@ def test_more_named_nodes_than_the_count_lets_go() -> None:
 
 
 def test_more_named_nodes_than_a_count_that_stays() -> None:
-    assert refusal(EIGHT, desired(wish(count=8), nodes_to_delete=(node_id(1),))) == (
+    assert refusal(EIGHT, desired(desired_group(count=8), nodes_to_delete=(node_id(1),))) == (
         'scale_down.nodes_to_delete: names 1 node of group "p5", but going from 8 to an instance_count of 8 takes none; '
         "set instance_groups[p5].instance_count to 7"
     )
@@ -424,21 +438,21 @@ def test_more_named_nodes_than_a_count_that_stays() -> None:
 
 def test_named_nodes_above_a_target_that_has_fallen_already_wait() -> None:
     """Two may be terminating, and then the names are more than the count allows."""
-    wanted = desired(wish(count=6), nodes_to_delete=(node_id(1), node_id(2)))
+    wanted = desired(desired_group(count=6), nodes_to_delete=(node_id(1), node_id(2)))
     found = plan(live(group(target=6, current=8), nodes=nodes("p5", 8)), wanted, occasion())
     assert not found.changes
     assert [pick.node.name for pick in found.held] == [node_id(1), node_id(2)]
 
 
 def test_named_nodes_are_counted_on_the_first_plan_only() -> None:
-    wanted = desired(wish(count=7), nodes_to_delete=(node_id(1), node_id(2)))
+    wanted = desired(desired_group(count=7), nodes_to_delete=(node_id(1), node_id(2)))
     some = [*nodes("p5", 7, first=2), *nodes("p5", 1, first=1, status="ShuttingDown")]
     found = plan(live(group(target=7), nodes=some), wanted, occasion(first=False))
     assert taken(found) == [(node_id(2), "named")]
 
 
 def test_named_node_of_the_controller() -> None:
-    assert refusal(EIGHT, desired(wish(), nodes_to_delete=(node_id(900),))) == (
+    assert refusal(EIGHT, desired(desired_group(), nodes_to_delete=(node_id(900),))) == (
         f'scale_down.nodes_to_delete: {node_id(900)} is in the controller group "controller", whose nodes HyperPod never '
         "deletes; take it out of the list"
     )
@@ -446,14 +460,16 @@ def test_named_node_of_the_controller() -> None:
 
 def test_named_node_of_a_group_of_another_kind() -> None:
     restricted = replace(EIGHT, nodes=(*EIGHT.nodes, *nodes("rig", 1, first=500)))
-    assert refusal(restricted, desired(wish(), nodes_to_delete=(node_id(500),))) == (
+    assert refusal(restricted, desired(desired_group(), nodes_to_delete=(node_id(500),))) == (
         f'scale_down.nodes_to_delete: {node_id(500)} is in "rig", which is none of the cluster\'s ordinary instance '
         "groups; take it out of the list"
     )
 
 
 def test_lower_count_of_the_controller() -> None:
-    wanted = replace(desired(wish()), groups=(wish("controller", 0, fixed=CONTROLLER), wish()))
+    wanted = replace(
+        desired(desired_group()), groups=(desired_group("controller", 0, fixed=CONTROLLER), desired_group())
+    )
     assert refusal(EIGHT, wanted) == (
         "instance_groups[controller].instance_count: is 0, the controller group has 1 node, and HyperPod never deletes a "
         "controller; set it to 1"
@@ -462,7 +478,7 @@ def test_lower_count_of_the_controller() -> None:
 
 def test_dropped_group() -> None:
     two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *nodes("old", 3, first=100)])
-    assert refusal(two, desired(wish())) == (
+    assert refusal(two, desired(desired_group())) == (
         'instance_groups: the live group "old" with 3 nodes is missing; dropping a group is not enough to delete it; '
         "put it back, or name it in scale_down.instance_groups_to_delete"
     )
@@ -470,7 +486,7 @@ def test_dropped_group() -> None:
 
 def test_last_group() -> None:
     only = replace(EIGHT, groups=(group(),), nodes=tuple(nodes("p5", 8)))
-    wanted = Desired(cluster="train", groups=(wish(),), groups_to_delete=("p5",))
+    wanted = Desired(cluster="train", groups=(desired_group(),), groups_to_delete=("p5",))
     assert refusal(only, wanted) == (
         "scale_down.instance_groups_to_delete: names every group (p5), and a cluster keeps at least one; "
         "keep one group, or destroy the cluster"
@@ -478,7 +494,7 @@ def test_last_group() -> None:
 
 
 def test_group_to_delete_that_is_the_controller() -> None:
-    wanted = replace(desired(wish()), groups=(wish(),), groups_to_delete=("controller",))
+    wanted = replace(desired(desired_group()), groups=(desired_group(),), groups_to_delete=("controller",))
     assert refusal(EIGHT, wanted) == (
         'scale_down.instance_groups_to_delete: names "controller", the controller group; '
         "keep it; HyperPod does not delete the controller group"
@@ -486,7 +502,7 @@ def test_group_to_delete_that_is_the_controller() -> None:
 
 
 def test_group_to_delete_that_is_still_in_the_file() -> None:
-    assert refusal(EIGHT, desired(wish(), groups_to_delete=("p5",))) == (
+    assert refusal(EIGHT, desired(desired_group(), groups_to_delete=("p5",))) == (
         'scale_down.instance_groups_to_delete: names "p5", which is still in instance_groups; '
         "remove it from one of the two"
     )
@@ -521,7 +537,7 @@ def test_group_to_delete_that_is_still_in_the_file() -> None:
 )
 def test_immutable_field(fixed: Fixed, said: str) -> None:
     eight = live(group(fixed=replace(P5, threads_per_core=2)), nodes=nodes("p5", 8))
-    assert refusal(eight, desired(wish(fixed=fixed))) == (
+    assert refusal(eight, desired(desired_group(fixed=fixed))) == (
         f"instance_groups[p5].{said}, and HyperPod cannot change it; add a new group, move the work over, and delete "
         "this one"
     )
@@ -529,7 +545,7 @@ def test_immutable_field(fixed: Fixed, said: str) -> None:
 
 def test_flexible_group_may_lose_types_without_nodes_only() -> None:
     both = Fixed(instance_types=("ml.a", "ml.b"), flexible=True)
-    wanted = desired(wish(count=1, fixed=replace(both, instance_types=("ml.a",))))
+    wanted = desired(desired_group(count=1, fixed=replace(both, instance_types=("ml.a",))))
     fits = live(group(target=1, fixed=both, types_in_use=frozenset({"ml.a"})), nodes=nodes("p5", 1))
     assert plan(fits, wanted, occasion()).done
     used = live(group(target=1, fixed=both, types_in_use=frozenset({"ml.b"})), nodes=nodes("p5", 1))
@@ -541,11 +557,11 @@ def test_flexible_group_may_lose_types_without_nodes_only() -> None:
 
 def test_unknown_values_are_no_reason_to_refuse() -> None:
     silent = live(group(fixed=Fixed(instance_types=())), nodes=nodes("p5", 8))
-    assert plan(silent, desired(wish(fixed=replace(P5, threads_per_core=1))), occasion()).done
+    assert plan(silent, desired(desired_group(fixed=replace(P5, threads_per_core=1))), occasion()).done
 
 
 def test_more_nodes_than_the_limit() -> None:
-    assert refusal(EIGHT, desired(wish(count=5), max_nodes=2)) == (
+    assert refusal(EIGHT, desired(desired_group(count=5), max_nodes=2)) == (
         "scale_down.max_nodes: is 2, and this deployment would take 3 nodes; "
         "raise it to 3 if that is meant, or take them in several deployments"
     )
@@ -553,7 +569,7 @@ def test_more_nodes_than_the_limit() -> None:
 
 def test_nodes_of_deleted_groups_count_towards_the_limit() -> None:
     two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *nodes("old", 3, first=100)])
-    assert refusal(two, desired(wish(count=7), groups_to_delete=("old",), max_nodes=3)) == (
+    assert refusal(two, desired(desired_group(count=7), groups_to_delete=("old",), max_nodes=3)) == (
         "scale_down.max_nodes: is 3, and this deployment would take 4 nodes; "
         "raise it to 4 if that is meant, or take them in several deployments"
     )
@@ -562,17 +578,19 @@ def test_nodes_of_deleted_groups_count_towards_the_limit() -> None:
 def test_nodes_shutting_down_in_a_deleted_group_do_not_count() -> None:
     leaving = [*nodes("old", 1, first=100), *nodes("old", 2, first=101, status="ShuttingDown")]
     two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *leaving])
-    assert plan(two, desired(wish(), groups_to_delete=("old",), max_nodes=1), occasion()).done
+    assert plan(two, desired(desired_group(), groups_to_delete=("old",), max_nodes=1), occasion()).done
 
 
 @pytest.mark.parametrize(
     ("wanted", "path"),
     [
         (
-            desired(wish(count=2), network=Network(subnets=frozenset({"subnet-9"}), security_groups=frozenset())),
+            desired(
+                desired_group(count=2), network=Network(subnets=frozenset({"subnet-9"}), security_groups=frozenset())
+            ),
             "network",
         ),
-        (desired(wish(count=2), eks_cluster="arn:aws:eks:us-west-2:111122223333:cluster/a"), "orchestrator"),
+        (desired(desired_group(count=2), eks_cluster="arn:aws:eks:us-west-2:111122223333:cluster/a"), "orchestrator"),
     ],
     ids=["network", "orchestrator"],
 )
@@ -584,13 +602,13 @@ def test_replacement_of_the_cluster(wanted: Desired, path: str) -> None:
 
 
 def test_replacement_by_another_order_of_the_same_subnets() -> None:
-    before = desired(wish(count=8), create_only="vpc in another order")
-    assert refusal(EIGHT, desired(wish(count=8)), previous=before).startswith("network: differs")
+    before = desired(desired_group(count=8), create_only="vpc in another order")
+    assert refusal(EIGHT, desired(desired_group(count=8)), previous=before).startswith("network: differs")
 
 
 def test_all_refusals_at_once() -> None:
     two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *nodes("old", 3, first=100)])
-    wanted = desired(wish(count=2), nodes_to_delete=(node_id(900),), max_nodes=1)
+    wanted = desired(desired_group(count=2), nodes_to_delete=(node_id(900),), max_nodes=1)
     found = plan(two, wanted, occasion())
     assert [refusal.path for refusal in found.refusals] == [
         "instance_groups",
@@ -605,7 +623,7 @@ TYPO = "i-0badc0ffee0badc0f"
 
 
 def test_new_id_that_is_no_node_costs_no_other_node() -> None:
-    wanted = desired(wish(count=7), nodes_to_delete=(TYPO,))
+    wanted = desired(desired_group(count=7), nodes_to_delete=(TYPO,))
     assert refusal(EIGHT, wanted, deployed_ids=frozenset()) == (
         f'scale_down.nodes_to_delete: names {TYPO}, which is not in this cluster, and 1 node of group "p5" would go by count '
         "instead; an id may be mistyped, or its node was replaced, or was taken by an earlier deployment that rolled back; "
@@ -615,20 +633,20 @@ def test_new_id_that_is_no_node_costs_no_other_node() -> None:
 
 def test_nodes_that_would_go_by_count_in_any_group_count() -> None:
     two = live(group(), group("trn1", 2), nodes=[*nodes("p5", 8), *nodes("trn1", 2, first=100)])
-    wanted = desired(wish(count=7), wish("trn1", 0), nodes_to_delete=(node_id(1), TYPO, "i-0bad0bad"))
+    wanted = desired(desired_group(count=7), desired_group("trn1", 0), nodes_to_delete=(node_id(1), TYPO, "i-0bad0bad"))
     said = refusal(two, wanted, deployed_ids=frozenset())
     assert f'names {TYPO}, i-0bad0bad, which are not in this cluster, and 2 nodes of group "trn1" would go' in said
 
 
 def test_tombstone_costs_nothing() -> None:
-    wanted = desired(wish(count=7), nodes_to_delete=(TYPO,))
+    wanted = desired(desired_group(count=7), nodes_to_delete=(TYPO,))
     found = plan(EIGHT, wanted, occasion(deployed_ids=frozenset({TYPO})))
     assert taken(found) == [(node_id(8), "newest")]
     assert found.notes == ()
 
 
 def test_new_id_that_is_no_node_is_reported_where_nothing_would_go_instead() -> None:
-    wanted = desired(wish(count=7), nodes_to_delete=(node_id(3), TYPO))
+    wanted = desired(desired_group(count=7), nodes_to_delete=(node_id(3), TYPO))
     found = plan(EIGHT, wanted, occasion(deployed_ids=frozenset()))
     assert taken(found) == [(node_id(3), "named")]
     assert found.notes == (f"not in this cluster: {TYPO}",)
@@ -636,20 +654,20 @@ def test_new_id_that_is_no_node_is_reported_where_nothing_would_go_instead() -> 
 
 def test_node_that_is_shutting_down_is_a_node_of_the_cluster() -> None:
     crowd = [*nodes("p5", 7), *nodes("p5", 1, first=8, status="ShuttingDown")]
-    wanted = desired(wish(count=6), nodes_to_delete=(node_id(8),))
+    wanted = desired(desired_group(count=6), nodes_to_delete=(node_id(8),))
     found = plan(live(group(), nodes=crowd), wanted, occasion(deployed_ids=frozenset()))
     assert taken(found) == [(node_id(7), "newest")]
 
 
 def test_ids_are_looked_at_first_and_not_when_they_are_gone() -> None:
-    wanted = desired(wish(count=7), nodes_to_delete=(TYPO,))
+    wanted = desired(desired_group(count=7), nodes_to_delete=(TYPO,))
     found = plan(EIGHT, wanted, occasion(first=False, deployed_ids=frozenset()))
     assert taken(found) == [(node_id(8), "newest")]
     assert found.notes == ()
 
 
 def test_dry_run_reports_what_it_cannot_judge() -> None:
-    found = plan(EIGHT, desired(wish(count=7), nodes_to_delete=(TYPO,)))
+    found = plan(EIGHT, desired(desired_group(count=7), nodes_to_delete=(TYPO,)))
     assert taken(found) == [(node_id(8), "newest")]
     assert found.notes == (f"not in this cluster: {TYPO}",)
 
@@ -659,22 +677,24 @@ def test_dry_run_reports_what_it_cannot_judge() -> None:
 
 def test_controller_that_is_being_replaced_is_waited_for() -> None:
     both = replace(EIGHT, nodes=(*EIGHT.nodes, *nodes("controller", 1, first=901)))
-    found = plan(both, desired(wish(count=7)), occasion())
+    found = plan(both, desired(desired_group(count=7)), occasion())
     assert taken(found) == [(node_id(8), "newest")]
     assert [wait.why for wait in found.waits] == [
         'the controller group "controller" has 2 nodes while HyperPod replaces one'
     ]
-    assert plan(both, desired(wish(count=8)), occasion()).waits == found.waits, "its update would choose one of the two"
+    assert plan(both, desired(desired_group(count=8)), occasion()).waits == found.waits, (
+        "its update would choose one of the two"
+    )
 
 
 def test_nodes_of_the_controller_do_not_count_towards_the_limit() -> None:
     both = replace(EIGHT, nodes=(*EIGHT.nodes, *nodes("controller", 1, first=901)))
-    assert not plan(both, desired(wish(count=7), max_nodes=1), occasion()).refusals
+    assert not plan(both, desired(desired_group(count=7), max_nodes=1), occasion()).refusals
 
 
 def test_rollback_waits_for_the_controller_too() -> None:
     both = replace(EIGHT, nodes=(*EIGHT.nodes, *nodes("controller", 1, first=901)))
-    found = plan(both, desired(wish(count=8)), occasion(rolling_back=True, reached=frozenset({EIGHT.arn})))
+    found = plan(both, desired(desired_group(count=8)), occasion(rolling_back=True, reached=frozenset({EIGHT.arn})))
     assert [wait.why for wait in found.waits] == [
         'the controller group "controller" has 2 nodes while HyperPod replaces one'
     ]
@@ -692,7 +712,7 @@ def test_documented_order_holds_while_something_shuts_down() -> None:
         *waiting("p5", 7),
     ]
     found = plan(
-        live(group(target=6), nodes=crowd), desired(wish(count=5)), occasion(first=False, unlaunched={"p5": 1})
+        live(group(target=6), nodes=crowd), desired(desired_group(count=5)), occasion(first=False, unlaunched={"p5": 1})
     )
     assert taken(found) == [(node_id(5), "failed")]
 
@@ -704,7 +724,7 @@ def test_node_that_is_launched_during_the_first_look_was_not_launched_when_the_r
     )
     assert found.unlaunched == {"p5": 2}
     again = live(group(target=7, current=6), nodes=[*nodes("p5", 5), *late("p5", 6), *waiting("p5", 7)])
-    picks = plan(again, desired(wish(count=4)), occasion(first=False, unlaunched=found.unlaunched)).taken
+    picks = plan(again, desired(desired_group(count=4)), occasion(first=False, unlaunched=found.unlaunched)).taken
     assert [pick.node.name for pick in picks] == ["p5-7", node_id(5)], "the request goes before a node that runs"
 
 
@@ -712,7 +732,7 @@ def test_node_that_is_launched_during_the_first_look_was_not_launched_when_the_r
 def test_node_that_is_launched_during_the_first_look_makes_no_older_one_go(first: bool) -> None:
     """Neither there nor afterwards, when what comes in its place is taken for the request that it was."""
     old = [*nodes("p5", 1, outdated=True), *nodes("p5", 4, first=2)]
-    seen, wanted = live(group(target=6), nodes=[*old, *late("p5", 6)]), desired(wish(count=5))
+    seen, wanted = live(group(target=6), nodes=[*old, *late("p5", 6)]), desired(desired_group(count=5))
     found = plan(seen, wanted, occasion(first=first, unlaunched={} if first else {"p5": 1}))
     assert taken(found) == [(node_id(6), "newest")]
     chosen = frozenset(pick.node.name for pick in found.taken)
@@ -722,7 +742,7 @@ def test_node_that_is_launched_during_the_first_look_makes_no_older_one_go(first
 
 
 def test_first_look_tells_of_nodes_that_are_launched_meanwhile_with_the_others() -> None:
-    seen, wanted = live(group(target=7), nodes=[*nodes("p5", 5), *late("p5", 6, 7)]), desired(wish(count=4))
+    seen, wanted = live(group(target=7), nodes=[*nodes("p5", 5), *late("p5", 6, 7)]), desired(desired_group(count=4))
     found = plan(seen, wanted, occasion())
     assert [name for name, _ in taken(found)] == [node_id(5), node_id(6), node_id(7)]
     assert taken(plan(seen, wanted, occasion(first=False, unlaunched={"p5": 2}))) == [(node_id(5), "newest")]
@@ -730,16 +750,16 @@ def test_first_look_tells_of_nodes_that_are_launched_meanwhile_with_the_others()
 
 def test_standard_target_is_not_refused_for_a_node_that_is_launched_during_the_first_look() -> None:
     seen = live(group(target=6), nodes=[*nodes("p5", 5), *late("p5", 6)], continuous=False)
-    assert taken(plan(seen, desired(wish(count=5)), occasion())) == [(node_id(6), "newest")]
+    assert taken(plan(seen, desired(desired_group(count=5)), occasion())) == [(node_id(6), "newest")]
 
 
 def test_nodes_of_the_first_look_stay_chosen() -> None:
     """7 and 8 were taken, and the list shows them as they were for a while: node 3, which has failed since, must not go too."""
     crowd = [*nodes("p5", 2), *nodes("p5", 1, first=3, status="Failure"), *nodes("p5", 5, first=4)]
     chosen = frozenset({node_id(7), node_id(8)})
-    found = plan(live(group(), nodes=crowd), desired(wish(count=6)), occasion(first=False, chosen=chosen))
+    found = plan(live(group(), nodes=crowd), desired(desired_group(count=6)), occasion(first=False, chosen=chosen))
     assert taken(found) == [(node_id(8), "newest"), (node_id(7), "newest")]
-    more = plan(live(group(), nodes=crowd), desired(wish(count=5)), occasion(first=False, chosen=chosen))
+    more = plan(live(group(), nodes=crowd), desired(desired_group(count=5)), occasion(first=False, chosen=chosen))
     assert taken(more)[2:] == [(node_id(3), "failed")]
 
 
@@ -749,7 +769,7 @@ def test_names_wait_where_somebody_lowered_the_group_after_the_first_look(
 ) -> None:
     """Node 1 may go from 8 to 7. With 7 and a target of 7 the target would fall to 6, behind CloudFormation's count of 7."""
     seen = live(group(target=target, current=running), nodes=nodes("p5", running))
-    wanted = desired(wish(count=7), nodes_to_delete=(node_id(1),))
+    wanted = desired(desired_group(count=7), nodes_to_delete=(node_id(1),))
     found = plan(seen, wanted, occasion(first=False, chosen=frozenset({node_id(1)})))
     if waits:
         assert not found.changes
@@ -759,7 +779,7 @@ def test_names_wait_where_somebody_lowered_the_group_after_the_first_look(
 
 
 def test_names_do_not_wait_once_nodes_of_the_first_look_went() -> None:
-    wanted = desired(wish(count=6), nodes_to_delete=(node_id(1), node_id(8)))
+    wanted = desired(desired_group(count=6), nodes_to_delete=(node_id(1), node_id(8)))
     seen = live(group(target=6, current=6), nodes=nodes("p5", 6))
     found = plan(seen, wanted, occasion(first=False, chosen=frozenset({node_id(1), node_id(8)})))
     assert taken(found) == [(node_id(1), "named")]
@@ -769,7 +789,7 @@ def test_request_that_was_launched_meanwhile_leaves_no_place_for_a_replacement()
     """One of the two requests of the first look has its instance now; of the other two, one is new."""
     crowd = [*nodes("p5", 4), *late("p5", 9), *waiting("p5", 7, 8)]
     cluster = live(group(target=7, current=5), nodes=crowd)
-    found = plan(cluster, desired(wish(count=5)), occasion(first=False, unlaunched={"p5": 2}))
+    found = plan(cluster, desired(desired_group(count=5)), occasion(first=False, unlaunched={"p5": 2}))
     assert len(taken(found)) == 2
     assert not {each for each, _ in taken(found)} & {node_id(number) for number in range(1, 5)}
 
@@ -777,9 +797,9 @@ def test_request_that_was_launched_meanwhile_leaves_no_place_for_a_replacement()
 def test_replacements_do_not_count_towards_the_limit() -> None:
     crowd = [*nodes("p5", 5), *late("p5", 9), *waiting("p5", 10, 11)]
     cluster = live(group(target=8, current=6), nodes=crowd)
-    found = plan(cluster, desired(wish(count=5), max_nodes=0), occasion(first=False))
+    found = plan(cluster, desired(desired_group(count=5), max_nodes=0), occasion(first=False))
     assert len(taken(found)) == 3
-    assert plan(cluster, desired(wish(count=5), max_nodes=1), occasion()).refusals
+    assert plan(cluster, desired(desired_group(count=5), max_nodes=1), occasion()).refusals
 
 
 # -- a minimum guards a transition only -------------------------------------------------------------------------------
@@ -787,7 +807,7 @@ def test_replacements_do_not_count_towards_the_limit() -> None:
 
 def test_group_in_service_below_its_minimum_is_taken_from() -> None:
     below = live(group(minimum=8, target=8, current=7), nodes=nodes("p5", 7))
-    found = plan(below, desired(wish(count=6, minimum=6)), occasion())
+    found = plan(below, desired(desired_group(count=6, minimum=6)), occasion())
     assert taken(found) == [(node_id(7), "newest")]
     (take,) = found.changes
     assert isinstance(take, TakeNodes) and take.minimum == 6, "should HyperPod mind after all"
@@ -798,7 +818,7 @@ def test_group_in_service_below_its_minimum_is_taken_from() -> None:
 def test_group_in_transition_below_its_minimum_is_waited_for(current: int, running: int, status: str) -> None:
     boots = nodes("p5", 8 - running, first=20, status=status)
     below = live(group(status="Creating", minimum=8, target=8, current=current), nodes=[*nodes("p5", running), *boots])
-    found = plan(below, desired(wish(count=7, minimum=8)), occasion())
+    found = plan(below, desired(desired_group(count=7, minimum=8)), occasion())
     assert [wait.why for wait in found.waits] == [f'group "p5" has {running} of the 8 nodes of its minimum']
 
 
@@ -807,7 +827,7 @@ def test_minimum_is_not_sent_with_a_target_that_may_be_falling() -> None:
     crowd = [*nodes("p5", 5), *nodes("p5", 1, first=6, status="ShuttingDown")]
     found = plan(
         live(group(target=6, minimum=5), nodes=crowd),
-        desired(wish(count=4, minimum=4)),
+        desired(desired_group(count=4, minimum=4)),
         occasion(first=False, previous=BEFORE, minimum_blocks=True),
     )
     assert found.changes == ()
@@ -821,7 +841,7 @@ def test_minimum_is_not_sent_with_a_target_that_may_be_falling() -> None:
 def test_standard_target_that_does_not_fall_is_refused(current: int) -> None:
     """Also where the count leaves out a node that boots."""
     after = live(group(target=8, current=current), nodes=nodes("p5", 6), continuous=False)
-    assert refusal(after, desired(wish(count=6)), first=False) == (
+    assert refusal(after, desired(desired_group(count=6)), first=False) == (
         "instance_groups[p5].instance_count: is 6, and HyperPod keeps a target of 8 with 6 nodes there; under "
         "standard provisioning, HyperPod would terminate nodes at random for a lower target; set it to 8, wait until the group has its "
         "8 nodes, and take them from there"
@@ -830,20 +850,22 @@ def test_standard_target_that_does_not_fall_is_refused(current: int) -> None:
 
 def test_standard_target_may_fall_while_the_count_still_holds_nodes_that_left() -> None:
     after = live(group(target=8, current=7), nodes=nodes("p5", 6), continuous=False)
-    found = plan(after, desired(wish(count=6)), occasion(first=False))
+    found = plan(after, desired(desired_group(count=6)), occasion(first=False))
     assert [wait.why for wait in found.waits] == ['group "p5" still counts 7 nodes, 6 of them in the list']
 
 
 def test_standard_replacements_are_refused() -> None:
     crowd = [*nodes("p5", 6), *late("p5", 9)]
     after = live(group(target=8, current=7), nodes=crowd, continuous=False)
-    assert refusal(after, desired(wish(count=6)), first=False).startswith("instance_groups[p5].instance_count: is 6")
+    assert refusal(after, desired(desired_group(count=6)), first=False).startswith(
+        "instance_groups[p5].instance_count: is 6"
+    )
 
 
 def test_standard_target_may_fall_when_the_nodes_are_gone() -> None:
     leaving = [*nodes("p5", 6), *nodes("p5", 2, first=7, status="ShuttingDown")]
     after = live(group(target=8), nodes=leaving, continuous=False, status="Updating")
-    found = plan(after, desired(wish(count=6)), occasion(first=False))
+    found = plan(after, desired(desired_group(count=6)), occasion(first=False))
     assert [wait.why for wait in found.waits] == [f'group "p5" has 2 nodes shutting down ({node_id(7)}, {node_id(8)})']
 
 
@@ -851,35 +873,35 @@ def test_standard_target_may_fall_when_the_nodes_are_gone() -> None:
 
 
 def test_autoscaled_group_loses_named_nodes_only() -> None:
-    wanted = desired(wish(count=2, autoscaled=True), nodes_to_delete=(node_id(3),))
-    found = plan(EIGHT, wanted, occasion(previous=desired(wish(count=2, autoscaled=True))))
+    wanted = desired(desired_group(count=2, autoscaled=True), nodes_to_delete=(node_id(3),))
+    found = plan(EIGHT, wanted, occasion(previous=desired(desired_group(count=2, autoscaled=True))))
     pick = Pick(node=nodes("p5", 1, first=3)[0], reason="named")
     assert found == Plan(changes=(TakeNodes(group="p5", picks=(pick,)),))
 
 
 def test_autoscaled_group_whose_lower_count_would_be_sent_again() -> None:
-    before = desired(wish(count=2, autoscaled=True), digest="before")
-    assert refusal(EIGHT, desired(wish(count=2, autoscaled=True)), previous=before) == (
+    before = desired(desired_group(count=2, autoscaled=True), digest="before")
+    assert refusal(EIGHT, desired(desired_group(count=2, autoscaled=True)), previous=before) == (
         "instance_groups[p5].instance_count: is 2, its autoscaler holds 8, and this deployment sends the lower count, for "
         "which HyperPod would terminate nodes at random; set it to 8, or let the autoscaler give nodes back first"
     )
 
 
 def test_autoscaled_group_with_more_than_it_holds_is_nobodys_loss() -> None:
-    before = desired(wish(count=2, autoscaled=True), digest="before")
-    assert plan(EIGHT, desired(wish(count=9, autoscaled=True)), occasion(previous=before)) == Plan()
+    before = desired(desired_group(count=2, autoscaled=True), digest="before")
+    assert plan(EIGHT, desired(desired_group(count=9, autoscaled=True)), occasion(previous=before)) == Plan()
 
 
 def test_autoscaled_group_with_the_count_that_it_holds() -> None:
-    before = desired(wish(count=2, autoscaled=True))
-    wanted = desired(wish(count=7, autoscaled=True), nodes_to_delete=(node_id(3),))
+    before = desired(desired_group(count=2, autoscaled=True))
+    wanted = desired(desired_group(count=7, autoscaled=True), nodes_to_delete=(node_id(3),))
     assert taken(plan(EIGHT, wanted, occasion(previous=before))) == [(node_id(3), "named")]
 
 
 def test_autoscaled_group_whose_target_stays_when_its_node_goes() -> None:
-    wanted = desired(wish(count=7, autoscaled=True), nodes_to_delete=(node_id(8),))
+    wanted = desired(desired_group(count=7, autoscaled=True), nodes_to_delete=(node_id(8),))
     crowd = [*nodes("p5", 7), *nodes("p5", 1, first=8, status="ShuttingDown")]
-    when = occasion(first=False, previous=desired(wish(count=8, autoscaled=True)), young=True)
+    when = occasion(first=False, previous=desired(desired_group(count=8, autoscaled=True)), young=True)
     found = plan(live(group(), nodes=crowd), wanted, when)
     assert [wait.why for wait in found.waits] == [f'group "p5" has 1 node shutting down ({node_id(8)})']
     # Gone, and what the target asks for may be there and not listed: the cluster's own update would end others for it.
@@ -897,7 +919,7 @@ def test_autoscaled_group_whose_target_stays_when_its_node_goes() -> None:
 
 def test_a_minimum_is_never_raised_to_take_nodes() -> None:
     """To raise it would begin a transition, which is the cluster's own update's to begin."""
-    wanted = desired(wish(count=6, minimum=5), nodes_to_delete=(node_id(1), node_id(2)))
+    wanted = desired(desired_group(count=6, minimum=5), nodes_to_delete=(node_id(1), node_id(2)))
     four = nodes("p5", 4)
     (change,) = plan(live(group(minimum=3, current=4), nodes=four), wanted, occasion(previous=BEFORE)).changes
     assert isinstance(change, TakeNodes)
@@ -910,7 +932,7 @@ def test_a_minimum_is_never_raised_to_take_nodes() -> None:
 
 def test_taking_below_a_live_minimum_knows_what_to_lower_first() -> None:
     four = live(group(target=4, minimum=4), nodes=nodes("p5", 4))
-    (change,) = plan(four, desired(wish(count=3, minimum=3)), occasion()).changes
+    (change,) = plan(four, desired(desired_group(count=3, minimum=3)), occasion()).changes
     assert isinstance(change, TakeNodes)
     assert change.minimum == 3
 
@@ -938,8 +960,10 @@ def since(group: str, *numbers: int) -> list[Any]:
 def test_rollback_takes_what_the_failed_update_launched() -> None:
     # 8 old nodes, one of them failed; the update to 12 launched three and waits for one.
     crowd = [*nodes("p5", 7), *nodes("p5", 1, first=8, status="Failure"), *since("p5", 20, 21, 22), *waiting("p5", 23)]
-    failed = desired(wish(count=12))
-    found = plan(live(group(target=12), nodes=crowd), desired(wish(count=8), max_nodes=0), rollback(previous=failed))
+    failed = desired(desired_group(count=12))
+    found = plan(
+        live(group(target=12), nodes=crowd), desired(desired_group(count=8), max_nodes=0), rollback(previous=failed)
+    )
     assert taken(found) == [
         ("p5-23", "not yet launched"),
         (node_id(22), "launched by the failed update"),
@@ -951,8 +975,8 @@ def test_rollback_takes_what_the_failed_update_launched() -> None:
 def test_rollback_takes_what_the_failed_update_launched_after_the_rollback_began() -> None:
     """And no older node in its place."""
     crowd = [*nodes("p5", 8), *late("p5", 20, 21), *since("p5", 19)]
-    when = replace(rollback(previous=desired(wish(count=11))), first=False)
-    assert taken(plan(live(group(target=11, current=11), nodes=crowd), desired(wish(count=8)), when)) == [
+    when = replace(rollback(previous=desired(desired_group(count=11))), first=False)
+    assert taken(plan(live(group(target=11, current=11), nodes=crowd), desired(desired_group(count=8)), when)) == [
         (node_id(20), "launched by the failed update"),
         (node_id(21), "launched by the failed update"),
         (node_id(19), "launched by the failed update"),
@@ -963,9 +987,9 @@ def test_rollback_takes_no_replacement_for_nodes_that_the_list_shows_as_they_wer
     """20 and 21 were taken; 22 came in their place, and must not go below the count. An old node has no such claim."""
     crowd = [*nodes("p5", 8), *since("p5", 20, 21), *since("p5", 22)]
     when = replace(rollback(chosen=frozenset({node_id(20), node_id(21), node_id(8)})), first=False)
-    found = plan(live(group(target=10, current=11), nodes=crowd), desired(wish(count=9)), when)
+    found = plan(live(group(target=10, current=11), nodes=crowd), desired(desired_group(count=9)), when)
     assert [name for name, _ in taken(found)] == [node_id(21), node_id(20)]
-    fewer = plan(live(group(target=10, current=11), nodes=crowd), desired(wish(count=8)), when)
+    fewer = plan(live(group(target=10, current=11), nodes=crowd), desired(desired_group(count=8)), when)
     assert [name for name, _ in taken(fewer)] == [node_id(21), node_id(20), node_id(22)]
 
 
@@ -976,7 +1000,7 @@ def test_rollback_takes_no_request_in_place_of_a_node_that_may_be_ending(
     """Node 6 has ended, and the list shows it as it was. `before`: requests that the first look found."""
     crowd = live(group(target=target, current=7), nodes=[*nodes("p5", 6), *waiting("p5", 9)])
     when = replace(rollback(unlaunched={"p5": before}), first=False)
-    found = plan(crowd, desired(wish(count=6)), when)
+    found = plan(crowd, desired(desired_group(count=6)), when)
     assert [name for name, _ in taken(found)] == takes
     assert bool(found.waits) is not bool(takes)
 
@@ -985,19 +1009,26 @@ def test_rollback_never_refuses() -> None:
     two = live(
         group(target=12), group("other", 1), nodes=[*nodes("p5", 8), *since("p5", 20), *nodes("other", 1, first=50)]
     )
-    failed = desired(wish(count=12), wish("other", 1))
-    found = plan(two, desired(wish(count=8), max_nodes=0, nodes_to_delete=(node_id(1),)), rollback(previous=failed))
+    failed = desired(desired_group(count=12), desired_group("other", 1))
+    found = plan(
+        two, desired(desired_group(count=8), max_nodes=0, nodes_to_delete=(node_id(1),)), rollback(previous=failed)
+    )
     assert taken(found) == [(node_id(20), "launched by the failed update")]
     assert found.notes == ('group "other" with 1 node is not in the file: it stays, because this is a rollback',)
 
 
 @pytest.mark.parametrize(
     "failed",
-    [None, desired(wish(count=6)), desired(wish(count=4), max_nodes=3), desired(wish("other"))],
+    [
+        None,
+        desired(desired_group(count=6)),
+        desired(desired_group(count=4), max_nodes=3),
+        desired(desired_group("other")),
+    ],
     ids=["malformed", "nodes left to take", "nothing to send", "refused by looks"],
 )
 def test_rollback_of_what_cloudformation_got_to_takes_the_excess_whatever_it_looks_like(failed: Desired | None) -> None:
-    found = plan(EIGHT, desired(wish(count=6)), rollback(previous=failed, reached=frozenset({HERE})))
+    found = plan(EIGHT, desired(desired_group(count=6)), rollback(previous=failed, reached=frozenset({HERE})))
     assert taken(found) == [(node_id(8), "newest"), (node_id(7), "newest")]
 
 
@@ -1013,41 +1044,49 @@ def test_rollback_of_what_cloudformation_got_to_takes_the_excess_whatever_it_loo
 )
 def test_rollback_does_nothing_to_a_cluster_that_cloudformation_did_not_get_to(reached: set[str], takes: int) -> None:
     # Somebody raised 4 to 8 by hand, which the failed update says too: no look at the cluster could tell.
-    when = rollback(previous=desired(wish(count=8)), reached=frozenset(reached))
-    found = plan(EIGHT, desired(wish(count=4)), when)
+    when = rollback(previous=desired(desired_group(count=8)), reached=frozenset(reached))
+    found = plan(EIGHT, desired(desired_group(count=4)), when)
     assert len(taken(found)) == takes
     assert (messages.NOT_REACHED in found.notes) is not takes
 
 
 def test_rollback_that_has_nodes_to_take_must_know_how_far_the_failed_update_got() -> None:
-    found = plan(EIGHT, desired(wish(count=4)), rollback(previous=desired(wish(count=8)), reached=None))
+    found = plan(
+        EIGHT, desired(desired_group(count=4)), rollback(previous=desired(desired_group(count=8)), reached=None)
+    )
     assert found == Plan(refusals=(messages.NOT_KNOWN,))
     assert "cloudformation:DescribeStackEvents" in str(messages.NOT_KNOWN)
-    busy = plan(replace(EIGHT, status="Updating"), desired(wish(count=4)), rollback(reached=None))
+    busy = plan(replace(EIGHT, status="Updating"), desired(desired_group(count=4)), rollback(reached=None))
     assert busy == Plan(refusals=(messages.NOT_KNOWN,))
 
 
 def test_rollback_that_has_nothing_to_take_need_not_know() -> None:
-    assert plan(EIGHT, desired(wish(count=8)), rollback(reached=None)).done
+    assert plan(EIGHT, desired(desired_group(count=8)), rollback(reached=None)).done
     leaving = live(group(), nodes=[*nodes("p5", 7), *nodes("p5", 1, first=8, status="ShuttingDown")])
-    assert plan(leaving, desired(wish(count=8)), rollback(reached=None)).waits
+    assert plan(leaving, desired(desired_group(count=8)), rollback(reached=None)).waits
 
 
 def test_rollback_on_a_cluster_that_is_not_ours_does_nothing() -> None:
-    found = plan(replace(EIGHT, tags={}), desired(wish(count=4)), rollback(previous=desired(wish(count=8))))
+    found = plan(
+        replace(EIGHT, tags={}), desired(desired_group(count=4)), rollback(previous=desired(desired_group(count=8)))
+    )
     assert found == Plan(notes=(messages.NOT_OURS,))
 
 
 def test_rollback_without_a_cluster_is_done() -> None:
-    assert plan(None, desired(wish()), rollback(previous=desired(wish(count=9)))) == Plan()
+    assert plan(None, desired(desired_group()), rollback(previous=desired(desired_group(count=9)))) == Plan()
 
 
 def test_rollback_lowers_an_unmet_minimum_first() -> None:
     below = live(
         group(target=28, minimum=28, current=8, status="Updating"), nodes=[*nodes("p5", 8), *waiting("p5", 30)]
     )
-    found = plan(below, desired(wish(count=8, minimum=4)), rollback(previous=desired(wish(count=28, minimum=28))))
-    assert found.changes == (Lower(group="p5", count=28, minimum=4, spec=wish(count=8, minimum=4)),)
+    found = plan(
+        below,
+        desired(desired_group(count=8, minimum=4)),
+        rollback(previous=desired(desired_group(count=28, minimum=28))),
+    )
+    assert found.changes == (Lower(group="p5", count=28, minimum=4, spec=desired_group(count=8, minimum=4)),)
 
 
 def test_rollback_does_not_wait_for_a_minimum() -> None:
@@ -1055,19 +1094,23 @@ def test_rollback_does_not_wait_for_a_minimum() -> None:
         group(target=28, minimum=4, current=3, status="Updating"),
         nodes=[*nodes("p5", 3), *waiting("p5", *range(30, 55))],
     )
-    found = plan(below, desired(wish(count=8, minimum=4)), rollback(previous=desired(wish(count=28, minimum=4))))
-    assert found.changes == (Lower(group="p5", count=28, minimum=3, spec=wish(count=8, minimum=4)),)
+    found = plan(
+        below,
+        desired(desired_group(count=8, minimum=4)),
+        rollback(previous=desired(desired_group(count=28, minimum=4))),
+    )
+    assert found.changes == (Lower(group="p5", count=28, minimum=3, spec=desired_group(count=8, minimum=4)),)
 
 
 def test_rollback_takes_back_requests_for_which_there_is_no_capacity() -> None:
     """The group says Updating until it has them."""
     short = live(group(target=11, current=8, status="Updating"), nodes=[*nodes("p5", 8), *waiting("p5", 9, 10, 11)])
     back = rollback(reached=frozenset({short.arn}))
-    assert [name for name, _ in taken(plan(short, desired(wish(count=8)), back))] == ["p5-10", "p5-11", "p5-9"]
+    assert [name for name, _ in taken(plan(short, desired(desired_group(count=8)), back))] == ["p5-10", "p5-11", "p5-9"]
     booting = replace(short, nodes=(*nodes("p5", 8), *late("p5", 9, 10, 11), *controller_nodes()))
-    first = plan(booting, desired(wish(count=8)), replace(back, doubting=True))
+    first = plan(booting, desired(desired_group(count=8)), replace(back, doubting=True))
     assert [wait.why for wait in first.waits] == ['group "p5" is Updating']
-    later = taken(plan(booting, desired(wish(count=8)), back))
+    later = taken(plan(booting, desired(desired_group(count=8)), back))
     assert sorted(name for name, _ in later) == [node_id(9), node_id(10), node_id(11)], (
         "half an hour later it has come to no rest"
     )
@@ -1076,15 +1119,18 @@ def test_rollback_takes_back_requests_for_which_there_is_no_capacity() -> None:
 def test_rollback_spares_the_controller() -> None:
     two = replace(EIGHT, nodes=(*EIGHT.nodes, *since("controller", 901)))
     two = replace(two, groups=(group("controller", 2, fixed=CONTROLLER), *two.groups[1:]))
-    failed = replace(desired(wish(count=9)), groups=(wish("controller", 2, fixed=CONTROLLER), wish(count=9)))
-    found = plan(two, desired(wish(count=8)), rollback(previous=failed))
+    failed = replace(
+        desired(desired_group(count=9)),
+        groups=(desired_group("controller", 2, fixed=CONTROLLER), desired_group(count=9)),
+    )
+    found = plan(two, desired(desired_group(count=8)), rollback(previous=failed))
     assert found == Plan(notes=(messages.controller_excess("controller"),))
 
 
 def test_rollback_sends_what_the_group_goes_back_to() -> None:
     """Nobody knows whether the failed update's own specification ever got to the group."""
     high = live(group(target=10, current=8), nodes=nodes("p5", 8))
-    old, new = (replace(wish(count=8), spec={"LifeCycleConfig": which}) for which in ("old", "new"))
+    old, new = (replace(desired_group(count=8), spec={"LifeCycleConfig": which}) for which in ("old", "new"))
     found = plan(high, desired(old), rollback(previous=desired(replace(new, count=10))))
     assert found.changes == (Lower(group="p5", count=8, minimum=0, spec=old),)
 
@@ -1092,8 +1138,8 @@ def test_rollback_sends_what_the_group_goes_back_to() -> None:
 def test_rollback_lowers_a_target_that_an_autoscaler_raised() -> None:
     """The cluster's own way back sends the count in any case; until then, what the target still asks for may come."""
     raised = live(group(target=10, current=8), nodes=nodes("p5", 8))
-    wanted = desired(wish(count=8, autoscaled=True))
-    found = plan(raised, wanted, rollback(previous=desired(wish(count=9, autoscaled=True))))
+    wanted = desired(desired_group(count=8, autoscaled=True))
+    found = plan(raised, wanted, rollback(previous=desired(desired_group(count=9, autoscaled=True))))
     assert [change.count for change in found.changes if isinstance(change, Lower)] == [8]
     assert plan(raised, wanted, occasion(previous=wanted)).done
 
@@ -1101,7 +1147,7 @@ def test_rollback_lowers_a_target_that_an_autoscaler_raised() -> None:
 def test_rollback_under_standard_provisioning_waits_for_a_target_that_may_fall_yet() -> None:
     """It would fall below what the cluster's own way back has sent; and what it asks for may be there, and is not listed."""
     settled = live(group(target=12, current=8), nodes=nodes("p5", 8), continuous=False)
-    found = plan(settled, desired(wish(count=8)), rollback(previous=desired(wish(count=12))))
+    found = plan(settled, desired(desired_group(count=8)), rollback(previous=desired(desired_group(count=12))))
     assert [wait.why for wait in found.waits] == ['group "p5" is still working towards 12 nodes']
     assert all(wait.passing for wait in found.waits), "at the deadline the rollback goes on"
 
@@ -1111,30 +1157,30 @@ def test_target_that_may_not_be_sent_is_given_time_too() -> None:
     after = live(group(target=8, current=5), nodes=nodes("p5", 5))
     replaced = replace(after, nodes=(*nodes("p5", 4), *late("p5", 30), *controller_nodes()))
     for seen in (after, replaced):
-        assert plan(seen, desired(wish(count=5)), occasion(first=False, young=True)).waits
-        assert plan(seen, desired(wish(count=5)), occasion(first=False)).done
+        assert plan(seen, desired(desired_group(count=5)), occasion(first=False, young=True)).waits
+        assert plan(seen, desired(desired_group(count=5)), occasion(first=False)).done
 
 
 @pytest.mark.parametrize(("status", "refused"), [("Deleting", False), ("Creating", True), ("InService", True)])
 def test_nodes_of_a_group_that_is_being_deleted_do_not_count(status: str, refused: bool) -> None:
     """Somebody asked for that before."""
     going = live(group(), group("old", 3, status=status), nodes=[*nodes("p5", 8), *nodes("old", 3, first=50)])
-    found = plan(going, desired(wish(), groups_to_delete=("old",), max_nodes=2), occasion())
+    found = plan(going, desired(desired_group(), groups_to_delete=("old",), max_nodes=2), occasion())
     assert bool(found.refusals) is refused
 
 
 def test_named_nodes_are_no_part_of_what_an_autoscaler_holds() -> None:
     seen = live(group(target=10), nodes=nodes("p5", 10))
-    wanted = desired(wish(count=8, autoscaled=True), nodes_to_delete=(node_id(1),), digest="new")
-    said = refusal(seen, wanted, previous=desired(wish(count=10, autoscaled=True)))
+    wanted = desired(desired_group(count=8, autoscaled=True), nodes_to_delete=(node_id(1),), digest="new")
+    said = refusal(seen, wanted, previous=desired(desired_group(count=10, autoscaled=True)))
     assert "is 8, its autoscaler holds 9" in said
 
 
 @pytest.mark.parametrize("young", [True, False])
 def test_autoscalers_target_falls_with_nodes_that_take_long_to_shut_down(young: bool) -> None:
     """The service may lower it with the last of them, after half an hour too. Once all are gone, it is the autoscaler's."""
-    wanted = desired(wish(count=4, autoscaled=True), nodes_to_delete=(node_id(5),), digest="new")
-    when = occasion(first=False, young=young, previous=desired(wish(count=5, autoscaled=True)))
+    wanted = desired(desired_group(count=4, autoscaled=True), nodes_to_delete=(node_id(5),), digest="new")
+    when = occasion(first=False, young=young, previous=desired(desired_group(count=5, autoscaled=True)))
     last = nodes("p5", 1, first=5, status="ShuttingDown")
     going = plan(live(group(target=5), nodes=[*nodes("p5", 4), *last]), wanted, when)
     assert not going.refusals
@@ -1148,4 +1194,4 @@ def test_autoscalers_target_falls_with_nodes_that_take_long_to_shut_down(young: 
 def test_standard_provisioning_grows() -> None:
     """A target below the count is CloudFormation's to raise."""
     seen = live(group(target=6), nodes=nodes("p5", 6), continuous=False)
-    assert plan(seen, desired(wish(count=8)), occasion()) == Plan()
+    assert plan(seen, desired(desired_group(count=8)), occasion()) == Plan()
