@@ -43,9 +43,9 @@ class Site:
 
     def ask(self, who: str = "deployment", *, lease: float = 600, **more: Any) -> None:
         now = self.bucket.time
-        wish = {"id": NODE, "ip": "10.1.0.1", "request": "w", "deadline": now + 300, "expires": now + lease}
-        wish |= {"on_timeout": "fail", "backup": True} | more
-        self.put({"schema": 1, "id": f"r-{now}", "nodes": [wish]}, who)
+        node_request = {"id": NODE, "ip": "10.1.0.1", "request": "w", "deadline": now + 300, "expires": now + lease}
+        node_request |= {"on_timeout": "fail", "backup": True} | more
+        self.put({"schema": 1, "id": f"r-{now}", "nodes": [node_request]}, who)
 
     def put(self, request: Any, who: str = "deployment") -> None:
         body = request if isinstance(request, bytes) else json.dumps(request).encode()

@@ -197,7 +197,7 @@ def test_a_node_s_five_minutes_are_by_hyperpod_s_clock(came: float, apart: float
     life = drained()
     life.switches = replace(life.switches, clocks_apart=apart)
     node = life.pod.groups["p5"].nodes[3]
-    node.wished, node.launched = 650.0, came
+    node.requested, node.launched = 650.0, came
     assert bool(goes(life, FORCE, HEARD, waited=610.0)) is not allowed
 
 
@@ -283,7 +283,7 @@ def _evicted(**changed: Any) -> Callable[..., drainer.Act]:
 
 def _judged(**changed: Any) -> Callable[..., drainer.Judgement]:
     real = drainer._judge_node
-    return lambda wish, node, seen: replace(real(wish, node, seen), **changed)
+    return lambda request, node, seen: replace(real(request, node, seen), **changed)
 
 
 def _saves_nothing(*made: Any) -> dict[str, Any]:
@@ -297,9 +297,9 @@ def _believes_a_name(*asked: Any) -> drainer.View:
     return replace(view, job=view.job or view.stranger)
 
 
-def _evicts_anybody(wish: Any, node: cluster_snapshot.Node, seen: cluster_snapshot.ClusterSnapshot) -> drainer.View:
+def _evicts_anybody(request: Any, node: cluster_snapshot.Node, seen: cluster_snapshot.ClusterSnapshot) -> drainer.View:
     """Evicts what nothing creates again."""
-    return _VIEW(replace(wish, evict_unmanaged=True), node, seen)
+    return _VIEW(replace(request, evict_unmanaged=True), node, seen)
 
 
 _VIEW = drainer._view

@@ -178,12 +178,12 @@ def test_a_request_that_was_launched_before_its_call_keeps_its_place(asked: bool
 
 
 def test_replacements_of_what_went_are_none_of_the_expected_nodes() -> None:
-    for wished, faults in ((990.0, ["not the expected number of nodes"]), (999.0, [])):
+    for requested, faults in ((990.0, ["not the expected number of nodes"]), (999.0, [])):
         life = lifetime(lowering="late, absolute")
         made = request(life)
         expected = Expected(life, OLD, NEW)
         assert expected.takes == {"p5": 1}
-        came = Node("p5", "n9", wished, "hyperpod", id="i-9", launched=999.5, status="Running")
+        came = Node("p5", "n9", requested, "hyperpod", id="i-9", launched=999.5, status="Running")
         write(made, look(life), life.pod.groups["p5"].nodes[3], came)
         made.succeeded, made.answered, made.data = True, 1000.0, {"NodesTaken": "i-4, i-9"}
         life.judge.deployment_ended(made.deployment, expected)
@@ -242,10 +242,10 @@ def test_nodes_of_a_group_that_anothers_operation_lowers(
 
 
 @pytest.mark.parametrize(
-    ("wished", "rollback", "spared"), [(996.0, True, True), (980.0, True, False), (996.0, False, False)]
+    ("requested", "rollback", "spared"), [(996.0, True, True), (980.0, True, False), (996.0, False, False)]
 )
 def test_a_rollback_takes_what_the_failed_update_launched_while_the_list_is_late(
-    wished: float, rollback: bool, spared: bool
+    requested: float, rollback: bool, spared: bool
 ) -> None:
     """The list shows i-1 as it was, and the target is three already: an update waits."""
     life = lifetime()
@@ -254,7 +254,7 @@ def test_a_rollback_takes_what_the_failed_update_launched_while_the_list_is_late
     made = request(life, rollback=rollback)
     made.new["Groups"], made.deployment.reached = NEW.properties(PREPARE)["Groups"], True
     life.pod.endings.append(ends(life, nodes[0], 990.0, "at random", "hyperpod"))
-    nodes[3].wished = nodes[3].launched = wished
+    nodes[3].requested = nodes[3].launched = requested
     found = write(made, look(life, target=3), nodes[3])
     found.before = {"p5": found.before["p5"]._replace(live=3)}
     life.judge.batch_delete_was_sent(found)
@@ -263,7 +263,7 @@ def test_a_rollback_takes_what_the_failed_update_launched_while_the_list_is_late
 
 
 @pytest.mark.parametrize(
-    ("launched", "wished", "by", "spared"),
+    ("launched", "requested", "by", "spared"),
     [
         (False, 996.0, "autoscaler", True),
         (False, 996.0, "person", True),
@@ -273,7 +273,7 @@ def test_a_rollback_takes_what_the_failed_update_launched_while_the_list_is_late
     ],
 )
 def test_what_others_asked_for_meanwhile_is_as_good_as_what_was_not_launched_before(
-    launched: bool, wished: float, by: Who, spared: bool
+    launched: bool, requested: float, by: Who, spared: bool
 ) -> None:
     """Two are taken, one may be. Another one was asked for, and stays."""
     life = lifetime()
@@ -282,7 +282,7 @@ def test_what_others_asked_for_meanwhile_is_as_good_as_what_was_not_launched_bef
     took = life.pod.groups["p5"].nodes[2:]
     for node in took:
         node.id = node.id if launched else None
-    life.pod.groups["p5"].nodes.append(Node("p5", "n9", wished, by))
+    life.pod.groups["p5"].nodes.append(Node("p5", "n9", requested, by))
     life.judge.batch_delete_was_sent(write(made, look(life), *took))
     assert ("more than max_nodes" in kinds(life.judge.faults)) is not spared
 
@@ -376,11 +376,11 @@ def test_what_the_list_shows_as_it_was_and_this_request_did_not_take(by_this_req
 
 
 @pytest.mark.parametrize(
-    ("wished", "by", "spared"),
+    ("requested", "by", "spared"),
     [(999.5, "hyperpod", True), (998.0, "hyperpod", False), (999.5, "person", False), (1000.5, "hyperpod", False)],
 )
 def test_a_node_that_hyperpod_asks_for_between_a_look_and_the_call_that_follows_it(
-    wished: float, by: Who, spared: bool
+    requested: float, by: Who, spared: bool
 ) -> None:
     """A node that runs ends for it, if an update does not give up requests first."""
     life = lifetime(
@@ -388,7 +388,7 @@ def test_a_node_that_hyperpod_asks_for_between_a_look_and_the_call_that_follows_
     )
     life.pod.switches = life.switches
     life.pod.continuous = True
-    life.pod.ever["n9"] = Node("p5", "n9", wished, by)
+    life.pod.ever["n9"] = Node("p5", "n9", requested, by)
     sent = write(request(life), look(life))
     sent.before = {"p5": Measure(live=5, unlaunched=1, leaving=0, ended=0, target=5)}
     assert life.judge._asked_for_since(sent, "p5", 4) is spared
@@ -433,7 +433,7 @@ def test_an_earlier_deletion_lowers_the_target_after_ours(
 
 
 @pytest.mark.parametrize(
-    ("lowering", "meanwhile", "wished", "by", "ended", "spared"),
+    ("lowering", "meanwhile", "requested", "by", "ended", "spared"),
     [
         ("late, absolute", 1001.0, 1001.0, "hyperpod", 1, True),
         ("late, absolute", 1001.0, 1001.0, "hyperpod", 2, False),
@@ -444,13 +444,13 @@ def test_an_earlier_deletion_lowers_the_target_after_ours(
     ],
 )
 def test_an_earlier_deletion_of_ours_sets_the_target_back_before_a_later_one_lowers_it(
-    lowering: str, meanwhile: float, wished: float, by: Who, ended: int, spared: bool
+    lowering: str, meanwhile: float, requested: float, by: Who, ended: int, spared: bool
 ) -> None:
     """HyperPod asks for a node in between, and ends one for it. CloudFormation sends its count afterwards."""
     life = lifetime(lowering=lowering)
     group, ours = life.pod.groups["p5"], Lowering(1000.0, "function")
     group.lowered = [(meanwhile, Lowering(990.0, "function")), (1002.0, ours)]
-    life.pod.ever["n9"] = Node("p5", "n9", wished, by)
+    life.pod.ever["n9"] = Node("p5", "n9", requested, by)
     life.pod.endings += [ends(life, node, 1002.0, "late lowering", "hyperpod", ours) for node in group.nodes[:ended]]
     made = request(life)
     life.judge._explicit["p5"] = [(1003.0, ClusterUpdate(made.deployment, False, 1003.0, made, {"p5": 3}))]
@@ -523,12 +523,12 @@ def test_a_rollback_of_a_cluster_that_carries_anothers_tag(tag: str, rollback: b
     assert bool(life.judge.faults) is not spared
 
 
-@pytest.mark.parametrize(("wished", "spared"), [(991.0, True), (900.0, False)])
-def test_an_autoscaler_asks_for_more_all_through_a_rollback(wished: float, spared: bool) -> None:
+@pytest.mark.parametrize(("requested", "spared"), [(991.0, True), (900.0, False)])
+def test_an_autoscaler_asks_for_more_all_through_a_rollback(requested: float, spared: bool) -> None:
     """Of nodes of the failed update the function may take one too many, and never one that was there before."""
     life = lifetime()
     made = request(life, rollback=True)
-    node = Node("p5", "n5", wished, "hyperpod", id="i-5", launched=996.0, status="Running")
+    node = Node("p5", "n5", requested, "hyperpod", id="i-5", launched=996.0, status="Running")
     life.pod.groups["p5"].nodes.append(node)
     life.actors.deeds.append(Deed(998.0, "autoscaler", "adds 3", "p5"))
     life.judge._taken(write(made, look(life), node), "p5", 4, [node], set())
@@ -536,28 +536,28 @@ def test_an_autoscaler_asks_for_more_all_through_a_rollback(wished: float, spare
     assert ("more nodes than the count allows" in kinds(life.judge.faults)) is not spared
 
 
-@pytest.mark.parametrize(("wished", "spared"), [(991.0, True), (900.0, False)])
-def test_an_autoscalers_node_ends_by_the_count_of_a_rollback(wished: float, spared: bool) -> None:
+@pytest.mark.parametrize(("requested", "spared"), [(991.0, True), (900.0, False)])
+def test_an_autoscalers_node_ends_by_the_count_of_a_rollback(requested: float, spared: bool) -> None:
     life = lifetime()
     life.pod.ends_at_random = lambda measure, count: 1  # type: ignore[method-assign]
     made = request(life, rollback=True)
     sent = write(made, look(life))
     sent.counts = {"p5": 4}
     life.actors.deeds.append(Deed(998.0, "autoscaler", "adds 3", "p5"))
-    node = Node("p5", "n5", wished, "autoscaler", id="i-5", launched=996.0, status="Running")
+    node = Node("p5", "n5", requested, "autoscaler", id="i-5", launched=996.0, status="Running")
     life.judge._function_at_random(ends(life, node, 1000.0, "at random", "function", sent))
     assert bool(life.judge.unavoidable[Cause.AUTOSCALER_IN_ROLLBACK]) is spared
     assert bool(life.judge.faults) is not spared
 
 
-@pytest.mark.parametrize(("wished", "spared"), [(996.0, True), (900.0, False)])
-def test_the_list_shows_what_this_request_took_and_a_newcomer_goes(wished: float, spared: bool) -> None:
+@pytest.mark.parametrize(("requested", "spared"), [(996.0, True), (900.0, False)])
+def test_the_list_shows_what_this_request_took_and_a_newcomer_goes(requested: float, spared: bool) -> None:
     life = lifetime()
     life.switches = life.pod.switches = replace(life.switches, list_lag=20.0)
     made, gone = request(life), life.pod.groups["p5"].nodes[0]
     write(made, look(life, at=996.0), gone)
     life.pod.endings.append(ends(life, gone, 996.5, "named", "function"))
-    newcomer = Node("p5", "n5", wished, "hyperpod", id="i-5", launched=997.0, status="Running")
+    newcomer = Node("p5", "n5", requested, "hyperpod", id="i-5", launched=997.0, status="Running")
     life.judge._taken(write(made, look(life), newcomer), "p5", 4, [newcomer], set())
     assert bool(life.judge.unavoidable[Cause.STALE_LIST]) is spared
     assert ("more nodes than the count allows" in kinds(life.judge.faults)) is not spared
@@ -754,7 +754,7 @@ def test_a_node_in_place_of_another_has_five_minutes_and_goes_where_the_policy_s
     life = lifetime(clocks_apart=apart)
     drained(life)
     node = life.pod.groups["p5"].nodes[3]
-    node.wished, node.launched = 650.0, came
+    node.requested, node.launched = 650.0, came
     assert bool(goes(life, said, HEARD, waited=610.0)) is not allowed
 
 
@@ -818,7 +818,7 @@ def test_of_nodes_that_the_agent_tells_nothing_of_the_documented_order_holds() -
     life.judge._order(write(made, seen, life.pod.groups["p5"].nodes[2]), "p5")
     assert not life.judge.faults, "i-4 has jobs, and i-3 is the newest of the others"
     life.judge._order(write(made, seen, life.pod.groups["p5"].nodes[0]), "p5")
-    assert kinds(life.judge.faults) == ["the wrong order"], "another deployment's wish chooses nobody"
+    assert kinds(life.judge.faults) == ["the wrong order"], "another deployment's request chooses nobody"
 
 
 @pytest.mark.parametrize(
@@ -830,7 +830,7 @@ def test_of_two_that_were_chosen_the_one_without_jobs_goes(chosen: set[str], bus
     life = lifetime()
     drained(life)
     made, seen = request(life), look(life)
-    made.wishes, made.drained = {"w"}, chosen
+    made.drain_request_ids, made.drained = {"w"}, chosen
     told = {"i-3": {"requests": {"deployment": "w"}}}
     seen.heard = Heard(999.0, {"nodes": told, "busy": ["i-1", "i-4", busy]}, silent=False)
     life.judge._order(write(made, seen, life.pod.groups["p5"].nodes[1]), "p5")

@@ -344,8 +344,8 @@ class HoldsForEver(GivesNothingBack):
 
     def put_object(self, **asked: Any) -> Any:
         request = json.loads(asked["Body"])
-        for wish in request["nodes"]:
-            wish["expires"] += 30 * 24 * 3600
+        for node_request in request["nodes"]:
+            node_request["expires"] += 30 * 24 * 3600
         return super().put_object(**(asked | {"Body": json.dumps(request).encode()}))
 
 
@@ -376,32 +376,32 @@ class Unevicted(Broken):
             self.amend(event["requests"]["deployment"]["nodes"])
         return self.functions.invoke(**(asked | {"Payload": json.dumps(event).encode()}))
 
-    def amend(self, wishes: list[dict[str, Any]]) -> None:
+    def amend(self, node_requests: list[dict[str, Any]]) -> None:
         """What it asks for."""
 
 
 class AsksTooLong(Unevicted):
     """Its leases are longer than anybody may hold a node."""
 
-    def amend(self, wishes: list[dict[str, Any]]) -> None:
-        for wish in wishes:
-            wish["expires"] += 30 * 24 * 3600
+    def amend(self, node_requests: list[dict[str, Any]]) -> None:
+        for node_request in node_requests:
+            node_request["expires"] += 30 * 24 * 3600
 
 
 class AsksForForce(Unevicted):
     """Ends pods at once, whatever the file says of the deadline."""
 
-    def amend(self, wishes: list[dict[str, Any]]) -> None:
-        for wish in wishes:
-            wish |= {"on_timeout": "force", "deadline": 0}
+    def amend(self, node_requests: list[dict[str, Any]]) -> None:
+        for node_request in node_requests:
+            node_request |= {"on_timeout": "force", "deadline": 0}
 
 
 class AsksForNoBackup(Unevicted):
     """Takes what is not saved."""
 
-    def amend(self, wishes: list[dict[str, Any]]) -> None:
-        for wish in wishes:
-            wish["backup"] = False
+    def amend(self, node_requests: list[dict[str, Any]]) -> None:
+        for node_request in node_requests:
+            node_request["backup"] = False
 
     def invoke(self, **asked: Any) -> Any:
         reply = super().invoke(**asked)

@@ -68,9 +68,9 @@ class Rig:
 
     # -- the drainer --
 
-    def ask(self, *wishes: dict[str, Any], request: str = "r-1") -> dict[str, Any]:
+    def ask(self, *nodes: dict[str, Any], request: str = "r-1") -> dict[str, Any]:
         """A look with a request. All that it answers can be sent."""
-        asked = {"schema": 1, "id": request, "nodes": list(wishes)}
+        asked = {"schema": 1, "id": request, "nodes": list(nodes)}
         return self.send({"schema": 1, "cluster": "train", "requests": {"deployment": asked}})
 
     def tell(self) -> dict[str, Any]:
@@ -88,8 +88,8 @@ class Rig:
         answer: dict[str, Any] = json.loads(json.dumps(found))
         return answer
 
-    def wish(self, instance: str, request: str = "20271107T090000", **changed: Any) -> dict[str, Any]:
-        """A wish as the scale-down function writes it: twenty-five minutes, none of them over."""
+    def node_request(self, instance: str, request: str = "20271107T090000", **changed: Any) -> dict[str, Any]:
+        """A request for a node as the scale-down function writes it: twenty-five minutes, none of them over."""
         return {
             "id": instance,
             "ip": "10.0.0.1",

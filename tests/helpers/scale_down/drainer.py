@@ -55,13 +55,13 @@ class Drainer:
     dead: set[str] = field(default_factory=set)
     """Nodes whose kubelet tells nothing: said to be ready, and not saved."""
     cordoned: dict[str, Json] = field(default_factory=dict)
-    """Node -> its annotation: who holds it, for which wish, until when."""
+    """Node -> its annotation: who holds it, for which request, until when."""
     saving: dict[str, float] = field(default_factory=dict)
     """Node -> when its first Job began."""
     jobs: dict[tuple[str, str], float] = field(default_factory=dict)
-    """(Node, wish) -> when the Job for it began."""
+    """(Node, request) -> when the Job for it began."""
     saved: dict[str, str] = field(default_factory=dict)
-    """Node -> the wish that it is saved for."""
+    """Node -> the request that it is saved for."""
     given_back: dict[str, float] = field(default_factory=dict)
     calls: list[Json] = field(default_factory=list)
 
@@ -105,65 +105,70 @@ class Drainer:
     def _look(self, requests: Json | None) -> Json:
         here = {str(node.instance_id) for node in self.nodes()} - self.absent
         self.cordoned = {node: held for node, held in self.cordoned.items() if node in here}
-        wishes = None if requests is None else {wish["id"]: wish for wish in requests["deployment"]["nodes"]}
+        wanted = None if requests is None else {each["id"]: each for each in requests["deployment"]["nodes"]}
         for node, held in list(self.cordoned.items()):
-            if held["expires"] <= self.now() if wishes is None else node not in wishes:
+            if held["expires"] <= self.now() if wanted is None else node not in wanted:
                 self._give_back(node)
-        asked = {} if wishes is None else wishes
-        held = {node: wish for node, wish in self.cordoned.items() if node not in asked}
-        told = {node: self._told(node, wish, here, acts=True) for node, wish in asked.items()}
-        told |= {node: self._told(node, wish, here, acts=False) for node, wish in held.items()}
+        asked = {} if wanted is None else wanted
+        held = {node: node_request for node, node_request in self.cordoned.items() if node not in asked}
+        told = {node: self._told(node, node_request, here, acts=True) for node, node_request in asked.items()}
+        told |= {node: self._told(node, node_request, here, acts=False) for node, node_request in held.items()}
         return {
             "schema": 1,
             "agent": 1,
             "beat": self.now(),
             "requests": {} if requests is None else {"deployment": requests["deployment"]["id"]},
             "refused": {},
-            "problem": "not given back: hyperpod-i (500)" if wishes is not None and set(held) & self.stuck else "",
+            "problem": "not given back: hyperpod-i (500)" if wanted is not None and set(held) & self.stuck else "",
             "busy": sorted(node for node in here if self.busy(node)),
             "backup": self.backup,
             "nodes": told,
         }
 
-    def _told(self, node: str, wish: Json, here: set[str], *, acts: bool) -> Json:
-        said = self._judge(node, wish, here, acts=acts)
-        return {"requests": {"deployment": wish["request"]}, "jobs": [], "running": int(self.busy(node)), **said}
+    def _told(self, node: str, node_request: Json, here: set[str], *, acts: bool) -> Json:
+        said = self._judge(node, node_request, here, acts=acts)
+        return {
+            "requests": {"deployment": node_request["request"]},
+            "jobs": [],
+            "running": int(self.busy(node)),
+            **said,
+        }
 
-    def _judge(self, node: str, wish: Json, here: set[str], *, acts: bool) -> Json:
+    def _judge(self, node: str, node_request: Json, here: set[str], *, acts: bool) -> Json:
         if node not in here:
             return {"state": "unknown", "message": "Kubernetes has no such node", "absent": True}
         if node in self.karpenters:
             return {"state": "refused", "message": "is Karpenter's, which decides about it"}
-        if node in self.lone and self.busy(node) and wish["unmanaged_pods"] == "fail":
+        if node in self.lone and self.busy(node) and node_request["unmanaged_pods"] == "fail":
             return {"state": "refused", "message": "has pods that no controller owns: research/lone"}
-        if wish["deadline"] <= self.now() and wish["on_timeout"] == "fail" and self.busy(node):
+        if node_request["deadline"] <= self.now() and node_request["on_timeout"] == "fail" and self.busy(node):
             self._give_back(node)
             return {"state": "timed-out", "message": "went back to work at its deadline; pods: research/job-0"}
         if acts:
-            self.cordoned[node] = wish
+            self.cordoned[node] = node_request
             if self.budgets.get(node, -math.inf) <= self.now():
                 self.evictions[node] = self.evicted.setdefault(node, self.now())
         if node in self.dead:
             return {"state": "ready", "message": "does not respond", "saved": False}
-        ignored = wish["deadline"] <= self.now()
+        ignored = node_request["deadline"] <= self.now()
         if self.busy(node) and not ignored:
             budget = "; research/job allows no disruption" if node not in self.evicted else ""
             return {"state": "draining", "message": f"pods: research/job-0{budget}", "jobs": [{"name": "job-0"}]}
-        if self.saved.get(node) == wish["request"]:
+        if self.saved.get(node) == node_request["request"]:
             return {"state": "ready", "message": "", "saved": True}
-        if self.backup is None or not wish["backup"]:
+        if self.backup is None or not node_request["backup"]:
             return {"state": "ready", "message": "", "saved": False}
         if node in self.forbidden:
             said = 'cannot be saved: cronjobs.batch "backup" is forbidden: User "drainer" cannot get resource'
             return {"state": "backup-failed", "message": said}
         if node in self.unsavable:
             return {"state": "backup-failed", "message": "Job hyperpod-backup/save-node-1 failed"}
-        if (node, wish["request"]) not in self.jobs:
-            self.jobs[node, wish["request"]] = self.now()
+        if (node, node_request["request"]) not in self.jobs:
+            self.jobs[node, node_request["request"]] = self.now()
         self.saving.setdefault(node, self.now())
-        if self.now() < self.jobs[node, wish["request"]] + self.saving_s:
+        if self.now() < self.jobs[node, node_request["request"]] + self.saving_s:
             return {"state": "backing-up", "message": "Job hyperpod-backup/save-node-1 runs"}
-        self.saved[node] = wish["request"]
+        self.saved[node] = node_request["request"]
         return {"state": "ready", "message": "", "saved": True}
 
     def _give_back(self, node: str) -> None:

@@ -88,7 +88,7 @@ class Chaos:
         """For these nodes; what was asked."""
         now = time.time()
         force = self.random.random() < 0.75
-        wish: dict[str, Any] = {
+        node_request: dict[str, Any] = {
             "deadline": now + self.random.choice([-1, 2, 5]),
             "on_timeout": "force" if force else "fail",
             "backup": self.random.random() < 0.8,
@@ -100,10 +100,10 @@ class Chaos:
                 if run(state).returncode == 0:
                     self.drained.add(node.name)
         self.found.requests += 1
-        request = self.drains.ask(*nodes, **wish)
+        request = self.drains.ask(*nodes, **node_request)
         if force:
-            self.forced += [(node.name, wish["deadline"], float("inf")) for node in nodes]
-        return {**wish, "request": request}
+            self.forced += [(node.name, node_request["deadline"], float("inf")) for node in nodes]
+        return {**node_request, "request": request}
 
     def release(self, nodes: Sequence[Node]) -> None:
         """Ask for none, and see that the nodes are as they were."""
@@ -133,9 +133,9 @@ class Chaos:
         right = ("DRAIN" in state) == (node.name in self.drained) and "Reason=cdk-hyperpod:" not in line
         return "" if right else line[-300:]
 
-    def judge(self, node: Node, wish: dict[str, Any]) -> bool:
+    def judge(self, node: Node, node_request: dict[str, Any]) -> bool:
         """Whether the node came to an end, ready or not; what is saved is compared."""
-        said = self.drains.of(node, wish["request"])
+        said = self.drains.of(node, node_request["request"])
         if said.get("state") != "ready":
             return said.get("state") in ("timed-out", "backup-failed")
         on_it = f"squeue --noheader --states=R,CG --nodelist={node.name} --user=alice --format=%i"
@@ -146,7 +146,7 @@ class Chaos:
             copy = f"{SAVED}/{node.instance.instance_id}/files{WORK}"
             if (differs := node.try_run(f"diff -r {WORK} {copy}")).returncode != 0:
                 self.found.faults.append(f"{node.name} is saved, and differs: {differs.output[:300]}")
-        elif wish["backup"] and not said["saved"]:
+        elif node_request["backup"] and not said["saved"]:
             self.found.faults.append(f"{node.name} is ready and not saved: {said}")
         return True
 
@@ -183,7 +183,7 @@ class Chaos:
         nodes = self.random.sample(self.cluster.compute, self.random.choice([1, 1, 2]))
         for _ in range(self.random.randint(2, 5)):
             self.found.jobs += self.submit()
-        wish = self.ask(nodes)
+        node_request = self.ask(nodes)
         until = time.monotonic() + 40
         open_nodes = set(nodes)
         while open_nodes and time.monotonic() < until:
@@ -192,7 +192,7 @@ class Chaos:
             if self.found.kills < kills and self.random.random() < 0.4:
                 self.drains.controller.try_run(f"systemctl kill --kill-who=main --signal=KILL {UNIT}")
                 self.found.kills += 1
-            open_nodes -= {node for node in open_nodes if self.judge(node, wish)}
+            open_nodes -= {node for node in open_nodes if self.judge(node, node_request)}
             if self.random.random() < 0.02:
                 break
         self.release(nodes)

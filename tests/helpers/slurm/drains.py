@@ -47,12 +47,14 @@ class Drains:
         request = f"{writer[0]}-{uuid.uuid4().hex[:8]}"
         self.write(
             writer,
-            json.dumps({"schema": 1, "id": request, "nodes": [self.wish(node, request, **more) for node in nodes]}),
+            json.dumps(
+                {"schema": 1, "id": request, "nodes": [self.node_request(node, request, **more) for node in nodes]}
+            ),
         )
         return request
 
     @staticmethod
-    def wish(node: Node, request: str, **more: Any) -> dict[str, Any]:
+    def node_request(node: Node, request: str, **more: Any) -> dict[str, Any]:
         now = time.time()
         usual = {"deadline": now + 600, "expires": now + 900, "on_timeout": "fail", "backup": True}
         return {"id": node.instance.instance_id, "ip": node.instance.address, "request": request, **usual, **more}

@@ -40,11 +40,11 @@ def drain(rig: Rig, count: int, *, backup: bool) -> tuple[float, int, int]:
             rig.pod(node, f"{node[-4:]}-{number}")
     sent: list[str] = []
     rig.watch(sent)
-    wishes = [rig.wish(node, backup=backup) for node in nodes]
+    requests = [rig.node_request(node, backup=backup) for node in nodes]
     spent, calls = 0.0, 0
     while True:
         began = time.monotonic()
-        answer = rig.ask(*wishes)
+        answer = rig.ask(*requests)
         spent, calls = spent + time.monotonic() - began, calls + 1
         if all(answer["nodes"][node]["state"] == "ready" for node in nodes):
             break

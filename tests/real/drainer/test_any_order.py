@@ -43,12 +43,12 @@ class FakeKubernetes:
     """Name -> node, and running, ending, guarded (by a budget) or of a DaemonSet."""
     jobs: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Name -> instance, and running, Complete or Failed."""
-    wishes: dict[str, str] = field(default_factory=dict)
-    """The uid of a Job of the drainer's -> the wish that it was made for."""
+    requests: dict[str, str] = field(default_factory=dict)
+    """The uid of a Job of the drainer's -> the request that it was made for."""
     uids: dict[str, str] = field(default_factory=dict)
     """Job -> its uid."""
     saved: set[tuple[str, str]] = field(default_factory=set)
-    """Node and wish: the truth."""
+    """Node and request: the truth."""
     now: float = NOW
     wanted: frozenset[str] = frozenset()
     kill_at: int = -1
@@ -87,7 +87,7 @@ class FakeKubernetes:
             return Reply(409, b"{}")
         self.jobs[name] = (metadata["labels"]["cdk-hyperpod.dev/drain-instance"], "running")
         self.uids[name] = f"u-{next(self.names)}"
-        self.wishes[self.uids[name]] = metadata["annotations"]["cdk-hyperpod.dev/drain-request"]
+        self.requests[self.uids[name]] = metadata["annotations"]["cdk-hyperpod.dev/drain-request"]
         return Reply(201, json.dumps({"metadata": {**metadata, "uid": self.uids[name]}}).encode())
 
     def _read(self, what: str) -> Reply:
@@ -149,9 +149,9 @@ class FakeKubernetes:
 
     # -- what happens --
 
-    def ask(self, wanted: frozenset[str], wish: str, kill: int, force: bool) -> None:
+    def ask(self, wanted: frozenset[str], request_id: str, kill: int, force: bool) -> None:
         self.wanted, self.calls, self.kill_at = wanted, 0, kill
-        node = {"request": wish, "deadline": NOW + 1500, "expires": self.now + 600, "backup": True}
+        node = {"request": request_id, "deadline": NOW + 1500, "expires": self.now + 600, "backup": True}
         node |= {"on_timeout": "force" if force else "fail"}
         request = {"schema": 1, "id": "r", "nodes": [{"id": name, **node} for name in sorted(wanted)]}
         held = {name: (each.cordoned and each.mark, self.left_on(name, force)) for name, each in self.nodes.items()}
@@ -163,8 +163,8 @@ class FakeKubernetes:
         for name, told in answer["nodes"].items():
             if told["state"] == "ready":
                 mark, left = held[name]
-                assert mark and json.loads(mark)["request"] == wish and not left, "ready before it was"
-                assert told["saved"] and (name, wish) in self.saved, "ready and not saved"
+                assert mark and json.loads(mark)["request"] == request_id and not left, "ready before it was"
+                assert told["saved"] and (name, request_id) in self.saved, "ready and not saved"
             if told["state"] == "timed-out":
                 assert self.now >= NOW + 1500 and not force
                 assert self.nodes[name].mark is None
@@ -216,8 +216,8 @@ class FakeKubernetes:
         for name, (on, state) in self.jobs.items():
             if state == "running":
                 self.jobs[name] = (on, how)
-                if how == "Complete" and self.uids[name] in self.wishes:
-                    self.saved |= {(on, self.wishes[self.uids[name]])}
+                if how == "Complete" and self.uids[name] in self.requests:
+                    self.saved |= {(on, self.requests[self.uids[name]])}
 
     def forges(self) -> None:
         """Somebody deletes all Jobs, and creates others with their names that complete at once."""

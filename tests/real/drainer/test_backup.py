@@ -13,11 +13,11 @@ def drained(rig: Rig) -> str:
     rig.cron_job()
     node = rig.node()
     web = rig.pod(node, "web-1")
-    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "draining"
+    assert rig.ask(rig.node_request(node))["nodes"][node]["state"] == "draining"
     assert rig.jobs() == []
     assert rig.ends(web)
     rig.end_pods()
-    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "backing-up"
+    assert rig.ask(rig.node_request(node))["nodes"][node]["state"] == "backing-up"
     return node
 
 
@@ -33,7 +33,7 @@ def test_a_node_is_saved_when_its_pods_have_left_and_then_it_is_ready(rig: Rig) 
     # Placed on the cordoned node, which has a label of its own: what the template says of places does not count.
     assert rig.job_pod()["spec"]["nodeName"] == f"hyperpod-{node}"
 
-    answer = rig.ask(rig.wish(node))
+    answer = rig.ask(rig.node_request(node))
     assert answer["backup"] == HOOK
     told = answer["nodes"][node]
     assert (told["state"], told["message"]) == (
@@ -44,23 +44,23 @@ def test_a_node_is_saved_when_its_pods_have_left_and_then_it_is_ready(rig: Rig) 
     assert (told["jobs"], answer["busy"]) == ([], {})
 
     rig.job_ends("Succeeded")
-    told = rig.ask(rig.wish(node))["nodes"][node]
+    told = rig.ask(rig.node_request(node))["nodes"][node]
     assert (told["state"], told["message"], told["saved"]) == ("ready", "is saved", True)
 
     # Its Job may be gone by the next look, and the one after that.
     rig.clear_jobs()
-    assert rig.ask(rig.wish(node))["nodes"][node]["saved"] is True
+    assert rig.ask(rig.node_request(node))["nodes"][node]["saved"] is True
     assert rig.tell()["nodes"][node]["saved"] is True
     assert rig.jobs() == []
 
 
-def test_a_backup_for_an_earlier_wish_proves_nothing(rig: Rig) -> None:
+def test_a_backup_for_an_earlier_request_proves_nothing(rig: Rig) -> None:
     node = drained(rig)
     rig.job_ends("Succeeded")
-    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "ready"
+    assert rig.ask(rig.node_request(node))["nodes"][node]["state"] == "ready"
 
-    assert rig.ask(rig.wish(node, request="later"))["nodes"][node]["state"] == "draining"
-    assert rig.ask(rig.wish(node, request="later"))["nodes"][node]["state"] == "backing-up"
+    assert rig.ask(rig.node_request(node, request="later"))["nodes"][node]["state"] == "draining"
+    assert rig.ask(rig.node_request(node, request="later"))["nodes"][node]["state"] == "backing-up"
     assert len(rig.jobs()) == 2
 
 
@@ -68,7 +68,7 @@ def test_a_backup_that_fails_says_so(rig: Rig) -> None:
     node = drained(rig)
     rig.job_ends("Failed")
 
-    told = rig.ask(rig.wish(node))["nodes"][node]
+    told = rig.ask(rig.node_request(node))["nodes"][node]
 
     assert told["state"] == "backup-failed"
     assert told["message"].startswith(f"could not be saved: Job ops/drain-{node}-")
@@ -85,10 +85,10 @@ def test_a_backup_that_cannot_start_says_why_until_the_deadline(rig: Rig) -> Non
     waiting = {**image, "state": {"waiting": {"reason": "ImagePullBackOff"}}}
     rig.must(rig.admin.patch_status(pod, {"containerStatuses": [waiting]}))
 
-    assert rig.ask(rig.wish(node))["nodes"][node]["message"].endswith(": ImagePullBackOff")
+    assert rig.ask(rig.node_request(node))["nodes"][node]["message"].endswith(": ImagePullBackOff")
 
     rig.now = NOW + 1500
-    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "timed-out"
+    assert rig.ask(rig.node_request(node))["nodes"][node]["state"] == "timed-out"
     assert rig.free(node)
     assert rig.jobs() == []
 
@@ -98,7 +98,7 @@ def test_without_its_cron_job_nothing_leaves(rig: Rig) -> None:
     node = rig.node()
     web = rig.pod(node, "web-1")
 
-    told = rig.ask(rig.wish(node))["nodes"][node]
+    told = rig.ask(rig.node_request(node))["nodes"][node]
 
     said = f"cannot be saved: there is no CronJob {HOOK}, and scale_down.drain.backup_cron_job names it"
     assert (told["state"], told["message"]) == ("backup-failed", said)
@@ -112,7 +112,7 @@ def test_a_backup_that_the_server_would_refuse_evicts_nobody(rig: Rig) -> None:
     node = rig.node()
     web = rig.pod(node, "web-1")
 
-    told = rig.ask(rig.wish(node))["nodes"][node]
+    told = rig.ask(rig.node_request(node))["nodes"][node]
 
     assert told["state"] == "backup-failed"
     assert told["message"].startswith("cannot be saved: the server would refuse its Job: ")
@@ -128,12 +128,12 @@ def test_a_backup_without_a_pod_says_what_its_job_says_and_so_does_a_timeout(rig
     rig.cron_job()
     rig.quota({"pods": "0"})
     node = rig.node()
-    wish = {"on_timeout": on_timeout}
-    rig.ask(rig.wish(node, **wish))
-    rig.ask(rig.wish(node, **wish))
+    node_request = {"on_timeout": on_timeout}
+    rig.ask(rig.node_request(node, **node_request))
+    rig.ask(rig.node_request(node, **node_request))
 
     def said() -> str:
-        return str(rig.ask(rig.wish(node, **wish))["nodes"][node]["message"])
+        return str(rig.ask(rig.node_request(node, **node_request))["nodes"][node]["message"])
 
     rig.until(lambda: "FailedCreate" in said(), "the Job's event")
     (job,) = rig.jobs()
@@ -156,13 +156,13 @@ def test_under_force_a_pod_that_never_ends_does_not_keep_the_backup(rig: Rig) ->
     rig.cron_job()
     node = rig.node()
     rig.pod(node, "kept", terminationGracePeriodSeconds=10 * 365 * 24 * 3600)
-    rig.ask(rig.wish(node, on_timeout="force"))
-    assert rig.ask(rig.wish(node, on_timeout="force"))["nodes"][node]["state"] == "draining"
+    rig.ask(rig.node_request(node, on_timeout="force"))
+    assert rig.ask(rig.node_request(node, on_timeout="force"))["nodes"][node]["state"] == "draining"
 
     rig.now = NOW + 1500
-    assert rig.ask(rig.wish(node, on_timeout="force"))["nodes"][node]["state"] == "backing-up"
+    assert rig.ask(rig.node_request(node, on_timeout="force"))["nodes"][node]["state"] == "backing-up"
     rig.job_ends("Succeeded")
-    told = rig.ask(rig.wish(node, on_timeout="force"))["nodes"][node]
+    told = rig.ask(rig.node_request(node, on_timeout="force"))["nodes"][node]
     # It is saved, and the guard waits with a node on which pods run until the time is over.
     assert (told["state"], told["saved"], told["running"]) == ("ready", True, 1)
 
@@ -184,8 +184,8 @@ def test_a_node_that_somebody_uncordoned_is_saved_anew(rig: Rig) -> None:
     rig.patch(f"/api/v1/nodes/hyperpod-{node}", {"spec": {"unschedulable": None}})
     rig.now += 30
 
-    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "draining"
-    told = rig.ask(rig.wish(node))["nodes"][node]
+    assert rig.ask(rig.node_request(node))["nodes"][node]["state"] == "draining"
+    told = rig.ask(rig.node_request(node))["nodes"][node]
     assert (told["state"], told["saved"]) == ("backing-up", False)
     assert len(rig.jobs()) == 2
 
@@ -193,9 +193,9 @@ def test_a_node_that_somebody_uncordoned_is_saved_anew(rig: Rig) -> None:
 def test_a_rollback_is_not_saved(rig: Rig) -> None:
     rig.cron_job()
     node = rig.node()
-    rig.ask(rig.wish(node, backup=False))
+    rig.ask(rig.node_request(node, backup=False))
 
-    told = rig.ask(rig.wish(node, backup=False))["nodes"][node]
+    told = rig.ask(rig.node_request(node, backup=False))["nodes"][node]
 
     assert (told["state"], told["saved"]) == ("ready", False)
     assert rig.jobs() == []
@@ -206,12 +206,12 @@ def test_under_force_a_node_is_saved_with_what_is_left_on_it(rig: Rig) -> None:
     node = rig.node()
     web = rig.pod(node, "web-1", labels={"app": "web"})
     rig.budget("web", {"app": "web"}, least=1)
-    rig.ask(rig.wish(node, on_timeout="force"))
+    rig.ask(rig.node_request(node, on_timeout="force"))
     rig.now = NOW + 1500
 
-    assert rig.ask(rig.wish(node, on_timeout="force"))["nodes"][node]["state"] == "backing-up"
+    assert rig.ask(rig.node_request(node, on_timeout="force"))["nodes"][node]["state"] == "backing-up"
     rig.job_ends("Succeeded")
-    told = rig.ask(rig.wish(node, on_timeout="force"))["nodes"][node]
+    told = rig.ask(rig.node_request(node, on_timeout="force"))["nodes"][node]
 
     assert (told["state"], told["saved"]) == ("ready", True)
     assert not rig.ends(web)
@@ -221,10 +221,10 @@ def test_under_force_a_node_is_saved_with_what_is_left_on_it(rig: Rig) -> None:
 def test_a_hook_without_rights_keeps_nobody_from_going_back(rig: Rig, wanted: bool) -> None:
     """Its namespace has gone, for example, and the Role with it."""
     node, other = rig.node(), rig.node()
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
     rig.backup = "elsewhere/save-node"
 
-    answer = rig.ask(*([rig.wish(other)] if wanted else []))
+    answer = rig.ask(*([rig.node_request(other)] if wanted else []))
 
     assert rig.free(node)
     assert answer["problem"] == ""
@@ -249,7 +249,7 @@ def test_the_pod_of_a_backup_whose_job_cannot_be_read_is_not_somebodys(rig: Rig)
         return sends
 
     rig.wrap, rig.now = without_jobs, NOW + 1500
-    answer = rig.ask(rig.wish(node))
+    answer = rig.ask(rig.node_request(node))
     told = answer["nodes"][node]
 
     assert (told["state"], told["jobs"], answer["busy"]) == ("timed-out", [], {})

@@ -36,7 +36,7 @@ def test_a_budget_is_waited_for_until_the_deadline_and_then_the_node_goes_back(r
 
     for minutes in (0, 10, 24):
         rig.now = NOW + 60 * minutes
-        told = rig.ask(rig.wish(node))["nodes"][node]
+        told = rig.ask(rig.node_request(node))["nodes"][node]
         assert told["state"] == "draining"
         budget = "The disruption budget web needs 1 healthy pods and has 1 currently"
         assert told["message"] == (
@@ -47,7 +47,7 @@ def test_a_budget_is_waited_for_until_the_deadline_and_then_the_node_goes_back(r
         assert not rig.ends(web)
 
     rig.now = NOW + 1500
-    told = rig.ask(rig.wish(node))["nodes"][node]
+    told = rig.ask(rig.node_request(node))["nodes"][node]
     assert told["state"] == "timed-out"
     # What kept it is the reason of the deployment's failure.
     went = "went back to work at its deadline; pods: team/web-1 of ReplicaSet/web"
@@ -55,7 +55,7 @@ def test_a_budget_is_waited_for_until_the_deadline_and_then_the_node_goes_back(r
     assert rig.free(node)
     assert not rig.ends(web)
     # However often it is asked for.
-    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "timed-out"
+    assert rig.ask(rig.node_request(node))["nodes"][node]["state"] == "timed-out"
     assert rig.free(node)
 
 
@@ -63,7 +63,7 @@ def test_at_the_deadline_nobody_is_evicted_any_more(rig: Rig) -> None:
     node = rig.node()
     web = rig.pod(node, "web-1")
 
-    told = rig.ask(rig.wish(node, deadline=NOW))["nodes"][node]
+    told = rig.ask(rig.node_request(node, deadline=NOW))["nodes"][node]
 
     assert (told["state"], told["message"]) == (
         "timed-out",
@@ -75,20 +75,20 @@ def test_at_the_deadline_nobody_is_evicted_any_more(rig: Rig) -> None:
 
 def test_a_budget_that_gives_way_lets_the_pod_go(rig: Rig) -> None:
     node, web = blocked(rig)
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
     rig.pod(rig.node(), "web-2", labels={"app": "web"})
-    rig.until(lambda: bool(rig.ask(rig.wish(node))) and rig.ends(web), "the budget's count")
+    rig.until(lambda: bool(rig.ask(rig.node_request(node))) and rig.ends(web), "the budget's count")
 
 
 def test_under_force_what_is_left_at_the_deadline_ends_with_the_node(rig: Rig) -> None:
     node, web = blocked(rig)
     ending = rig.pod(node, "ending")
-    rig.ask(rig.wish(node, on_timeout="force"))
+    rig.ask(rig.node_request(node, on_timeout="force"))
     assert rig.ends(ending)
 
     # One that is on its way out has no more time than the others, however long it asked for.
     rig.now = NOW + 1500
-    told = rig.ask(rig.wish(node, on_timeout="force"))["nodes"][node]
+    told = rig.ask(rig.node_request(node, on_timeout="force"))["nodes"][node]
     assert (told["state"], told["running"], told["message"]) == (
         "ready",
         2,
@@ -100,9 +100,9 @@ def test_under_force_what_is_left_at_the_deadline_ends_with_the_node(rig: Rig) -
 
 def test_a_node_that_became_ready_stays_so_past_the_deadline(rig: Rig) -> None:
     node = rig.node()
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
     rig.now = NOW + 3000
-    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "ready"
+    assert rig.ask(rig.node_request(node))["nodes"][node]["state"] == "ready"
     assert rig.held(node)
 
 
@@ -123,14 +123,14 @@ def test_an_elastic_job_shrinks_in_order_and_goes_on(rig: Rig) -> None:
     # Two of four may leave: the last rank first, and of the other node the last one too, or none of it.
     sent: list[str] = []
     rig.watch(sent)
-    rig.ask(rig.wish(one))
+    rig.ask(rig.node_request(one))
     evicted = [path.split("/")[-2] for path in sent if path.endswith("/eviction")]
     assert evicted == ["llama-worker-3", "llama-worker-0"]
     assert rig.end_pods() == ["llama-worker-0", "llama-worker-3"]
-    assert rig.ask(rig.wish(one))["nodes"][one]["state"] == "ready"
+    assert rig.ask(rig.node_request(one))["nodes"][one]["state"] == "ready"
 
     # The job is as small as it may be: it goes on, and the other node stays.
-    told = rig.ask(rig.wish(one), rig.wish(two))["nodes"]
+    told = rig.ask(rig.node_request(one), rig.node_request(two))["nodes"]
     assert (told[one]["state"], told[two]["state"]) == ("ready", "draining")
     assert "The disruption budget llama needs 2 healthy pods and has 2 currently" in told[two]["message"]
     assert not rig.ends(paths[1]) and not rig.ends(paths[2])
@@ -147,7 +147,7 @@ def test_what_is_dear_to_nobody_leaves_first(rig: Rig) -> None:
         rig.pod(node, f"b-{number}", priorityClassName="cheap")
     sent: list[str] = []
     rig.watch(sent)
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
     assert [path.split("/")[-2] for path in sent if path.endswith("/eviction")] == ["b-10", "b-2", "a-0"]
 
 
@@ -157,14 +157,14 @@ def test_a_silent_node_has_the_time_that_all_have_and_then_it_is_lost(rig: Rig, 
     node, web = blocked(rig)
     rig.node()
     rig.goes_silent(node, NOW - 2000)
-    rig.ask(rig.wish(node))
-    told: dict[str, Any] = rig.ask(rig.wish(node))["nodes"][node]
+    rig.ask(rig.node_request(node))
+    told: dict[str, Any] = rig.ask(rig.node_request(node))["nodes"][node]
     assert told["state"] == "draining"
     assert told["message"].startswith("does not respond; pods: team/web-1 of ReplicaSet/web; 25 minutes left")
 
     rig.now = NOW + 1500
     rig.goes_silent(node, rig.now - silent_s)
-    told = rig.ask(rig.wish(node))["nodes"][node]
+    told = rig.ask(rig.node_request(node))["nodes"][node]
 
     if silent_s < 300:
         assert told["state"] == "timed-out"
@@ -181,10 +181,10 @@ def test_a_lost_node_that_was_to_be_saved_was_not(rig: Rig) -> None:
     node, _ = blocked(rig)
     rig.node()
     rig.goes_silent(node, NOW - 300)
-    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "draining"
+    assert rig.ask(rig.node_request(node))["nodes"][node]["state"] == "draining"
 
     rig.now = NOW + 1500
-    told = rig.ask(rig.wish(node))["nodes"][node]
+    told = rig.ask(rig.node_request(node))["nodes"][node]
 
     said = f"does not respond; cannot be saved: if it is lost, kubectl delete node hyperpod-{node}"
     assert told["state"] == "backup-failed"
@@ -196,10 +196,10 @@ def test_where_most_nodes_are_silent_none_is_taken_for_lost(rig: Rig) -> None:
     others = [rig.node(), rig.node()]
     for each in (node, others[0]):
         rig.goes_silent(each, NOW - 300)
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
 
     rig.now = NOW + 1500
-    told = rig.ask(rig.wish(node))["nodes"][node]
+    told = rig.ask(rig.node_request(node))["nodes"][node]
 
     assert told["state"] == "timed-out"
     assert told["message"].startswith(

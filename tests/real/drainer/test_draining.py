@@ -18,7 +18,7 @@ def test_a_node_is_cordoned_its_pods_leave_and_then_it_is_ready(rig: Rig) -> Non
     node, other = rig.node(), rig.node()
     web, elsewhere = rig.pod(node, "web-1"), rig.pod(other, "web-2")
 
-    first = rig.ask(rig.wish(node))
+    first = rig.ask(rig.node_request(node))
     assert rig.held(node)
     assert rig.ends(web)
     assert first["nodes"][node] == {
@@ -33,11 +33,11 @@ def test_a_node_is_cordoned_its_pods_leave_and_then_it_is_ready(rig: Rig) -> Non
     assert sorted(first["busy"]) == sorted([node, other])
 
     # It has the time that its pod says for ending.
-    second = rig.ask(rig.wish(node))
+    second = rig.ask(rig.node_request(node))
     assert second["nodes"][node]["message"] == "pods: team/web-1 of ReplicaSet/web (ending); 25 minutes left"
 
     assert rig.end_pods() == ["web-1"]
-    third = rig.ask(rig.wish(node))
+    third = rig.ask(rig.node_request(node))
     assert (third["nodes"][node]["state"], third["nodes"][node]["jobs"], third["busy"]) == ("ready", [], {other: []})
     assert third["requests"] == {"deployment": "r-1"}
     assert (third["problem"], third["refused"]) == ("", {})
@@ -51,11 +51,11 @@ def test_the_function_reads_the_answer_as_it_reads_the_agents_status(rig: Rig) -
     node = rig.node()
     rig.pod(node, "web-1")
 
-    said = parse(json.dumps(rig.ask(rig.wish(node))).encode(), NOW + 1)
+    said = parse(json.dumps(rig.ask(rig.node_request(node))).encode(), NOW + 1)
 
     assert said.silent is not None
     assert said.silent.total_seconds() == 1
-    assert said.wishes() == {node: "20271107T090000"}
+    assert said.deployment_requests() == {node: "20271107T090000"}
     assert set(said.busy) == {node}
     assert not said.saves
 
@@ -71,8 +71,8 @@ def test_what_belongs_to_the_node_stays_there(rig: Rig) -> None:
     for name, phase in (("done", "Succeeded"), ("broken", "Failed")):
         rig.runs({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "team"}}, phase)
 
-    rig.ask(rig.wish(node))
-    answer = rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
+    answer = rig.ask(rig.node_request(node))
 
     assert (answer["nodes"][node]["state"], answer["busy"]) == ("ready", {})
     assert not any(rig.ends(path) for path in stay)
@@ -82,7 +82,7 @@ def test_a_pod_without_a_controller_leaves_where_the_request_says_so(rig: Rig) -
     node = rig.node()
     lone = rig.pod(node, "lone", owner=None)
 
-    answer = rig.ask(rig.wish(node, unmanaged_pods="evict"))
+    answer = rig.ask(rig.node_request(node, unmanaged_pods="evict"))
 
     assert rig.ends(lone)
     assert answer["nodes"][node]["jobs"] == [{"id": "team/lone", "user": ""}]
@@ -94,7 +94,9 @@ def test_a_pod_without_a_controller_refuses_the_request_before_anything_is_evict
     node, other = rig.node(), rig.node()
     pods = [rig.pod(node, "lone", owner=None), rig.pod(node, "web-1"), rig.pod(other, "web-2")]
 
-    told = rig.ask(rig.wish(node, on_timeout=on_timeout), rig.wish(other, on_timeout=on_timeout))["nodes"]
+    told = rig.ask(rig.node_request(node, on_timeout=on_timeout), rig.node_request(other, on_timeout=on_timeout))[
+        "nodes"
+    ]
 
     said = (
         "has pods that no controller owns, so nothing would create them again: team/lone; end them, or set "
@@ -116,17 +118,17 @@ def test_finished_and_static_pods_and_those_of_daemon_sets_may_have_no_controlle
     rig.pod(node, "static", owner=None, annotations={"kubernetes.io/config.mirror": "x"})
     rig.pod(node, "logs", owner="DaemonSet/logs")
 
-    rig.ask(rig.wish(node))
-    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "ready"
+    rig.ask(rig.node_request(node))
+    assert rig.ask(rig.node_request(node))["nodes"][node]["state"] == "ready"
 
 
 def test_a_pod_without_a_controller_that_comes_later_stays_and_so_does_the_cordon(rig: Rig) -> None:
     """It tolerates the cordon. The deployment gives the node back, or HyperPod is deleting it already."""
     node = rig.node()
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
     lone = rig.pod(node, "lone", owner=None)
 
-    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "refused"
+    assert rig.ask(rig.node_request(node))["nodes"][node]["state"] == "refused"
     assert not rig.ends(lone)
     assert rig.held(node)
 
@@ -136,15 +138,15 @@ def test_of_a_pod_that_was_deleted_only_containers_that_run_count(rig: Rig) -> N
     node = rig.node()
     path = rig.pod(node, "kept", terminationGracePeriodSeconds=10 * 365 * 24 * 3600)
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "kept", "namespace": "team"}}
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
     assert rig.ends(path)
-    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "draining"
+    assert rig.ask(rig.node_request(node))["nodes"][node]["state"] == "draining"
 
     ended = {"terminated": {"exitCode": 0}}
     image = {"name": "main", "ready": False, "restartCount": 0, "image": "none", "imageID": ""}
     rig.must(rig.admin.patch_status(manifest, {"containerStatuses": [{**image, "state": ended}]}))
 
-    told = rig.ask(rig.wish(node))["nodes"][node]
+    told = rig.ask(rig.node_request(node))["nodes"][node]
     assert (told["state"], told["running"]) == ("ready", 0)
     assert rig.admin.get(path).status == 200
 
@@ -153,7 +155,7 @@ def test_karpenters_node_stops_the_evictions_of_the_whole_request(rig: Rig) -> N
     node, other = rig.node(labels={"karpenter.sh/nodepool": "gpus"}), rig.node()
     web = rig.pod(other, "web-1")
 
-    rig.ask(rig.wish(node), rig.wish(other))
+    rig.ask(rig.node_request(node), rig.node_request(other))
 
     assert not rig.ends(web)
     assert rig.free(other)
@@ -163,16 +165,16 @@ def test_pods_of_the_system_leave_and_make_no_node_busy(rig: Rig) -> None:
     node = rig.node()
     system = rig.pod(node, "coredns-1", namespace="kube-system")
 
-    assert rig.ask(rig.wish(node))["busy"] == {}
+    assert rig.ask(rig.node_request(node))["busy"] == {}
     assert rig.ends(system)
 
 
 def test_what_nobody_wants_any_more_goes_back_to_work(rig: Rig) -> None:
     one, two = rig.node(), rig.node()
-    rig.ask(rig.wish(one), rig.wish(two))
+    rig.ask(rig.node_request(one), rig.node_request(two))
     assert rig.held(one) and rig.held(two)
 
-    rig.ask(rig.wish(one))
+    rig.ask(rig.node_request(one))
     assert rig.held(one) and rig.free(two)
 
     rig.ask()
@@ -181,9 +183,9 @@ def test_what_nobody_wants_any_more_goes_back_to_work(rig: Rig) -> None:
 
 def test_a_lease_that_is_over_holds_nothing(rig: Rig) -> None:
     node = rig.node()
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
 
-    answer = rig.ask(rig.wish(node, expires=NOW))
+    answer = rig.ask(rig.node_request(node, expires=NOW))
 
     assert rig.free(node)
     assert answer["nodes"] == {}
@@ -192,7 +194,7 @@ def test_a_lease_that_is_over_holds_nothing(rig: Rig) -> None:
 def test_a_lease_ends_at_any_look(rig: Rig) -> None:
     """A function that died asks for nothing any more, and the next one begins with a question."""
     node, barred = rig.node(), rig.node(unschedulable=True)
-    rig.ask(rig.wish(node), rig.wish(barred))
+    rig.ask(rig.node_request(node), rig.node_request(barred))
 
     rig.now = NOW + 599
     assert rig.tell()["nodes"].keys() == {node, barred}
@@ -207,19 +209,19 @@ def test_a_lease_ends_at_any_look(rig: Rig) -> None:
 
 def test_a_lease_ends_at_a_broken_request_too(rig: Rig) -> None:
     node = rig.node()
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
     rig.now = NOW + 600
-    assert rig.ask(rig.wish("nonsense"))["refused"]
+    assert rig.ask(rig.node_request("nonsense"))["refused"]
     assert rig.free(node)
 
 
 def test_who_goes_on_asking_goes_on_holding(rig: Rig) -> None:
     node = rig.node()
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
     written: list[str] = []
     for minutes in range(1, 12):
         rig.now = NOW + 60 * minutes
-        assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "ready"
+        assert rig.ask(rig.node_request(node))["nodes"][node]["state"] == "ready"
         written.append(rig.raw(node)["metadata"]["annotations"][MARK])
     # Not at every look: a thousand nodes would be a thousand calls.
     assert len(set(written)) == 2
@@ -227,7 +229,7 @@ def test_who_goes_on_asking_goes_on_holding(rig: Rig) -> None:
     assert rig.held(node)
 
     # One that is about to be deleted is held for longer from now on.
-    rig.ask(rig.wish(node, expires=rig.now + 7200))
+    rig.ask(rig.node_request(node, expires=rig.now + 7200))
     rig.now += 7199
     rig.tell()
     assert rig.held(node)
@@ -235,7 +237,7 @@ def test_who_goes_on_asking_goes_on_holding(rig: Rig) -> None:
 
 def test_what_could_not_be_given_back_is_a_problem(rig: Rig) -> None:
     node, other = rig.node(), rig.node()
-    rig.ask(rig.wish(node), rig.wish(other))
+    rig.ask(rig.node_request(node), rig.node_request(other))
 
     def refuse(send: Send) -> Send:
         def refused(method: str, path: str, body: bytes | None, kind: str) -> Reply:
@@ -256,7 +258,7 @@ def test_what_could_not_be_given_back_is_a_problem(rig: Rig) -> None:
 def test_a_person_who_uncordons_and_cordons_later_keeps_the_cordon(rig: Rig) -> None:
     node = rig.node()
     path = f"/api/v1/nodes/hyperpod-{node}"
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
     rig.patch(path, {"spec": {"unschedulable": None}})
     changed: list[bytes | None] = []
     rig.wrap = lambda send: lambda *call: changed.append(call[2]) or send(*call)  # type: ignore[func-returns-value]
@@ -276,7 +278,7 @@ def test_a_person_who_uncordons_and_cordons_later_keeps_the_cordon(rig: Rig) -> 
 def test_what_hyperpod_bars_stays_cordoned(rig: Rig, health: str) -> None:
     """It may have cordoned a node that was cordoned already."""
     node = rig.node()
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
     label = {"labels": {"sagemaker.amazonaws.com/node-health-status": health}}
     rig.patch(f"/api/v1/nodes/hyperpod-{node}", {"metadata": label})
 
@@ -290,7 +292,7 @@ def test_what_hyperpod_bars_stays_cordoned(rig: Rig, health: str) -> None:
 def test_a_question_changes_nothing(rig: Rig) -> None:
     held, ready, other = rig.node(), rig.node(), rig.node()
     rig.pod(held, "web-1")
-    rig.ask(rig.wish(held), rig.wish(ready))
+    rig.ask(rig.node_request(held), rig.node_request(ready))
     web = rig.pod(other, "web-2")
     before = [rig.raw(each)["metadata"]["resourceVersion"] for each in (held, ready, other)]
 
@@ -308,13 +310,13 @@ def test_a_cordon_of_anothers_stays_anothers(rig: Rig) -> None:
     node = rig.node(unschedulable=True)
     web = rig.pod(node, "web-1")
 
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
     assert rig.ends(web)
     rig.end_pods()
-    said = rig.ask(rig.wish(node))["nodes"][node]
+    said = rig.ask(rig.node_request(node))["nodes"][node]
     assert (said["state"], said["message"]) == ("ready", "was cordoned by somebody else, who has to uncordon it;")
-    # A new wish is not a new cordon.
-    rig.ask(rig.wish(node, request="later"))
+    # A new request is not a new cordon.
+    rig.ask(rig.node_request(node, request="later"))
 
     rig.ask()
     assert rig.raw(node)["spec"]["unschedulable"] is True
@@ -323,11 +325,11 @@ def test_a_cordon_of_anothers_stays_anothers(rig: Rig) -> None:
 
 def test_somebody_uncordons_a_node_that_is_wanted(rig: Rig) -> None:
     node = rig.node()
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
     rig.patch(f"/api/v1/nodes/hyperpod-{node}", {"spec": {"unschedulable": None}})
     late = rig.pod(node, "late")
 
-    answer = rig.ask(rig.wish(node))
+    answer = rig.ask(rig.node_request(node))
 
     assert answer["nodes"][node]["state"] == "draining"
     assert rig.held(node)
@@ -340,7 +342,7 @@ def test_karpenters_nodes_are_refused_in_one_sentence(rig: Rig) -> None:
     node = rig.node(labels={"karpenter.sh/nodepool": "gpus"})
     web = rig.pod(node, "web-1")
 
-    answer = rig.ask(rig.wish(node))
+    answer = rig.ask(rig.node_request(node))
 
     assert answer["nodes"][node]["state"] == "refused"
     said = "is a node of Karpenter's (NodePool gpus), which decides by itself when a node goes: end what runs there, or delete"
@@ -351,13 +353,13 @@ def test_karpenters_nodes_are_refused_in_one_sentence(rig: Rig) -> None:
 
 def test_a_node_that_is_not_there_is_absent(rig: Rig) -> None:
     rig.node()
-    answer = rig.ask(rig.wish("i-0123456789abcdef0"))
+    answer = rig.ask(rig.node_request("i-0123456789abcdef0"))
     told = answer["nodes"]["i-0123456789abcdef0"]
     assert (told["state"], told["absent"], told["message"]) == ("unknown", True, "Kubernetes has no such node")
 
 
 def test_a_cluster_without_any_node_is_doubted(rig: Rig) -> None:
-    told = rig.ask(rig.wish("i-0123456789abcdef0"))["nodes"]["i-0123456789abcdef0"]
+    told = rig.ask(rig.node_request("i-0123456789abcdef0"))["nodes"]["i-0123456789abcdef0"]
     assert (told["state"], "absent" in told) == ("unknown", False)
     assert told["message"] == "Kubernetes has no such node; it lists no node at all"
 
@@ -366,17 +368,17 @@ def test_a_node_that_vanishes_is_absent(rig: Rig) -> None:
     rig.node()
     node = rig.node()
     rig.pod(node, "web-1")
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
     rig.admin.delete({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"hyperpod-{node}"}})
 
-    assert rig.ask(rig.wish(node))["nodes"][node]["absent"] is True
+    assert rig.ask(rig.node_request(node))["nodes"][node]["absent"] is True
 
 
 def test_nodes_of_no_known_instance_may_be_the_one(rig: Rig) -> None:
     rig.node("ip-10-0-0-7.ec2.internal")
     rig.node("fargate-ip-10-0-0-8", labels={"eks.amazonaws.com/compute-type": "fargate"})
 
-    told = rig.ask(rig.wish("i-0123456789abcdef0"))["nodes"]["i-0123456789abcdef0"]
+    told = rig.ask(rig.node_request("i-0123456789abcdef0"))["nodes"]["i-0123456789abcdef0"]
 
     assert told["state"] == "unknown"
     assert "absent" not in told
@@ -391,7 +393,7 @@ def test_an_instance_is_known_by_other_signs_too(rig: Rig, way: str) -> None:
     else:
         rig.node("ip-10-0-0-7", providerID=f"aws:///use1-az1/sagemaker/cluster/hyperpod-abc-{instance}")
 
-    assert rig.ask(rig.wish(instance))["nodes"][instance]["state"] == "draining"
+    assert rig.ask(rig.node_request(instance))["nodes"][instance]["state"] == "draining"
 
 
 def test_the_drainer_has_no_other_right(server: Client) -> None:

@@ -22,26 +22,26 @@ def life(rig: Rig, kill: Kill) -> None:
     node, given_up = rig.node(), rig.node()
     web = rig.pod(node, "web-1")
 
-    def look(*wishes: dict[str, Any]) -> dict[str, Any]:
+    def look(*requests: dict[str, Any]) -> dict[str, Any]:
         try:
-            return rig.ask(*wishes)
+            return rig.ask(*requests)
         except Killed:
             # Whoever asked asks again.
-            return rig.ask(*wishes)
+            return rig.ask(*requests)
 
     rig.wrap = kill.wrap
-    look(rig.wish(given_up, request="before"))
-    look(rig.wish(node))
+    look(rig.node_request(given_up, request="before"))
+    look(rig.node_request(node))
     rig.end_pods()
-    look(rig.wish(node))
+    look(rig.node_request(node))
     if not rig.ended_already():
         rig.job_ends("Succeeded")
-    look(rig.wish(node))
+    look(rig.node_request(node))
 
     def is_ready() -> bool:
         # A Job whose uid could not be written down is deleted, and its pod ends.
         rig.end_pods()
-        told = look(rig.wish(node))["nodes"][node]
+        told = look(rig.node_request(node))["nodes"][node]
         return (told["state"], told["saved"]) == ("ready", True)
 
     rig.until(is_ready, str(kill))
@@ -114,18 +114,18 @@ def test_two_looks_at_once(rig: Rig) -> None:
     node = rig.node()
     web = rig.pod(node, "web-1")
 
-    between(rig, lambda: rig.ask(rig.wish(node)))
-    rig.ask(rig.wish(node))
+    between(rig, lambda: rig.ask(rig.node_request(node)))
+    rig.ask(rig.node_request(node))
     assert rig.held(node) and rig.ends(web)
     rig.end_pods()
 
-    between(rig, lambda: rig.ask(rig.wish(node)))
-    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "backing-up"
+    between(rig, lambda: rig.ask(rig.node_request(node)))
+    assert rig.ask(rig.node_request(node))["nodes"][node]["state"] == "backing-up"
     assert len(rig.jobs()) == 1
     rig.job_ends("Succeeded")
 
-    between(rig, lambda: rig.ask(rig.wish(node)))
-    assert rig.ask(rig.wish(node))["nodes"][node]["saved"] is True
+    between(rig, lambda: rig.ask(rig.node_request(node)))
+    assert rig.ask(rig.node_request(node))["nodes"][node]["saved"] is True
     between(rig, lambda: rig.ask())
     rig.ask()
     assert rig.free(node)
@@ -136,7 +136,7 @@ def test_a_kubelet_that_reports_meanwhile_is_in_nobodys_way(rig: Rig) -> None:
     manifest = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"hyperpod-{node}"}}
     between(rig, lambda: rig.admin.patch_status(manifest, {"nodeInfo": {"bootID": "another"}}))
 
-    assert "has been modified" not in rig.ask(rig.wish(node))["nodes"][node]["message"]
+    assert "has been modified" not in rig.ask(rig.node_request(node))["nodes"][node]["message"]
     assert rig.held(node)
 
 
@@ -146,17 +146,17 @@ def test_a_person_who_cordons_meanwhile_keeps_the_cordon(rig: Rig) -> None:
     between(rig, lambda: rig.patch(f"/api/v1/nodes/hyperpod-{node}", {"spec": {"unschedulable": True}}))
 
     said = "somebody else changed the node at the same moment; the next look sees what it is now"
-    assert f"cordon hyperpod-{node}: {said}" in rig.ask(rig.wish(node))["nodes"][node]["message"]
+    assert f"cordon hyperpod-{node}: {said}" in rig.ask(rig.node_request(node))["nodes"][node]["message"]
     # Nothing was evicted from a node that is not marked.
     assert not rig.ends(web)
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
     rig.ask()
     assert rig.raw(node)["spec"]["unschedulable"] is True
 
 
 def test_what_hyperpod_bars_meanwhile_stays_cordoned(rig: Rig) -> None:
     node = rig.node()
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
     bars = {"metadata": {"labels": {"sagemaker.amazonaws.com/node-health-status": "UnschedulablePendingReboot"}}}
     between(rig, lambda: rig.patch(f"/api/v1/nodes/hyperpod-{node}", bars))
 
@@ -176,9 +176,9 @@ def test_a_pod_of_the_same_name_elsewhere_is_not_the_one(rig: Rig) -> None:
         rig.admin.delete({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "db-0", "namespace": "team"}})
         anew.append(rig.pod(other, "db-0", owner="StatefulSet/db"))
 
-    rig.ask(rig.wish(node, deadline=0.0, on_timeout="force"))
+    rig.ask(rig.node_request(node, deadline=0.0, on_timeout="force"))
     between(rig, made_anew)
-    message = rig.ask(rig.wish(node))["nodes"][node]["message"]
+    message = rig.ask(rig.node_request(node))["nodes"][node]["message"]
 
     assert not rig.ends(anew[0])
     assert "evict" not in message
@@ -193,11 +193,11 @@ def test_a_pod_and_a_node_that_go_meanwhile(rig: Rig) -> None:
         rig.admin.delete({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"hyperpod-{gone}"}})
 
     between(rig, go)
-    told = rig.ask(rig.wish(node), rig.wish(gone))["nodes"]
+    told = rig.ask(rig.node_request(node), rig.node_request(gone))["nodes"]
 
     assert "evict" not in told[node]["message"]
     assert f'nodes "hyperpod-{gone}" not found' in told[gone]["message"]
-    assert rig.ask(rig.wish(gone))["nodes"][gone]["absent"] is True
+    assert rig.ask(rig.node_request(gone))["nodes"][gone]["absent"] is True
 
 
 # -- calls that fail --------------------------------------------------------------------------------------------------
@@ -233,17 +233,17 @@ PASSING = [
 @pytest.mark.parametrize("reply", PASSING, ids=lambda reply: repr(reply)[:30])
 def test_reads_are_sent_again_and_what_lasts_ends_the_look(rig: Rig, reply: Reply | Exception) -> None:
     node, held = rig.node(), rig.node()
-    rig.ask(rig.wish(held))
+    rig.ask(rig.node_request(held))
 
     failing(rig, reply, 99, "GET /api/v1/pods")
-    answer = rig.ask(rig.wish(node))
+    answer = rig.ask(rig.node_request(node))
     assert answer["problem"].startswith("GET /api/v1/pods: ")
     assert (answer["nodes"], answer["busy"]) == ({}, {})
     # Nobody knows what else is there: nothing is done.
     assert rig.held(held) and rig.free(node)
 
     failing(rig, reply, 3, "GET /api/v1/pods")
-    assert rig.ask(rig.wish(node))["problem"] == ""
+    assert rig.ask(rig.node_request(node))["problem"] == ""
     assert rig.free(held) and rig.held(node)
 
 
@@ -270,12 +270,12 @@ def test_an_eviction_is_sent_once_in_a_look(rig: Rig, reply: Reply | Exception) 
     web = rig.pod(node, "web-1")
 
     failing(rig, reply, 1, "/eviction")
-    told = rig.ask(rig.wish(node))["nodes"][node]
+    told = rig.ask(rig.node_request(node))["nodes"][node]
     assert told["state"] == "draining"
     assert "evict team/web-1: " in told["message"]
     assert not rig.ends(web)
 
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
     assert rig.ends(web)
 
 
@@ -284,7 +284,7 @@ def test_pods_of_a_node_that_could_not_be_cordoned_stay(rig: Rig) -> None:
     web, more = rig.pod(node, "web-1"), rig.pod(other, "web-2")
 
     failing(rig, BUSY, 1, f"PATCH /api/v1/nodes/hyperpod-{node}")
-    rig.ask(rig.wish(node), rig.wish(other))
+    rig.ask(rig.node_request(node), rig.node_request(other))
 
     assert rig.free(node) and not rig.ends(web)
     assert rig.held(other) and rig.ends(more)
@@ -294,7 +294,7 @@ def test_of_a_mark_that_somebody_has_spoilt_the_cordon_stays(rig: Rig) -> None:
     """Whose it is nobody can tell."""
     for text in ("", "[]", '{"request": 7, "deadline": "x"}', "{" * 2000):
         node = rig.node()
-        rig.ask(rig.wish(node))
+        rig.ask(rig.node_request(node))
         rig.patch(f"/api/v1/nodes/hyperpod-{node}", {"metadata": {"annotations": {"cdk-hyperpod.dev/drain": text}}})
         assert rig.tell()["nodes"] == {}
         assert not rig.raw(node)["metadata"].get("annotations")
@@ -307,9 +307,9 @@ def test_of_a_mark_that_somebody_has_spoilt_the_cordon_stays(rig: Rig) -> None:
 
 def test_a_broken_request_touches_nothing(rig: Rig) -> None:
     held, wanted = rig.node(), rig.node()
-    rig.ask(rig.wish(held))
+    rig.ask(rig.node_request(held))
 
-    answer = rig.ask(rig.wish(wanted), rig.wish("i-0; reboot"))
+    answer = rig.ask(rig.node_request(wanted), rig.node_request("i-0; reboot"))
 
     said = 'nodes[1].id: must be of the form i-[0-9a-f]{8,17}, got "i-0; reboot"'
     assert answer["refused"] == {"deployment": f"the request of the deployment {said}"}

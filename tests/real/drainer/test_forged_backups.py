@@ -56,8 +56,8 @@ def begun(rig: Rig) -> str:
     """A node without pods, whose backup has begun."""
     rig.cron_job()
     node = rig.node()
-    rig.ask(rig.wish(node))
-    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "backing-up"
+    rig.ask(rig.node_request(node))
+    assert rig.ask(rig.node_request(node))["nodes"][node]["state"] == "backing-up"
     return node
 
 
@@ -67,7 +67,7 @@ def saves_again(rig: Rig, node: str) -> str:
 
     def begins() -> bool:
         rig.end_pods()
-        told.update(rig.ask(rig.wish(node))["nodes"][node])
+        told.update(rig.ask(rig.node_request(node))["nodes"][node])
         assert told["saved"] is False
         return bool(told["state"] == "backing-up")
 
@@ -84,7 +84,7 @@ def test_a_job_of_the_same_name_that_completes_by_itself_saves_nothing(rig: Rig,
     (job,) = rig.jobs()
     assert job["metadata"]["uid"] != forged
     rig.job_ends("Succeeded")
-    assert rig.ask(rig.wish(node))["nodes"][node]["saved"] is True
+    assert rig.ask(rig.node_request(node))["nodes"][node]["saved"] is True
 
 
 def test_as_often_as_it_is_forged_the_node_is_not_saved(rig: Rig, member: Client) -> None:
@@ -93,18 +93,18 @@ def test_as_often_as_it_is_forged_the_node_is_not_saved(rig: Rig, member: Client
         forge(rig, member, completions=0)
         saves_again(rig, node)
     rig.now = NOW + 1500
-    assert rig.ask(rig.wish(node))["nodes"][node]["state"] == "timed-out"
+    assert rig.ask(rig.node_request(node))["nodes"][node]["state"] == "timed-out"
     assert rig.free(node)
 
 
 def test_a_cron_job_whose_jobs_complete_without_a_pod_saves_nothing(rig: Rig) -> None:
     rig.cron_job(completions=0)
     node = rig.node()
-    rig.ask(rig.wish(node))
-    rig.ask(rig.wish(node))
+    rig.ask(rig.node_request(node))
+    rig.ask(rig.node_request(node))
     rig.until(rig.ended_already, "the Job's end")
 
-    told = rig.ask(rig.wish(node))["nodes"][node]
+    told = rig.ask(rig.node_request(node))["nodes"][node]
 
     assert (told["state"], told["saved"]) == ("backup-failed", False)
     assert told["message"].endswith("it completed, and no pod of it succeeded")

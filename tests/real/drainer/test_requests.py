@@ -106,7 +106,7 @@ def test_any_value_is_understood_or_refused(name: str, value: Any) -> None:
     except RequestError:
         return
     assert found is not None
-    assert [wish.instance for wish in found.wishes] == [value if name == "id" else NODE["id"]]
+    assert [node_request.instance for node_request in found.nodes] == [value if name == "id" else NODE["id"]]
 
 
 @settings(max_examples=50)
@@ -120,7 +120,7 @@ def test_an_address_may_be_left_out() -> None:
     request = {"schema": 1, "id": "r-1", "nodes": [{key: value for key, value in NODE.items() if key != "ip"}]}
     found = parse_event(asked(request), NOW)
     assert found is not None
-    assert found.wishes[0].address == ""
+    assert found.nodes[0].address == ""
 
 
 # -- what is sent -----------------------------------------------------------------------------------------------------
@@ -192,12 +192,12 @@ CRON_JOB = {
 def test_what_is_sent_is_of_the_versions_that_eks_has(version: str) -> None:
     """The real server of the other tests is older, and speaks v1beta1 of the same."""
     free, held = node(1), node(2)
-    wishes = [{**NODE, "id": f"i-{number:017x}"} for number in (1, 2)]
+    requests = [{**NODE, "id": f"i-{number:017x}"} for number in (1, 2)]
     mark = {"request": NODE["request"], "cordon": "ours", "expires": NODE["expires"]}
     held["metadata"]["annotations"] = {"cdk-hyperpod.dev/drain": json.dumps(mark)}
     held["spec"]["unschedulable"] = True
     cluster = Cluster([free, held], [pod(1, "hyperpod-i-00000000000000001")], CRON_JOB)
-    cluster.look(asked({"schema": 1, "id": "r", "nodes": wishes}), "ops/save-node")
+    cluster.look(asked({"schema": 1, "id": "r", "nodes": requests}), "ops/save-node")
 
     bodies = {path: body for method, path, body, _ in cluster.sent if method == "POST"}
     eviction, job = (bodies[path] for path in sorted(bodies))
@@ -235,8 +235,8 @@ def test_the_largest_clusters_are_read_in_pages_and_told_of_below_the_limit() ->
     cluster = Cluster(nodes, pods)
     cluster.refusal = Reply(429, json.dumps({"message": 'é"' * 5000}).encode())
 
-    wishes = [{**NODE, "id": f"i-{number:017x}"} for number in range(6758)]
-    answer = cluster.look(asked({"schema": 1, "id": "r", "nodes": wishes}))
+    requests = [{**NODE, "id": f"i-{number:017x}"} for number in range(6758)]
+    answer = cluster.look(asked({"schema": 1, "id": "r", "nodes": requests}))
 
     assert len(answer["nodes"]) == 6758
     assert {len(each["message"]) for each in answer["nodes"].values()} == {177}
@@ -257,9 +257,9 @@ def test_a_look_changes_things_for_so_long_and_the_next_one_goes_on() -> None:
         now[0] += 30 if method == "GET" else 6
         return cluster.send(method, path, body, kind)
 
-    wishes = [{**NODE, "id": f"i-{number:017x}"} for number in range(10)]
+    requests = [{**NODE, "id": f"i-{number:017x}"} for number in range(10)]
     looks = drainer.Drainer(Api(slow), None, log=lambda _: None, clock=lambda: now[0])
-    answer = looks.look(asked({"schema": 1, "id": "r", "nodes": wishes}), NOW)
+    answer = looks.look(asked({"schema": 1, "id": "r", "nodes": requests}), NOW)
 
     assert len([path for method, path, _, _ in cluster.sent if method == "PATCH"]) == 3
     assert {each["state"] for each in answer["nodes"].values()} == {"draining"}
@@ -281,9 +281,9 @@ def test_a_job_is_there_until_its_end_was_seen(theirs: int | None, kept: int) ->
     cron_job = copy.deepcopy(CRON_JOB)
     if theirs is not None:
         cron_job["spec"]["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] = theirs  # type: ignore[index]
-    wish = parse_event(event(), NOW).wishes[0]  # type: ignore[union-attr]
+    node_request = parse_event(event(), NOW).nodes[0]  # type: ignore[union-attr]
     hook = cluster_snapshot.Hook("ops", "save-node", cron_job, {}, {})
-    job = drainer.make_job(wish, cluster_snapshot.parse_node(node(1), NOW), hook, cron_job)
+    job = drainer.make_job(node_request, cluster_snapshot.parse_node(node(1), NOW), hook, cron_job)
     assert job["spec"]["ttlSecondsAfterFinished"] == kept
 
 

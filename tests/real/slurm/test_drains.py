@@ -280,10 +280,10 @@ def test_what_is_no_node_to_drain_is_refused_and_nothing_is_touched(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
     before = cluster.states()
-    wishes = [drains.wish(each, "r-1") for each in (cluster.controller, cluster.login)]
-    wishes.append({**drains.wish(node, "r-1"), "id": "i-0123456789abcdef0"})
-    wishes.append({**drains.wish(node, "r-1"), "ip": "10.77.0.99"})
-    drains.write("operator", json.dumps({"schema": 1, "id": "r-1", "nodes": wishes}))
+    requests = [drains.node_request(each, "r-1") for each in (cluster.controller, cluster.login)]
+    requests.append({**drains.node_request(node, "r-1"), "id": "i-0123456789abcdef0"})
+    requests.append({**drains.node_request(node, "r-1"), "ip": "10.77.0.99"})
+    drains.write("operator", json.dumps({"schema": 1, "id": "r-1", "nodes": requests}))
     assert "is a controller" in drains.await_state(cluster.controller, "refused", "r-1")["message"]
     assert "is a login node" in drains.await_state(cluster.login, "refused", "r-1")["message"]
     assert "10.77.0.99" in drains.await_state(node, "unknown", "r-1")["message"]
@@ -307,7 +307,7 @@ def test_what_was_saved_before_the_node_went_back_to_work_counts_no_more(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
     """A deployment that leaves a node, and takes it after all, asks for it by the same name."""
-    request = json.dumps({"schema": 1, "id": "r-1", "nodes": [drains.wish(node, "again")]})
+    request = json.dumps({"schema": 1, "id": "r-1", "nodes": [drains.node_request(node, "again")]})
     drains.write("operator", request)
     drains.await_state(node, "ready", "again")
     drains.ask()

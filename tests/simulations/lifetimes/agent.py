@@ -26,7 +26,7 @@ STATUS = "status.json"
 Saves = Literal["nothing", "or fails", "or goes on"]
 """What the agent does where a node cannot be saved; "nothing": it saves none at all."""
 
-Wish = dict[str, Any]
+NodeRequest = dict[str, Any]
 
 
 class Away(Exception):
@@ -185,7 +185,7 @@ class Agent:
             body = self.bucket.get(f"requests/{who}.json")
             try:
                 found: Any = {"id": "", "nodes": []} if body is None else json.loads(body)
-                asked = {wish["id"]: wish for wish in found["nodes"]}
+                asked = {request["id"]: request for request in found["nodes"]}
             except (ValueError, KeyError, TypeError):
                 self._refused[who] = f"the request of the {who} is broken"
                 continue
@@ -196,45 +196,45 @@ class Agent:
 
     def _see_to_all(self) -> dict[str, Any]:
         now = self.bucket.time
-        wishes: dict[str, dict[str, Wish]] = {}
+        requests: dict[str, dict[str, NodeRequest]] = {}
         for who, found in self._read.items():
-            for node_id, wish in (found["nodes"] if found else {}).items():
-                if wish["expires"] > now:
-                    wishes.setdefault(node_id, {})[who] = wish
-        told = {node_id: self._see_to(node_id, asked, now) for node_id, asked in wishes.items()}
+            for node_id, request in (found["nodes"] if found else {}).items():
+                if request["expires"] > now:
+                    requests.setdefault(node_id, {})[who] = request
+        told = {node_id: self._see_to(node_id, asked, now) for node_id, asked in requests.items()}
         if None not in self._read.values():
             here = {node.id for node in self.slurm.nodes()}
-            for node_id in [each for each in self.slurm.holds if each not in wishes or each not in here]:
+            for node_id in [each for each in self.slurm.holds if each not in requests or each not in here]:
                 del self.slurm.holds[node_id]
         return told
 
-    def _see_to(self, node_id: str, asked: Mapping[str, Wish], now: float) -> dict[str, Any]:
-        wishes = list(asked.values())
-        state, message, more = self._state(node_id, wishes, now)
+    def _see_to(self, node_id: str, asked: Mapping[str, NodeRequest], now: float) -> dict[str, Any]:
+        requests = list(asked.values())
+        state, message, more = self._state(node_id, requests, now)
         hold = self.slurm.holds.get(node_id)
         return {
             "state": state,
             "message": message,
             "jobs": [job.told() for job in self.slurm.jobs_on(node_id)],
             "saved": bool(hold and hold.saved),
-            "requests": {who: wish["request"] for who, wish in asked.items()},
-            "ip": wishes[0]["ip"],
+            "requests": {who: request["request"] for who, request in asked.items()},
+            "ip": requests[0]["ip"],
             **more,
         }
 
-    def _state(self, node_id: str, wishes: list[Wish], now: float) -> tuple[str, str, dict[str, Any]]:
+    def _state(self, node_id: str, requests: list[NodeRequest], now: float) -> tuple[str, str, dict[str, Any]]:
         slurm = self.slurm
         node = slurm.find(node_id)
         if node is None or (node.status == "Pending" and node_id not in slurm.holds):
             return "unknown", "is no instance of this cluster", {}
-        if any(wish["ip"] != node.address for wish in wishes):
+        if any(request["ip"] != node.address for request in requests):
             return "unknown", f"has the address {node.address} on the controller", {}
         if node_id in slurm.absent:
             return "unknown", "Slurm has no node with the address", {"absent": True}
         down = slurm.is_down(node)
         jobs = ", ".join(f"{job.name} of {job.user}" for job in slurm.jobs_on(node_id))
-        running = any(now < wish["deadline"] for wish in wishes)
-        forced = any(now >= wish["deadline"] and wish["on_timeout"] == "force" for wish in wishes)
+        running = any(now < request["deadline"] for request in requests)
+        forced = any(now >= request["deadline"] and request["on_timeout"] == "force" for request in requests)
         hold = slurm.holds.get(node_id)
         if node_id in slurm.others and hold is None:
             if jobs and forced:
@@ -244,7 +244,7 @@ class Agent:
             if jobs and not (running or forced):
                 return "timed-out", f"went back to work at its deadline; jobs: {jobs}", {}
             hold = slurm.holds[node_id] = Hold()
-        unsaved = self.temper.saves != "nothing" and not hold.saved and any(wish["backup"] for wish in wishes)
+        unsaved = self.temper.saves != "nothing" and not hold.saved and any(request["backup"] for request in requests)
         if hold.drained and not (unsaved and hold.tries == 0 and slurm.responds(node)):
             return "ready", "", {}
         # Somebody had it drained unsaved: no job of root's can run there before it is resumed, in its reservation.

@@ -110,7 +110,7 @@ class Draining:
         """What goes must be saved."""
         self._rights_from: float | None = None
         """When the function got its rights; absent: it has none."""
-        self._wishes: set[str] = set()
+        self._request_ids: set[str] = set()
         self.function_out: tuple[float, str] = (0.0, "")
         """Until when the function is not served, and what it is told."""
         self._left = 0
@@ -201,22 +201,22 @@ class Draining:
             return
         raise Refused(code, f"{operation}: {code}", 403 if code == "AccessDenied" else 503)
 
-    def all_ready(self, heard: Heard, wishes: set[str]) -> bool:
+    def all_ready(self, heard: Heard, request_ids: set[str]) -> bool:
         """Whether the agent says of all that it is asked for now that it may go."""
         told = {} if heard.found is None or heard.silent else heard.found["nodes"]
         wanted = self.wanted()
         return bool(wanted) and all(
-            node in told and told[node]["state"] == "ready" and told[node]["requests"].get("deployment") in wishes
+            node in told and told[node]["state"] == "ready" and told[node]["requests"].get("deployment") in request_ids
             for node in wanted
         )
 
-    def new_wishes(self, wishes: Iterable[Mapping[str, Any]]) -> set[str]:
+    def new_request_ids(self, node_requests: Iterable[Mapping[str, Any]]) -> set[str]:
         """What those are called that nobody has asked before. A node on its way out keeps an earlier one."""
-        for wish in wishes:
-            if wish["expires"] - self.life.clock.datetime().timestamp() > LONGEST:
-                self.life.judge.fault("a node is held for more than a day", str(wish))
-        new = {wish["request"] for wish in wishes} - self._wishes
-        self._wishes |= new
+        for node_request in node_requests:
+            if node_request["expires"] - self.life.clock.datetime().timestamp() > LONGEST:
+                self.life.judge.fault("a node is held for more than a day", str(node_request))
+        new = {node_request["request"] for node_request in node_requests} - self._request_ids
+        self._request_ids |= new
         return new
 
 
@@ -311,18 +311,18 @@ class ByAgent(Draining):
         return Heard(now, None, quiet or now - self._unread.setdefault(request, began) >= SILENT)
 
     def write(self, key: str, body: bytes) -> set[str]:
-        """As new_wishes has it."""
+        """As new_request_ids has it."""
         judge, own = self.life.judge, key.partition("/")[2]
         if own != "requests/deployment.json":
             judge.fault("the function writes what is another's", key)
         self.bucket.put(own, body)
         self.agent.wake()
-        return self.new_wishes(json.loads(body)["nodes"])
+        return self.new_request_ids(json.loads(body)["nodes"])
 
     def wanted(self) -> list[str]:
         """Nodes that the deployment's request asks for now."""
         body = self.bucket.get("requests/deployment.json")
-        return [wish["id"] for wish in json.loads(body)["nodes"]] if body else []
+        return [node_request["id"] for node_request in json.loads(body)["nodes"]] if body else []
 
     def held(self) -> Iterable[str]:
         return self.slurm.holds if self.is_there else ()
@@ -355,7 +355,7 @@ class ByAgent(Draining):
         rng, now = self.rng, self.life.clock.datetime().timestamp()
         nodes = list(self.slurm.nodes())
         hold = rng.choice([600.0, 3600.0, 12 * 3600.0])
-        wishes = [
+        node_requests = [
             {
                 "id": node.id,
                 "ip": node.address,
@@ -367,15 +367,15 @@ class ByAgent(Draining):
             }
             for node in rng.sample(nodes, min(len(nodes), rng.choice([1, 2])))
         ]
-        self._operator(wishes)
+        self._operator(node_requests)
 
     def _operator_undrains(self) -> None:
         self._operator([])
 
-    def _operator(self, wishes: list[dict[str, Any]], *, whole: bool = False) -> None:
+    def _operator(self, node_requests: list[dict[str, Any]], *, whole: bool = False) -> None:
         now = self.life.clock.datetime().timestamp()
         # Cut off in the middle, once in a while: the agent goes by what it read before.
-        body = json.dumps({"schema": 1, "id": f"operator-{now:.0f}", "nodes": wishes}).encode()
+        body = json.dumps({"schema": 1, "id": f"operator-{now:.0f}", "nodes": node_requests}).encode()
         self._broken = not whole and self.rng.random() < 0.1
         self.bucket.put("requests/operator.json", body[: len(body) // 2] if self._broken else body)
         self.agent.wake()

@@ -146,9 +146,11 @@ class ByDrainer(Draining):
         troubled, asked = self._troubled, (json.loads(payload)["requests"] or {}).get("deployment")
         if asked is not None:
             request.asked_agent = True
-            request.wishes |= self.new_wishes(asked["nodes"])
-            request.drained |= {wish["id"] for wish in asked["nodes"]}
-            self.kubernetes.unmanaged |= {wish["id"]: wish["unmanaged_pods"] for wish in asked["nodes"]}
+            request.drain_request_ids |= self.new_request_ids(asked["nodes"])
+            request.drained |= {node_request["id"] for node_request in asked["nodes"]}
+            self.kubernetes.unmanaged |= {
+                node_request["id"]: node_request["unmanaged_pods"] for node_request in asked["nodes"]
+            }
         answer = self._run(payload)
         request.faults += self._troubled > troubled
         if asked is not None and asked["nodes"]:
@@ -156,14 +158,14 @@ class ByDrainer(Draining):
             request.ready = request.ready + 1 if ready else 0
         return answer
 
-    def _may_go(self, wishes: list[dict[str, Any]], answer: dict[str, Any], request: Request) -> bool:
+    def _may_go(self, node_requests: list[dict[str, Any]], answer: dict[str, Any], request: Request) -> bool:
         """Whether the drainer says of all nodes that they may go, or would have to."""
-        told, names = answer["nodes"], {wish["id"] for wish in wishes}
+        told, names = answer["nodes"], {node_request["id"] for node_request in node_requests}
         if names == told.keys() and all(
             each["state"] == "ready"
             and not each["running"]
             and (each["saved"] or not self._must)
-            and each["requests"]["deployment"] in request.wishes
+            and each["requests"]["deployment"] in request.drain_request_ids
             for each in told.values()
         ):
             return True

@@ -135,8 +135,8 @@ class Request:
     """How many times in a row the agent has said that everything it was asked for may go."""
     asked_agent: bool = False
     """It wrote to the drain agent."""
-    wishes: set[str] = field(default_factory=set)
-    """What it called the wish for nodes that it asked to have drained."""
+    drain_request_ids: set[str] = field(default_factory=set)
+    """Ids of its drain requests."""
     drained: set[str] = field(default_factory=set)
     """Nodes that it asked to have drained, sooner or later."""
     faults: int = 0
@@ -366,7 +366,9 @@ class Calls:
         with self._served("GetObject") as draining:
             sent, heard = draining.read(Key, self._request, began)
             self._hears(heard)
-            self._request.ready = self._request.ready + 1 if draining.all_ready(heard, self._request.wishes) else 0
+            self._request.ready = (
+                self._request.ready + 1 if draining.all_ready(heard, self._request.drain_request_ids) else 0
+            )
             if sent is None:
                 raise Refused("NoSuchKey", "The specified key does not exist.", 404)
             body, length = sent
@@ -376,11 +378,11 @@ class Calls:
 
     def put_object(self, *, Bucket: str, Key: str, Body: bytes, ContentType: str) -> dict[str, Any]:
         with self._served("PutObject") as draining:
-            nodes = {wish["id"] for wish in json.loads(Body)["nodes"]}
+            nodes = {node_request["id"] for node_request in json.loads(Body)["nodes"]}
             if self._is_over() and nodes:
                 self._life.judge.fault("a deployment that is over asks for nodes", str(self._request))
             self._request.drained |= nodes
-            self._request.wishes |= draining.write(Key, Body)
+            self._request.drain_request_ids |= draining.write(Key, Body)
             self._request.asked_agent = True
             return {}
 

@@ -40,14 +40,14 @@ class Refused(Exception):
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One node, from the wish for it to its end."""
+    """One node, from the request for it to its end."""
 
     group: str
     logical: str
-    wished: float
+    requested: float
     """When HyperPod began to look for an instance."""
     by: Who
-    """Whose wish it was."""
+    """Whose request it was."""
     id: str | None = None
     """Absent: not launched yet."""
     launched: float | None = None
@@ -192,7 +192,7 @@ class HyperPod:
         self.failures = 0
         """Nodes that broke so far."""
         self.ever: dict[str, Node] = {}
-        """Every node that was ever wished for, by its logical id."""
+        """Every node that was ever requested, by its logical id."""
         self.watch: Callable[[Node], None] | None = None
         """Who looks at a node that is about to end."""
         self.operations: list[Operation] = []
@@ -593,9 +593,9 @@ class HyperPod:
             group.under_way, group.settled = False, (group.target, group.minimum)
         self.status = "InService"
 
-    def wish(self, group: Group, by: Who) -> Node:
+    def request_node(self, group: Group, by: Who) -> Node:
         """A node that HyperPod will look for."""
-        node = Node(group=group.name, logical=f"n{len(self.ever) + 1:06d}", wished=self.clock.now, by=by)
+        node = Node(group=group.name, logical=f"n{len(self.ever) + 1:06d}", requested=self.clock.now, by=by)
         self.ever[node.logical] = node
         group.nodes.append(node)
         return node
@@ -806,7 +806,7 @@ class HyperPod:
         if group.status == "Deleting" or not self.exists:
             return
         for _ in range(group.target - group.lowering - len(group.live)):
-            node = self.wish(group, by)
+            node = self.request_node(group, by)
             self.clock.later(self.rng.uniform(*self.pace.launch), partial(self._launch, node))
 
     def _launch(self, node: Node) -> None:

@@ -195,12 +195,12 @@ class Judge:
             node
             for write in request.writes
             for node in write.took
-            if (node.wished if listed or node.launched is None else node.launched) <= request.heard
+            if (node.requested if listed or node.launched is None else node.launched) <= request.heard
         }
         total = len(took)
         for name in {node.group for node in took} & pod.groups.keys():
             more = sum(
-                node.id is None and node.wished > request.heard and node.by in ("person", "autoscaler")
+                node.id is None and node.requested > request.heard and node.by in ("person", "autoscaler")
                 for node in pod.groups[name].live
             )
             total -= min(more, sum(node.group == name and node.id is None for node in took))
@@ -245,7 +245,7 @@ class Judge:
                 for node in other.took
             )
             # Where the target tells, an update waits; a rollback that has waited takes what the failed update launched.
-            failed_ones = request.rollback and all(node.wished >= request.deployment.began for node in by_count)
+            failed_ones = request.rollback and all(node.requested >= request.deployment.began for node in by_count)
             told = seen > look.shown[name]["TargetCount"] and not failed_ones
             stale = 0 if told else self._stale(look, name, request)
             if stale and len(by_count) <= max(0, before.live + stale - count - by_name):
@@ -253,13 +253,13 @@ class Judge:
             elif acted and len(by_count) <= max(0, max(then.live, seen) - earlier - count - by_name):
                 self.spare(Cause.CHANGED_BEFORE_OUR_CALL)
             elif self._against_autoscaler(request, name) and all(
-                node.wished >= request.deployment.began for node in by_count
+                node.requested >= request.deployment.began for node in by_count
             ):
                 # What it took before is in the list as it was, and the autoscaler asks for more all the time. No node of
                 # before the failed update goes.
                 self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
             elif self._shown_as_they_were(look, name, ours=True, request=request) and all(
-                node.wished > request.heard for node in by_count
+                node.requested > request.heard for node in by_count
             ):
                 # The same in an update, of those that HyperPod launches in place of what went.
                 self.spare(Cause.STALE_LIST)
@@ -291,7 +291,9 @@ class Judge:
         newer = [node for node in left if node.launched is None or node.launched > until]
         if not request.rollback:
             # What had been asked for before the request and was launched by this look was there, and the documented order holds.
-            newer = [node for node in newer if node.wished > since or node.launched is None or node.launched > look.at]
+            newer = [
+                node for node in newer if node.requested > since or node.launched is None or node.launched > look.at
+            ]
         sound = [node for node in by_count if node.launched is not None and node.launched <= since]
         if not request.rollback:
             sound = [node for node in sound if not node.failed]
@@ -329,8 +331,8 @@ class Judge:
         request = write.request
         named = set() if request.rollback else set(request.new["NodesToDelete"])
         heard = self.readiness.heard(request, look) if self.readiness else {}
-        # What was wished for meanwhile replaces one that went: it may go before all others.
-        by_count = {node.name for node in write.took if node.group == name and node.wished <= request.heard} - named
+        # What was requested meanwhile replaces one that went: it may go before all others.
+        by_count = {node.name for node in write.took if node.group == name and node.requested <= request.heard} - named
         nodes = {name: node for node in self.life.pod.ever.values() for name in (node.id, node.logical) if name}
         ranks: dict[str, tuple[Any, ...]] = {}
         for shown in look.nodes:
@@ -343,7 +345,7 @@ class Judge:
             if request.rollback:
                 ranks[node.name] = (launched is not None and launched < request.deployment.began,)
                 continue
-            if launched is None and node.wished > request.heard:
+            if launched is None and node.requested > request.heard:
                 continue  # It replaces one that went, and waits for that one.
             if launched is None and node.name not in by_count and (write.unheard or request.succeeded is False):
                 continue  # What is not launched may go with the target, after the others: the function got no further.
@@ -404,7 +406,7 @@ class Judge:
             self.fault("the function ends a node at random, without a look", what)
         elif cause := self._hidden(look, name, count, write.request):
             self.spare(cause)
-        elif self._against_autoscaler(write.request, name) and ending.node.wished >= write.request.deployment.began:
+        elif self._against_autoscaler(write.request, name) and ending.node.requested >= write.request.deployment.began:
             self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
         elif self._visible(look, name, count):
             self.fault("the function ends a node at random", f"{what}; it saw {look.measures[name]}")
@@ -580,7 +582,7 @@ class Judge:
             return False
         ended = sum(each.call is lowering for each in pod.endings)
         asked = [node for node in pod.ever.values() if node.group == name and node.by == "hyperpod"]
-        return sum(min(others) <= node.wished < ending.at for node in asked) >= ended
+        return sum(min(others) <= node.requested < ending.at for node in asked) >= ended
 
     def _left_over(self, lowering: Lowering, name: str, update: ClusterUpdate) -> bool:
         """A deployment before this one took the nodes, and did not come to see the target fall. This one's count was not below the
@@ -746,7 +748,7 @@ class Judge:
             self.fault("a sound deployment fails", f"{deployment.what}: {first.reason[:300]}")
             return
         # What came since is HyperPod's own replacement of what was taken.
-        took = {node.name: node.group for write in first.writes for node in write.took if node.wished <= first.heard}
+        took = {node.name: node.group for write in first.writes for node in write.took if node.requested <= first.heard}
         for name, number in expected.takes.items():
             found = sum(1 for group in took.values() if group == name)
             if found != number and expected.exact:
@@ -805,14 +807,14 @@ class Judge:
         """A node that was not launched when the function looked, and not listed."""
         pod = self.life.pod
         listed = pod.continuous and self.life.switches.unlaunched_listed
-        nodes = [node for node in pod.ever.values() if node.group == name and node.wished <= look.at]
+        nodes = [node for node in pod.ever.values() if node.group == name and node.requested <= look.at]
         return not listed and any(node.launched is not None and node.launched >= look.since for node in nodes)
 
     def _asked_for_since(self, write: Write, name: str, count: int) -> bool:
         """Whether nothing would have ended but for nodes that HyperPod asked for between the function's look and its call."""
         look, then, pod = write.look, write.before[name], self.life.pod
-        nodes = [node for node in pod.ever.values() if node.group == name and look and look.since <= node.wished]
-        new = sum(node.by == "hyperpod" and node.wished <= write.at for node in nodes)
+        nodes = [node for node in pod.ever.values() if node.group == name and look and look.since <= node.requested]
+        new = sum(node.by == "hyperpod" and node.requested <= write.at for node in nodes)
         rest = then._replace(live=then.live - new, unlaunched=max(0, then.unlaunched - new))
         return new > 0 and not pod.ends_at_random(rest, count)
 

@@ -51,7 +51,7 @@ class Lifetime:
         self.seed, self.profile_name = seed, profile_of(seed)
         self.profile: Profile = PROFILES[self.profile_name]
         self.draw = Random(f"{seed} the story")
-        """Decides what is there and what is wished for."""
+        """Decides what is there and what is requested."""
         self.rng = Random(f"{seed} as it goes")
         """Decides what happens on the way."""
         self.clock = Clock()
@@ -303,11 +303,11 @@ class Lifetime:
                 group.target = max(group.minimum, group.target + draw.choice([-1, 1, 2]))
                 group.nodes = group.nodes[: group.target]
                 while len(group.nodes) < group.target:
-                    pod.wish(group, "person")
+                    pod.request_node(group, "person")
         pod.give_instances()
         for group in pod.groups.values():
             for node in group.nodes:
-                node.launched = node.wished = -draw.choice([1000.0, 50000.0, 900000.0]) - draw.random()
+                node.launched = node.requested = -draw.choice([1000.0, 50000.0, 900000.0]) - draw.random()
                 node.outdated = draw.random() < 0.15
                 if not group.controller and draw.random() < 0.04:
                     pod.fail(node)

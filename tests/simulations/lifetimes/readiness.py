@@ -100,7 +100,11 @@ class Readiness:
         if request.rollback or look.heard is None or look.heard.found is None:
             return {}
         found = look.heard.found
-        asked = {node for node, told in found["nodes"].items() if told["requests"].get("deployment") in request.wishes}
+        asked = {
+            node
+            for node, told in found["nodes"].items()
+            if told["requests"].get("deployment") in request.drain_request_ids
+        }
         return {node: (node not in asked, node in found["busy"]) for node in {*found["busy"], *found["nodes"]}}
 
     # -- what stays --

@@ -49,8 +49,8 @@ class ClusterWithBucket:
         found: dict[str, Any] = json.loads((self.folder / "requests/operator.json").read_text())
         return found
 
-    def wishes(self) -> dict[str, dict[str, Any]]:
-        return {wish["id"]: wish for wish in self.request()["nodes"]}
+    def node_requests(self) -> dict[str, dict[str, Any]]:
+        return {node_request["id"]: node_request for node_request in self.request()["nodes"]}
 
     def answer(
         self,
@@ -63,16 +63,16 @@ class ClusterWithBucket:
     ) -> None:
         """What an agent says that has read the request."""
         file = self.folder / "requests/operator.json"
-        wishes = self.wishes() if file.exists() else {}
+        node_requests = self.node_requests() if file.exists() else {}
         nodes = {
             node: {
                 "state": state,
                 "slurm": "ip-1",
                 "message": message,
-                "requests": {"operator": wish["request"]},
+                "requests": {"operator": node_request["request"]},
                 **({} if saved is None else {"saved": saved}),
             }
-            for node, wish in wishes.items()
+            for node, node_request in node_requests.items()
         }
         self.folder.mkdir(exist_ok=True)
         told = agent_status(time.time() if beat is None else beat, nodes=nodes, **more)
@@ -132,11 +132,14 @@ def test_what_is_asked_for_is_what_the_agent_reads(cluster: ClusterWithBucket, r
     assert (status, err) == (0, ""), (out, err)
     assert out.startswith("asked for 2 nodes, which are held until 20")
     content = (cluster.folder / "requests/operator.json").read_bytes()
-    wishes = load("agent/loop.py").parse_request("operator", content, time.time()).wishes
-    assert [wish.instance for wish in wishes] == [one, two]
-    assert {(wish.force, wish.backup, wish.deadline == wish.expires) for wish in wishes} == {(False, True, True)}
-    assert all(abs(wish.expires - time.time() - 5400) < 60 for wish in wishes)
-    assert len({wish.address for wish in wishes}) == 2
+    node_requests = load("agent/loop.py").parse_request("operator", content, time.time()).nodes
+    assert [node_request.instance for node_request in node_requests] == [one, two]
+    assert {
+        (node_request.force, node_request.backup, node_request.deadline == node_request.expires)
+        for node_request in node_requests
+    } == {(False, True, True)}
+    assert all(abs(node_request.expires - time.time() - 5400) < 60 for node_request in node_requests)
+    assert len({node_request.address for node_request in node_requests}) == 2
 
 
 def test_others_requests_stay_and_a_longer_hold_begins_nothing_anew(
@@ -145,18 +148,18 @@ def test_others_requests_stay_and_a_longer_hold_begins_nothing_anew(
     one, two = cluster.nodes("work")
     cluster.answer()
     run("drain", one)
-    first = cluster.wishes()[one]
+    first = cluster.node_requests()[one]
     run("drain", two, "--force-after", "30m", "--no-backup")
-    assert cluster.wishes()[one] == first
-    assert (cluster.wishes()[two]["on_timeout"], cluster.wishes()[two]["backup"]) == ("force", False)
+    assert cluster.node_requests()[one] == first
+    assert (cluster.node_requests()[two]["on_timeout"], cluster.node_requests()[two]["backup"]) == ("force", False)
     run("drain", one, "--hold", "24h")
-    assert cluster.wishes()[one]["request"] == first["request"]
-    assert cluster.wishes()[one]["expires"] > first["expires"]
+    assert cluster.node_requests()[one]["request"] == first["request"]
+    assert cluster.node_requests()[one]["expires"] > first["expires"]
     cluster.answer("backup-failed")
     run("drain", one)
-    assert cluster.wishes()[one]["request"] != first["request"]
+    assert cluster.node_requests()[one]["request"] != first["request"]
     status, out, _ = run("undrain", one, "i-0123456789abcdef0")
-    assert (status, list(cluster.wishes())) == (0, [two])
+    assert (status, list(cluster.node_requests())) == (0, [two])
     assert out == f"{one}: is given back\ni-0123456789abcdef0: nobody had asked for it\n"
 
 
@@ -166,23 +169,23 @@ def test_a_second_operator_shortens_no_hold_and_leaves_no_backup_out(
     one, two = cluster.nodes("work")
     cluster.answer()
     run("drain", one, "--hold", "24h", "--force-after", "2h")
-    first = cluster.wishes()[one]
+    first = cluster.node_requests()[one]
     status, out, _ = run("drain", one, two, "--hold", "30m", "--no-backup")
-    assert (status, cluster.wishes()[one]) == (0, first)
+    assert (status, cluster.node_requests()[one]) == (0, first)
     assert f"{one}: somebody had asked for it already, so it is held until 20" in out
     assert ", saved, its jobs are ended at 20" in out
     assert f"{two}: somebody" not in out
-    # What is new of a wish is another wish: what the agent said of the old one says nothing of it.
-    second = cluster.wishes()[two]
+    # What is new of a request is another request: what the agent said of the old one says nothing of it.
+    second = cluster.node_requests()[two]
     assert (second["backup"], second["on_timeout"]) == (False, "fail")
     run("drain", two, "--hold", "10m")
-    assert cluster.wishes()[two]["backup"] is True
-    assert cluster.wishes()[two]["expires"] == cluster.wishes()[two]["deadline"] == second["expires"]
-    assert cluster.wishes()[two]["request"] != second["request"]
-    saved = cluster.wishes()[two]
+    assert cluster.node_requests()[two]["backup"] is True
+    assert cluster.node_requests()[two]["expires"] == cluster.node_requests()[two]["deadline"] == second["expires"]
+    assert cluster.node_requests()[two]["request"] != second["request"]
+    saved = cluster.node_requests()[two]
     run("drain", two, "--force-after", "5m", "--hold", "10m")
-    assert cluster.wishes()[two]["on_timeout"] == "force"
-    assert cluster.wishes()[two]["request"] != saved["request"]
+    assert cluster.node_requests()[two]["on_timeout"] == "force"
+    assert cluster.node_requests()[two]["request"] != saved["request"]
 
 
 def test_who_waits_hears_what_another_changes(
@@ -192,7 +195,7 @@ def test_who_waits_hears_what_another_changes(
     first: list[str] = []
 
     def force(_: float) -> None:
-        first.append(cluster.wishes()[one]["request"])
+        first.append(cluster.node_requests()[one]["request"])
         monkeypatch.setattr(time, "sleep", lambda _: cluster.answer())
         main(["drain", one, "--force-after", "1h"])
 
@@ -200,7 +203,7 @@ def test_who_waits_hears_what_another_changes(
     cluster.answer()
     status, _, err = run("drain", one, "--wait")
     assert (status, err) == (0, "")
-    assert first != [cluster.wishes()[one]["request"]]
+    assert first != [cluster.node_requests()[one]["request"]]
     cluster.answer("draining")
     monkeypatch.setattr(time, "sleep", lambda _: main(["undrain", one]))
     status, _, err = run("drain", one, "--wait")
@@ -254,7 +257,7 @@ def test_two_operators_at_once_lose_nothing(
 
     monkeypatch.setattr(operator_channel.OperatorChannel, "_read", read)
     assert run("drain", one)[0] == 0
-    assert set(cluster.wishes()) == {one, two}
+    assert set(cluster.node_requests()) == {one, two}
 
 
 # -- what stands in the request already
@@ -305,7 +308,7 @@ class Held(operator_channel.OperatorChannel):
 
     def wanted(self) -> set[str]:
         """As the agent reads it."""
-        return {wish.instance for wish in agent.parse_request("operator", self.content, NOW).wishes}
+        return {node_request.instance for node_request in agent.parse_request("operator", self.content, NOW).nodes}
 
 
 def request(*nodes: object) -> bytes:
@@ -313,7 +316,7 @@ def request(*nodes: object) -> bytes:
 
 
 def sound(content: bytes) -> set[str]:
-    """The nodes that the agent holds where each wish stands by itself."""
+    """The nodes that the agent holds where each request stands by itself."""
     try:
         nodes = json.loads(content)["nodes"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -321,11 +324,11 @@ def sound(content: bytes) -> set[str]:
     found = set()
     for node in nodes if isinstance(nodes, list) else ():
         try:
-            (wish,) = agent.parse_request("operator", request(node), NOW).wishes
+            (node_request,) = agent.parse_request("operator", request(node), NOW).nodes
         except agent.RequestError:
             continue
-        if wish.expires > NOW:
-            found.add(wish.instance)
+        if node_request.expires > NOW:
+            found.add(node_request.instance)
     return found
 
 
@@ -365,7 +368,7 @@ EACH = [
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> dict[str, Any]:
+def node_requests(draw: st.DrawFn) -> dict[str, Any]:
     """One that is sound, but for what is changed."""
     found = {**OTHER, "id": draw(st.sampled_from([f"i-0123456{i}" for i in range(10)]))}
     if draw(st.booleans()):
@@ -374,7 +377,7 @@ def wishes(draw: st.DrawFn) -> dict[str, Any]:
     return found
 
 
-@given((JUNK | st.lists(wishes() | JUNK)).map(lambda found: json.dumps({"nodes": found}).encode()))
+@given((JUNK | st.lists(node_requests() | JUNK)).map(lambda found: json.dumps({"nodes": found}).encode()))
 @example(b"[]")
 @example(b"")
 @example(b"{not json")
@@ -588,7 +591,7 @@ def test_ctrl_c_while_it_waits_says_that_the_request_stands(
 
     monkeypatch.setattr(time, "sleep", enough)
     status, _, err = run("drain", one, "--wait")
-    assert status == 130 and one in cluster.wishes()
+    assert status == 130 and one in cluster.node_requests()
     assert f"the request stands; cdk-hyperpod undrain {one} gives them back\n" in err
 
 

@@ -16,16 +16,16 @@ from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import (
     REQUEST_ID,
     SILENT_S,
     WRITERS,
+    NodeRequest,
     NodeStatus,
     Request,
     Status,
     StatusError,
     StatusJob,
-    Wish,
     check_request,
+    make_node_request,
     make_request,
     make_status,
-    make_wish,
     parse_request,
     parse_status,
 )
@@ -36,11 +36,11 @@ NODE = ["state", "message", "requests", "saved", "jobs", "absent", "ip", "slurm"
 STATUS = [*make_status(Status()), *NODE, "i-1", "user"]
 
 
-def wishes(eks: bool) -> st.SearchStrategy[Wish]:
+def node_requests(eks: bool) -> st.SearchStrategy[NodeRequest]:
     return st.builds(
-        Wish,
+        NodeRequest,
         writer=st.sampled_from(WRITERS),
-        request=st.from_regex(REQUEST_ID, fullmatch=True, alphabet=st.characters(codec="ascii")),
+        request_id=st.from_regex(REQUEST_ID, fullmatch=True, alphabet=st.characters(codec="ascii")),
         instance=st.from_regex(INSTANCE_ID, fullmatch=True),
         address=st.just("") if eks else st.ip_addresses(v=4).map(str),
         deadline=TIMES,
@@ -52,16 +52,16 @@ def wishes(eks: bool) -> st.SearchStrategy[Wish]:
     )
 
 
-@given(wishes(eks=False))
-def test_the_agent_reads_the_wish_that_was_written(wish: Wish) -> None:
-    content = json.dumps(make_request("r-1", [make_wish(wish)])).encode()
-    assert parse_request(wish.writer, content, NOW) == Request("r-1", (wish,))
+@given(node_requests(eks=False))
+def test_the_agent_reads_the_request_that_was_written(node_request: NodeRequest) -> None:
+    content = json.dumps(make_request("r-1", [make_node_request(node_request)])).encode()
+    assert parse_request(node_request.writer, content, NOW) == Request("r-1", (node_request,))
 
 
-@given(wishes(eks=True))
-def test_the_drainer_reads_the_wish_that_was_written(wish: Wish) -> None:
-    found = json.loads(json.dumps(make_request("r-1", [make_wish(wish)])))
-    assert check_request(DRAINER, wish.writer, found, NOW) == Request("r-1", (wish,))
+@given(node_requests(eks=True))
+def test_the_drainer_reads_the_request_that_was_written(node_request: NodeRequest) -> None:
+    found = json.loads(json.dumps(make_request("r-1", [make_node_request(node_request)])))
+    assert check_request(DRAINER, node_request.writer, found, NOW) == Request("r-1", (node_request,))
 
 
 IDS = st.from_regex(INSTANCE_ID, fullmatch=True)

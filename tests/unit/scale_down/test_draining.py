@@ -77,15 +77,15 @@ def node(*, days: float = 1, status: str = "Running") -> Node:
 def asking(
     *, minutes: float = 0, must: bool = False, force: bool = False, taken: str = "", rolling_back: bool = False
 ) -> Ask:
-    """A wish of so many minutes ago, which gives nodes ten. `taken`: a group of whose nodes to take some are gone."""
+    """A request of so many minutes ago, which gives nodes ten. `taken`: a group of whose nodes to take some are gone."""
     began = NOW - timedelta(minutes=minutes)
     wanted = Drain(bucket="drains", minutes=10, force=force, must_be_saved=must)
     return Ask(drain=wanted, began=began, now=NOW, taken=frozenset({taken}), rolling_back=rolling_back)
 
 
 def judged(each: Node, ask: Ask, state: str, message: str = "") -> Verdict:
-    """Where the agent has read the wish, and says this."""
-    told = NodeStatus(state=state, message=message, requests={"deployment": ask.wish})
+    """Where the agent has read the request, and says this."""
+    told = NodeStatus(state=state, message=message, requests={"deployment": ask.request_id})
     return judge([each], Said(silent=timedelta(0), nodes={NODE: told}, saves=True), ask)
 
 
@@ -848,7 +848,7 @@ def test_whatever_the_status_holds_is_judged(status: object, rolling_back: bool)
     except UnansweredError:
         return
     assert said.silent is not None and timedelta(0) <= said.silent
-    assert all(isinstance(request_id, str) for request_id in said.wishes().values())
+    assert all(isinstance(request_id, str) for request_id in said.deployment_requests().values())
     ask = asking(rolling_back=rolling_back, minutes=60)
     assert not (judge([node()], said, ask).never and rolling_back)
 

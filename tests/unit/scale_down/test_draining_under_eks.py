@@ -497,7 +497,7 @@ def test_a_group_is_saved_once() -> None:
     assert train.deploy(replace(TWO, groups_to_delete=("old",), drain=drain_with)) == "complete", train.reasons
     assert sorted(gone(train)) == sorted(old)
     assert sorted(node for node, _ in drainer.jobs) == sorted(old)
-    # By another wish the mark would be written anew, and say that nothing is saved.
+    # By another request the mark would be written anew, and say that nothing is saved.
     assert len({request["request"] for call in drainer.calls for request in _node_requests(call)}) == 1
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import rich_click as click
 
-from ..._lambda.hyperpod.common.drain_protocol import INSTANCE_ID, NodeStatus, Wish, make_wish
+from ..._lambda.hyperpod.common.drain_protocol import INSTANCE_ID, NodeRequest, NodeStatus, make_node_request
 from ...config.slurm import DrainBackup
 from .. import live, tables
 from ..options import json_option, rights
@@ -106,10 +106,10 @@ def drain(
     heard = channel.listen()
     now, expires = heard.now, heard.now + hold_s
     fresh = {
-        node: make_wish(
-            Wish(
+        node: make_node_request(
+            NodeRequest(
                 writer="operator",
-                request=uuid.uuid4().hex[:12],
+                request_id=uuid.uuid4().hex[:12],
                 instance=node,
                 address=ip,
                 deadline=expires if force_s is None else now + force_s,
@@ -122,19 +122,19 @@ def drain(
     }
     failed = {node for node in found if heard.state(node) in ("timed-out", "backup-failed")}
 
-    def add(wishes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        old = {wish["id"]: wish for wish in wishes}
+    def add(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        old = {request["id"]: request for request in requests}
         return [
-            *(wish for wish in wishes if wish["id"] not in found),
-            *(unite(old.get(node), wish, anew=node in failed) for node, wish in fresh.items()),
+            *(request for request in requests if request["id"] not in found),
+            *(unite(old.get(node), request, anew=node in failed) for node, request in fresh.items()),
         ]
 
-    asked = {wish["id"]: wish for wish in channel.change(add) if wish["id"] in found}
+    asked = {request["id"]: request for request in channel.change(add) if request["id"] in found}
     count = "1 node, which is" if len(found) == 1 else f"{len(found)} nodes, which are"
     say(f"asked for {count} held until {_moment(expires)}")
-    for node, wish in asked.items():
-        if any(wish[name] != fresh[node][name] for name in ("expires", "deadline", "on_timeout", "backup")):
-            say(f"{node}: somebody had asked for it already, so it is {_terms(wish)}")
+    for node, request in asked.items():
+        if any(request[name] != fresh[node][name] for name in ("expires", "deadline", "on_timeout", "backup")):
+            say(f"{node}: somebody had asked for it already, so it is {_terms(request)}")
     _check_awake(heard)
     if wait:
         return _follow(channel, asked)
@@ -146,7 +146,7 @@ def unite(old: Mapping[str, Any] | None, new: Mapping[str, Any], *, anew: bool) 
     """What is wanted of a node that an operator has asked for before: nobody's hold ends earlier, and nobody's backup is
     left out.
 
-    The same wish for longer keeps its `request`, and with it what has been done for it. Another one gets its own, since
+    The same request for longer keeps its `request`, and with it what has been done for it. Another one gets its own, since
     what the agent said of the old one says nothing of it; `anew`: also the same one, which has failed.
     """
     if old is None:
@@ -161,9 +161,9 @@ def unite(old: Mapping[str, Any] | None, new: Mapping[str, Any], *, anew: bool) 
     return {**united, "request": old["request"] if same and not anew else new["request"]}
 
 
-def _terms(wish: Mapping[str, Any]) -> str:
-    jobs = f", its jobs are ended at {_moment(wish['deadline'])}" if wish["on_timeout"] == "force" else ""
-    return f"held until {_moment(wish['expires'])}, {'saved' if wish['backup'] else 'not saved'}{jobs}"
+def _terms(request: Mapping[str, Any]) -> str:
+    jobs = f", its jobs are ended at {_moment(request['deadline'])}" if request["on_timeout"] == "force" else ""
+    return f"held until {_moment(request['expires'])}, {'saved' if request['backup'] else 'not saved'}{jobs}"
 
 
 def _moment(moment: float) -> str:
@@ -186,9 +186,9 @@ def undrain(nodes: Sequence[str], config: str, cluster: str | None, region: str 
     named = list(dict.fromkeys(nodes))
     gone: list[str] = []
 
-    def remove(wishes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        gone[:] = [wish["id"] for wish in wishes if wish["id"] in named]
-        return [wish for wish in wishes if wish["id"] not in named]
+    def remove(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        gone[:] = [request["id"] for request in requests if request["id"] in named]
+        return [request for request in requests if request["id"] not in named]
 
     channel.change(remove)
     for node in named:
@@ -277,18 +277,18 @@ def _follow(channel: OperatorChannel, asked: Mapping[str, Mapping[str, Any]]) ->
 def _until_the_end(channel: OperatorChannel, asked: Mapping[str, Mapping[str, Any]]) -> int:
     """Print what changes until every node is at an end; 0 where each is ready, and saved where it is to be.
 
-    What others change of the wishes meanwhile counts from then on.
+    What others change of the requests meanwhile counts from then on.
     """
     shown: dict[str, str] = {}
     wanted = dict(asked)
     began = math.inf
     while True:
-        current = channel.wishes()
+        current = channel.requests()
         heard = channel.listen()
         status, now = heard.status, heard.now
         began = min(began, now)
-        wanted = {node: current.get(node, wish) for node, wish in wanted.items()}
-        gone = sorted(node for node, wish in wanted.items() if node not in current and wish["expires"] > now)
+        wanted = {node: current.get(node, request) for node, request in wanted.items()}
+        gone = sorted(node for node, request in wanted.items() if node not in current and request["expires"] > now)
         if gone:
             raise DrainError(f"somebody has given them back by `undrain`: {', '.join(gone)}")
         nodes = {

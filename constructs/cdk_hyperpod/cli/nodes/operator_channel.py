@@ -38,7 +38,7 @@ from ..live import Target
 from ..tables import complain
 
 NO_OBJECT = "not a JSON object"
-"""Of a wish that cannot be read at all."""
+"""Of a request that cannot be read at all."""
 
 
 class DrainError(HyperPodError):
@@ -148,11 +148,11 @@ class OperatorChannel:
         for _ in range(10):
             content, etag, now = self._read(key)
             there, left_out = _live(content, now)
-            wishes = do(there)
-            if len(wishes) > MAX_NODES:
-                problem = f"the request would name {len(wishes)} nodes, and the agent takes {MAX_NODES} at most"
+            requests = do(there)
+            if len(requests) > MAX_NODES:
+                problem = f"the request would name {len(requests)} nodes, and the agent takes {MAX_NODES} at most"
                 raise DrainError(f"nothing was changed: {problem}; give some back by `undrain`")
-            body = json.dumps(make_request(uuid.uuid4().hex[:12], wishes)).encode()
+            body = json.dumps(make_request(uuid.uuid4().hex[:12], requests)).encode()
             only: dict[str, str] = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
             try:
                 self._s3.put_object(Bucket=self._bucket, Key=key, Body=body, ContentType="application/json", **only)
@@ -164,13 +164,13 @@ class OperatorChannel:
                 more = f", and {len(left_out) - 10} more" if len(left_out) > 10 else ""
                 shown = f"{', '.join(left_out[:10])}{more}; `cdk-hyperpod drain` asks for them again"
                 complain(f"note: left out of the request, since the agent refuses it: {shown}")
-            return wishes
+            return requests
         raise DrainError("other operators change the request all the time; try again")
 
-    def wishes(self) -> dict[str, dict[str, Any]]:
+    def requests(self) -> dict[str, dict[str, Any]]:
         """What operators want now, by node."""
         content, _, now = self._read(request_key(self.target.name, "operator"))
-        return {wish["id"]: wish for wish in _live(content, now)[0]}
+        return {request["id"]: request for request in _live(content, now)[0]}
 
     def _read(self, key: str) -> tuple[bytes, str, float]:
         try:
@@ -194,7 +194,7 @@ class OperatorChannel:
 
 
 def _live(content: bytes, now: float) -> tuple[list[dict[str, Any]], list[str]]:
-    """The wishes of a request that hold a node still; and what the agent refuses of it, for which it would refuse all of it.
+    """The nodes of a request that it holds still; and what the agent refuses of it, for which it would refuse all of it.
 
     Somebody may have written it by hand, or with another version.
     """
@@ -203,25 +203,25 @@ def _live(content: bytes, now: float) -> tuple[list[dict[str, Any]], list[str]]:
         return [], ["all that stood there, which has no list of nodes"] if content else []
     found: dict[str, dict[str, Any]] = {}
     left_out = []
-    for i, wish in enumerate(nodes):
-        wrong = _wrong(wish, now)
-        if wrong is None and wish["expires"] <= now:
+    for i, request in enumerate(nodes):
+        wrong = _wrong(request, now)
+        if wrong is None and request["expires"] <= now:
             continue
-        if wrong is None and wish["id"] in found:
+        if wrong is None and request["id"] in found:
             wrong = "once more"
         if wrong is None:
             # No more than is known: the agent refuses what is too large.
-            found[wish["id"]] = {name: wish[name] for name in AGENT.members if name in wish}
+            found[request["id"]] = {name: request[name] for name in AGENT.members if name in request}
         else:
-            left_out.append(f"{f'nodes[{i}]' if wrong in (NO_OBJECT, 'id') else wish['id']} ({wrong})")
+            left_out.append(f"{f'nodes[{i}]' if wrong in (NO_OBJECT, 'id') else request['id']} ({wrong})")
     return list(found.values()), left_out
 
 
-def _wrong(wish: object, now: float) -> str | None:
-    """The first member of a wish that the agent refuses."""
-    if not isinstance(wish, dict):
+def _wrong(request: object, now: float) -> str | None:
+    """The first member of a node's request that the agent refuses."""
+    if not isinstance(request, dict):
         return NO_OBJECT
-    return wrong_member(AGENT, wish, now)
+    return wrong_member(AGENT, request, now)
 
 
 def _clock(reply: Mapping[str, Any]) -> float:

@@ -57,12 +57,12 @@ class RequestError(Exception):
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What one request wants of one node."""
+class NodeRequest:
+    """What one writer wants of one node."""
 
     writer: str
-    request: str
-    """What the writer calls this wish. Only a backup that was made for it counts."""
+    request_id: str
+    """What the writer calls this request. Only a backup that was made for it counts."""
     instance: str
     address: str
     """By which the agent knows the node. Empty: the drainer is asked, which needs none."""
@@ -84,12 +84,12 @@ class Request:
     """What one writer wants."""
 
     id: str
-    wishes: tuple[Wish, ...]
+    nodes: tuple[NodeRequest, ...]
 
 
 @dataclass(frozen=True)
 class Member:
-    """What a member of a wish has to be: its rule, which knows the time, and the words for it."""
+    """What a member of a node's request has to be: its rule, which knows the time, and the words for it."""
 
     is_right: Callable[[Any, float], bool]
     must_be: str
@@ -186,13 +186,13 @@ def check_request(reader: Reader, writer: str, found: object, now: float) -> Req
     nodes = found.get("nodes")
     if not isinstance(nodes, list) or len(nodes) > MAX_NODES:
         raise RequestError(f"nodes: must be a list of at most {MAX_NODES}")
-    wishes = tuple(_check_wish(reader, writer, f"nodes[{i}]", node, now) for i, node in enumerate(nodes))
-    if len({wish.instance for wish in wishes}) != len(wishes):
+    requests = tuple(_check_node_request(reader, writer, f"nodes[{i}]", node, now) for i, node in enumerate(nodes))
+    if len({request.instance for request in requests}) != len(requests):
         raise RequestError("nodes: an instance is duplicated")
     name = found.get("id")
     if not _MEMBERS["request"].is_right(name, now):
         raise RequestError(f"id: must be {_MEMBERS['request'].must_be}, got {show(name)}")
-    return Request(str(name), wishes)
+    return Request(str(name), requests)
 
 
 def check_schema(reader: Reader, found: Mapping[str, Any]) -> None:
@@ -203,21 +203,21 @@ def check_schema(reader: Reader, found: Mapping[str, Any]) -> None:
 
 
 def wrong_member(reader: Reader, node: Mapping[str, Any], now: float) -> str | None:
-    """The first member of a wish that the reader refuses."""
+    """The first member of a node's request that the reader refuses."""
     given = [name for name in reader.members if name in node or name not in reader.optional]
     return next((name for name in given if not reader.members[name].is_right(node.get(name), now)), None)
 
 
-def _check_wish(reader: Reader, writer: str, path: str, node: Any, now: float) -> Wish:
+def _check_node_request(reader: Reader, writer: str, path: str, node: Any, now: float) -> NodeRequest:
     if not isinstance(node, dict):
         raise RequestError(f"{path}: must be an object, got {show(node)}")
     wrong = wrong_member(reader, node, now)
     if wrong is not None:
         raise RequestError(f"{path}.{wrong}: must be {reader.members[wrong].must_be}, got {show(node.get(wrong))}")
     takes_limit = "limit" in reader.members and "limit" in node
-    return Wish(
+    return NodeRequest(
         writer=writer,
-        request=node["request"],
+        request_id=node["request"],
         instance=node["id"],
         address=node.get("ip", ""),
         deadline=float(node["deadline"]),
@@ -230,23 +230,23 @@ def _check_wish(reader: Reader, writer: str, path: str, node: Any, now: float) -
 
 
 def make_request(name: str, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """A request of wishes that make_wish has made."""
+    """A request for nodes that make_node_request has made."""
     return {"schema": SCHEMA, "id": name, "nodes": list(nodes)}
 
 
-def make_wish(wish: Wish) -> dict[str, Any]:
-    """A wish as it stands in a request."""
+def make_node_request(request: NodeRequest) -> dict[str, Any]:
+    """A node's request as it stands in a writer's."""
     unmanaged = {True: "evict", False: "fail"}
     return {
-        "id": wish.instance,
-        **({"ip": wish.address} if wish.address else {}),
-        "request": wish.request,
-        "deadline": wish.deadline,
-        **({} if wish.limit is None else {"limit": wish.limit}),
-        "expires": wish.expires,
-        "on_timeout": "force" if wish.force else "fail",
-        "backup": wish.backup,
-        **({} if wish.evict_unmanaged is None else {"unmanaged_pods": unmanaged[wish.evict_unmanaged]}),
+        "id": request.instance,
+        **({"ip": request.address} if request.address else {}),
+        "request": request.request_id,
+        "deadline": request.deadline,
+        **({} if request.limit is None else {"limit": request.limit}),
+        "expires": request.expires,
+        "on_timeout": "force" if request.force else "fail",
+        "backup": request.backup,
+        **({} if request.evict_unmanaged is None else {"unmanaged_pods": unmanaged[request.evict_unmanaged]}),
     }
 
 
@@ -286,7 +286,7 @@ class NodeStatus:
     state: str = ""
     message: str = ""
     requests: Mapping[str, str] = field(default_factory=dict)
-    """Writer -> its wish that the node is held for."""
+    """Writer -> id of its request that the node is held for."""
     saved: bool = False
     """It is ready, and what was to be saved is."""
     absent: bool = False

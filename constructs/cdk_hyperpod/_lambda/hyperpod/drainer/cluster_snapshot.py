@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from ..common.drain_protocol import INSTANCE_ID, REQUEST_ID, Wish
+from ..common.drain_protocol import INSTANCE_ID, REQUEST_ID, NodeRequest
 from .kubernetes import Api, Json, KubernetesError
 from .request import WRITER
 
@@ -19,7 +19,7 @@ MARK = "cdk-hyperpod.dev/drain"
 JOB_LABEL = "cdk-hyperpod.dev/drain-instance"
 """The label of a backup's Job: the instance that it saves."""
 JOB_REQUEST = "cdk-hyperpod.dev/drain-request"
-"""The annotation of a backup's Job: the wish that it was made for."""
+"""The annotation of a backup's Job: id of the request that it was made for."""
 KARPENTER = "karpenter.sh/nodepool"
 DOMAIN = "sagemaker.amazonaws.com/"
 COMPUTE_TYPE = "eks.amazonaws.com/compute-type"
@@ -43,13 +43,13 @@ TEXT = 300
 class Mark:
     """What the drainer has written on a node that it holds: all that it knows at its next look."""
 
-    wish: Wish
+    request: NodeRequest
     ours: bool
     """The cordon is the drainer's. Else somebody had cordoned the node before, or nobody can tell."""
     saved: bool
-    """Its data is saved, for this very wish."""
+    """Its data is saved, for this very request."""
     since: float
-    """When it was cordoned for this wish: only a backup that was made since then has all that pods wrote there."""
+    """When it was cordoned for this request: only a backup that was made since then has all that pods wrote there."""
     job: str = ""
     """The uid of the Job that the drainer made to save the node. It believes no other: anybody may use a name."""
 
@@ -252,17 +252,17 @@ def _instance(name: str, labels: Mapping[str, str], provider: str) -> str:
 
 def make_mark(mark: Mark) -> str:
     """The annotation's text."""
-    wish = mark.wish
+    request = mark.request
     return json.dumps(
         {
-            "by": wish.writer,
-            "request": wish.request,
-            "deadline": wish.deadline,
-            "expires": wish.expires,
-            "on_timeout": "force" if wish.force else "fail",
-            "backup": wish.backup,
+            "by": request.writer,
+            "request": request.request_id,
+            "deadline": request.deadline,
+            "expires": request.expires,
+            "on_timeout": "force" if request.force else "fail",
+            "backup": request.backup,
             "cordon": "ours" if mark.ours else "another's",
-            "unmanaged_pods": "evict" if wish.evict_unmanaged else "fail",
+            "unmanaged_pods": "evict" if request.evict_unmanaged else "fail",
             "saved": mark.saved,
             "since": mark.since,
             "job": mark.job,
@@ -271,7 +271,7 @@ def make_mark(mark: Mark) -> str:
 
 
 def parse_mark(text: str, instance: str) -> Mark:
-    """The drainer's own annotation. What somebody else has made of it is a mark all the same, of no wish, and long over.
+    """The drainer's own annotation. What somebody else has made of it is a mark all the same, of no request, and long over.
 
     A cordon is the drainer's only where the mark says so: who cannot tell leaves it.
     """
@@ -281,11 +281,11 @@ def parse_mark(text: str, instance: str) -> Mark:
         found = None
     if not isinstance(found, dict):
         found = {}
-    request = found.get("request")
-    known = isinstance(request, str) and re.fullmatch(REQUEST_ID, request) is not None
-    wish = Wish(
+    request_id = found.get("request")
+    known = isinstance(request_id, str) and re.fullmatch(REQUEST_ID, request_id) is not None
+    request = NodeRequest(
         writer=WRITER,
-        request=str(request) if known else "",
+        request_id=str(request_id) if known else "",
         instance=instance,
         address="",
         deadline=_number(found.get("deadline")),
@@ -296,7 +296,7 @@ def parse_mark(text: str, instance: str) -> Mark:
     )
     job = found.get("job")
     return Mark(
-        wish,
+        request,
         ours=found.get("cordon") == "ours",
         saved=found.get("saved") is True,
         since=_number(found.get("since")),

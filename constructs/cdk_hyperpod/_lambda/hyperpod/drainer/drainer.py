@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..common.drain_protocol import NodeStatus, Request, RequestError, Status, StatusJob, Wish, make_status
+from ..common.drain_protocol import NodeRequest, NodeStatus, Request, RequestError, Status, StatusJob, make_status
 from ..common.text import one_line
 from .cluster_snapshot import (
     BATCH,
@@ -101,10 +101,10 @@ class Judgement:
 # -- decisions --------------------------------------------------------------------------------------------------------
 
 
-def judge_all(wishes: Mapping[str, Wish], snapshot: ClusterSnapshot) -> dict[str, Judgement]:
+def judge_all(requests: Mapping[str, NodeRequest], snapshot: ClusterSnapshot) -> dict[str, Judgement]:
     """What becomes of all instances that a request names. If one of them is refused, the request fails: no other node is cordoned
     for it, and no pod is evicted."""
-    judged = {instance: judge(wish, snapshot) for instance, wish in wishes.items()}
+    judged = {instance: judge(request, snapshot) for instance, request in requests.items()}
     if not any(one.state == "refused" and not one.keep for one in judged.values()):
         return judged
     return {
@@ -113,9 +113,9 @@ def judge_all(wishes: Mapping[str, Wish], snapshot: ClusterSnapshot) -> dict[str
     }
 
 
-def judge(wish: Wish, snapshot: ClusterSnapshot) -> Judgement:
+def judge(request: NodeRequest, snapshot: ClusterSnapshot) -> Judgement:
     """What becomes of one instance that a request names: the first that holds."""
-    nodes = snapshot.nodes.get(wish.instance, ())
+    nodes = snapshot.nodes.get(request.instance, ())
     if not nodes:
         doubt = _doubt(snapshot)
         return Judgement("unknown", "; ".join(filter(None, ("Kubernetes has no such node", doubt))), absent=not doubt)
@@ -127,18 +127,18 @@ def judge(wish: Wish, snapshot: ClusterSnapshot) -> Judgement:
             "there, or delete the NodePool, and wait until the node has gone; or deploy without scale_down.drain"
         )
         return Judgement("refused", said, keep=False)
-    one = _judge_node(wish, nodes[0], snapshot)
-    return replace(one, acts=(*_renew(wish, nodes[0], one), *one.acts))
+    one = _judge_node(request, nodes[0], snapshot)
+    return replace(one, acts=(*_renew(request, nodes[0], one), *one.acts))
 
 
-def _renew(wish: Wish, node: Node, one: Judgement) -> tuple[Act, ...]:
+def _renew(request: NodeRequest, node: Node, one: Judgement) -> tuple[Act, ...]:
     """The lease of what goes on being held, unless the mark is written anyway."""
     mark = node.mark
-    if mark is None or not node.cordoned or mark.wish.request != wish.request or not one.keep:
+    if mark is None or not node.cordoned or mark.request.request_id != request.request_id or not one.keep:
         return ()
-    if any(act.node or act.then for act in one.acts) or abs(mark.wish.expires - wish.expires) <= RENEW_S:
+    if any(act.node or act.then for act in one.acts) or abs(mark.request.expires - request.expires) <= RENEW_S:
         return ()
-    return (_write(node, replace(mark, wish=wish), "go on holding"),)
+    return (_write(node, replace(mark, request=request), "go on holding"),)
 
 
 def _doubt(snapshot: ClusterSnapshot) -> str:
@@ -153,14 +153,14 @@ def _doubt(snapshot: ClusterSnapshot) -> str:
 class View:
     """What one look knows of one node that a request names."""
 
-    wish: Wish
+    request: NodeRequest
     node: Node
     now: float
     mark: Mark | None
-    """Of this very wish."""
+    """Of this very request."""
     held: bool
     late: bool
-    """The wish's deadline is over."""
+    """The request's deadline is over."""
     lost: bool
     """Late, and its kubelet is silent: it may be one whose way to the API is cut, so it had the time that all have."""
     pods: tuple[Pod, ...]
@@ -176,25 +176,25 @@ class View:
     @property
     def left(self) -> tuple[Pod, ...]:
         """Those that are waited for. Past the deadline under `force`, none: what still runs ends with the node."""
-        return () if self.lost or (self.late and self.wish.force) else self.pods
+        return () if self.lost or (self.late and self.request.force) else self.pods
 
     @property
     def saved(self) -> bool:
         return (self.mark is not None and self.mark.saved) or (self.job is not None and self.job.state == "complete")
 
 
-def _view(wish: Wish, node: Node, snapshot: ClusterSnapshot) -> View:
-    mark = node.mark if node.mark and node.mark.wish.request == wish.request else None
+def _view(request: NodeRequest, node: Node, snapshot: ClusterSnapshot) -> View:
+    mark = node.mark if node.mark and node.mark.request.request_id == request.request_id else None
     held = mark is not None and node.cordoned
-    late = wish.deadline <= snapshot.now
-    hook = snapshot.hook if wish.backup else None
-    named = hook.jobs.get(job_name(wish, node)) if hook and held else None
+    late = request.deadline <= snapshot.now
+    hook = snapshot.hook if request.backup else None
+    named = hook.jobs.get(job_name(request, node)) if hook and held else None
     own = named is not None and mark is not None and named.uid == mark.job
     note = "" if not held or (mark and mark.ours) else "was cordoned by somebody else, who has to uncordon it; "
     if node.dead:
         note += "does not respond, as most nodes; " if snapshot.cut_off else "does not respond; "
     return View(
-        wish=wish,
+        request=request,
         node=node,
         now=snapshot.now,
         mark=mark,
@@ -209,15 +209,15 @@ def _view(wish: Wish, node: Node, snapshot: ClusterSnapshot) -> View:
     )
 
 
-def _judge_node(wish: Wish, node: Node, snapshot: ClusterSnapshot) -> Judgement:
-    view = _view(wish, node, snapshot)
+def _judge_node(request: NodeRequest, node: Node, snapshot: ClusterSnapshot) -> Judgement:
+    view = _view(request, node, snapshot)
     return next(one for rule in _RULES if (one := rule(view)) is not None)
 
 
 def _judge_unmanaged(view: View) -> Judgement | None:
     """Nothing would create such a pod again. What has been held goes on being held until the deployment gives it back."""
     lone = [pod.title for pod in view.pods if not (pod.owner or pod.leaving)]
-    if view.wish.evict_unmanaged or not lone:
+    if view.request.evict_unmanaged or not lone:
         return None
     said = (
         f"has pods that no controller owns, so nothing would create them again: {_some(lone)}; end them, or set "
@@ -231,7 +231,7 @@ def _say_ready(view: View) -> Judgement | None:
         return None
     acts: tuple[Act, ...] = ()
     if view.saved and view.mark and not view.mark.saved:
-        acts = (_write(view.node, replace(view.mark, wish=view.wish, saved=True), "is saved"),)
+        acts = (_write(view.node, replace(view.mark, request=view.request, saved=True), "is saved"),)
     return Judgement("ready", view.note + _ready_message(view.pods, view.saved), acts, saved=view.saved)
 
 
@@ -244,9 +244,9 @@ def _give_up_lost(view: View) -> Judgement | None:
 
 def _time_out(view: View) -> Judgement | None:
     """Nobody is evicted any more: it is only asked what keeps them."""
-    if not view.late or view.wish.force:
+    if not view.late or view.request.force:
         return None
-    asks = tuple(_evict(view.wish.instance, pod, dry=True) for pod in view.pods[:ASKED] if not pod.leaving)
+    asks = tuple(_evict(view.request.instance, pod, dry=True) for pod in view.pods[:ASKED] if not pod.leaving)
     cause = _delay(view) if view.hook else ""
     said = "; ".join(filter(None, ("went back to work at its deadline", _named(view.pods), cause)))
     return Judgement("timed-out", view.note + said, asks, keep=False)
@@ -262,13 +262,13 @@ def _judge_unsavable(view: View) -> Judgement | None:
 def _drain(view: View) -> Judgement | None:
     if view.held and not view.left:
         return None
-    # What was cordoned before it was ours is another's cordon. One that the mark knows keeps its owner under a new wish.
+    # What was cordoned before it was ours is another's cordon. One that the mark knows keeps its owner under a new request.
     before = view.node.mark
     ours = (before.ours if before else False) or not view.node.cordoned
-    mark = Mark(view.wish, ours, False, view.now)
+    mark = Mark(view.request, ours, False, view.now)
     hold = () if view.held else (replace(_write(view.node, mark, "cordon"), begins=True),)
-    evicted = tuple(_evict(view.wish.instance, pod) for pod in view.left if not pod.leaving)
-    minutes = f"{max(0.0, view.wish.deadline - view.now) / 60:.0f} minutes left" if view.left else ""
+    evicted = tuple(_evict(view.request.instance, pod) for pod in view.left if not pod.leaving)
+    minutes = f"{max(0.0, view.request.deadline - view.now) / 60:.0f} minutes left" if view.left else ""
     said = "; ".join(filter(None, (_named(view.left), minutes)))
     return Judgement("draining", view.note + said, (*hold, *evicted))
 
@@ -306,7 +306,7 @@ def _delay(view: View) -> str:
         return ""
     if view.job is None:
         # Where the node went back to work at an earlier look, its Job is gone, and its events are not.
-        names = [name for name in hook.events if name.startswith(f"drain-{view.wish.instance}-")]
+        names = [name for name in hook.events if name.startswith(f"drain-{view.request.instance}-")]
         last = names[-1] if names else ""
         return hook.trouble or (f"Job {hook.namespace}/{last}: {hook.events[last]}" if last else "")
     said = hook.pods.get(view.job.name) or "; ".join(filter(None, ("has no pod", hook.events.get(view.job.name, ""))))
@@ -318,22 +318,24 @@ def _ready_message(pods: Sequence[Pod], saved: bool) -> str:
     return "; ".join(filter(None, ("is saved" if saved else "", ended)))
 
 
-def give_back(keep: Mapping[str, Wish], snapshot: ClusterSnapshot) -> tuple[Act, ...]:
+def give_back(keep: Mapping[str, NodeRequest], snapshot: ClusterSnapshot) -> tuple[Act, ...]:
     """What is ours and nobody wants. `keep`: the instances that somebody does, and what for."""
     acts = [
         _release(node) for nodes in snapshot.nodes.values() for node in nodes if node.mark and node.instance not in keep
     ]
     for job in snapshot.hook.jobs.values() if snapshot.hook else ():
-        wish = keep.get(job.instance)
-        names = [job_name(wish, node) for node in snapshot.nodes.get(job.instance, ())] if wish else []
+        request = keep.get(job.instance)
+        names = [job_name(request, node) for node in snapshot.nodes.get(job.instance, ())] if request else []
         if job.state == "running" and job.name not in names:
             acts.append(_stop(job, snapshot.hook.namespace if snapshot.hook else ""))
     return tuple(acts)
 
 
-def decide(wishes: Mapping[str, Wish], judged: Mapping[str, Judgement], snapshot: ClusterSnapshot) -> list[Act]:
+def decide(
+    requests: Mapping[str, NodeRequest], judged: Mapping[str, Judgement], snapshot: ClusterSnapshot
+) -> list[Act]:
     """All that a request leads to. What goes back goes first, then all nodes are cordoned."""
-    keep = {instance: wishes[instance] for instance, one in judged.items() if one.keep}
+    keep = {instance: requests[instance] for instance, one in judged.items() if one.keep}
     # Each look begins with another node: pods that nobody may evict take their time, and none is to wait behind them.
     turn = round(snapshot.now) % max(1, len(judged))
     each = [*judged.values()]
@@ -341,14 +343,14 @@ def decide(wishes: Mapping[str, Wish], judged: Mapping[str, Judgement], snapshot
     return [*give_back(keep, snapshot), *sorted(acts, key=lambda act: not act.first)]
 
 
-def job_name(wish: Wish, node: Node) -> str:
-    """The name of its backup's Job: only one that was made for this wish, and since the node was cordoned for it, proves
+def job_name(request: NodeRequest, node: Node) -> str:
+    """The name of its backup's Job: only one that was made for this request, and since the node was cordoned for it, proves
     anything. Where somebody had undone the cordon, pods may have come."""
     since = node.mark.since if node.mark else 0.0
-    return f"drain-{wish.instance}-{hashlib.sha256(f'{wish.request} {since}'.encode()).hexdigest()[:8]}"
+    return f"drain-{request.instance}-{hashlib.sha256(f'{request.request_id} {since}'.encode()).hexdigest()[:8]}"
 
 
-def make_job(wish: Wish, node: Node, hook: Hook, cron_job: Json) -> Json:
+def make_job(request: NodeRequest, node: Node, hook: Hook, cron_job: Json) -> Json:
     """The Job of the CronJob's template, as `kubectl create job --from=cronjob/NAME` makes it, on this node alone."""
     template = copy.deepcopy(cron_job["spec"]["jobTemplate"])
     spec, metadata = template["spec"], template.get("metadata") or {}
@@ -367,13 +369,13 @@ def make_job(wish: Wish, node: Node, hook: Hook, cron_job: Json) -> Json:
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": job_name(wish, node),
+            "name": job_name(request, node),
             "namespace": hook.namespace,
-            "labels": {**(metadata.get("labels") or {}), JOB_LABEL: wish.instance},
+            "labels": {**(metadata.get("labels") or {}), JOB_LABEL: request.instance},
             "annotations": {
                 **(metadata.get("annotations") or {}),
                 "cronjob.kubernetes.io/instantiate": "manual",
-                JOB_REQUEST: wish.request,
+                JOB_REQUEST: request.request_id,
             },
             "ownerReferences": [owner],
         },
@@ -383,35 +385,41 @@ def make_job(wish: Wish, node: Node, hook: Hook, cron_job: Json) -> Json:
 
 def _save(view: View, hook: Hook, cron_job: Json) -> Act:
     """Its uid goes into the mark: no other Job proves anything."""
-    wish, node = view.wish, view.node
+    request, node = view.request, view.node
 
     def keep(made: Json) -> Act:
         if view.mark is None:
             raise AssertionError  # it is held
         uid = str((made.get("metadata") or {}).get("uid") or "")
-        return _write(node, replace(view.mark, wish=wish, job=uid), "write down the Job of")
+        return _write(node, replace(view.mark, request=request, job=uid), "write down the Job of")
 
     path = f"{BATCH}/{hook.namespace}/jobs"
-    return Act(wish.instance, "make its backup's Job", "POST", path, make_job(wish, node, hook, cron_job), then=keep)
+    return Act(
+        request.instance, "make its backup's Job", "POST", path, make_job(request, node, hook, cron_job), then=keep
+    )
 
 
-def probe(wishes: Mapping[str, Wish], snapshot: ClusterSnapshot) -> tuple[str, Json] | None:
+def probe(requests: Mapping[str, NodeRequest], snapshot: ClusterSnapshot) -> tuple[str, Json] | None:
     """A Job of the kind that is going to be made, for the server to say whether it would take it: path and object. None: none is."""
     hook = snapshot.hook
     if hook is None or hook.cron_job is None or hook.trouble:
         return None
-    for wish in wishes.values():
-        nodes = snapshot.nodes.get(wish.instance, ())
-        if wish.backup and len(nodes) == 1 and not _has_job(wish, nodes[0]):
-            job = make_job(wish, nodes[0], hook, hook.cron_job)
+    for request in requests.values():
+        nodes = snapshot.nodes.get(request.instance, ())
+        if request.backup and len(nodes) == 1 and not _has_job(request, nodes[0]):
+            job = make_job(request, nodes[0], hook, hook.cron_job)
             del job["metadata"]["name"]
             job["metadata"]["generateName"] = "drain-probe-"
             return f"{BATCH}/{hook.namespace}/jobs?dryRun=All", job
     return None
 
 
-def _has_job(wish: Wish, node: Node) -> bool:
-    return node.mark is not None and node.mark.wish.request == wish.request and bool(node.mark.saved or node.mark.job)
+def _has_job(request: NodeRequest, node: Node) -> bool:
+    return (
+        node.mark is not None
+        and node.mark.request.request_id == request.request_id
+        and bool(node.mark.saved or node.mark.job)
+    )
 
 
 def _stop(job: Job, namespace: str) -> Act:
@@ -437,7 +445,7 @@ def _evict(instance: str, pod: Pod, *, dry: bool = False) -> Act:
 def _write(node: Node, mark: Mark, why: str) -> Act:
     """Cordon and mark at once: there is never the one without the other."""
     body = {"metadata": {"annotations": {MARK: make_mark(mark)}}, "spec": {"unschedulable": True}}
-    return Act(mark.wish.instance, f"{why} {node.name}", "PATCH", node.path, body, node, first=True)
+    return Act(mark.request.instance, f"{why} {node.name}", "PATCH", node.path, body, node, first=True)
 
 
 def _release(node: Node) -> Act:
@@ -486,12 +494,14 @@ class Drainer:
             asked = parse_event(event, now)
         except RequestError as error:
             refused = f"the request of the {WRITER} {error}"
-        wishes = {wish.instance: wish for wish in asked.wishes if wish.expires > now} if asked else {}
+        requests = {request.instance: request for request in asked.nodes if request.expires > now} if asked else {}
         snapshot = ClusterSnapshot(now, {}, {}, frozenset(), None)
         judged: dict[str, Judgement] = {}
         done, failed = 0, dict[str, list[str]]()
         try:
-            snapshot = read_snapshot(self._api, self._backup, now, wanted=any(wish.backup for wish in wishes.values()))
+            snapshot = read_snapshot(
+                self._api, self._backup, now, wanted=any(request.backup for request in requests.values())
+            )
         except KubernetesError as error:
             problem = str(error)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -499,10 +509,10 @@ class Drainer:
         else:
             # Without a request what is held is told of, and goes on being held until its lease is over: a broken one ends
             # no drain either.
-            wishes = wishes if asked else _held(snapshot)
-            snapshot = self._admit(wishes, snapshot)
-            judged = judge_all(wishes, snapshot)
-            done, failed = self._act(decide(wishes, judged, snapshot) if asked else give_back(wishes, snapshot))
+            requests = requests if asked else _held(snapshot)
+            snapshot = self._admit(requests, snapshot)
+            judged = judge_all(requests, snapshot)
+            done, failed = self._act(decide(requests, judged, snapshot) if asked else give_back(requests, snapshot))
             problem = _not_given_back(failed, judged, snapshot)
         answer = Status(
             agent=VERSION,
@@ -512,14 +522,14 @@ class Drainer:
             problem=problem[:MESSAGE],
             busy=dict.fromkeys(_busy(snapshot), ()),
             backup=self._backup,
-            nodes=_tell(wishes, judged, snapshot, failed),
+            nodes=_tell(requests, judged, snapshot, failed),
         )
         self._log(_summary(answer, done, failed, self._clock() - began))
         return make_status(answer)
 
-    def _admit(self, wishes: Mapping[str, Wish], snapshot: ClusterSnapshot) -> ClusterSnapshot:
+    def _admit(self, requests: Mapping[str, NodeRequest], snapshot: ClusterSnapshot) -> ClusterSnapshot:
         """With what the server says of the backup's Job before anything leaves a node for it: nothing is made by this."""
-        sample = probe(wishes, snapshot)
+        sample = probe(requests, snapshot)
         if sample is None or snapshot.hook is None:
             return snapshot
         try:
@@ -584,11 +594,15 @@ def _why(act: Act, error: KubernetesError) -> str:
     return f"{act.why}: {error.said}"
 
 
-def _held(snapshot: ClusterSnapshot) -> dict[str, Wish]:
+def _held(snapshot: ClusterSnapshot) -> dict[str, NodeRequest]:
     """What is held, and its lease is not over."""
     nodes = [node for some in snapshot.nodes.values() for node in some if node.instance]
-    marked = {node.instance: node.mark.wish for node in nodes if node.mark}
-    return {instance: wish for instance, wish in marked.items() if wish.request and wish.expires > snapshot.now}
+    marked = {node.instance: node.mark.request for node in nodes if node.mark}
+    return {
+        instance: request
+        for instance, request in marked.items()
+        if request.request_id and request.expires > snapshot.now
+    }
 
 
 def _not_given_back(
@@ -615,7 +629,7 @@ def _busy(snapshot: ClusterSnapshot) -> list[str]:
 
 
 def _tell(
-    wishes: Mapping[str, Wish],
+    requests: Mapping[str, NodeRequest],
     judged: Mapping[str, Judgement],
     snapshot: ClusterSnapshot,
     failed: Mapping[str, Sequence[str]],
@@ -623,17 +637,17 @@ def _tell(
     told: dict[str, NodeStatus] = {}
     room, most = TOLD, min(MESSAGE, SAID // max(1, len(judged)))
     for instance, one in judged.items():
-        wish = wishes[instance]
+        request = requests[instance]
         names = [node.name for node in snapshot.nodes.get(instance, ())]
         pods = [pod for name in names for pod in snapshot.pods.get(name, ())][: min(room, TOLD_OF_A_NODE)]
         room -= len(pods)
         told[instance] = NodeStatus(
             state=one.state,
             message=_plain("; ".join(filter(None, (one.message, *_few(failed.get(instance, ()))))))[:most],
-            requests={WRITER: wish.request},
+            requests={WRITER: request.request_id},
             saved=one.saved,
             absent=one.absent,
-            address=wish.address,
+            address=request.address,
             jobs=tuple(StatusJob(pod.title, pod.owner) for pod in pods),
             running=sum(len(snapshot.pods.get(name, ())) for name in names),
         )

@@ -292,8 +292,8 @@ class Provider:
         return stack
 
     def _given_up(self, event: Event, state: State) -> Wait | None:
-        """Why no change may be made where CloudFormation no longer waits for an answer, so that a change would be nobody's wish
-        any more. When an update is cancelled, or another of its resources fails, it goes on without this one; and nobody
+        """Why no change may be made where CloudFormation no longer waits for an answer, so that nobody wants it any more.
+        When an update is cancelled, or another of its resources fails, it goes on without this one; and nobody
         stops the polls.
 
         It is a wait: nobody reads it, and should the stack's status ever mislead, a deployment that fails for time costs no
@@ -481,7 +481,7 @@ class Provider:
     ) -> Cluster | None:
         """The cluster, read again if its list leaves out a node that is held. A node that is no longer asked for goes back to work,
         so only two lists in a row say that it is gone."""
-        held = drains.said.wishes().keys() if drains else set()
+        held = drains.said.deployment_requests().keys() if drains else set()
         return _agreed(
             live,
             lambda seen: held <= {node.name for node in seen.nodes},
@@ -534,7 +534,11 @@ class Provider:
         cluster's own update. What is still waited for: until the time is up, and then the group stays."""
         groups = standing(live, desired)
         doomed = [node for node in live.nodes if node.group in groups]
-        ready = frozenset(name for name, wish in drains.said.wishes().items() if wish != drains.ask.wish)
+        ready = frozenset(
+            name
+            for name, request_id in drains.said.deployment_requests().items()
+            if request_id != drains.ask.request_id
+        )
         came = [node for node in doomed if node.name not in ready and _is_young(node, state)]
         drains.ask = replace(drains.ask, nowhere=drains.locate(came))
         drains.hold(doomed, live, TAKEN, drained=frozenset(node.name for node in doomed) - {node.name for node in came})
@@ -772,7 +776,7 @@ def _with_said(occasion: Occasion, drains: Drains | None) -> Occasion:
     if drains is None:
         return occasion
     said = drains.said
-    asked = {name for name, wish in said.wishes().items() if wish == drains.ask.wish}
+    asked = {name for name, request_id in said.deployment_requests().items() if request_id == drains.ask.request_id}
     return replace(occasion, busy=frozenset(said.busy), chosen=occasion.chosen | asked)
 
 

@@ -47,7 +47,7 @@ class Channel(Protocol):
         """Ask for what is in the request, and for nothing else any more. Absent: the answer comes by a later look."""
 
     def find(self, node: str, said: Said) -> str | None:
-        """The address that a wish has to say of a node; empty: none. Absent: nobody can be asked for it yet, or no more."""
+        """The address that a request has to say of a node; empty: none. Absent: nobody can be asked for it yet, or no more."""
 
     def excuse(self, error: Exception) -> Said | None:
         """What it means that a call failed. Absent: it is for the caller to judge."""

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ...common import api
-from ...common.drain_protocol import Wish, make_request, make_wish
+from ...common.drain_protocol import NodeRequest, make_node_request, make_request
 from ..cluster import Cluster, Node
 from .channels import Channel, NoStatusError, UnansweredError
 from .ready import NOTHING_SAID, Ask, Said
@@ -107,14 +107,17 @@ class Drains:
     ) -> None:
         """Ask for these nodes and for no other, but for those that are on their way out already: nothing may start there.
 
-        `live`: the cluster; absent: it is no more. `drained`: names of those that were, for an earlier wish, which they keep, since
+        `live`: the cluster; absent: it is no more. `drained`: names of those that were, for an earlier request, which they keep, since
         by another they would be saved once more; and nobody waits any longer for one of them that is not held. Nothing is asked of
         a drainer that has just not told what it holds.
         """
         if self.said.unreachable:
             return
         there = [node for node in wanted if node.is_there]
-        asked = {node.name: self._wish(node, lease, self.ask.wish, backup=node.name not in drained) for node in there}
+        asked = {
+            node.name: self._node_request(node, lease, self.ask.request_id, backup=node.name not in drained)
+            for node in there
+        }
         kept = self._kept(node for node in there if node.name in drained)
         try:
             self._write(self._kept(_going_already(live)) | asked | kept)
@@ -135,7 +138,7 @@ class Drains:
             self.said = self._channel.read()
         except NoStatusError:
             self.said = NOTHING_SAID
-        held = frozenset(self.said.wishes())
+        held = frozenset(self.said.deployment_requests())
         live = look() if held else None
         leaving = [node for node in live.nodes if node.name in accepted] if live else []
         kept = self._kept([*leaving, *_going_already(live)])
@@ -145,27 +148,31 @@ class Drains:
         if not self.ask.drain.eks:
             return
         if self.held:
-            self.held &= self._channel.read().wishes().keys()
+            self.held &= self._channel.read().deployment_requests().keys()
         if self.held or self.said.problem:
             raise UnansweredError(why=self.said.problem or f"it holds {', '.join(sorted(self.held))}")
 
     def _kept(self, nodes: Iterable[Node]) -> dict[str, dict[str, Any] | None]:
         """What these are held for already."""
-        wishes = self.said.wishes()
-        return {node.name: self._wish(node, TAKEN, wishes[node.name]) for node in nodes if node.name in wishes}
+        requests = self.said.deployment_requests()
+        return {
+            node.name: self._node_request(node, TAKEN, requests[node.name]) for node in nodes if node.name in requests
+        }
 
     def _write(self, asked: Mapping[str, dict[str, Any] | None]) -> None:
         self.said = self._channel.write(self._request([each for each in asked.values() if each])) or self.said
 
-    def _wish(self, node: Node, lease: timedelta, wish: str, *, backup: bool = True) -> dict[str, Any] | None:
+    def _node_request(
+        self, node: Node, lease: timedelta, request_id: str, *, backup: bool = True
+    ) -> dict[str, Any] | None:
         """Absent: nobody can be asked for the node yet, or no more."""
         found = self._channel.find(node.name, self.said)
         if found is None:
             return None
-        return make_wish(
-            Wish(
+        return make_node_request(
+            NodeRequest(
                 writer="deployment",
-                request=wish,
+                request_id=request_id,
                 instance=node.name,
                 address=found,
                 deadline=self.ask.deadline(node).timestamp(),
@@ -182,11 +189,11 @@ class Drains:
         """A rollback is never refused, and an eviction gives a pod more time than the end of its node."""
         return self.ask.rolling_back or self.ask.drain.evict_unmanaged
 
-    def _request(self, wishes: list[dict[str, Any]]) -> dict[str, Any]:
+    def _request(self, nodes: list[dict[str, Any]]) -> dict[str, Any]:
         # The answer names the request that was read: another id wherever another node is wanted.
-        names = ",".join(sorted(wish["id"] for wish in wishes))
-        request = f"{self.ask.wish}-{hashlib.sha256(names.encode()).hexdigest()[:8]}"
-        return make_request(request, wishes)
+        names = ",".join(sorted(node["id"] for node in nodes))
+        request = f"{self.ask.request_id}-{hashlib.sha256(names.encode()).hexdigest()[:8]}"
+        return make_request(request, nodes)
 
 
 def _going_already(live: Cluster | None) -> list[Node]:

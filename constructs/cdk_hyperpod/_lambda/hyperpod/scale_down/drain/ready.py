@@ -61,8 +61,8 @@ class Said:
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Node -> how many files its backup has left out (slurm.drain.backup.on_unsavable), also after the node was deleted."""
 
-    def wishes(self) -> dict[str, str]:
-        """Node -> the wish of a deployment that it is held for."""
+    def deployment_requests(self) -> dict[str, str]:
+        """Node -> id of a deployment's request that it is held for."""
         return {name: node.requests["deployment"] for name, node in self.nodes.items() if "deployment" in node.requests}
 
 
@@ -71,19 +71,19 @@ NOTHING_SAID = Said()
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One deployment's wish to have nodes drained."""
+    """One deployment's drain request."""
 
     drain: Drain
     began: datetime
     now: datetime
     rolling_back: bool = False
     taken: frozenset[str] = frozenset()
-    """Groups of whose nodes to take some are gone. Nobody tells whether they were taken for this wish, or HyperPod replaced them."""
+    """Groups of whose nodes to take some are gone. Nobody tells whether they were taken for this request, or HyperPod replaced them."""
     nowhere: frozenset[str] = frozenset()
     """Names of nodes that do not run and have no address, so that nobody can be asked for them."""
 
     @property
-    def wish(self) -> str:
+    def request_id(self) -> str:
         """What it is called: the same at every poll."""
         return f"{self.began:%Y%m%dT%H%M%S}"
 
@@ -232,7 +232,7 @@ def _has_to_be_asked_for(node: Node, ask: Ask) -> bool:
 def _what_keeps(node: Node, said: Said, ask: Ask) -> tuple[str, bool]:
     """Why the node may not go, if so, and whether it ever may."""
     told = said.nodes.get(node.name, NodeStatus())
-    heard = told.requests.get("deployment") == ask.wish
+    heard = told.requests.get("deployment") == ask.request_id
     unread = messages.UNTOLD if ask.drain.eks else messages.UNREAD
     state, message = (told.state, told.message) if heard else ("", unread)
     if _is_ready(node, told, state) and not _may_join(node, state, ask):
