@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from drain_protocol import Wish
+from drain_protocol import NodeRequest
 
 from .script import make_script
 from .slurm import PREFIX, Job, SlurmNode
@@ -47,16 +47,16 @@ def reserve_node(instance: str, node: SlurmNode) -> Act:
     )
 
 
-def drain_node(wishes: Sequence[Wish], node: SlurmNode, how: str, was: str) -> Act:
+def drain_node(wishes: Sequence[NodeRequest], node: SlurmNode, how: str, was: str) -> Act:
     """Drain it, with a reason of ours. `how` and `was`: as OUR_REASON has them."""
     return _update(
         wishes[0].instance, node, f"drain it ({how})", "state=drain", f"reason={reason_of(wishes[0], how, was)}"
     )
 
 
-def reason_of(wish: Wish, how: str, was: str) -> str:
+def reason_of(wish: NodeRequest, how: str, was: str) -> str:
     """The reason of a drain of ours, as OUR_REASON reads it."""
-    return f"{PREFIX}:{wish.writer}:{wish.request}:{how}{f':{was}' if was else ''}"
+    return f"{PREFIX}:{wish.writer}:{wish.request_id}:{how}{f':{was}' if was else ''}"
 
 
 def end_drain(instance: str, node: SlurmNode, why: str) -> Act:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from drain_protocol import Wish
+from drain_protocol import NodeRequest
 
 from .backup.job import LOG
 from .commands import Act, drain_node, end_drain, end_job, free_job, open_node, put_back, reason_of, reserve_node
@@ -32,7 +32,7 @@ class Judgement(NamedTuple):
     """It is a node of this cluster's, and for sure none of Slurm's: nothing runs on it."""
 
 
-def judge(wishes: Sequence[Wish], slurm: SlurmState, settings: Mapping[str, Any]) -> Judgement:
+def judge(wishes: Sequence[NodeRequest], slurm: SlurmState, settings: Mapping[str, Any]) -> Judgement:
     """What becomes of one instance that these live wishes name: the first that holds."""
     first = wishes[0]
     if first.instance not in slurm.instances:
@@ -69,13 +69,13 @@ def _doubt(slurm: SlurmState) -> str:
 class View(NamedTuple):
     """One wanted node at one look: what the rules go by."""
 
-    wishes: Sequence[Wish]
+    wishes: Sequence[NodeRequest]
     node: SlurmNode
     slurm: SlurmState
     settings: Mapping[str, Any]
     jobs: tuple[Job, ...]
     """What has to end, or to be waited for."""
-    late: tuple[Wish, ...]
+    late: tuple[NodeRequest, ...]
     """The wishes whose deadline is over."""
     saves: bool
     """It is to be saved."""
@@ -84,7 +84,7 @@ class View(NamedTuple):
     too. None of before it went back to work, where jobs may have written since."""
 
     @classmethod
-    def of(cls, wishes: Sequence[Wish], node: SlurmNode, slurm: SlurmState, settings: Mapping[str, Any]) -> View:
+    def of(cls, wishes: Sequence[NodeRequest], node: SlurmNode, slurm: SlurmState, settings: Mapping[str, Any]) -> View:
         # What a dead node still has is no job that anybody waits for. One that a person set down may be alive.
         jobs = () if node.down and not node.foreign else slurm.jobs.get(node.name, ())
         late = tuple(wish for wish in wishes if wish.deadline <= slurm.now)
@@ -308,7 +308,7 @@ def _submit(view: View) -> Act:
         **{name: value for name, value in backup.items() if not name.startswith("on_")},
         **last_try(backup, len(view.tries)),
         "instance": wish.instance,
-        "request": wish.request,
+        "request": wish.request_id,
         "seconds": max(0, round(max(_end_of_time(each) for each in asked) - view.slurm.now)),
         "hold": {"node": node.name, "reason": reason_of(wish, "saving", view.was)},
     }
@@ -330,7 +330,7 @@ def last_try(backup: Mapping[str, Any], tries: int) -> dict[str, bool]:
     return {"last": tries + 1 >= (2 if skip else MOST_TRIES), "skip": skip}
 
 
-def _end_of_time(wish: Wish) -> float:
+def _end_of_time(wish: NodeRequest) -> float:
     """Until when its backup has time. Where jobs are ended at the deadline, that is beyond it."""
     if not wish.force:
         return wish.deadline

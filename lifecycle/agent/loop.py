@@ -14,11 +14,11 @@ from typing import Any
 from drain_protocol import (
     MAX_REQUEST_BYTES,
     WRITERS,
+    NodeRequest,
     NodeStatus,
     RequestError,
     Status,
     StatusJob,
-    Wish,
     parse_request,
     request_key,
     status_key,
@@ -60,7 +60,7 @@ class Agent:
         self.bucket = bucket
         self.etags: dict[str, str] = dict.fromkeys(WRITERS, "")
         self.ids: dict[str, str] = {}
-        self.wishes: dict[str, tuple[Wish, ...] | None] = dict.fromkeys(WRITERS)
+        self.wishes: dict[str, tuple[NodeRequest, ...] | None] = dict.fromkeys(WRITERS)
         """None: nobody knows what this writer wants, so nothing that may be its own is given back."""
         self.refused: dict[str, str] = {}
         self.unread: dict[str, str] = {}
@@ -81,7 +81,7 @@ class Agent:
         """Read, decide, act, tell. Whether anything was done, so that a look soon sees more."""
         self._read_requests()
         now = self.bucket.now()
-        wanted: dict[str, list[Wish]] = {}
+        wanted: dict[str, list[NodeRequest]] = {}
         for writer in WRITERS:
             for wish in self.wishes[writer] or ():
                 if wish.expires > now:
@@ -156,7 +156,7 @@ class Agent:
                     # An answer that sets the clock back, until others say so too, makes no time too far ahead.
                     now = max(before, self.bucket.now())
                     request = parse_request(writer, found.content, now)
-                    self.ids[writer], self.wishes[writer] = request.id, request.wishes
+                    self.ids[writer], self.wishes[writer] = request.id, request.nodes
                     # Only of what was understood: it may have been read in part, and is read again.
                     self.etags[writer] = found.etag
                 except RequestError as error:
@@ -184,14 +184,16 @@ class Agent:
         return said
 
     @staticmethod
-    def _tell(wishes: Sequence[Wish], one: Judgement, slurm: SlurmState, failed: Mapping[str, str]) -> NodeStatus:
+    def _tell(
+        wishes: Sequence[NodeRequest], one: Judgement, slurm: SlurmState, failed: Mapping[str, str]
+    ) -> NodeStatus:
         instance = wishes[0].instance
         names = [node.name for node in slurm.at.get(slurm.instances.get(instance, ""), ())]
         name = names[0] if len(names) == 1 else ""
         return NodeStatus(
             state=one.state,
             message="; ".join(filter(None, (one.message, failed.get(instance, "")))),
-            requests={wish.writer: wish.request for wish in wishes},
+            requests={wish.writer: wish.request_id for wish in wishes},
             saved=one.saved,
             absent=one.absent,
             address=wishes[0].address,

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from drain_protocol import INSTANCE_ID, Wish
+from drain_protocol import INSTANCE_ID, NodeRequest
 from lib import one_line, run, what_failed
 
 PREFIX = "cdk-hyperpod"
@@ -283,9 +283,9 @@ def parse_backups(text: str) -> dict[str, tuple[Backup, ...]]:
     return {name: tuple(jobs) for name, jobs in found.items()}
 
 
-def backup_name(wish: Wish, start: str) -> str:
+def backup_name(wish: NodeRequest, start: str) -> str:
     """The name of its backup's job: only one that was made for this wish, since the reservation began, proves anything."""
-    return f"{PREFIX}-backup:{wish.instance}:{wish.request}:{start}"
+    return f"{PREFIX}-backup:{wish.instance}:{wish.request_id}:{start}"
 
 
 def left_out(said: str) -> int:

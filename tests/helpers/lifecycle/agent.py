@@ -31,8 +31,8 @@ def request(*nodes: Any, **change: Any) -> bytes:
 
 
 def wish(**change: Any) -> Any:
-    usual = {"writer": "operator", "request": "r1", "instance": ONE, "address": "10.0.0.1", "deadline": NOW + 60}
-    return drain_protocol.Wish(**{**usual, "expires": NOW + 120, "force": False, "backup": True, **change})
+    usual = {"writer": "operator", "request_id": "r1", "instance": ONE, "address": "10.0.0.1", "deadline": NOW + 60}
+    return drain_protocol.NodeRequest(**{**usual, "expires": NOW + 120, "force": False, "backup": True, **change})
 
 
 def slurm_node(name: str = "n1", state: str = "IDLE", reason: str = "", *, number: int = 1) -> Any:

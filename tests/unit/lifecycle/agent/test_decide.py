@@ -48,9 +48,9 @@ slurm = load("agent/slurm.py")
             "backing-up",
             "state=drain reason=cdk-hyperpod:operator:r1:saved",
         ),
-        ([wish(request="r2")], slurm_state(backups=backups("COMPLETED")), "backing-up", "sbatch"),
+        ([wish(request_id="r2")], slurm_state(backups=backups("COMPLETED")), "backing-up", "sbatch"),
         (
-            [wish(writer="deployment", request="r2"), wish()],
+            [wish(writer="deployment", request_id="r2"), wish()],
             slurm_state(saving(), backups=backups("COMPLETED")),
             "backing-up",
             "reason=cdk-hyperpod:deployment:r2:saved",

@@ -55,7 +55,7 @@ def test_a_request_that_is_wrong_anywhere_is_refused_as_a_whole(content: bytes, 
 def test_a_request() -> None:
     def read(writer: str, content: bytes) -> Any:
         found = drain_protocol.parse_request(writer, content, NOW)
-        return found.id, found.wishes
+        return found.id, found.nodes
 
     assert read("operator", request(wish_json(new="ignored"))) == ("q1", (wish(),))
     assert read("deployment", request()) == ("q1", ())
