@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeStatus
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Drain, Node
+from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import DrainSettings, Node
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.channels import UnansweredError, parse
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.drains import Drains
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.ready import NO_INSTANCE, Ask, Said, Verdict, judge
@@ -79,7 +79,7 @@ def asking(
 ) -> Ask:
     """A request of so many minutes ago, which gives nodes ten. `taken`: a group of whose nodes to take some are gone."""
     began = NOW - timedelta(minutes=minutes)
-    wanted = Drain(bucket="drains", minutes=10, force=force, must_be_saved=must)
+    wanted = DrainSettings(bucket="drains", minutes=10, force=force, must_be_saved=must)
     return Ask(drain=wanted, began=began, now=NOW, taken=frozenset({taken}), rolling_back=rolling_back)
 
 

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeStatus
 from cdk_hyperpod._lambda.hyperpod.scale_down import executor
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Drain, Node
+from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import DrainSettings, Node
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.ready import Ask, Said, judge
 from helpers.scale_down.drainer import ARN, Drainer
 from helpers.scale_down.scenarios import QUICK, failure, ids
@@ -339,7 +339,7 @@ def test_a_node_that_came_later_has_five_minutes_of_its_own_to_join() -> None:
     said = Said(silent=timedelta(0), nodes={late.name: told})
 
     def may_go(minutes: int) -> bool:
-        ask = Ask(drain=Drain(function=ARN, minutes=25), began=began, now=began + timedelta(minutes=minutes))
+        ask = Ask(drain=DrainSettings(function=ARN, minutes=25), began=began, now=began + timedelta(minutes=minutes))
         return judge([late], said, ask).ready
 
     assert [may_go(minutes) for minutes in (9, 12, 13)] == [False, False, True]

@@ -11,7 +11,7 @@ from ...config.rendering import Surroundings, guard_properties, network_spec, re
 from .deployed_stack import stack_id_of
 
 if TYPE_CHECKING:
-    from ..._lambda.hyperpod.scale_down.cluster import Cluster, Desired, Drain, Group
+    from ..._lambda.hyperpod.scale_down.cluster import Cluster, Desired, DrainSettings, Group
 
 _LATE = "arn:known-at-deployment-only"
 """Stands for what only a deployment knows, and nothing that a plan says depends on."""
@@ -37,13 +37,13 @@ def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
     return replace(read, drain=_drain(config, scale_down))
 
 
-def _drain(config: ClusterConfig, scale_down: ScaleDownConfig) -> Drain | None:
-    from ..._lambda.hyperpod.scale_down.cluster import Drain
+def _drain(config: ClusterConfig, scale_down: ScaleDownConfig) -> DrainSettings | None:
+    from ..._lambda.hyperpod.scale_down.cluster import DrainSettings
 
     if (drain := scale_down.drain) is None:
         return None
     agent = config.slurm.drain if config.slurm else None
-    return Drain(
+    return DrainSettings(
         minutes=drain.timeout_minutes,
         force=drain.on_timeout == "force",
         undrained=drain.on_silent == "undrained",

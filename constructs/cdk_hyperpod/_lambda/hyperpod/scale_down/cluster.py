@@ -140,7 +140,7 @@ class DesiredGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class DrainSettings:
     """How nodes are drained before they go (docs/adr/0014, 0015)."""
 
     bucket: str = ""
@@ -179,7 +179,7 @@ class Desired:
     """VpcConfig and Orchestrator as the template writes them: a change of this text replaces the cluster."""
     digest: str = ""
     """Stands for everything else that the cluster's template sends."""
-    drain: Drain | None = None
+    drain: DrainSettings | None = None
     """Absent: nodes go as they are."""
     owner: str | None = None
     """The stack's id, which the cluster's tag must carry. Absent: not checked (a dry run on someone's own machine)."""

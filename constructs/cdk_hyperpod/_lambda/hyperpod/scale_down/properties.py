@@ -54,7 +54,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..common.drain_protocol import MAX_NODES, NODE_ID
-from .cluster import CONTROLLER, Desired, DesiredGroup, Drain, Fixed, Network
+from .cluster import CONTROLLER, Desired, DesiredGroup, DrainSettings, Fixed, Network
 
 PREPARE = "Custom::HyperPodScaleDown"
 FINALIZE = "Custom::HyperPodGroupRemoval"
@@ -206,7 +206,7 @@ def read_properties(properties: object, *, kind: str, owner: str | None = None) 
     return desired
 
 
-def _drain(reader: _Reader, text: object) -> Drain | None:
+def _drain(reader: _Reader, text: object) -> DrainSettings | None:
     if not text:
         return None
     before = len(reader.problems)
@@ -220,7 +220,7 @@ def _drain(reader: _Reader, text: object) -> Drain | None:
     function = found.get("Function")
     if function is not None and "Bucket" in found:
         reader.problems.append("Drain: has both Bucket, which is for Slurm, and Function, which is for EKS; keep one")
-    return Drain(
+    return DrainSettings(
         bucket=reader.text("Drain.Bucket", found.get("Bucket"), _BUCKET, "a bucket's name") if function is None else "",
         function=""
         if function is None

@@ -19,7 +19,7 @@ from ..common import api, sentences
 from ..common.text import one_line
 from . import calls, messages
 from .actions import Pick, Plan, Wait
-from .cluster import MOVING, Cluster, Desired, Drain, Node, Occasion
+from .cluster import MOVING, Cluster, Desired, DrainSettings, Node, Occasion
 from .drain.channels import Bucket, Channel, Function
 from .drain.drains import KEPT, LEASE, TAKEN, Drains, Hearing
 from .drain.ready import BACK, DEADLINE, JOINING, SILENT, Ask, going, judge, judge_first
@@ -454,7 +454,7 @@ class Provider:
         must = event.kind == PREPARE and not state.rolling_back
         return Drains(ask, self._channel(drain, desired.cluster), must=must)
 
-    def _channel(self, drain: Drain, cluster: str) -> Channel:
+    def _channel(self, drain: DrainSettings, cluster: str) -> Channel:
         if drain.eks:
             return Function(drain.function, cluster, self._functions)
         return Bucket(drain.bucket, cluster, self._s3, self._sagemaker)

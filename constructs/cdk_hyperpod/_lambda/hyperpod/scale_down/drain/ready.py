@@ -15,7 +15,7 @@ from ...common.drain_protocol import SILENT_S, NodeStatus
 from ...common.refuse import Refuse
 from .. import messages
 from ..actions import Plan, Wait
-from ..cluster import Cluster, Drain, Node
+from ..cluster import Cluster, DrainSettings, Node
 
 DEADLINE = timedelta(minutes=55)
 """CloudFormation gives a custom resource 3,600 s and then says "timed out"; prepare and finalize end before, with a reason."""
@@ -73,7 +73,7 @@ NOTHING_SAID = Said()
 class Ask:
     """One deployment's drain request."""
 
-    drain: Drain
+    drain: DrainSettings
     began: datetime
     now: datetime
     rolling_back: bool = False
