@@ -222,7 +222,7 @@ def test_a_spoilt_status_is_no_answer_and_no_silence(way: Spoilt) -> None:
     assert draining.read(f"train/{STATUS}", made, life.clock.now)[1].found
 
 
-def channel(draining: ByAgent, sent: tuple[bytes, int] | None) -> channels.Bucket:
+def channel(draining: ByAgent, sent: tuple[bytes, int] | None) -> channels.BucketChannel:
     """The function's, with what has come of the status."""
 
     class S3:
@@ -234,7 +234,7 @@ def channel(draining: ByAgent, sent: tuple[bytes, int] | None) -> channels.Bucke
             return {"Body": io.BytesIO(sent[0]), **more}
 
     s3: Any = S3()
-    return channels.Bucket("bucket", "train", lambda: s3, lambda: s3)
+    return channels.BucketChannel("bucket", "train", lambda: s3, lambda: s3)
 
 
 def test_who_has_said_nothing_for_three_minutes_is_silent_whatever_is_read() -> None:

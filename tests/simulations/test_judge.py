@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.drain.drains import Drains
+from cdk_hyperpod._lambda.hyperpod.scale_down.drain.requester import DrainRequester
 from cdk_hyperpod._lambda.hyperpod.scale_down.provider import Provider, ScaleDownError
 from simulations.lifetimes.cloudformation import STACK, TAG
 from simulations.lifetimes.function import Killed, MakeProvider
@@ -359,8 +359,8 @@ class AsksAsAnOperator(Undrained):
 class TakesOneLookForSilence(Provider):
     """Where who drains cannot be heard once, it looks no more."""
 
-    def _listen(self, drains: Drains) -> None:
-        drains.read()
+    def _listen(self, requester: DrainRequester) -> None:
+        requester.read()
 
 
 class Unevicted(Broken):

@@ -27,7 +27,7 @@ def packed(assembly: Path) -> list[Path]:
     ("speaker", "place", "file"),
     [
         ("drain_agent.py", ".", "cluster.yaml"),
-        ("hyperpod/scale_down/drain/drains.py", "hyperpod/common", "cluster.yaml"),
+        ("hyperpod/scale_down/drain/requester.py", "hyperpod/common", "cluster.yaml"),
         ("hyperpod/drainer/handler.py", "hyperpod/common", "examples/eks_from_one_file/cluster.yaml"),
     ],
 )

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeStatus
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import DrainSettings, Node
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.channels import UnansweredError, parse
-from cdk_hyperpod._lambda.hyperpod.scale_down.drain.drains import Drains
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.ready import NO_INSTANCE, Ask, Said, Verdict, judge
+from cdk_hyperpod._lambda.hyperpod.scale_down.drain.requester import DrainRequester
 from cdk_hyperpod._lambda.hyperpod.scale_down.provider import LOOKING
 from cdk_hyperpod_local.hyperpod import Call, CallerKilled
 from helpers.scale_down import clusters
@@ -637,7 +637,7 @@ def test_what_is_on_its_way_out_is_not_given_back(of_group: str, of_node: str, k
 
     controller = Controller()
     cluster = clusters.live(clusters.group("p5", 1, status=of_group), nodes=[node(status=of_node)])
-    Drains(asking(), controller, must=False).give_back(lambda: cluster, frozenset())
+    DrainRequester(asking(), controller, must=False).give_back(lambda: cluster, frozenset())
     assert [node["id"] for node in controller.asked["nodes"]] == ([NODE] if kept else [])
 
 

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 def agent_status(config: ClusterConfig, live: Cluster | None, client: Clients) -> tuple[Said | None, tuple[str, ...]]:
     """What the agent that drains nodes says; absent: there is none, or it cannot be read, or is silent, with a note."""
     from ..._lambda.hyperpod.common import api
-    from ..._lambda.hyperpod.scale_down.drain.channels import Bucket, NoStatusError, UnansweredError
+    from ..._lambda.hyperpod.scale_down.drain.channels import BucketChannel, NoStatusError, UnansweredError
     from ..._lambda.hyperpod.scale_down.drain.ready import Said, is_silent
 
     if live is None or config.slurm is None or config.slurm.drain is None:
         return None, ()
     try:
         bucket = drain_bucket_name(config.name, live.arn.split(":")[4], config.region)
-        said = Bucket(bucket, config.name, lambda: client("s3"), lambda: client("sagemaker")).read()
+        said = BucketChannel(bucket, config.name, lambda: client("s3"), lambda: client("sagemaker")).read()
     except api.CALL_ERRORS as error:
         unread = "Which jobs run on them was not read"
         if not isinstance(error, NoStatusError) and aws.code(error) != "NoSuchBucket":

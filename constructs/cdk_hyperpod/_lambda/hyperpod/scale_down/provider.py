@@ -20,9 +20,9 @@ from ..common.text import one_line
 from . import calls, messages
 from .actions import Pick, Plan, Wait
 from .cluster import MOVING, Cluster, Desired, DrainSettings, Node, Occasion
-from .drain.channels import Bucket, Channel, Function
-from .drain.drains import KEPT, LEASE, TAKEN, Drains, Hearing
+from .drain.channels import BucketChannel, Channel, FunctionChannel
 from .drain.ready import BACK, DEADLINE, JOINING, SILENT, Ask, going, judge, judge_first
+from .drain.requester import KEPT, LEASE, TAKEN, DrainRequester, Hearing
 from .event import Event, read_event
 from .executor import Moment, delete_groups, execute
 from .group_deletion import deleting, plan_group_deletion, standing
@@ -255,16 +255,16 @@ class Provider:
             lambda: self._patiently(lambda: self._live(desired, tags=True), state),
         )
         found = plan(live, desired, occasion)
-        drains = self._drains(event, desired, state) if going(found, live) else None
-        if drains is not None:
-            self._listen(drains)
-            found = plan(live, desired, _with_said(occasion, drains))
+        requester = self._requester(event, desired, state) if going(found, live) else None
+        if requester is not None:
+            self._listen(requester)
+            found = plan(live, desired, _with_said(occasion, requester))
         self._tell(found)
         self._refuse(found, desired, first=True)
-        if drains is not None:
+        if requester is not None:
             previous = self._previous(event)
-            why = judge_first(found, live, drains.said, drains.ask, new=not (previous and previous.drain))
-            self._fail_undrained(drains, desired, [str(why)] if why else [], first=True)
+            why = judge_first(found, live, requester.said, requester.ask, new=not (previous and previous.drain))
+            self._fail_undrained(requester, desired, [str(why)] if why else [], first=True)
         return with_plan(state, live, found)
 
     def _may_delete_groups(self, event: Event) -> bool:
@@ -366,31 +366,31 @@ class Provider:
 
     def _prepare(self, event: Event, desired: Desired, state: State) -> Answer:
         live = self._live(desired, tags=state.pending is None)
-        drains = self._heard(event, desired, state)
-        live = self._with_held(live, drains, desired, tags=state.pending is None)
-        occasion = _with_said(self._occasion(event, desired, state, first=False), drains)
+        requester = self._heard(event, desired, state)
+        live = self._with_held(live, requester, desired, tags=state.pending is None)
+        occasion = _with_said(self._occasion(event, desired, state, first=False), requester)
         found = plan(live, desired, occasion)
         self._tell(found)
         self._refuse(found, desired, first=False)
         if live is None:
             return self._complete(event, state, None)
         pending = (*found.taken, *found.held)
-        if (found.changes or drains is not None) and (over := self._given_up(event, state)):
+        if (found.changes or requester is not None) and (over := self._given_up(event, state)):
             return self._unfinished(event, state, [over], live, pending)
-        if drains is not None and (waits := self._make_ready(drains, found, live, desired, state)):
+        if requester is not None and (waits := self._make_ready(requester, found, live, desired, state)):
             return self._unfinished(event, state, (*waits, *found.waits), live, pending)
         if found.taken and (wait := self._operation_of_another(found, live, state)):
             return self._unfinished(event, state, [wait, *found.waits], live, pending)
         if not found.changes:
             if waits := found.waits or _not_yet(live, state):
                 return self._unfinished(event, state, waits, live, found.held)
-            if drains is not None:
-                drains.hold(going(found, live), live, KEPT)
+            if requester is not None:
+                requester.hold(going(found, live), live, KEPT)
         # Pages of a list may skip a node: none goes that only one look chooses, and no look alone says that all have gone.
         if wait := self._overtaken(found, live, desired, occasion):
             return self._unfinished(event, state, [wait], live, pending)
         if not found.changes:
-            return self._complete(event, state, live, left_out=drains.said.left_out if drains else {})
+            return self._complete(event, state, live, left_out=requester.said.left_out if requester else {})
         return self._carry_out(found, live, event, desired, occasion, state)
 
     def _operation_of_another(self, found: Plan, live: Cluster, state: State) -> Wait | None:
@@ -443,7 +443,9 @@ class Provider:
         together = plan(replace(live or seen, nodes=tuple(both.values())), desired, occasion)
         return replace(messages.OVERTAKEN, passing=together.done)
 
-    def _drains(self, event: Event, desired: Desired, state: State, *, before: bool = False) -> Drains | None:
+    def _requester(
+        self, event: Event, desired: Desired, state: State, *, before: bool = False
+    ) -> DrainRequester | None:
         """Absent: nodes go as they are. A rollback gives back what the failed update asked for, and neither it nor finalize
         ends for what S3 or Lambda says. `before`: also where only the properties before say how."""
         previous = self._previous(event) if state.rolling_back or before else None
@@ -452,36 +454,36 @@ class Provider:
             return None
         ask = Ask(drain=drain, began=state.began, now=self._now(), rolling_back=state.rolling_back)
         must = event.kind == PREPARE and not state.rolling_back
-        return Drains(ask, self._channel(drain, desired.cluster), must=must)
+        return DrainRequester(ask, self._channel(drain, desired.cluster), must=must)
 
     def _channel(self, drain: DrainSettings, cluster: str) -> Channel:
         if drain.eks:
-            return Function(drain.function, cluster, self._functions)
-        return Bucket(drain.bucket, cluster, self._s3, self._sagemaker)
+            return FunctionChannel(drain.function, cluster, self._functions)
+        return BucketChannel(drain.bucket, cluster, self._s3, self._sagemaker)
 
-    def _heard(self, event: Event, desired: Desired, state: State) -> Drains | None:
+    def _heard(self, event: Event, desired: Desired, state: State) -> DrainRequester | None:
         """The same, with what is said of the nodes now."""
-        drains = self._drains(event, desired, state)
-        if drains is not None:
-            self._listen(drains)
-        return drains
+        requester = self._requester(event, desired, state)
+        if requester is not None:
+            self._listen(requester)
+        return requester
 
-    def _listen(self, drains: Drains) -> None:
+    def _listen(self, requester: DrainRequester) -> None:
         """Hear what is said now. Only who does not answer for three minutes is silent. A rollback asks once in each poll: it waits
         for five minutes at most, whoever answers."""
-        if drains.ask.rolling_back:
-            drains.read()
+        if requester.ask.rolling_back:
+            requester.read()
         else:
-            hearing = Hearing(drains.is_unanswered, self._now, unanswered=SILENT, refused=LOOKING)
-            drains.read(lambda look: self._again(look, hearing.until))
-        drains.ask = replace(drains.ask, now=self._now())
+            hearing = Hearing(requester.is_unanswered, self._now, unanswered=SILENT, refused=LOOKING)
+            requester.read(lambda look: self._again(look, hearing.until))
+        requester.ask = replace(requester.ask, now=self._now())
 
     def _with_held(
-        self, live: Cluster | None, drains: Drains | None, desired: Desired, *, tags: bool
+        self, live: Cluster | None, requester: DrainRequester | None, desired: Desired, *, tags: bool
     ) -> Cluster | None:
         """The cluster, read again if its list leaves out a node that is held. A node that is no longer asked for goes back to work,
         so only two lists in a row say that it is gone."""
-        held = drains.said.deployment_requests().keys() if drains else set()
+        held = requester.said.deployment_requests().keys() if requester else set()
         return _agreed(
             live,
             lambda seen: held <= {node.name for node in seen.nodes},
@@ -489,27 +491,27 @@ class Provider:
         )
 
     def _make_ready(
-        self, drains: Drains, found: Plan, live: Cluster, desired: Desired, state: State
+        self, requester: DrainRequester, found: Plan, live: Cluster, desired: Desired, state: State
     ) -> tuple[Wait, ...]:
         """Have what goes drained; what is still waited for."""
         leaving, taken = going(found, live), _taken_from(state, live)
-        drains.ask = replace(drains.ask, taken=taken, nowhere=drains.locate(leaving))
-        ready = judge(leaving, drains.said, drains.ask).ready
-        drains.hold(leaving, live, TAKEN if found.changes and ready else LEASE)
+        requester.ask = replace(requester.ask, taken=taken, nowhere=requester.locate(leaving))
+        ready = judge(leaving, requester.said, requester.ask).ready
+        requester.hold(leaving, live, TAKEN if found.changes and ready else LEASE)
         # A drainer has answered by now.
-        verdict = judge(leaving, drains.said, drains.ask)
-        self._fail_undrained(drains, desired, verdict.never, first=not (taken or state.record.asked))
+        verdict = judge(leaving, requester.said, requester.ask)
+        self._fail_undrained(requester, desired, verdict.never, first=not (taken or state.record.asked))
         return verdict.waits
 
     def _give_back(self, event: Event, state: State, accepted: frozenset[str] = frozenset()) -> str:
         """Nobody wants nodes drained any more. Why some of them stay held; empty: none does, or only until their lease ends."""
-        drains: Drains | None = None
+        requester: DrainRequester | None = None
         try:
             desired = self._desired(event, state)
-            drains = None if desired is None else self._drains(event, desired, state, before=True)
-            if desired is None or drains is None:
+            requester = None if desired is None else self._requester(event, desired, state, before=True)
+            if desired is None or requester is None:
                 return ""
-            wanted, giver = desired, drains
+            wanted, giver = desired, requester
 
             def look() -> Cluster | None:
                 return self._with_held(self._live(wanted, tags=False), giver, wanted, tags=False)
@@ -525,24 +527,28 @@ class Provider:
             state.record.gives_back_again |= giver.gave_back
         except Exception as error:  # noqa: BLE001 - it must not take the place of a refusal, nor end a rollback
             self._log(f"cannot give nodes back: {error}")
-            if drains is not None and drains.ask.drain.eks:
-                return messages.not_given_back(drains.held)
+            if requester is not None and requester.ask.drain.eks:
+                return messages.not_given_back(requester.held)
         return ""
 
-    def _make_doomed_ready(self, drains: Drains, live: Cluster, desired: Desired, state: State) -> tuple[Wait, ...]:
+    def _make_doomed_ready(
+        self, requester: DrainRequester, live: Cluster, desired: Desired, state: State
+    ) -> tuple[Wait, ...]:
         """Hold the nodes of groups to delete, which prepare had drained; and have those drained that came since, during the
         cluster's own update. What is still waited for: until the time is up, and then the group stays."""
         groups = standing(live, desired)
         doomed = [node for node in live.nodes if node.group in groups]
         ready = frozenset(
             name
-            for name, request_id in drains.said.deployment_requests().items()
-            if request_id != drains.ask.request_id
+            for name, request_id in requester.said.deployment_requests().items()
+            if request_id != requester.ask.request_id
         )
         came = [node for node in doomed if node.name not in ready and _is_young(node, state)]
-        drains.ask = replace(drains.ask, nowhere=drains.locate(came))
-        drains.hold(doomed, live, TAKEN, drained=frozenset(node.name for node in doomed) - {node.name for node in came})
-        verdict = judge(came, drains.said, drains.ask)
+        requester.ask = replace(requester.ask, nowhere=requester.locate(came))
+        requester.hold(
+            doomed, live, TAKEN, drained=frozenset(node.name for node in doomed) - {node.name for node in came}
+        )
+        verdict = judge(came, requester.said, requester.ask)
         return (*verdict.waits, *(Wait(why=why) for why in verdict.never))
 
     def _release(self, event: Event, state: State) -> Answer | State:
@@ -559,8 +565,8 @@ class Provider:
             # a rollback, and only the second of two reads of the stack's status told.
             return UNFINISHED
         desired = self._desired(event, state)
-        drains = None if desired is None else self._drains(event, desired, state, before=True)
-        if desired is None or drains is None or self._now() - (state.looked or state.began) < STALE:
+        requester = None if desired is None else self._requester(event, desired, state, before=True)
+        if desired is None or requester is None or self._now() - (state.looked or state.began) < STALE:
             return held
         why = self._overtaken_first(event, desired, state)
         if not (why or state.record.asked):
@@ -588,7 +594,7 @@ class Provider:
 
     def _may_hold(self, event: Event, state: State) -> bool:
         desired = self._desired(event, state)
-        return desired is not None and self._drains(event, desired, state, before=True) is not None
+        return desired is not None and self._requester(event, desired, state, before=True) is not None
 
     def _overtaken_first(self, event: Event, desired: Desired, state: State) -> list[str]:
         """Why there may be something to do, after a first look that found nothing. Empty: there is nothing."""
@@ -599,9 +605,9 @@ class Provider:
         found = plan(live, desired, self._occasion(event, desired, state, first=False))
         return [] if found.done and not found.deletions else [messages.OVERTAKEN_FIRST]
 
-    def _fail_undrained(self, drains: Drains, desired: Desired, why: Sequence[str], *, first: bool) -> None:
+    def _fail_undrained(self, requester: DrainRequester, desired: Desired, why: Sequence[str], *, first: bool) -> None:
         if why:
-            raise ScaleDownError(messages.not_drained(desired.cluster, why, first=first, eks=drains.ask.drain.eks))
+            raise ScaleDownError(messages.not_drained(desired.cluster, why, first=first, eks=requester.ask.drain.eks))
 
     # -- finalize --
 
@@ -614,15 +620,15 @@ class Provider:
             return self._complete(event, state, live)
         if deletion.wait is not None and desired.drain is None:
             return self._unfinished(event, state, [deletion.wait], live)
-        drains = None if state.rolling_back else self._heard(event, desired, state)
+        requester = None if state.rolling_back else self._heard(event, desired, state)
         if over := self._given_up(event, state):
             return self._unfinished(event, state, [over], live)
         waits = () if deletion.wait is None else (deletion.wait,)
-        if drains is not None:
-            live = self._with_held(live, drains, desired, tags=False)
+        if requester is not None:
+            live = self._with_held(live, requester, desired, tags=False)
             if live is None:
                 return self._complete(event, state, None)
-            waits = (*self._make_doomed_ready(drains, live, desired, state), *waits)
+            waits = (*self._make_doomed_ready(requester, live, desired, state), *waits)
         if waits:
             return self._unfinished(event, state, waits, live)
         return self._delete_groups(event, desired, state, live, deletion.groups)
@@ -771,12 +777,12 @@ def _with_group_deletion(state: State, live: Cluster | None, desired: Desired, o
     return replace(state, pending=left or not plan_group_deletion(live, desired, occasion).done)
 
 
-def _with_said(occasion: Occasion, drains: Drains | None) -> Occasion:
+def _with_said(occasion: Occasion, requester: DrainRequester | None) -> Occasion:
     """What is told of the nodes to choose from: who is being drained for this deployment stays chosen."""
-    if drains is None:
+    if requester is None:
         return occasion
-    said = drains.said
-    asked = {name for name, request_id in said.deployment_requests().items() if request_id == drains.ask.request_id}
+    said = requester.said
+    asked = {name for name, request_id in said.deployment_requests().items() if request_id == requester.ask.request_id}
     return replace(occasion, busy=frozenset(said.busy), chosen=occasion.chosen | asked)
 
 

@@ -63,7 +63,7 @@ class NoStatusError(UnansweredError):
     """The agent has never written a status, or S3 does not show it just now."""
 
 
-class Bucket:
+class BucketChannel:
     """The agent's on a Slurm controller."""
 
     def __init__(
@@ -117,7 +117,7 @@ class Bucket:
         return Said(unreachable=str(error)) if isinstance(error, UnansweredError) else None
 
 
-class Function:
+class FunctionChannel:
     """The drainer's of an EKS cluster."""
 
     def __init__(self, arn: str, cluster: str, functions: Callable[[], calls.Lambda]) -> None:

@@ -60,7 +60,7 @@ class Hearing:
         return now + self._left[unanswered]
 
 
-class Drains:
+class DrainRequester:
     """One deployment's part of the channel, during one run of the function."""
 
     def __init__(self, ask: Ask, channel: Channel, *, must: bool) -> None:
