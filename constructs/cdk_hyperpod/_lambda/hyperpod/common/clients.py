@@ -15,7 +15,7 @@ _MODELS = Path(__file__).resolve().with_name("models")
 
 @functools.cache
 def client(service: str) -> Any:
-    """The client of a service. SageMaker's comes with the pinned API model beside this package, because the Lambda runtime's
+    """The client of a service. SageMaker's comes with the pinned API model beside this file, because the Lambda runtime's
     botocore may not know HyperPod's newer operations and members."""
     session = botocore.session.Session()
     session.register_component("data_loader", Loader(extra_search_paths=[str(_MODELS)]))

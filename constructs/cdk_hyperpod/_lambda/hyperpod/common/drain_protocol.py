@@ -1,7 +1,7 @@
 """The protocol of drains (docs/adr/0014): what is asked for in a request, and what its reader answers in a status.
 
 One file for all who speak it: the scale-down function and the drainer, which have it beside them; the commands, which
-import it; and the agent on a Slurm controller, which gets a copy with the lifecycle scripts (`_assets.pack_lifecycle`). So
+import it; and the agent on a Slurm controller, which gets a copy with the lifecycle scripts (`_common.assets.pack_lifecycle`). So
 it imports the standard library alone, and runs on Python 3.8, which is what nodes have.
 """
 

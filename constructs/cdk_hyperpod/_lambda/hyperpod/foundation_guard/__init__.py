@@ -1,7 +1,5 @@
-"""The foundation's guard: refuses a change of what is for life before any stack has changed anything.
+"""The foundation's guard: refuses a change of a setting that cannot change after creation, before a stack has changed anything.
 
-It stands inside the provider's package for its client and its errors: packages beside each other in a Lambda cannot
-import one another by relative names, and the library knows them by other absolute ones.
-
+Standard library and botocore only, by relative imports. `plan` asks it the same, before a deployment.
 May import: common.
 """

@@ -1,6 +1,6 @@
 """The Lambda's entry point. CloudFormation invokes it itself, and waits for the answer.
 
-Nothing of an event is logged (../answer.py), nor is a refusal, which the stack's events tell: the CDK CLI prints the log below
+Nothing of an event is logged (../common/answer.py), nor is a refusal, which the stack's events tell: the CDK CLI prints the log below
 it.
 """
 
