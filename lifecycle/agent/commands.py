@@ -47,16 +47,20 @@ def reserve_node(instance: str, node: SlurmNode) -> Act:
     )
 
 
-def drain_node(wishes: Sequence[NodeRequest], node: SlurmNode, how: str, was: str) -> Act:
+def drain_node(node_requests: Sequence[NodeRequest], node: SlurmNode, how: str, was: str) -> Act:
     """Drain it, with a reason of ours. `how` and `was`: as OUR_REASON has them."""
     return _update(
-        wishes[0].instance, node, f"drain it ({how})", "state=drain", f"reason={reason_of(wishes[0], how, was)}"
+        node_requests[0].instance,
+        node,
+        f"drain it ({how})",
+        "state=drain",
+        f"reason={reason_of(node_requests[0], how, was)}",
     )
 
 
-def reason_of(wish: NodeRequest, how: str, was: str) -> str:
+def reason_of(node_request: NodeRequest, how: str, was: str) -> str:
     """The reason of a drain of ours, as OUR_REASON reads it."""
-    return f"{PREFIX}:{wish.writer}:{wish.request_id}:{how}{f':{was}' if was else ''}"
+    return f"{PREFIX}:{node_request.writer}:{node_request.request_id}:{how}{f':{was}' if was else ''}"
 
 
 def end_drain(instance: str, node: SlurmNode, why: str) -> Act:

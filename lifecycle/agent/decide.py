@@ -32,14 +32,14 @@ class Judgement(NamedTuple):
     """It is a node of this cluster's, and for sure none of Slurm's: nothing runs on it."""
 
 
-def judge(wishes: Sequence[NodeRequest], slurm: SlurmState, settings: Mapping[str, Any]) -> Judgement:
-    """What becomes of one instance that these live wishes name: the first that holds."""
-    first = wishes[0]
+def judge(node_requests: Sequence[NodeRequest], slurm: SlurmState, settings: Mapping[str, Any]) -> Judgement:
+    """What becomes of one instance that these live requests name: the first that holds."""
+    first = node_requests[0]
     if first.instance not in slurm.instances:
         return Judgement("unknown", "is no instance of this cluster: it is gone, was replaced, or is another cluster's")
     address = slurm.instances[first.instance]
-    if any(wish.address != address for wish in wishes):
-        others = ", ".join(sorted({wish.address for wish in wishes} - {address}))
+    if any(node_request.address != address for node_request in node_requests):
+        others = ", ".join(sorted({node_request.address for node_request in node_requests} - {address}))
         return Judgement("unknown", f"has the address {address} on the controller, and {others} in the request")
     if address in slurm.barred:
         return Judgement("refused", f"is {slurm.barred[address]}, which is never drained")
@@ -52,7 +52,7 @@ def judge(wishes: Sequence[NodeRequest], slurm: SlurmState, settings: Mapping[st
     if address in slurm.untold and not set(named[0].partitions) - {EVERYBODY}:
         said = f"may be a login node: no file of HyperPod's tells its type, and it is in no partition but {EVERYBODY}"
         return Judgement("refused", said)
-    view = View.of(wishes, named[0], slurm, settings)
+    view = View.of(node_requests, named[0], slurm, settings)
     found = (rule(view) for rule in RULES)
     return next(judgement for judgement in found if judgement is not None)
 
@@ -69,34 +69,38 @@ def _doubt(slurm: SlurmState) -> str:
 class View(NamedTuple):
     """One wanted node at one look: what the rules go by."""
 
-    wishes: Sequence[NodeRequest]
+    node_requests: Sequence[NodeRequest]
     node: SlurmNode
     slurm: SlurmState
     settings: Mapping[str, Any]
     jobs: tuple[Job, ...]
     """What has to end, or to be waited for."""
     late: tuple[NodeRequest, ...]
-    """The wishes whose deadline is over."""
+    """The requests whose deadline is over."""
     saves: bool
     """It is to be saved."""
     tries: tuple[Backup, ...]
-    """The jobs by which it was to be saved, the last one last. One that was made for one of the wishes is good for the other,
+    """The jobs by which it was to be saved, the last one last. One that was made for one of the requests is good for the other,
     too. None of before it went back to work, where jobs may have written since."""
 
     @classmethod
-    def of(cls, wishes: Sequence[NodeRequest], node: SlurmNode, slurm: SlurmState, settings: Mapping[str, Any]) -> View:
+    def of(
+        cls, node_requests: Sequence[NodeRequest], node: SlurmNode, slurm: SlurmState, settings: Mapping[str, Any]
+    ) -> View:
         # What a dead node still has is no job that anybody waits for. One that a person set down may be alive.
         jobs = () if node.down and not node.foreign else slurm.jobs.get(node.name, ())
-        late = tuple(wish for wish in wishes if wish.deadline <= slurm.now)
-        asked = [wish for wish in wishes if wish.backup]
-        held = slurm.reservations.get(wishes[0].instance)
-        names = [backup_name(wish, held.start) for wish in asked] if held else []
+        late = tuple(node_request for node_request in node_requests if node_request.deadline <= slurm.now)
+        asked = [node_request for node_request in node_requests if node_request.backup]
+        held = slurm.reservations.get(node_requests[0].instance)
+        names = [backup_name(node_request, held.start) for node_request in asked] if held else []
         tries = sorted((job for name in names for job in slurm.backups.get(name, ())), key=lambda job: int(job.id))
-        return cls(wishes, node, slurm, settings, jobs, late, bool(settings.get("backup") and asked), tuple(tries))
+        return cls(
+            node_requests, node, slurm, settings, jobs, late, bool(settings.get("backup") and asked), tuple(tries)
+        )
 
     @property
     def instance(self) -> str:
-        return self.wishes[0].instance
+        return self.node_requests[0].instance
 
     @property
     def held(self) -> bool:
@@ -106,7 +110,7 @@ class View(NamedTuple):
     @property
     def waiting(self) -> bool:
         """Whether somebody still waits for it."""
-        return any(wish.force or wish not in self.late for wish in self.wishes)
+        return any(node_request.force or node_request not in self.late for node_request in self.node_requests)
 
     @property
     def fails(self) -> bool:
@@ -141,7 +145,7 @@ class View(NamedTuple):
 
     def drain(self, how: str) -> tuple[Act, ...]:
         """How it becomes ready."""
-        return (*self.free, drain_node(self.wishes, self.node, how, self.was))
+        return (*self.free, drain_node(self.node_requests, self.node, how, self.was))
 
 
 def _is_ready(view: View) -> Judgement | None:
@@ -166,7 +170,7 @@ def _is_another_s(view: View) -> Judgement | None:
     if not view.node.foreign:
         return None
     by = f"was {view.node.foreign} by somebody else ({view.node.reason[:200] or 'no reason'})"
-    tried = tuple(backup_name(wish, "") for wish in view.wishes if wish.backup)
+    tried = tuple(backup_name(node_request, "") for node_request in view.node_requests if node_request.backup)
     if view.fails and any(job.startswith(tried) for job in view.slurm.backups):
         # A node's health check, for example, which the backup's own job has set off.
         return Judgement("backup-failed", f"could not be saved: {by}; mend that, and resume the node")
@@ -191,9 +195,9 @@ def _has_jobs(view: View) -> Judgement | None:
     """Wait for them, or end them at the deadline."""
     if not view.jobs:
         return None
-    others = [wish.deadline for wish in view.wishes if wish not in view.late]
+    others = [node_request.deadline for node_request in view.node_requests if node_request not in view.late]
     left = max(0, min(others, default=view.slurm.now) - view.slurm.now)
-    force = any(wish.force for wish in view.wishes)
+    force = any(node_request.force for node_request in view.node_requests)
     leaders = dict.fromkeys(job.ends for job in view.jobs if "+" in job.id) if force else {}
     wide = f"all components of heterogeneous job {', '.join(leaders)} end with it" if leaders else ""
     by = f"was drained by Slurm ({view.node.by_slurm})" if view.node.by_slurm else ""
@@ -202,7 +206,7 @@ def _has_jobs(view: View) -> Judgement | None:
 
 
 def _endings(view: View) -> tuple[Act, ...]:
-    if not any(wish.force for wish in view.late):
+    if not any(node_request.force for node_request in view.late):
         return ()
     # One that completes may be on its way back to the queue: whoever ends it now takes it out of there.
     ending = dict.fromkeys(job.ends for job in view.jobs if job.state != "COMPLETING")
@@ -301,24 +305,30 @@ RULES: Sequence[Callable[[View], Judgement | None]] = (
 
 def _submit(view: View) -> Act:
     backup, node = view.settings["backup"], view.node
-    asked = [wish for wish in view.wishes if wish.backup]
-    wish = asked[0]
-    name = backup_name(wish, view.slurm.reservations[wish.instance].start)
+    asked = [node_request for node_request in view.node_requests if node_request.backup]
+    node_request = asked[0]
+    name = backup_name(node_request, view.slurm.reservations[node_request.instance].start)
     order = {
         **{name: value for name, value in backup.items() if not name.startswith("on_")},
         **last_try(backup, len(view.tries)),
-        "instance": wish.instance,
-        "request": wish.request_id,
+        "instance": node_request.instance,
+        "request": node_request.request_id,
         "seconds": max(0, round(max(_end_of_time(each) for each in asked) - view.slurm.now)),
-        "hold": {"node": node.name, "reason": reason_of(wish, "saving", view.was)},
+        "hold": {"node": node.name, "reason": reason_of(node_request, "saving", view.was)},
     }
     command = (
         *("sbatch", "--parsable", f"--job-name={name}{f'{WAS}{view.was}' if view.was else ''}"),
-        *(f"--reservation={PREFIX}-{wish.instance}", f"--nodelist={node.name}", "--nodes=1", "--exclusive", "--mem=0"),
+        *(
+            f"--reservation={PREFIX}-{node_request.instance}",
+            f"--nodelist={node.name}",
+            "--nodes=1",
+            "--exclusive",
+            "--mem=0",
+        ),
         *("--no-requeue", "--export=NONE", "--chdir=/", f"--output={LOG}"),
         *([f"--partition={node.partitions[0]}"] if node.partitions else []),
     )
-    return Act(f"save {node.name}", command, order, instance=wish.instance)
+    return Act(f"save {node.name}", command, order, instance=node_request.instance)
 
 
 def last_try(backup: Mapping[str, Any], tries: int) -> dict[str, bool]:
@@ -330,11 +340,11 @@ def last_try(backup: Mapping[str, Any], tries: int) -> dict[str, bool]:
     return {"last": tries + 1 >= (2 if skip else MOST_TRIES), "skip": skip}
 
 
-def _end_of_time(wish: NodeRequest) -> float:
+def _end_of_time(node_request: NodeRequest) -> float:
     """Until when its backup has time. Where jobs are ended at the deadline, that is beyond it."""
-    if not wish.force:
-        return wish.deadline
-    return wish.expires if wish.limit is None else wish.limit
+    if not node_request.force:
+        return node_request.deadline
+    return node_request.expires if node_request.limit is None else node_request.limit
 
 
 def _running(jobs: Sequence[Job]) -> str:

@@ -60,7 +60,7 @@ class Agent:
         self.bucket = bucket
         self.etags: dict[str, str] = dict.fromkeys(WRITERS, "")
         self.ids: dict[str, str] = {}
-        self.wishes: dict[str, tuple[NodeRequest, ...] | None] = dict.fromkeys(WRITERS)
+        self.node_requests: dict[str, tuple[NodeRequest, ...] | None] = dict.fromkeys(WRITERS)
         """None: nobody knows what this writer wants, so nothing that may be its own is given back."""
         self.refused: dict[str, str] = {}
         self.unread: dict[str, str] = {}
@@ -83,17 +83,19 @@ class Agent:
         now = self.bucket.now()
         wanted: dict[str, list[NodeRequest]] = {}
         for writer in WRITERS:
-            for wish in self.wishes[writer] or ():
-                if wish.expires > now:
-                    wanted.setdefault(wish.instance, []).append(wish)
+            for node_request in self.node_requests[writer] or ():
+                if node_request.expires > now:
+                    wanted.setdefault(node_request.instance, []).append(node_request)
         done = False
         nodes: dict[str, NodeStatus] = {}
         busy: dict[str, tuple[StatusJob, ...]] = {}
         problem = ""
-        known = None not in self.wishes.values()
+        known = None not in self.node_requests.values()
         try:
             slurm = read_slurm(now)._replace(gives_back=known)
-            judged = {instance: judge(wishes, slurm, self.settings) for instance, wishes in wanted.items()}
+            judged = {
+                instance: judge(node_requests, slurm, self.settings) for instance, node_requests in wanted.items()
+            }
             # A job on several nodes is ended once.
             acts = list({act.command: act for judgement in judged.values() for act in judgement.acts}.values())
             keep = frozenset(instance for instance, judgement in judged.items() if judgement.keep)
@@ -150,13 +152,13 @@ class Agent:
                 pass  # what was understood last is there again, or still
             elif found.content is None:
                 self.ids.pop(writer, None)
-                self.etags[writer], self.wishes[writer] = "", ()
+                self.etags[writer], self.node_requests[writer] = "", ()
             else:
                 try:
                     # An answer that sets the clock back, until others say so too, makes no time too far ahead.
                     now = max(before, self.bucket.now())
                     request = parse_request(writer, found.content, now)
-                    self.ids[writer], self.wishes[writer] = request.id, request.nodes
+                    self.ids[writer], self.node_requests[writer] = request.id, request.nodes
                     # Only of what was understood: it may have been read in part, and is read again.
                     self.etags[writer] = found.etag
                 except RequestError as error:
@@ -185,18 +187,18 @@ class Agent:
 
     @staticmethod
     def _tell(
-        wishes: Sequence[NodeRequest], one: Judgement, slurm: SlurmState, failed: Mapping[str, str]
+        node_requests: Sequence[NodeRequest], one: Judgement, slurm: SlurmState, failed: Mapping[str, str]
     ) -> NodeStatus:
-        instance = wishes[0].instance
+        instance = node_requests[0].instance
         names = [node.name for node in slurm.at.get(slurm.instances.get(instance, ""), ())]
         name = names[0] if len(names) == 1 else ""
         return NodeStatus(
             state=one.state,
             message="; ".join(filter(None, (one.message, failed.get(instance, "")))),
-            requests={wish.writer: wish.request_id for wish in wishes},
+            requests={node_request.writer: node_request.request_id for node_request in node_requests},
             saved=one.saved,
             absent=one.absent,
-            address=wishes[0].address,
+            address=node_requests[0].address,
             host=name,
             jobs=told_jobs(slurm.jobs.get(name, ())[: SHORTER[0][0]]),
         )
@@ -235,7 +237,7 @@ class Agent:
         problem: str,
     ) -> None:
         backup = self.settings.get("backup") or {}
-        unknown = [UNKNOWN[writer] for writer in self.refused if self.wishes[writer] is None]
+        unknown = [UNKNOWN[writer] for writer in self.refused if self.node_requests[writer] is None]
         # Without Slurm there is nothing new to say of nodes: what was said stays, and the problem beside it.
         stays = self.written.nodes if problem and self.written else nodes
         status = Status(

@@ -283,9 +283,9 @@ def parse_backups(text: str) -> dict[str, tuple[Backup, ...]]:
     return {name: tuple(jobs) for name, jobs in found.items()}
 
 
-def backup_name(wish: NodeRequest, start: str) -> str:
-    """The name of its backup's job: only one that was made for this wish, since the reservation began, proves anything."""
-    return f"{PREFIX}-backup:{wish.instance}:{wish.request_id}:{start}"
+def backup_name(node_request: NodeRequest, start: str) -> str:
+    """The name of its backup's job: only one that was made for this request, since the reservation began, proves anything."""
+    return f"{PREFIX}-backup:{node_request.instance}:{node_request.request_id}:{start}"
 
 
 def left_out(said: str) -> int:

@@ -30,7 +30,7 @@ def request(*nodes: Any, **change: Any) -> bytes:
     return json.dumps({"schema": 1, "id": "q1", "nodes": list(nodes), **change}).encode()
 
 
-def wish(**change: Any) -> Any:
+def node_request(**change: Any) -> Any:
     usual = {"writer": "operator", "request_id": "r1", "instance": ONE, "address": "10.0.0.1", "deadline": NOW + 60}
     return drain_protocol.NodeRequest(**{**usual, "expires": NOW + 120, "force": False, "backup": True, **change})
 
@@ -59,7 +59,7 @@ def job(number: int, user: str = "alice", state: str = "RUNNING") -> Any:
 
 def backups(*states: str, said: str = "", was: str = "") -> dict[str, Any]:
     tries = tuple(slurm.Backup(str(i), state, said, was) for i, state in enumerate(states))
-    return {slurm.backup_name(wish(), START): tries}
+    return {slurm.backup_name(node_request(), START): tries}
 
 
 def saving(request: str = "r1") -> Any:
@@ -92,11 +92,11 @@ class Acting:
         )
 
     def tries(self, *tries: Any) -> None:
-        self.slurm = self.slurm._replace(backups={slurm.backup_name(wish(), START): tries})
+        self.slurm = self.slurm._replace(backups={slurm.backup_name(node_request(), START): tries})
 
     def look(self) -> tuple[str, list[str]]:
         """The state, and what is done."""
-        found = decide.judge([wish()], self.slurm, self.settings)
+        found = decide.judge([node_request()], self.slurm, self.settings)
         for act in found.acts:
             self.do(act)
         return found.state, [" ".join(act.command[:1] + act.command[3:]) for act in found.acts]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from helpers.lifecycle.agent import SETTINGS, slurm_node, slurm_state, wish
+from helpers.lifecycle.agent import SETTINGS, node_request, slurm_node, slurm_state
 from helpers.lifecycle.programs import load
 
 decide = load("agent/decide.py")
@@ -43,8 +43,8 @@ class Files:
         instances, barred, untold = hyperpod.read_instances()
         nodes = [slurm_node(f"n{n}", number=n)._replace(partitions=("dev", "p5")[: 1 + (n == 3)]) for n in (1, 2, 3)]
         look = slurm_state(*nodes, instances=instances, barred=barred, untold=untold, reservations={})
-        wishes = [wish(instance=each, address=address) for each, address in instances.items()]
-        return [decide.judge([each], look, SETTINGS).state for each in wishes]
+        node_requests = [node_request(instance=each, address=address) for each, address in instances.items()]
+        return [decide.judge([each], look, SETTINGS).state for each in node_requests]
 
 
 @pytest.fixture

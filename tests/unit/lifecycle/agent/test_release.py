@@ -21,10 +21,10 @@ from helpers.lifecycle.agent import (
     Loop,
     backups,
     held,
+    node_request,
     request,
     slurm_node,
     slurm_state,
-    wish,
     wish_json,
     words,
 )
@@ -47,7 +47,7 @@ slurm = load("agent/slurm.py")
 )
 def test_a_backup_that_nobody_wants_is_cancelled_while_it_has_not_ended(listed: str, cancelled: bool) -> None:
     """When a node leaves slurm.conf, Slurm purges its reservation and fails its job, and squeue says RESV_DEL_HOLD of the job."""
-    found = slurm.parse_backups(f"7|{listed}|{slurm.backup_name(wish(), START)}|(null)\n")
+    found = slurm.parse_backups(f"7|{listed}|{slurm.backup_name(node_request(), START)}|(null)\n")
     given_back = words(release.give_back(frozenset(), slurm_state(reservations={}, backups=found)))
     assert given_back == (["scancel 7"] if cancelled else [])
 
@@ -81,7 +81,7 @@ def test_a_node_that_is_opened_loses_our_mark() -> None:
     drained = slurm_state(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:unsaved"))
     opened = "scontrol update nodename=n1 state=resume reason="
     waits = drained._replace(backups=backups("PENDING"))
-    assert words(decide.judge([wish()], waits, SETTINGS).acts) == [opened]
+    assert words(decide.judge([node_request()], waits, SETTINGS).acts) == [opened]
     assert opened in words(release.give_back(frozenset(), drained))
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdk_hyperpod._lambda.hyperpod.common import drain_protocol
-from helpers.lifecycle.agent import NOW, ONE, request, wish, wish_json
+from helpers.lifecycle.agent import NOW, ONE, node_request, request, wish_json
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_a_request() -> None:
         found = drain_protocol.parse_request(writer, content, NOW)
         return found.id, found.nodes
 
-    assert read("operator", request(wish_json(new="ignored"))) == ("q1", (wish(),))
+    assert read("operator", request(wish_json(new="ignored"))) == ("q1", (node_request(),))
     assert read("deployment", request()) == ("q1", ())
-    assert read("operator", request(wish_json(limit=NOW + 90))) == ("q1", (wish(limit=NOW + 90),))
+    assert read("operator", request(wish_json(limit=NOW + 90))) == ("q1", (node_request(limit=NOW + 90),))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from helpers.lifecycle.agent import ONE, START, TWO, held, job, slurm_node, wish
+from helpers.lifecycle.agent import ONE, START, TWO, held, job, node_request, slurm_node
 from helpers.lifecycle.programs import load
 
 slurm = load("agent/slurm.py")
@@ -51,7 +51,7 @@ def test_jobs_are_counted_where_they_are_and_backups_are_none() -> None:
 
 
 def test_only_jobs_of_ours_are_backups() -> None:
-    name = slurm.backup_name(wish(), START)
+    name = slurm.backup_name(node_request(), START)
     text = (
         f"7|RUNNING|N/A|None|{name}|3 of 4 GB | more\n8|PENDING|N/A|Priority|{name}|(null)\n"
         f"9|RUNNING|N/A|None|wrap|{name}\n"

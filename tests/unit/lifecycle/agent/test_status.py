@@ -113,8 +113,10 @@ def test_the_longest_status_is_no_longer_than_the_guard_reads(loop: Loop) -> Non
     many = tuple(slurm.Job(f"4294967295_{n}", "u" * 64, "RUNNING") for n in range(4_000_000, 4_000_030))
     loop.slurm = slurm_state(*nodes, instances=places, reservations={}, jobs={node.name: many for node in nodes})
     for writer in drain_protocol.WRITERS:
-        wishes = (wish_json(id=name, ip=ip, request="r" * 64) for name, ip in places.items())
-        content = json.dumps({"schema": 1, "id": "q" * 64, "nodes": list(wishes)}, separators=(",", ":")).encode()
+        node_requests = (wish_json(id=name, ip=ip, request="r" * 64) for name, ip in places.items())
+        content = json.dumps(
+            {"schema": 1, "id": "q" * 64, "nodes": list(node_requests)}, separators=(",", ":")
+        ).encode()
         loop.ask(content, writer)
     said = loop.look()
     assert len(loop.bucket.objects["c/status.json"]) <= MAX_STATUS_BYTES  # type: ignore[arg-type]
