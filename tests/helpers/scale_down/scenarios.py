@@ -127,11 +127,6 @@ def planned(stack: Stack, template: Template) -> set[str]:
     return {pick.node.name for pick in (*found.taken, *found.held)}
 
 
-def nothing_left(stack: Stack, template: Template) -> bool:
-    """Whether planning again finds nothing."""
-    return plan(calls.read_live(stack.client, template.name), wanted(template), Occasion()).done
-
-
 def ids(stack: Stack, group: str | None = None) -> list[str]:
     """Instance ids of the nodes that are not shutting down, in the order of their requests."""
     return [node.instance_id for node in stack.model.nodes("train", group) if node.instance_id and node.live]

@@ -25,13 +25,12 @@ ROOT = Path(__file__).resolve().parents[3]
 WORK = ROOT / ".mutants"
 COPY = WORK / "copy"
 FUNCTION = Path("constructs/cdk_hyperpod/_lambda/hyperpod/scale_down")
-NAMES = (
-    "planner executor standing_requests group_deletion history properties live_cluster event poll_state api_errors resources calls"
-    " draining draining_under_eks given_up finalize groups_go_by_name_only nothing_ends_at_random"
-    " only_planned_nodes_end rollbacks_spare_old_nodes crashes_heal"
+UNIT = "tests/unit/scale_down"
+TESTS = (
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / UNIT).glob("test_*.py")),
+    "tests/simulations/test_soak.py",
 )
-TESTS = tuple(f"tests/unit/scale_down/test_{name}.py" for name in NAMES.split())
-"""Rows first, then properties: most faults end in seconds."""
+"""Rows first, then lifetimes: most faults end in seconds."""
 
 IDENTITY = tuple(f"ReplaceComparisonOperator_{change}" for change in ("Eq_Is", "Is_Eq", "NotEq_IsNot", "IsNot_NotEq"))
 
@@ -60,7 +59,8 @@ def main() -> int:
     options = parser.parse_args()
     module = FUNCTION / f"{options.module}.py"
     if not (ROOT / module).is_file():
-        known = ", ".join(sorted(path.stem for path in (ROOT / FUNCTION).glob("[!_]*.py")))
+        found = (ROOT / FUNCTION).rglob("[!_]*.py")
+        known = ", ".join(sorted(str(path.relative_to(ROOT / FUNCTION).with_suffix("")) for path in found))
         parser.error(f"--module: {options.module!r} is no module of the function; name one of {known}")
     if not 0 < options.share <= 100:
         parser.error(f"--share: {options.share:g} is no percentage; give more than 0 and at most 100")
