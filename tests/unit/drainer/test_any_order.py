@@ -1,6 +1,6 @@
 """Whatever happens in whatever order: what the drainer never does, and how it always ends.
 
-The cluster is made up here, as simple as it can be; that Kubernetes is so, the other tests of this folder show on a real one.
+The cluster is made up here, as simple as it can be; that Kubernetes is so, tests/real/drainer shows on a real one.
 """
 
 from __future__ import annotations
