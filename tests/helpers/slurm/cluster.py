@@ -487,11 +487,15 @@ class Cluster:
     def await_idle(self, nodes: Sequence[Node] | None = None, limit_s: float = 60) -> None:
         """Wait until these nodes, or all compute nodes, take work."""
         names = [node.name for node in nodes or self.compute]
-        self.until(
-            lambda: all(self.states().get(name) in ("idle", "mixed", "allocated") for name in names),
-            f"{', '.join(names)} take work: {self.states()}",
-            limit_s,
-        )
+        try:
+            self.until(
+                lambda: all(self.states().get(name) in ("idle", "mixed", "allocated") for name in names),
+                f"{', '.join(names)} take work",
+                limit_s,
+            )
+        except CommandError as error:
+            reasons = self.controller.try_run("sinfo --noheader --Node --list-reasons --format '%N %T %u %H %E'").output
+            raise CommandError(f"{error}: {self.states()}\n{reasons}") from None
 
     def until(self, look: Callable[[], _T], what: str, limit_s: float = BOOT_LIMIT_S, pause_s: float = 0.1) -> _T:
         """The first answer that is true. Raises CommandError, with `what` was waited for, when the time is over."""
