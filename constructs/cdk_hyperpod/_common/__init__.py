@@ -1,4 +1,4 @@
-"""What several constructs need: reasons for findings of cdk-nag, functions, buckets, keys, removal, order in a stack.
+"""What several constructs need: Lambda functions, buckets, keys, assets, tags, removal, order in a stack, reasons for cdk-nag.
 
-May import: config, errors, typed.
+May import: _cdk_private, config, errors, typed.
 """

@@ -11,7 +11,7 @@ from aws_cdk import CfnResource, Stack
 from aws_cdk import aws_iam as iam
 from constructs import Dependable, IConstruct, IDependable
 
-from .cdk_private import properties_as_set
+from .._cdk_private import properties_as_set
 from .order import names_in, reachable
 
 

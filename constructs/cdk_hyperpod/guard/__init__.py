@@ -1,4 +1,4 @@
-"""What keeps a deployment from deleting the wrong nodes: scale-down, drains, and the check of what a foundation stands on.
+"""What keeps a deployment from deleting the wrong nodes: scale-down, drains, and settings that cannot change after creation.
 
-May import: config, errors, interface, loader, names, rules, typed, _common, _lambda.
+May import: _cdk_private, config, errors, interface, loader, names, rules, typed, _common, _lambda.
 """

@@ -12,7 +12,7 @@ import jsii
 from aws_cdk import IAnyProducer, IResolvable, IResolveContext, Lazy, Stack
 from aws_cdk import aws_sagemaker as sagemaker
 
-from .._common.cdk_private import properties_of
+from .._cdk_private import properties_of
 from ..rules.guard import Override, overrides
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import jsii
 from aws_cdk import ISynthesisSession, LegacyStackSynthesizer, Stack, cx_api
 
-from .._common.cdk_private import write_template
+from .._cdk_private import write_template
 
 
 def template_of(stack: Stack) -> dict[str, Any]:

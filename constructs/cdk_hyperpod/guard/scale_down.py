@@ -32,9 +32,9 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct, IValidation
 
+from .._cdk_private import properties_as_set, properties_of
 from .._common import reasons
 from .._common.acknowledge import acknowledge, wildcards_of_cdk, without_traces
-from .._common.cdk_private import properties_as_set, properties_of
 from .._common.functions import log_group as make_log_group
 from .._common.functions import python_function
 from .._common.order import order_around, order_before

@@ -1,4 +1,4 @@
-"""The VPC or the subnets of an existing one, with endpoints, their policies and security groups.
+"""A new VPC, or subnets of an existing one, with endpoints, their policies and security groups.
 
-May import: config, errors, facts, loader, rules, typed, _common.
+May import: _cdk_private, config, errors, facts, loader, rules, typed, _common.
 """

@@ -10,7 +10,7 @@ import jsii
 from aws_cdk import IStableStringProducer, Lazy
 from aws_cdk import aws_ec2 as ec2
 
-from .._common.cdk_private import arguments_of_selection
+from .._cdk_private import arguments_of_selection
 from ..config.cluster import SubnetConfig
 from ..errors import Finding
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from .._common.cdk_private import has_interface, is_interface
+from .._cdk_private import has_interface, is_interface
 from ..errors import Finding, raise_errors
 from .annotations import Fields, Form, Items, Leaf, Made, Names, field_types, shape
 from .bounds import Constraint

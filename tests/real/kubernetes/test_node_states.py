@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdk_hyperpod.cli.nodes.kubernetes import HEALTH, states
+from cdk_hyperpod.cli.kubernetes import HEALTH, states
 from cdk_hyperpod_local import kubectl
 from helpers.kubernetes.apiserver.client import Client
 

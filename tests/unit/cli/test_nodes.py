@@ -11,7 +11,7 @@ from botocore.loaders import Loader  # type: ignore[import-untyped]
 from botocore.session import Session  # type: ignore[import-untyped]
 
 from cdk_hyperpod._common.assets import models_dir
-from cdk_hyperpod.cli.nodes import kubernetes
+from cdk_hyperpod.cli import kubernetes
 from cdk_hyperpod.cli.nodes.nodes import IMAGES, STATUSES
 from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, eks, group
 from unit.cli.conftest import FakeAws, Run, write

@@ -27,11 +27,9 @@ MEMBERS = [
 
 @pytest.mark.parametrize(("owner", "member"), MEMBERS, ids=lambda value: value if isinstance(value, str) else "")
 def test_cdk_has_the_private_member(owner: object, member: str) -> None:
-    assert hasattr(owner, member), f"this release of CDK has no {member} of {owner}; see _common/cdk_private.py"
+    assert hasattr(owner, member), f"this release of CDK has no {member} of {owner}; see _cdk_private.py"
 
 
 def test_one_file_uses_them() -> None:
     used = re.compile("|".join(rf"[.\"]{member}\b" for _, member in MEMBERS))
-    assert {module for module, path in MODULES.items() if used.search(path.read_text("utf-8"))} == {
-        "_common.cdk_private"
-    }
+    assert {module for module, path in MODULES.items() if used.search(path.read_text("utf-8"))} == {"_cdk_private"}

@@ -15,10 +15,10 @@ from ...config.changes import Changed, changed, record
 from ...errors import ConfigError, Finding, with_lines
 from ...loader import LoadedConfig, load_config
 from ...rules import what_closed_means
+from ..changes import change_lines
 from ..deployment.cost import figure
 from ..options import config_option, json_option
 from ..tables import say, say_json, shown, table
-from .changes import change_lines
 
 
 @click.command(

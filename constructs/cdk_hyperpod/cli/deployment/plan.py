@@ -242,7 +242,7 @@ def _changes(
 ) -> Sequence[Changed] | None:
     """What changes of the file that was deployed, setting by setting; None: nothing is deployed, or nobody knows what."""
     from ...config.changes import changed, record
-    from ..cluster_file.changes import deployed_record
+    from ..changes import deployed_record
 
     deployed = None if live is None else deployed_record(resources or {})
     return None if deployed is None else changed(deployed, record(config))
@@ -250,7 +250,7 @@ def _changes(
 
 def _changed(changes: Sequence[Changed] | None, *, known: bool) -> Iterator[str]:
     """The changes in words. `known`: the deployed template was read."""
-    from ..cluster_file.changes import change_lines
+    from ..changes import change_lines
 
     if changes is not None:
         yield from change_lines(changes) or ("", "No setting differs from what was deployed.")

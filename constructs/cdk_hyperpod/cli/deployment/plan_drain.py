@@ -49,7 +49,7 @@ def pods_on_nodes(
     `stays`: the file has scale_down.drain, so the next deployment has a drainer.
     """
     from ..._lambda.hyperpod.scale_down.drain.ready import Said
-    from ..nodes import kubernetes
+    from .. import kubernetes
 
     seen, why = kubernetes.look(eks_cluster)
     if seen is None:

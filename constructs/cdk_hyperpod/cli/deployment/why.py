@@ -13,7 +13,7 @@ import rich_click as click
 from ...names import stack_names
 from .. import aws, live, tables
 from ..aws import Clients
-from ..nodes.operations import superseded
+from ..operations import superseded
 from ..options import json_option, rights, stack_option
 from ..tables import say, say_json, shown
 from .deployed_stack import PlanError, live_stack, refuse_another_account

@@ -222,7 +222,7 @@ def _wanted(node: Node, groups: Sequence[str], statuses: Sequence[str], images: 
 
 
 def _kubernetes(cluster: live.Reply) -> tuple[dict[str, str], str | None]:
-    from .kubernetes import states
+    from ..kubernetes import states
 
     return states(cluster)
 

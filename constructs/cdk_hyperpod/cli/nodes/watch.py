@@ -18,10 +18,10 @@ from ...names import cluster_stack_name, foundation_stack_name
 from .. import aws, live, tables
 from ..deployment.why import reasons
 from ..live import LiveError, NoClusterError, Target
+from ..operations import superseded
 from ..options import json_option, rights
 from .events import event_lines, event_reasons, event_words
 from .logs import Reader, shown
-from .operations import superseded
 from .watch_view import READY, End, View, began_at, end_of, is_under_way, state_content, state_lines
 
 Reply = Mapping[str, Any]

@@ -1,4 +1,4 @@
 """The function that encrypts HyperPod's own log group, and lets it expire.
 
-May import: common.
+May import: nothing.
 """

@@ -140,7 +140,7 @@ _cluster_log = ClusterLog(lambda: boto3.client("logs"))
 
 
 def handle(event: Mapping[str, Any], _context: object) -> None:
-    """Lambda entry point: `cluster_log.handle`. CloudFormation invokes it itself, and reads the answer at a pre-signed address of S3,
+    """Lambda entry point: `hyperpod.cluster_log.handler.handle`. CloudFormation invokes it itself, and reads the answer at a pre-signed address of S3,
     signed for an empty content type. Nothing of the event is logged: whoever reads that address could answer in its place."""
     body = json.dumps(_cluster_log.decide(event)).encode()
     request = urllib.request.Request(event["ResponseURL"], data=body, method="PUT", headers={"Content-Type": ""})

@@ -1,4 +1,4 @@
-"""Every word that a user reads: refusals, waits, failures and notes, for CloudFormation's event and for the dry run alike.
+"""What a user reads of the scale-down: refusals, waits, failures and notes, for CloudFormation's event and for the dry run alike.
 
 A path is a place in the configuration file. Each refusal says what is wrong, with the values, and what to do.
 """

@@ -12,9 +12,9 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..._lambda.hyperpod.common.drain_protocol import INSTANCE_ID
-from .. import tables
-from ..live import Reply
+from .._lambda.hyperpod.common.drain_protocol import INSTANCE_ID
+from . import tables
+from .live import Reply
 
 HEALTH = "sagemaker.amazonaws.com/node-health-status"
 LIMIT_S = 60
@@ -74,7 +74,7 @@ def _listed(arn: str, *queries: Sequence[str]) -> Iterator[Sequence[Any]]:
 
 
 def _seen(nodes: Sequence[Any], pods: Sequence[Any]) -> Seen:
-    from ..._lambda.hyperpod.drainer.cluster_snapshot import SYSTEM, has_to_leave, is_unmanaged, parse_node
+    from .._lambda.hyperpod.drainer.cluster_snapshot import SYSTEM, has_to_leave, is_unmanaged, parse_node
 
     try:
         known = [parse_node(each, 0) for each in nodes]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from .. import aws, tables
+from . import aws, tables
 
 Reply = Mapping[str, Any]
 _MOST = 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...config.changes import EFFECTS, METADATA, Changed, Record
-from ..tables import wrapped
+from ..config.changes import EFFECTS, METADATA, Changed, Record
+from .tables import wrapped
 
 
 def change_lines(changes: Sequence[Changed]) -> list[str]:
