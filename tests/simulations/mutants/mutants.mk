@@ -1,6 +1,6 @@
 # Small faults put into the scale-down function, one at a time, on a copy: do its tests notice? Included by the Makefile.
 
-MODULE ?= planner
+MODULE ?= scale_down/planner
 SHARE ?= 20
 MUTANTS_SEED ?= 0
 # Absent: the function's own tests, which take minutes for a fault that survives.
@@ -13,5 +13,5 @@ MUTANT_TESTS ?=
 	@touch $@
 
 .PHONY: mutants
-mutants: setup .mutants/ready #: Put faults into a MODULE=planner of the function, SHARE=20 % of them: which does no test notice?
+mutants: setup .mutants/ready #: Put faults into a MODULE=scale_down/planner of the functions, SHARE=20 % of them: which does no test notice?
 	@python tests/simulations/mutants/run.py --module="$(MODULE)" --share="$(SHARE)" --seed="$(MUTANTS_SEED)" -- $(MUTANT_TESTS)

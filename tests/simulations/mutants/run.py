@@ -1,4 +1,4 @@
-"""Small faults in one module of the scale-down function, one at a time, on a copy of the project: `make mutants`.
+"""Small faults in one module of the functions, one at a time, on a copy of the project: `make mutants`.
 
 cosmic-ray changes the copy and runs the tests. A fault that no test notices has survived: it wants a test of behaviour, or
 is in code that may go. Left out is what does nothing when the code runs: annotations, what decorators are given, the `*`
@@ -16,7 +16,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -24,13 +24,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[3]
 WORK = ROOT / ".mutants"
 COPY = WORK / "copy"
-FUNCTION = Path("constructs/cdk_hyperpod/_lambda/hyperpod/scale_down")
-UNIT = "tests/unit/scale_down"
-TESTS = (
-    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / UNIT).glob("test_*.py")),
-    "tests/simulations/test_soak.py",
-)
-"""Rows first, then lifetimes: most faults end in seconds."""
+FUNCTIONS = Path("constructs/cdk_hyperpod/_lambda/hyperpod")
+LIFETIMES = "tests/simulations/test_soak.py"
+"""Last: most faults end in seconds, by a row of a unit test."""
 
 IDENTITY = tuple(f"ReplaceComparisonOperator_{change}" for change in ("Eq_Is", "Is_Eq", "NotEq_IsNot", "IsNot_NotEq"))
 
@@ -52,19 +48,23 @@ class Fault(NamedTuple):
 def main() -> int:
     """Exit code 1: faults survived, or were not tried. 2: the tests fail without any."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--module", default="planner", help="a module of the function (default: planner)")
+    parser.add_argument(
+        "--module", default="scale_down/planner", help="a module of the functions (default: scale_down/planner)"
+    )
     parser.add_argument("--share", type=float, default=20, help="percentage of its faults to try (default: 20)")
     parser.add_argument("--seed", type=int, default=0, help="another seed chooses others (default: 0)")
-    parser.add_argument("tests", nargs="*", help="what must notice them (default: the function's own tests)")
+    parser.add_argument(
+        "tests", nargs="*", help="what must notice them (default: the unit tests of its folder, and lifetimes)"
+    )
     options = parser.parse_args()
-    module = FUNCTION / f"{options.module}.py"
+    module = FUNCTIONS / f"{options.module}.py"
     if not (ROOT / module).is_file():
-        found = (ROOT / FUNCTION).rglob("[!_]*.py")
-        known = ", ".join(sorted(str(path.relative_to(ROOT / FUNCTION).with_suffix("")) for path in found))
-        parser.error(f"--module: {options.module!r} is no module of the function; name one of {known}")
+        found = (ROOT / FUNCTIONS).rglob("[!_]*.py")
+        known = ", ".join(sorted(str(path.relative_to(ROOT / FUNCTIONS).with_suffix("")) for path in found))
+        parser.error(f"--module: {options.module!r} is no module of the functions; name one of {known}")
     if not 0 < options.share <= 100:
         parser.error(f"--share: {options.share:g} is no percentage; give more than 0 and at most 100")
-    tests = options.tests or in_order(TESTS, options.module)
+    tests = options.tests or nearest_tests(options.module)
     _copy()
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     seconds = _without_faults(command)
@@ -84,9 +84,13 @@ def main() -> int:
     return 0 if all(fault.outcome == "killed" for fault in faults) else 1
 
 
-def in_order(tests: Iterable[str], module: str) -> list[str]:
-    """The module's own tests first."""
-    return sorted(tests, key=lambda test: not test.endswith(f"/test_{module}.py"))
+def nearest_tests(module: str) -> list[str]:
+    """The unit tests of the module's folder, its own first, then lifetimes. The scale-down function's try what is common, too."""
+    folder, _, name = module.partition("/")
+    folders = ["common", "scale_down"] if folder == "common" else [folder]
+    found = [path for each in folders for path in sorted((ROOT / "tests/unit" / each).glob("test_*.py"))]
+    found.sort(key=lambda path: path.stem != f"test_{name.rpartition('/')[2]}")
+    return [*(str(path.relative_to(ROOT)) for path in found), LIFETIMES]
 
 
 def report(module: Path, faults: Sequence[Fault]) -> Iterator[str]:

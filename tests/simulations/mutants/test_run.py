@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from simulations.mutants.run import ROOT, TESTS, Fault, idle, in_order, report
+from simulations.mutants.run import LIFETIMES, ROOT, Fault, idle, nearest_tests, report
 
 DIFF = """--- mutation diff ---
 --- ax.py
@@ -45,6 +45,11 @@ def test_no_fault_in_what_does_nothing() -> None:
     ]
 
 
-def test_tests_are_there_and_the_modules_own_come_first() -> None:
-    assert in_order(TESTS, "group_deletion")[:2] == ["tests/unit/scale_down/test_group_deletion.py", TESTS[0]]
-    assert [test for test in TESTS if not (ROOT / test).is_file()] == []
+def test_the_modules_own_tests_come_first_and_lifetimes_last() -> None:
+    first, second, *_, last = nearest_tests("scale_down/group_deletion")
+    assert first == "tests/unit/scale_down/test_group_deletion.py"
+    assert second.startswith("tests/unit/scale_down/test_a")
+    assert last == LIFETIMES
+    assert (ROOT / LIFETIMES).is_file()
+    assert nearest_tests("common/drain_protocol")[0] == "tests/unit/common/test_drain_protocol.py"
+    assert len(nearest_tests("drainer/cluster_snapshot")) > 1
