@@ -15,7 +15,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError, ReadTimeoutError  # type: ignore[import-untyped]
 
-from unit.scale_down.controller import Instance
+from helpers.scale_down.controller import Instance
 
 Json = dict[str, Any]
 ARN = "arn:aws:lambda:us-west-2:000000000000:function:hyperpod-train-drainer"

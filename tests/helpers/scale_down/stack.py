@@ -30,8 +30,8 @@ from cdk_hyperpod_local.hyperpod import (
 )
 from cdk_hyperpod_local.hyperpod.cfn_handler import VanishedGroups
 from cdk_hyperpod_local.hyperpod.samples import CONTROLLER, ROLE, VPC, group, run_until_quiet
+from helpers.scale_down.controller import Controller
 from helpers.scale_down.drainer import Drainer
-from unit.scale_down.controller import Controller
 
 STACK_ID = "arn:aws:cloudformation:us-west-2:000000000000:stack/train/0a1b2c"
 LAMBDA = "lambda"

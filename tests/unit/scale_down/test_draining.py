@@ -25,6 +25,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.drain.requester import DrainReques
 from cdk_hyperpod._lambda.hyperpod.scale_down.provider import LOOKING
 from cdk_hyperpod_local.hyperpod import Call, CallerKilled
 from helpers.scale_down import clusters
+from helpers.scale_down.controller import SAVING_S, Controller
 from helpers.scale_down.scenarios import QUICK, ended, failure, ids
 from helpers.scale_down.stack import (
     DRAIN,
@@ -38,7 +39,6 @@ from helpers.scale_down.stack import (
     run_until_quiet,
 )
 from unit.scale_down import test_draining_under_eks as eks
-from unit.scale_down.controller import SAVING_S, Controller
 
 FOUR = Template(groups=(group("p5", 4),), drain=DRAIN)
 TWO = Template(groups=(group("p5", 2),), drain=DRAIN)
