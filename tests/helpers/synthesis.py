@@ -6,7 +6,10 @@ Assets are hashed and not copied, so a template is the real one and costs a seco
 from __future__ import annotations
 
 import json
+import os
 import runpy
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -199,3 +202,17 @@ def filled(value: Any) -> Any:
         late = len(value) == 1 and next(iter(value)).startswith(("Fn::", "Ref"))
         return flat(value) if late else {key: filled(item) for key, item in value.items()}
     return [filled(item) for item in value] if isinstance(value, list) else value
+
+
+def run_app(outdir: Path, cwd: Path, **environment: str) -> Path:
+    """The folder that `python app.py` synthesizes into."""
+    inherited = {
+        key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "CDK_")) and key != "PYTHONPATH"
+    }
+    subprocess.run(
+        [sys.executable, str(ROOT / "app.py")],
+        cwd=cwd,
+        env={**inherited, "CDK_OUTDIR": str(outdir), "CDK_VALIDATION": "false", **environment},
+        check=True,
+    )
+    return outdir

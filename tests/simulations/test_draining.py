@@ -14,13 +14,13 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain import channels
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.channels import UnansweredError
+from helpers.simulations.scenarios import lifetime, request
 from simulations.lifetimes.agent import STATUS, Agent, Bucket, Saves, Temper
 from simulations.lifetimes.clock import Clock
 from simulations.lifetimes.draining import ByAgent
 from simulations.lifetimes.hyperpod import Node
 from simulations.lifetimes.slurm import Habits, Job, Slurm
 from simulations.lifetimes.switches import Spoilt, Statuses
-from simulations.test_exemptions import lifetime, request
 
 NODE = "i-1"
 

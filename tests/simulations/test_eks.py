@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cdk_hyperpod._lambda.hyperpod.drainer import cluster_snapshot, drainer
+from helpers.simulations.scenarios import goes, kinds, lifetime, look, request, write
 from simulations.lifetimes.clock import Clock
 from simulations.lifetimes.draining import Heard, Policy
 from simulations.lifetimes.eks import ByDrainer, EksReadiness, End
@@ -20,7 +21,6 @@ from simulations.lifetimes.kubernetes import COPIES, LOST_AFTER, MARK, App, Habi
 from simulations.lifetimes.lifetime import live
 from simulations.lifetimes.soak import seeds_of
 from simulations.lifetimes.switches import draw
-from simulations.test_exemptions import goes, kinds, lifetime, look, request, write
 
 
 class Site:

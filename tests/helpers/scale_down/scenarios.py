@@ -7,6 +7,7 @@ shutting down, or with one that ends running nodes while it has requests without
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,3 +160,15 @@ def disturb(stack: Stack, faults: dict[str, Any], victims: set[str]) -> None:
     """Faults at the polls of the custom resources; some of the nodes are in use for a while."""
     busy = dict.fromkeys(sorted(victims)[:2], stack.clock.now() + 300)
     stack.disturbance = Faults(**faults, in_use_until=busy)
+
+
+def before_poll(train: Stack, number: int, act: Any) -> None:
+    """Something happens right before prepare's poll of that number."""
+    real, polls = train.provider.is_complete, iter(range(1000))
+
+    def is_complete(event: Mapping[str, Any]) -> Any:
+        if event["ResourceType"] == PREPARE and next(polls) == number:
+            act()
+        return real(event)
+
+    train.provider.is_complete = is_complete  # type: ignore[method-assign]

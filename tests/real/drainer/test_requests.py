@@ -20,7 +20,7 @@ from cdk_hyperpod._lambda.hyperpod.drainer import cluster_snapshot, drainer
 from cdk_hyperpod._lambda.hyperpod.drainer.kubernetes import Api, KubernetesError, Reply
 from cdk_hyperpod._lambda.hyperpod.drainer.request import parse_event
 from cdk_hyperpod.kubernetes.drainer import drainer_manifests
-from unit.kubernetes.test_schemas import VERSIONS
+from helpers.kubernetes.versions import VERSIONS
 
 NOW = 1_800_000_000.0
 NODE = {

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from helpers.drainer.rig import Rig
 from helpers.scale_down.drainer import Drainer as Pretended
+from helpers.scale_down.eks import FOUR, TWO
 from helpers.scale_down.scenarios import QUICK, ids
 from helpers.scale_down.stack import LAMBDA, Behaviour, Stack, Template, group
-from unit.scale_down.test_draining_under_eks import FOUR, TWO
 
 
 class Invoked:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cdk_hyperpod_local.hyperpod.samples import group
+from helpers.cli.cluster_files import FILE
 from unit.cli.conftest import FakeAws, Run
-from unit.cli.test_nodes import FILE
 
 MERGED = FILE.replace("{name: work,", "&w {name: work,") + (
     "  - {<<: *w, name: second}\n"  # its count is the first one's

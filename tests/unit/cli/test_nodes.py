@@ -14,6 +14,7 @@ from cdk_hyperpod._common.assets import models_dir
 from cdk_hyperpod.cli import kubernetes
 from cdk_hyperpod.cli.nodes.nodes import IMAGES, STATUSES
 from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, eks, group
+from helpers.cli.cluster_files import FILE
 from unit.cli.conftest import FakeAws, Run, write
 
 
@@ -181,22 +182,6 @@ def test_no_cluster_and_one_that_goes_half_way(fake_aws: FakeAws, run: Run, monk
     fake_aws.quiet()
     status, out, err = run("nodes")
     assert (status, out) == (1, "") and err.startswith("ListClusterNodes: ") and err.count("\n") == 1
-
-
-FILE = """\
-# Ours.
-name: small   # a name
-region: us-west-2
-network:
-  availability_zones: [us-west-2c]
-instance_groups:
-  - name: head
-    instance_type: ml.m5.xlarge
-    instance_count: 1
-    node_type: controller
-  # The big ones.
-  - {name: work, instance_type: ml.p5.48xlarge, instance_count: 4, node_type: compute, partition: "p5"}   # 32 GPUs
-"""
 
 
 def test_write_names_nodes_in_the_file_and_keeps_its_comments(fake_aws: FakeAws, run: Run) -> None:

@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from helpers.synthesis import ROOT, assembly_of_file, template_files
-
-
-def run_app(outdir: Path, cwd: Path, **environment: str) -> Path:
-    """The folder that `python app.py` synthesizes into."""
-    inherited = {
-        key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "CDK_")) and key != "PYTHONPATH"
-    }
-    subprocess.run(
-        [sys.executable, str(ROOT / "app.py")],
-        cwd=cwd,
-        env={**inherited, "CDK_OUTDIR": str(outdir), "CDK_VALIDATION": "false", **environment},
-        check=True,
-    )
-    return outdir
+from helpers.synthesis import ROOT, assembly_of_file, run_app, template_files
 
 
 @pytest.fixture(scope="module")

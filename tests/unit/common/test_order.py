@@ -15,8 +15,8 @@ from constructs import Construct, IConstruct
 
 from cdk_hyperpod import ScaleDown
 from cdk_hyperpod._common.order import order_around, order_before
+from helpers.guard.clusters import cluster_in, guard
 from helpers.synthesis import Template, folder_of, needs, new_app, of_stack
-from unit.guard.test_scale_down import cluster_in, guard
 
 PREPARE, CLUSTER, FINALIZE = "Custom::HyperPodScaleDown", "AWS::SageMaker::Cluster", "Custom::HyperPodGroupRemoval"
 

@@ -38,10 +38,10 @@ from helpers.synthesis import (
     of_file,
     of_stack,
     of_text,
+    run_app,
     walk,
 )
 from stacks import add_stacks
-from unit.cluster.test_determinism import run_app
 
 EKS = CONFIGS / "eks.yaml"
 EXISTING = CONFIGS / "eks_existing.yaml"

@@ -14,10 +14,9 @@ import yaml
 
 from cdk_hyperpod.kubernetes.manifests import Manifest
 from helpers.kubernetes.samples import SAMPLES
+from helpers.kubernetes.versions import VERSIONS
 from helpers.synthesis import ROOT
 
-# The versions that EKS offers HyperPod clusters.
-VERSIONS = ("1.30", "1.31", "1.32", "1.33", "1.34", "1.35")
 MANIFESTS = {
     f"{name}-{manifest['kind']}": manifest
     for name, manifests in SAMPLES.items()

@@ -24,7 +24,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.drain.ready import NO_INSTANCE, As
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.requester import DrainRequester
 from cdk_hyperpod._lambda.hyperpod.scale_down.provider import LOOKING
 from cdk_hyperpod_local.hyperpod import Call, CallerKilled
-from helpers.scale_down import clusters
+from helpers.scale_down import clusters, eks
 from helpers.scale_down.controller import SAVING_S, Controller
 from helpers.scale_down.scenarios import QUICK, ended, failure, ids
 from helpers.scale_down.stack import (
@@ -38,7 +38,6 @@ from helpers.scale_down.stack import (
     group,
     run_until_quiet,
 )
-from unit.scale_down import test_draining_under_eks as eks
 
 FOUR = Template(groups=(group("p5", 4),), drain=DRAIN)
 TWO = Template(groups=(group("p5", 2),), drain=DRAIN)

@@ -17,28 +17,12 @@ from cdk_hyperpod._lambda.hyperpod.scale_down import executor
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import DrainSettings, Node
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.ready import Ask, Said, judge
 from helpers.scale_down.drainer import ARN, Drainer
+from helpers.scale_down.eks import DRAIN, FOUR, TWO, drain, four
 from helpers.scale_down.scenarios import QUICK, failure, ids
-from helpers.scale_down.stack import LAMBDA, PREPARE, Behaviour, Stack, Template, group
+from helpers.scale_down.stack import LAMBDA, PREPARE, Stack, Template, group
 
 MINUTE = 60.0
-DRAIN: dict[str, Any] = {
-    "Function": ARN,
-    "TimeoutMinutes": 25,
-    "OnTimeout": "fail",
-    "OnSilent": "fail",
-    "MustBeSaved": False,
-}
 NOT_TOLD = "those that it held"
-FOUR = Template(groups=(group("p5", 4),), drain=DRAIN)
-TWO = Template(groups=(group("p5", 2),), drain=DRAIN)
-
-
-def four() -> Stack:
-    return Stack(FOUR, timings=QUICK, behaviour=Behaviour())
-
-
-def drain(**changes: Any) -> dict[str, Any]:
-    return {**DRAIN, **changes}
 
 
 def saving(train: Stack) -> dict[str, Any]:

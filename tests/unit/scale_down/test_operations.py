@@ -15,9 +15,8 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.operations import (
     read_operations,
 )
 from helpers.scale_down.clusters import START
-from helpers.scale_down.scenarios import QUICK, ended, ids
+from helpers.scale_down.scenarios import QUICK, before_poll, ended, ids
 from helpers.scale_down.stack import Stack, Template, group
-from unit.scale_down.test_outputs_are_true import before_poll
 
 ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"
 ID = "0a1b2c3d-0000-1111-2222-333344445555"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down import messages
 from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Picked
 from cdk_hyperpod._lambda.hyperpod.scale_down.ledger import Ledger
 from helpers.scale_down.clusters import START
-from helpers.scale_down.scenarios import QUICK, ended, failure, ids
+from helpers.scale_down.scenarios import QUICK, before_poll, ended, failure, ids
 from helpers.scale_down.stack import FINALIZE, PREPARE, Behaviour, Faults, Stack, Template, group, run_until_quiet
 
 FOUR = Template(groups=(group("p5", 4),))
@@ -31,18 +30,6 @@ def told(train: Stack, kind: str = PREPARE) -> str:
 
 def names(text: str) -> set[str]:
     return set(re.findall("i-[0-9a-f]{17}", text))
-
-
-def before_poll(train: Stack, number: int, act: Any) -> None:
-    """Something happens right before prepare's poll of that number."""
-    real, polls = train.provider.is_complete, iter(range(1000))
-
-    def is_complete(event: Mapping[str, Any]) -> Any:
-        if event["ResourceType"] == PREPARE and next(polls) == number:
-            act()
-        return real(event)
-
-    train.provider.is_complete = is_complete  # type: ignore[method-assign]
 
 
 def test_a_node_that_a_person_deleted_before_is_not_claimed() -> None:
