@@ -47,7 +47,7 @@ LONGEST = (
     "unit/stacks/test_app.py",
     "project/test_wheel.py",
     "unit/config/test_properties.py",
-    "unit/eks/test_stacks.py",
+    "unit/stacks/test_eks_stacks.py",
     # make test-lives
     "deployments/test_rights.py",
     "deployments/test_eks_life.py",

@@ -10,6 +10,4 @@ ENVIRONMENT = {
     "AWS_SESSION_TOKEN": "the-session",
     "EKS_CLUSTER": "train",
 }
-
-
 QUESTION = {"schema": 1, "cluster": "train", "requests": None}

@@ -1,4 +1,4 @@
-"""All who speak the drain protocol get the one file that says what it is."""
+"""What is uploaded: the scripts of nodes and the functions, each with the one file that says what the drain protocol is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdk_hyperpod._common import assets as _assets
+from cdk_hyperpod._common import assets
 from cdk_hyperpod._common.assets import drain_protocol, lifecycle_dir, pack_lifecycle
 from helpers.synthesis import ROOT, assembly_of_file
 
@@ -53,6 +53,6 @@ def test_the_packed_folder_may_be_written_and_removed_though_the_installation_is
     shutil.copytree(lifecycle_dir(), installed, ignore=shutil.ignore_patterns("__pycache__"))
     for folder in (installed, installed / "steps", installed / "agent"):
         folder.chmod(0o555)
-    monkeypatch.setattr(_assets, "lifecycle_dir", lambda: installed)
+    monkeypatch.setattr(assets, "lifecycle_dir", lambda: installed)
     packed = pack_lifecycle(tmp_path / "packed")
     assert {path.stat().st_mode & 0o777 for path in (packed, packed / "steps", packed / "agent")} == {0o755}
