@@ -56,16 +56,16 @@ UNTRIED = {
     **dict.fromkeys(
         [("connect", "ssm:StartSession"), ("connect", "ssm:TerminateSession")], "the AWS CLI calls, and says so"
     ),
-    ("watch", "cloudformation:DescribeStackEvents"): "of a stack that failed: tests/unit/cli/test_watch.py",
+    ("watch", "cloudformation:DescribeStackEvents"): "of a stack that failed: tests/unit/cli/nodes/test_watch.py",
     ("connect", "sagemaker:DescribeClusterNode"): "of a node that is named by its id, as of `logs` here",
     ("logs", "sagemaker:ListClusterNodes"): "of a node that is named as in the VPC, as of `connect` here",
     **dict.fromkeys(
         [(command, right) for command in ("watch", "why") for right in OF_OPERATIONS],
-        "without it a command does not say who superseded whom: tests/unit/cli/test_watch.py and test_why.py",
+        "without it a command does not say who superseded whom: tests/unit/cli/nodes/test_watch.py, deployment/test_why.py",
     ),
     **dict.fromkeys(
         [(command, "s3:ListBucket") for command in ("nodes", "plan", "drain", "undrain")],
-        "the local S3 says without it too what is not there: tests/unit/cli/test_drain.py has the refusal",
+        "the local S3 says without it too what is not there: tests/unit/cli/nodes/test_drain.py has the refusal",
     ),
 }
 

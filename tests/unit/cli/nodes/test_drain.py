@@ -31,7 +31,7 @@ from helpers.slurm.bucket import serve as serve_bucket
 from simulations.lifetimes.agent import status as agent_status
 
 Said = tuple[int, str, str]
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 class ClusterWithBucket:

@@ -14,7 +14,7 @@ from cdk_hyperpod.kubernetes.jobs import job_manifests
 from cdk_hyperpod.kubernetes.manifests import to_yaml
 from helpers.kubernetes.samples import ELASTIC
 
-CONFIGS = Path(__file__).resolve().parents[2] / "helpers" / "configs"
+CONFIGS = Path(__file__).resolve().parents[3] / "helpers" / "configs"
 NEEDED = {
     "--name": "llama",
     "--namespace": "research",
