@@ -46,7 +46,7 @@ LONGEST = (
     "simulations/test_soak.py",  # with all cores by itself
     "unit/stacks/test_app.py",
     "project/test_wheel.py",
-    "unit/config/test_properties.py",
+    "unit/config/test_any_file.py",
     "unit/stacks/test_eks_stacks.py",
     # make test-lives
     "deployments/test_rights.py",

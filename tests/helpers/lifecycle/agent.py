@@ -21,7 +21,7 @@ ONE, TWO = "i-00000000000000001", "i-00000000000000002"
 START = "2026-11-23T05:00:00"
 
 
-def wish_json(**change: Any) -> dict[str, Any]:
+def node_request_json(**change: Any) -> dict[str, Any]:
     usual = {"id": ONE, "ip": "10.0.0.1", "request": "r1", "deadline": NOW + 60, "expires": NOW + 120}
     return {**usual, "on_timeout": "fail", "backup": True, **change}
 

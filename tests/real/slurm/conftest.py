@@ -1,6 +1,6 @@
 """One cluster for each Slurm version and hook, shared by all tests of this folder that a process runs.
 
-What differs by version or hook runs in all four worlds; a test of something else has a mark that names the worlds it runs
+What differs by version or hook runs in all four setups; a test of something else has a mark that names the setups it runs
 in, so that each is tested once and none takes long.
 """
 
@@ -28,7 +28,7 @@ from helpers.slurm.parts import why_not
 from helpers.slurm.scripts import packed
 
 HERE = Path(__file__).parent
-WORLDS: tuple[tuple[SlurmVersion, Mode], ...] = (
+SETUPS: tuple[tuple[SlurmVersion, Mode], ...] = (
     ("22.05", "extended"),
     ("24.11", "customer_managed"),
     ("24.11", "extended"),
@@ -58,7 +58,7 @@ def parts() -> None:
 @pytest.fixture(
     scope="session",
     params=[
-        pytest.param(world, id="-".join(world), marks=pytest.mark.xdist_group("-".join(world))) for world in WORLDS
+        pytest.param(setup, id="-".join(setup), marks=pytest.mark.xdist_group("-".join(setup))) for setup in SETUPS
     ],
 )
 def cluster(request: pytest.FixtureRequest, parts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -69,14 +69,14 @@ def cluster(request: pytest.FixtureRequest, parts: None, tmp_path_factory: pytes
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out of each world the tests that are marked for others: `worlds` names hooks, or whole worlds."""
+    """Leave out of each setup the tests that are marked for others: `setups` names hooks, or whole setups."""
 
     def belongs(item: pytest.Item) -> bool:
         # The hook sees the tests of the whole session, and others have a `cluster` of their own.
         if not item.path.is_relative_to(HERE) or "cluster" not in getattr(item, "fixturenames", ()):
             return True
-        slurm, mode = _world(item)
-        mark = item.get_closest_marker("worlds")
+        slurm, mode = _setup(item)
+        mark = item.get_closest_marker("setups")
         return mark is None or not {mode, f"{slurm}-{mode}"}.isdisjoint(mark.args)
 
     other = [item for item in items if not belongs(item)]
@@ -85,7 +85,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in other]
 
 
-def _world(item: pytest.Item) -> tuple[SlurmVersion, Mode]:
+def _setup(item: pytest.Item) -> tuple[SlurmVersion, Mode]:
     assert isinstance(item, pytest.Function)
     return cast(tuple[SlurmVersion, Mode], item.callspec.params["cluster"])
 

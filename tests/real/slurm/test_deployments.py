@@ -166,7 +166,7 @@ def without(train: Deployments, node: Node, **drain: Any) -> Template:
     return replace(train.first_template, groups=groups, nodes_to_delete=named, drain={**DRAIN, **drain})
 
 
-@pytest.mark.worlds("extended")
+@pytest.mark.setups("extended")
 def test_a_node_goes_when_its_job_has_ended_and_its_data_is_saved(
     cluster: Cluster, drains: Drains, train: Deployments
 ) -> None:
@@ -191,7 +191,7 @@ def test_a_node_goes_when_its_job_has_ended_and_its_data_is_saved(
     assert json.loads(node.read(f"{folder}/manifest.json"))["files"] == 1
 
 
-@pytest.mark.worlds("24.11-extended")
+@pytest.mark.setups("24.11-extended")
 def test_a_deadline_fails_the_deployment_and_gives_the_nodes_back(
     cluster: Cluster, drains: Drains, train: Deployments
 ) -> None:
@@ -211,7 +211,7 @@ def test_a_deadline_fails_the_deployment_and_gives_the_nodes_back(
     drains.end_job(job)
 
 
-@pytest.mark.worlds("22.05-extended")
+@pytest.mark.setups("22.05-extended")
 def test_with_force_the_job_goes_back_to_the_queue(cluster: Cluster, drains: Drains, train: Deployments) -> None:
     node = cluster.compute[0]
     job = drains.start_job(node, "--requeue")
@@ -224,7 +224,7 @@ def test_with_force_the_job_goes_back_to_the_queue(cluster: Cluster, drains: Dra
     cluster.login.run(f"scancel {job}", user="alice")
 
 
-@pytest.mark.worlds("24.11-extended")
+@pytest.mark.setups("24.11-extended")
 def test_a_dead_agent_is_told_of_before_anything_changes(cluster: Cluster, drains: Drains, train: Deployments) -> None:
     drains.controller.run(f"systemctl stop {UNIT}")
     train.bucket.ahead_s = 200
@@ -254,8 +254,8 @@ TROUBLES: dict[asking.BucketTrouble, Exception] = {
 @pytest.mark.parametrize(
     "how",
     [
-        pytest.param("refuses", marks=pytest.mark.worlds("24.11-extended")),
-        pytest.param("away", marks=pytest.mark.worlds("22.05-extended")),
+        pytest.param("refuses", marks=pytest.mark.setups("24.11-extended")),
+        pytest.param("away", marks=pytest.mark.setups("22.05-extended")),
     ],
 )
 def test_a_bucket_that_fails_for_a_while_changes_nothing_of_the_end(
@@ -292,7 +292,7 @@ def test_a_bucket_that_fails_for_a_while_changes_nothing_of_the_end(
     assert ":saved" in train.slurm_had[node.instance.instance_id]
 
 
-@pytest.mark.worlds("24.11-extended")
+@pytest.mark.setups("24.11-extended")
 @pytest.mark.parametrize("on_silent", ["fail", "undrained"])
 def test_a_bucket_that_the_agent_never_reaches_again_is_its_silence(
     cluster: Cluster, drains: Drains, train: Deployments, on_silent: str
@@ -325,7 +325,7 @@ def test_a_bucket_that_the_agent_never_reaches_again_is_its_silence(
     asking.start_bucket(drains.controller)
 
 
-@pytest.mark.worlds("24.11-extended")
+@pytest.mark.setups("24.11-extended")
 def test_a_group_is_held_until_it_is_deleted_and_given_back_by_a_rollback(
     cluster: Cluster, drains: Drains, train: Deployments
 ) -> None:

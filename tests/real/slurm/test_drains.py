@@ -17,7 +17,7 @@ from helpers.slurm.drains import UNIT, WORK, Drains
 from helpers.slurm.hyperpod import SLURM_ETC
 
 pytestmark = pytest.mark.usefixtures("provisioned")
-both = pytest.mark.worlds("extended")
+both = pytest.mark.setups("extended")
 """What Slurm's versions may do differently."""
 
 SETTINGS = "/usr/local/lib/cdk-hyperpod/drain.json"
@@ -183,7 +183,7 @@ def test_a_deadline_gives_the_node_back_or_ends_its_jobs(cluster: Cluster, drain
     cluster.login.run(f"scancel {job}", user="alice")
 
 
-@pytest.mark.worlds("24.11-extended")
+@pytest.mark.setups("24.11-extended")
 def test_two_writers_hold_a_node_until_neither_wants_it(cluster: Cluster, drains: Drains, node: Node) -> None:
     other = cluster.compute[1]
     other.run(f"mkdir -p {WORK}")  # which only the fixture's node has
@@ -275,7 +275,7 @@ def test_a_repair_that_a_person_asked_for_keeps_state_and_reason(cluster: Cluste
         drains.controller.run(f"scontrol update nodename={node.name} state=resume")
 
 
-@pytest.mark.worlds("22.05-extended")
+@pytest.mark.setups("22.05-extended")
 def test_what_is_no_node_to_drain_is_refused_and_nothing_is_touched(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
@@ -324,7 +324,7 @@ def test_what_was_saved_before_the_node_went_back_to_work_counts_no_more(
     assert node.read(f"{SAVED}/{node.instance.instance_id}/files{WORK}/later") == "more"
 
 
-@pytest.mark.worlds("24.11-extended")
+@pytest.mark.setups("24.11-extended")
 def test_it_goes_on_wherever_it_is_killed(cluster: Cluster, drains: Drains, node: Node) -> None:
     """Before and after every command by which it changes anything."""
     for program in ("scontrol", "sbatch", "scancel"):
@@ -378,7 +378,7 @@ exit $code
 """
 
 
-@pytest.mark.worlds("22.05-extended")
+@pytest.mark.setups("22.05-extended")
 def test_it_survives_slurmctld_and_the_bucket(cluster: Cluster, drains: Drains, node: Node) -> None:
     run = drains.controller.run
     job = drains.start_job(node)
@@ -397,7 +397,7 @@ def test_it_survives_slurmctld_and_the_bucket(cluster: Cluster, drains: Drains, 
     drains.await_state(node, "ready", request)
 
 
-@pytest.mark.worlds("22.05-extended")
+@pytest.mark.setups("22.05-extended")
 def test_what_cannot_be_saved_is_not_drained_until_it_can(cluster: Cluster, drains: Drains, node: Node) -> None:
     folder = f"{SAVED}/{node.instance.instance_id}"
     node.run(f"rm -rf {folder}; mkdir -p /fsx/home/alice/trap; ln -s /fsx/home/alice/trap {folder}")
@@ -410,7 +410,7 @@ def test_what_cannot_be_saved_is_not_drained_until_it_can(cluster: Cluster, drai
     drains.await_state(node, "ready", drains.ask(node))
 
 
-@pytest.mark.worlds("24.11-extended")
+@pytest.mark.setups("24.11-extended")
 def test_a_dead_node_holds_nobody_up(cluster: Cluster, drains: Drains, node: Node) -> None:
     dead = cluster.compute[1]
     dead.kill()
@@ -484,7 +484,7 @@ def saving(drains: Drains, **backup: Any) -> Iterator[None]:
         drains.controller.run(f"systemctl restart {UNIT}")
 
 
-@pytest.mark.worlds("24.11-extended")
+@pytest.mark.setups("24.11-extended")
 def test_an_owner_s_hook_saves_the_node_or_keeps_it(cluster: Cluster, drains: Drains, node: Node) -> None:
     hook, saved = "/fsx/admin/save-node", "/fsx/admin/saved"
     # As one that uploads: it fails the first time.
@@ -513,7 +513,7 @@ def test_an_owner_s_hook_saves_the_node_or_keeps_it(cluster: Cluster, drains: Dr
     drains.await_given_back(node)
 
 
-@pytest.mark.worlds("22.05-extended")
+@pytest.mark.setups("22.05-extended")
 def test_a_target_that_is_full_keeps_the_node_until_there_is_room(cluster: Cluster, drains: Drains, node: Node) -> None:
     folder = f"{SAVED}/{node.instance.instance_id}"
     node.run(f"mkdir -p {SAVED} && chmod 700 {SAVED} && mkdir -p -m 700 {folder}")

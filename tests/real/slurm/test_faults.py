@@ -40,7 +40,7 @@ def write_resource_config(node: Node, content: dict[str, Any] | str) -> None:
     node.write(hyperpod.RESOURCE_CONFIG, content if isinstance(content, str) else json.dumps(content))
 
 
-@pytest.mark.worlds("22.05-customer_managed")
+@pytest.mark.setups("22.05-customer_managed")
 def test_a_file_system_that_comes_late_is_waited_for(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[0]
     node.unmount_fsx()
@@ -52,7 +52,7 @@ def test_a_file_system_that_comes_late_is_waited_for(cluster: Cluster, scripts: 
     assert run.returncode == 0, output
 
 
-@pytest.mark.worlds("24.11-customer_managed")
+@pytest.mark.setups("24.11-customer_managed")
 def test_without_the_file_system_the_node_fails(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[0]
     node.unmount_fsx()
@@ -61,7 +61,7 @@ def test_without_the_file_system_the_node_fails(cluster: Cluster, scripts: Path)
     heals(node, scripts)
 
 
-@pytest.mark.worlds("22.05-customer_managed")
+@pytest.mark.setups("22.05-customer_managed")
 def test_nothing_of_the_default_set_needs_apt(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[0]
     lock = node.start("exec flock /var/lib/dpkg/lock-frontend sleep 60")
@@ -72,7 +72,7 @@ def test_nothing_of_the_default_set_needs_apt(cluster: Cluster, scripts: Path) -
         lock.wait()
 
 
-@pytest.mark.worlds("24.11-customer_managed")
+@pytest.mark.setups("24.11-customer_managed")
 def test_a_file_that_is_written_half_is_waited_for(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[0]
     whole = node.read(hyperpod.RESOURCE_CONFIG)
@@ -86,7 +86,7 @@ def test_a_file_that_is_written_half_is_waited_for(cluster: Cluster, scripts: Pa
     assert run.returncode == 0, output
 
 
-@pytest.mark.worlds("22.05-customer_managed")
+@pytest.mark.setups("22.05-customer_managed")
 def test_a_node_that_hyperpod_does_not_name_is_nobody(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[1]
     instances = [other.instance for other in cluster.nodes if abs(other.instance.number - node.instance.number) > 1]
@@ -97,7 +97,7 @@ def test_a_node_that_hyperpod_does_not_name_is_nobody(cluster: Cluster, scripts:
     heals(node, scripts)
 
 
-@pytest.mark.worlds("24.11-customer_managed")
+@pytest.mark.setups("24.11-customer_managed")
 def test_the_scripts_of_another_cluster_are_refused(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[1]
     write_resource_config(node, hyperpod.resource_config([n.instance for n in cluster.nodes], "another"))
@@ -106,7 +106,7 @@ def test_the_scripts_of_another_cluster_are_refused(cluster: Cluster, scripts: P
     heals(node, scripts)
 
 
-@pytest.mark.worlds("22.05-customer_managed")
+@pytest.mark.setups("22.05-customer_managed")
 def test_a_node_finds_itself_among_6758(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[1]
     node.write(hyperpod.RESOURCE_CONFIG, resource_config_with(cluster, 6758 - len(cluster.nodes)))
@@ -116,7 +116,7 @@ def test_a_node_finds_itself_among_6758(cluster: Cluster, scripts: Path) -> None
     cluster.lay_resource_config([node])
 
 
-@pytest.mark.worlds("22.05-extended", "24.11-customer_managed")
+@pytest.mark.setups("22.05-extended", "24.11-customer_managed")
 def test_a_clock_that_is_off_by_more_than_munge_takes_is_named(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[1]
     put_munge_s_clock_off(node)
@@ -126,7 +126,7 @@ def test_a_clock_that_is_off_by_more_than_munge_takes_is_named(cluster: Cluster,
     cluster.await_idle([node])
 
 
-@pytest.mark.worlds("24.11-extended", "22.05-customer_managed")
+@pytest.mark.setups("24.11-extended", "22.05-customer_managed")
 def test_a_clock_that_is_off_is_set_before_slurm_is_waited_for(cluster: Cluster, scripts: Path) -> None:
     """By the image's time service, for which a unit stands in that gives munge this machine's clock again."""
     node = cluster.compute[1]
@@ -143,7 +143,7 @@ def test_a_clock_that_is_off_is_set_before_slurm_is_waited_for(cluster: Cluster,
     cluster.await_idle([node])
 
 
-@pytest.mark.worlds("22.05-customer_managed")
+@pytest.mark.setups("22.05-customer_managed")
 def test_a_slurmctld_that_is_away_is_named_on_the_other_nodes(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[1]
     cluster.controller.run("systemctl stop slurmctld")
@@ -153,7 +153,7 @@ def test_a_slurmctld_that_is_away_is_named_on_the_other_nodes(cluster: Cluster, 
     cluster.await_idle()
 
 
-@pytest.mark.worlds("24.11-customer_managed")
+@pytest.mark.setups("24.11-customer_managed")
 def test_a_full_file_system_is_told_of_and_keeps_no_node_from_starting(
     cluster: Cluster, scripts: Path, changed: Callable[[Callable[[Any], None]], Path]
 ) -> None:
@@ -173,7 +173,7 @@ def test_a_full_file_system_is_told_of_and_keeps_no_node_from_starting(
     heals(node, scripts)
 
 
-@pytest.mark.worlds("22.05-customer_managed")
+@pytest.mark.setups("22.05-customer_managed")
 def test_a_full_disk_fails_what_has_to_be_written(
     cluster: Cluster, scripts: Path, changed: Callable[[Callable[[Any], None]], Path]
 ) -> None:
@@ -198,8 +198,8 @@ def test_a_full_disk_fails_what_has_to_be_written(
 @pytest.mark.parametrize(
     "service",
     [
-        pytest.param("slurmdbd", marks=pytest.mark.worlds("24.11-extended")),
-        pytest.param("mariadb", marks=pytest.mark.worlds("22.05-extended")),
+        pytest.param("slurmdbd", marks=pytest.mark.setups("24.11-extended")),
+        pytest.param("mariadb", marks=pytest.mark.setups("22.05-extended")),
     ],
 )
 def test_a_database_that_is_away_is_named_on_the_controller(cluster: Cluster, scripts: Path, service: str) -> None:
@@ -210,7 +210,7 @@ def test_a_database_that_is_away_is_named_on_the_controller(cluster: Cluster, sc
     heals(node, scripts)
 
 
-@pytest.mark.worlds("24.11-extended")
+@pytest.mark.setups("24.11-extended")
 def test_the_database_of_another_cluster_is_named(cluster: Cluster, scripts: Path) -> None:
     """slurmctld keeps the id that a database gave it, and ends where another one gives another. 22.05 keeps none."""
     node = cluster.controller
@@ -224,7 +224,7 @@ def test_the_database_of_another_cluster_is_named(cluster: Cluster, scripts: Pat
     cluster.await_idle()
 
 
-@pytest.mark.worlds("22.05-customer_managed")
+@pytest.mark.setups("22.05-customer_managed")
 def test_accounts_without_a_database_are_refused_with_what_to_do(
     cluster: Cluster, scripts: Path, changed: Callable[[Callable[[Any], None]], Path]
 ) -> None:
@@ -233,7 +233,7 @@ def test_accounts_without_a_database_are_refused_with_what_to_do(
     heals(cluster.controller, scripts)
 
 
-@pytest.mark.worlds("22.05-extended", "24.11-customer_managed")
+@pytest.mark.setups("22.05-extended", "24.11-customer_managed")
 def test_our_lines_come_back_when_hyperpod_writes_slurm_conf(cluster: Cluster, scripts: Path) -> None:
     node = cluster.controller
     conf = f"{hyperpod.SLURM_ETC}/slurm.conf"

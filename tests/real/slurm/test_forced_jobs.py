@@ -13,7 +13,7 @@ from helpers.slurm.cluster import Cluster, Node
 from helpers.slurm.drains import Drains
 from helpers.slurm.hyperpod import LOGIN, SLURM_ETC
 
-pytestmark = [pytest.mark.usefixtures("provisioned"), pytest.mark.worlds("extended")]
+pytestmark = [pytest.mark.usefixtures("provisioned"), pytest.mark.setups("extended")]
 
 SUBMIT = "sbatch --parsable --chdir=/tmp --output=/dev/null"
 

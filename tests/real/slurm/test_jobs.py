@@ -12,7 +12,7 @@ from helpers.slurm.cluster import Cluster, Node
 
 pytestmark = pytest.mark.usefixtures("provisioned")
 
-accounting = pytest.mark.worlds("extended")
+accounting = pytest.mark.setups("extended")
 """HyperPod has a database for accounts; under customer_managed nothing has made one."""
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
 
@@ -93,7 +93,7 @@ def test_the_login_node_runs_no_job(cluster: Cluster) -> None:
     assert cluster.states()[cluster.login.name] in ("drained", "draining")
 
 
-@pytest.mark.worlds("22.05-extended", "24.11-customer_managed")
+@pytest.mark.setups("22.05-extended", "24.11-customer_managed")
 def test_a_job_lives_when_needrestart_restarts_slurmd_on_an_image_without_kill_mode(
     cluster: Cluster, scripts: Path
 ) -> None:
@@ -148,7 +148,7 @@ def test_auto_resume_is_an_option_of_srun_alone(cluster: Cluster) -> None:
     assert cluster.login.try_run("sbatch --auto-resume=1 --wrap hostname", user="alice").returncode != 0
 
 
-@pytest.mark.worlds("24.11-extended", "22.05-customer_managed")
+@pytest.mark.setups("24.11-extended", "22.05-customer_managed")
 def test_a_job_with_auto_resume_goes_on_after_a_node_of_it_was_replaced(cluster: Cluster, scripts: Path) -> None:
     """HyperPod replaces the node, which the scripts provision; Slurm itself starts the job again."""
     cluster.login.write(
@@ -178,7 +178,7 @@ def test_a_job_with_auto_resume_goes_on_after_a_node_of_it_was_replaced(cluster:
     assert sorted(lines[-2:]) == [f"start 1 {node.name}" for node in partition(cluster, "p5")]
 
 
-@pytest.mark.worlds("22.05-extended", "24.11-customer_managed")
+@pytest.mark.setups("22.05-extended", "24.11-customer_managed")
 def test_a_user_who_left_the_file_is_locked_out_and_keeps_the_home(
     cluster: Cluster, scripts: Path, changed: Callable[[Callable[[Any], None]], Path]
 ) -> None:

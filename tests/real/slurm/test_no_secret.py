@@ -21,7 +21,7 @@ from helpers.slurm.drains import Drains
 from helpers.slurm.hyperpod import SLURM_ETC
 from helpers.slurm.process_list import PATTERNS, forms
 
-pytestmark = [pytest.mark.usefixtures("provisioned"), pytest.mark.worlds("24.11-extended")]
+pytestmark = [pytest.mark.usefixtures("provisioned"), pytest.mark.setups("24.11-extended")]
 HERE = Path(__file__).resolve().parents[2] / "helpers" / "slurm"
 METADATA_PORT = 9001
 CREDENTIALS = {

@@ -38,7 +38,7 @@ def test_a_second_run_once_slurm_is_up_changes_nothing(
     cluster.on_each(run_again)
 
 
-@pytest.mark.worlds("22.05-extended", "24.11-customer_managed")
+@pytest.mark.setups("22.05-extended", "24.11-customer_managed")
 def test_they_end_well_while_slurmctld_restarts(
     cluster: Cluster, provisioned: dict[str, Provisioning], scripts: Path
 ) -> None:
@@ -50,7 +50,7 @@ def test_they_end_well_while_slurmctld_restarts(
     cluster.await_idle()
 
 
-@pytest.mark.worlds("22.05-extended", "24.11-customer_managed")
+@pytest.mark.setups("22.05-extended", "24.11-customer_managed")
 def test_a_node_is_the_same_after_a_reboot_and_runs_jobs_before_any_script_does(
     cluster: Cluster, provisioned: dict[str, Provisioning], scripts: Path
 ) -> None:
@@ -62,7 +62,7 @@ def test_a_node_is_the_same_after_a_reboot_and_runs_jobs_before_any_script_does(
         assert node.provision(scripts).returncode == 0
 
 
-@pytest.mark.worlds("24.11-extended", "22.05-customer_managed")
+@pytest.mark.setups("24.11-extended", "22.05-customer_managed")
 def test_the_controller_is_the_same_after_a_reboot(
     cluster: Cluster, provisioned: dict[str, Provisioning], scripts: Path
 ) -> None:
@@ -79,9 +79,9 @@ def test_the_controller_is_the_same_after_a_reboot(
 @pytest.mark.parametrize(
     "node_type",
     [
-        pytest.param("controller", marks=pytest.mark.worlds("24.11-extended")),
-        pytest.param("login", marks=pytest.mark.worlds("22.05-extended")),
-        pytest.param("compute", marks=pytest.mark.worlds("24.11-customer_managed")),
+        pytest.param("controller", marks=pytest.mark.setups("24.11-extended")),
+        pytest.param("login", marks=pytest.mark.setups("22.05-extended")),
+        pytest.param("compute", marks=pytest.mark.setups("24.11-customer_managed")),
     ],
 )
 def test_scripts_that_are_killed_in_every_step_of_a_replaced_node_end_well_at_last(

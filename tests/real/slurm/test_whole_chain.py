@@ -35,7 +35,7 @@ from helpers.slurm.hyperpod import CLUSTER_NAME
 from helpers.slurm.local_aws import reached_from, stand_for, take_on
 from helpers.slurm.scripts import CONFIG
 
-pytestmark = [pytest.mark.usefixtures("provisioned"), pytest.mark.worlds("24.11-extended")]
+pytestmark = [pytest.mark.usefixtures("provisioned"), pytest.mark.setups("24.11-extended")]
 Json = Any
 
 WORK = "/opt/dlami/nvme/work"

@@ -14,15 +14,22 @@ from pathlib import Path
 import pytest
 
 from cdk_hyperpod.scripts.lifecycle_scripts import checksums
-from helpers.lifecycle.node_folder import CLUSTER, LIFECYCLE, RESOURCE_CONFIG, Node, messages, the_error
+from helpers.lifecycle.node_folder import (
+    AUTOMOUNT,
+    CLUSTER,
+    FSX_MOUNT,
+    LIFECYCLE,
+    RESOURCE_CONFIG,
+    ROOT_MOUNT,
+    Node,
+    messages,
+    the_error,
+)
 from lifecycle import provision
 
 SCRIPTS = sorted(LIFECYCLE.rglob("*.sh"))
 PROGRAMS = sorted(LIFECYCLE.rglob("*.py"))
 TOOLS = Path(sys.executable).parent
-ROOT_MOUNT = "23 1 259:1 / / rw,relatime shared:1 - ext4 /dev/root rw,discard\n"
-FSX_MOUNT = "96 23 0:54 / /fsx rw,noatime shared:62 master:3 - lustre 10.1.0.99@tcp:/abcdefgh rw,checksum,flock\n"
-AUTOMOUNT = "95 23 0:53 / /fsx rw,relatime shared:61 - autofs systemd-1 rw,fd=51,timeout=0,direct\n"
 
 
 @pytest.fixture

@@ -28,10 +28,10 @@ from helpers.lifecycle.agent import (
     held,
     job,
     node_request,
+    node_request_json,
     request,
     slurm_node,
     slurm_state,
-    wish_json,
 )
 from helpers.lifecycle.programs import load
 from helpers.slurm.bucket import serve as serve_bucket
@@ -69,7 +69,7 @@ def test_a_job_is_cancelled_only_where_slurm_cannot_requeue_it(
 @pytest.mark.parametrize("trouble", [b"{half", agent_loop.S3Error("GET: 503")], ids=["broken", "away"])
 def test_what_cannot_be_read_ends_no_drain_before_its_lease_does(loop: Loop, trouble: Any) -> None:
     loop.slurm = HELD
-    loop.ask(request(wish_json()))
+    loop.ask(request(node_request_json()))
     assert loop.look()["nodes"][ONE]["state"] == "ready"
     loop.ask(trouble)
     assert loop.look()["nodes"][ONE]["state"] == "ready"
@@ -102,10 +102,10 @@ def test_an_answer_that_sets_the_clock_back_refuses_no_request(loop: Loop, monke
         loop.bucket.time -= drain_protocol.MAX_AHEAD_S
         return get(*asked)
 
-    loop.ask(request(wish_json()), "deployment")
+    loop.ask(request(node_request_json()), "deployment")
     monkeypatch.setattr(loop.bucket, "get", late)
     assert loop.look()["refused"] == {}
-    loop.ask(request(wish_json(expires=loop.bucket.time + 2 * drain_protocol.MAX_AHEAD_S)), "deployment")
+    loop.ask(request(node_request_json(expires=loop.bucket.time + 2 * drain_protocol.MAX_AHEAD_S)), "deployment")
     assert "26 h ahead" in loop.look()["refused"]["deployment"]
 
 
@@ -119,7 +119,7 @@ def test_a_job_that_a_look_had_no_time_to_end_is_not_still_there(loop: Loop, mon
         return loop._do(act)
 
     monkeypatch.setattr(loop.agent, "_do", slow)
-    loop.ask(request(wish_json(deadline=NOW - 1, on_timeout="force")))
+    loop.ask(request(node_request_json(deadline=NOW - 1, on_timeout="force")))
     loop.slurm = slurm_state(jobs={"n1": (job(1), job(2))})
     loop.look()
     assert loop.done == ["scontrol requeue 1"]
@@ -135,7 +135,7 @@ def test_a_job_that_does_not_end_is_told_of_once(
     monkeypatch.setattr(agent_loop, "run", lambda *command, **_: subprocess.CompletedProcess(command, 0, ""))
     monkeypatch.setattr(loop.agent, "_do", functools.partial(agent_loop.Agent._do, loop.agent))
     loop.slurm = slurm_state(jobs={"n1": (job(1), job(2))})
-    loop.ask(request(wish_json(deadline=NOW - 1, on_timeout="force")))
+    loop.ask(request(node_request_json(deadline=NOW - 1, on_timeout="force")))
     assert "still" not in loop.look()["nodes"][ONE]["message"]
     loop.slurm = slurm_state(jobs={"n1": (job(1), job(2, state="COMPLETING"))})
     for _ in range(5):
@@ -156,7 +156,7 @@ def test_a_job_on_several_nodes_is_ended_once(loop: Loop) -> None:
         *nodes, reservations={ONE: held(), TWO: held("n2")}, jobs={"n1": (job(1),), "n2": (job(1),)}
     )
     late = {"deadline": NOW - 1, "on_timeout": "force"}
-    loop.ask(request(wish_json(**late), wish_json(id=TWO, ip="10.0.0.2", **late)))
+    loop.ask(request(node_request_json(**late), node_request_json(id=TWO, ip="10.0.0.2", **late)))
     loop.look()
     assert loop.done == ["scontrol requeue 1"]
 
@@ -166,7 +166,7 @@ def test_a_job_on_several_nodes_is_ended_once(loop: Loop) -> None:
 def test_an_agent_that_gives_nothing_back_says_so(loop: Loop, trouble: Any, writer: str) -> None:
     other = next(each for each in drain_protocol.WRITERS if each != writer)
     loop.slurm = slurm_state(jobs={"n1": (job(1),)})
-    loop.ask(request(wish_json(deadline=NOW - 1)), other)
+    loop.ask(request(node_request_json(deadline=NOW - 1)), other)
     loop.ask(trouble, writer)
     said = loop.look()
     assert loop.done == []
@@ -187,7 +187,7 @@ def test_an_agent_that_gives_nothing_back_says_so(loop: Loop, trouble: Any, writ
 
 def test_a_request_that_was_read_in_part_is_read_again(loop: Loop) -> None:
     loop.slurm = slurm_state(reservations={})
-    whole = request(wish_json())
+    whole = request(node_request_json())
     loop.bucket.short = len(whole) - 9
     loop.ask(whole)
     assert "is not JSON" in loop.look()["refused"]["operator"]
@@ -206,7 +206,7 @@ def test_sixteen_nodes_are_the_work_of_one_look(loop: Loop) -> None:
     names = {f"i-{number:017x}": f"10.0.0.{number}" for number in range(1, 17)}
     nodes = [slurm_node(f"n{number}", number=number) for number in range(1, 17)]
     loop.slurm = slurm_state(*nodes, instances=names, reservations={})
-    loop.ask(request(*(wish_json(id=name, ip=ip) for name, ip in names.items())), "deployment")
+    loop.ask(request(*(node_request_json(id=name, ip=ip) for name, ip in names.items())), "deployment")
     said = loop.look()
     assert {one["state"] for one in said["nodes"].values()} == {"draining"} and len(said["nodes"]) == 16
     assert len(loop.done) == len(set(loop.done)) == 16
@@ -229,7 +229,7 @@ def test_as_many_nodes_as_a_deployment_may_take_are_the_work_of_one_look(loop: L
     loop.slurm = slurm_state(*nodes, instances=places, reservations={}, jobs={node.name: (job(1),) for node in nodes})
     exact = NOW + 0.123456
     longest = {"request": "r" * 64, "deadline": exact, "expires": exact + 1, "limit": exact, "on_timeout": "force"}
-    asked = request(*(wish_json(id=name, ip=ip, **longest, backup=False) for name, ip in places.items()))
+    asked = request(*(node_request_json(id=name, ip=ip, **longest, backup=False) for name, ip in places.items()))
     loop.ask(asked, "deployment")
     said = loop.look()
     assert len(loop.done) == len(said["nodes"]) == MAX_NODES
@@ -254,7 +254,7 @@ def test_a_look_that_has_much_to_do_tells_before_it_is_taken_for_dead(
     names = {f"i-{number:017x}": f"10.0.0.{number}" for number in range(1, 17)}
     nodes = [slurm_node(f"n{number}", number=number) for number in range(1, 17)]
     loop.slurm = slurm_state(*nodes, instances=names, reservations={})
-    loop.ask(request(*(wish_json(id=name, ip=ip) for name, ip in names.items())), "deployment")
+    loop.ask(request(*(node_request_json(id=name, ip=ip) for name, ip in names.items())), "deployment")
     clock = [0.0]
     monkeypatch.setattr(agent_loop.time, "monotonic", lambda: clock[0])
 
@@ -285,7 +285,7 @@ def test_a_clock_that_is_five_minutes_off_changes_nothing(
     def look(deadline: float, expires: float) -> Any:
         """What becomes of a node with a job whose times are so many seconds away, truly."""
         now = time.time() - off_s
-        asked.write_bytes(request(wish_json(deadline=now + deadline, expires=now + expires)))
+        asked.write_bytes(request(node_request_json(deadline=now + deadline, expires=now + expires)))
         loop.done.clear()
         loop.agent.look()
         said = json.loads((tmp_path / "c/status.json").read_text())
@@ -332,7 +332,7 @@ def test_an_agent_that_ends_before_it_tells_says_the_same_when_it_begins_anew(lo
         raise Ended
 
     loop.slurm = HELD
-    loop.ask(request(wish_json()))
+    loop.ask(request(node_request_json()))
     put, loop.bucket.put = loop.bucket.put, end  # type: ignore[method-assign]
     with pytest.raises(Ended):
         loop.look()
@@ -344,7 +344,7 @@ def test_an_agent_that_ends_before_it_tells_says_the_same_when_it_begins_anew(lo
 
 def test_while_slurm_is_silent_nodes_stay_what_they_were(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     loop.slurm = HELD
-    loop.ask(request(wish_json()))
+    loop.ask(request(node_request_json()))
     before = loop.look()["nodes"]
 
     def away(now: float) -> Any:

@@ -22,10 +22,10 @@ from helpers.lifecycle.agent import (
     backups,
     held,
     node_request,
+    node_request_json,
     request,
     slurm_node,
     slurm_state,
-    wish_json,
     words,
 )
 from helpers.lifecycle.programs import load
@@ -136,7 +136,7 @@ def test_what_a_known_request_wants_stays_though_it_is_old_and_the_other_request
     """A deployment renews its lease. Its node was "ready, saved" in the status, and took jobs all the same."""
     loop.slurm = HELD._replace(reservations={ONE: held(start=long_ago())})
     loop.ask(agent_loop.S3Error("GET: AccessDenied"))
-    loop.ask(request(wish_json()), "deployment")
+    loop.ask(request(node_request_json()), "deployment")
     loop.agent.began -= agent_loop.UNREAD_S + 1
     assert loop.look()["nodes"][ONE]["state"] == "ready"
     assert loop.done == []

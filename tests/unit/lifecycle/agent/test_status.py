@@ -18,10 +18,10 @@ from helpers.lifecycle.agent import (
     Loop,
     backups,
     job,
+    node_request_json,
     request,
     slurm_node,
     slurm_state,
-    wish_json,
     words,
 )
 from helpers.lifecycle.programs import load
@@ -32,7 +32,7 @@ slurm = load("agent/slurm.py")
 
 
 def test_what_a_backup_has_left_out_is_in_the_status_also_when_slurm_and_hyperpod_know_no_more(loop: Loop) -> None:
-    loop.ask(request(wish_json()))
+    loop.ask(request(node_request_json()))
     names = 'absent /no/such; 2 files not saved: "/w/a: b" of alice (3.0 kB) was written while it was saved'
     said = f"saved 4 files, 3.0 MB; 2 files left out (alice 2); 1 path absent: {names}"
     loop.slurm = HELD._replace(backups=backups("FAILED", "COMPLETED", said=said))
@@ -60,7 +60,7 @@ def test_an_agent_that_starts_anew_still_says_how_many_files_a_backup_has_left_o
     acting.tries(slurm.Backup("1", "COMPLETED", "saved 4 files, 3.0 MB; 2 files left out (alice 2): more", was))
     acting.look()
     assert acting.node.reason == f"cdk-hyperpod:operator:r1:saved-2{f':{was}' if was else ''}"
-    loop.ask(request(wish_json()))
+    loop.ask(request(node_request_json()))
     loop.slurm = acting.slurm._replace(backups={})
     status = loop.look()
     said = "is saved; 2 files left out; manifest.json at the target says what was left out"
@@ -85,7 +85,7 @@ def test_an_agent_that_starts_anew_still_says_how_many_files_a_backup_has_left_o
     ],
 )
 def test_what_is_not_in_a_backup_is_what_its_job_said(loop: Loop, said: str, message: str) -> None:
-    loop.ask(request(wish_json()))
+    loop.ask(request(node_request_json()))
     loop.slurm = HELD._replace(backups=backups("COMPLETED", said=said))
     status = loop.look()
     assert status["nodes"][ONE]["message"] == message
@@ -94,7 +94,7 @@ def test_what_is_not_in_a_backup_is_what_its_job_said(loop: Loop, said: str, mes
 
 def test_a_status_says_of_a_job_whose_it_is_and_of_a_node_whether_it_is_saved(loop: Loop) -> None:
     loop.slurm = slurm_state(jobs={"n1": (job(1),)})
-    loop.ask(request(wish_json()))
+    loop.ask(request(node_request_json()))
     assert loop.look()["nodes"][ONE]["jobs"] == [{"id": "1", "user": "alice"}]
     loop.slurm = HELD
     assert loop.look()["nodes"][ONE]["saved"] is True
@@ -113,7 +113,7 @@ def test_the_longest_status_is_no_longer_than_the_guard_reads(loop: Loop) -> Non
     many = tuple(slurm.Job(f"4294967295_{n}", "u" * 64, "RUNNING") for n in range(4_000_000, 4_000_030))
     loop.slurm = slurm_state(*nodes, instances=places, reservations={}, jobs={node.name: many for node in nodes})
     for writer in drain_protocol.WRITERS:
-        node_requests = (wish_json(id=name, ip=ip, request="r" * 64) for name, ip in places.items())
+        node_requests = (node_request_json(id=name, ip=ip, request="r" * 64) for name, ip in places.items())
         content = json.dumps(
             {"schema": 1, "id": "q" * 64, "nodes": list(node_requests)}, separators=(",", ":")
         ).encode()

@@ -1,6 +1,6 @@
 """preflight says "passed" of nothing that HyperPod then refuses, and "not checked" of what it could not read.
 
-The worlds are random, and the local AWS's HyperPod is the judge: what it accepts and refuses is compared with what was said.
+The accounts are random, and the local AWS's HyperPod is the judge: what it accepts and refuses is compared with what was said.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from cdk_hyperpod_local.hyperpod import ApiError, HyperPod, Place, Plan, limits
 from cdk_hyperpod_local.hyperpod.samples import ROLE, run_until_quiet
 from helpers.judging import ROOT
 
-WORLDS = 2_000
+ACCOUNTS = 2_000
 ZONES = {"us-west-2a": "usw2-az1", "us-west-2b": "usw2-az2"}
 SUBNETS = {"us-west-2a": "subnet-0123456789abcdef0", "us-west-2b": "subnet-0fedcba9876543210"}
 TYPES = ("ml.p5.48xlarge", "ml.c5.9xlarge", "ml.trn1.32xlarge")
@@ -61,7 +61,7 @@ def test_the_quotas_have_one_name_here_and_in_the_local_aws() -> None:
     assert all(usage_quota("ml.a", spot=spot) == limits.usage_name("ml.a", spot=spot) for spot in (True, False))
 
 
-# -- random worlds ----------------------------------------------------------------------------------------------------
+# -- random accounts --------------------------------------------------------------------------------------------------
 
 
 class Case:
@@ -112,7 +112,7 @@ class Case:
         )
 
     def _limit(self) -> None:
-        """Limits near what is needed, so that about half of all worlds have room."""
+        """Limits near what is needed, so that about half of all accounts have room."""
         random, model = self.random, self.model
         slack = random.choice([0, 5, 60])
         used: Counter[str] = Counter()
@@ -245,7 +245,7 @@ class Fake:
 
 def test_nothing_passes_that_hyperpod_then_refuses() -> None:
     said: Counter[tuple[int, bool]] = Counter()
-    for seed in range(WORLDS):
+    for seed in range(ACCOUNTS):
         case = Case(seed)
         state = replace(
             read_account_state(case.config, case.client), now=datetime.fromtimestamp(case.model.clock.now(), UTC)
@@ -256,9 +256,9 @@ def test_nothing_passes_that_hyperpod_then_refuses() -> None:
         assert not (code == 0 and refused), (seed, refused, [row.check for row in found])
         said[code, bool(refused)] += 1
 
-    assert said[0, False] > WORLDS / 20, "some worlds have room, and are told so"
-    assert said[1, True] > WORLDS / 5, "many have none"
-    assert said[1, False] < WORLDS / 4, "few that have room are told that they have none"
+    assert said[0, False] > ACCOUNTS / 20, "some accounts have room, and are told so"
+    assert said[1, True] > ACCOUNTS / 5, "many have none"
+    assert said[1, False] < ACCOUNTS / 4, "few that have room are told that they have none"
 
 
 # -- single answers ---------------------------------------------------------------------------------------------------
