@@ -130,7 +130,7 @@ def planned(stack: Stack, template: Template) -> set[str]:
 
 def ids(stack: Stack, group: str | None = None) -> list[str]:
     """Instance ids of the nodes that are not shutting down, in the order of their requests."""
-    return [node.instance_id for node in stack.model.nodes("train", group) if node.instance_id and node.live]
+    return [node.instance_id for node in stack.hyperpod.nodes("train", group) if node.instance_id and node.live]
 
 
 def failure(train: Stack, template: Template) -> str:
@@ -144,7 +144,9 @@ def failure(train: Stack, template: Template) -> str:
 
 
 def ended(stack: Stack, *causes: str) -> set[str]:
-    return {item.node_id or item.logical_id for item in stack.model.terminations if not causes or item.cause in causes}
+    return {
+        item.node_id or item.logical_id for item in stack.hyperpod.terminations if not causes or item.cause in causes
+    }
 
 
 FAULTS = st.fixed_dictionaries(

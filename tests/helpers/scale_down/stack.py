@@ -126,7 +126,7 @@ _PAGE = 2
 
 
 class Stack:
-    """One stack on one model."""
+    """One stack on one HyperPod."""
 
     def __init__(
         self,
@@ -141,10 +141,10 @@ class Stack:
         """The cluster stands and is quiet; unlikely behaviour begins afterwards."""
         self.clock = ManualClock()
         self.name = template.name
-        self.model = HyperPod(clock=self.clock, seed=seed, timings=timings)
-        self.agent = Controller(self.clock.now, lambda: self.model.nodes(template.name), self._address)
+        self.hyperpod = HyperPod(clock=self.clock, seed=seed, timings=timings)
+        self.agent = Controller(self.clock.now, lambda: self.hyperpod.nodes(template.name), self._address)
         """Of a Slurm cluster whose nodes are drained."""
-        self.drainer = Drainer(self.clock.now, lambda: self.model.nodes(template.name))
+        self.drainer = Drainer(self.clock.now, lambda: self.hyperpod.nodes(template.name))
         """Of a cluster under EKS whose nodes are drained."""
         self.template: Template | None = None
         self.status = "CREATE_IN_PROGRESS"
@@ -173,8 +173,8 @@ class Stack:
         """Faults during polls."""
         self.polling = False
         """A poll of a custom resource is under way."""
-        self.handler = ClusterHandler(self.model, vanished_groups=vanished)
-        self.client = self.model.client(principal=LAMBDA)
+        self.handler = ClusterHandler(self.hyperpod, vanished_groups=vanished)
+        self.client = self.hyperpod.client(principal=LAMBDA)
         self.provider = Provider(
             lambda: self.client,
             lambda: self,
@@ -185,15 +185,17 @@ class Stack:
             log=self.log.append,
         )
         assert self.deploy(template) == "complete", self.reasons
-        run_until_quiet(self.model)
-        self.model.behaviour = behaviour or Behaviour()
+        run_until_quiet(self.hyperpod)
+        self.hyperpod.behaviour = behaviour or Behaviour()
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self.clock.now(), UTC)
 
     def _address(self, node_id: str) -> str:
         asked = {"ClusterName": self.name, "NodeId": node_id}
-        return str(self.model.call("DescribeClusterNode", asked, principal="agent")["NodeDetails"]["PrivatePrimaryIp"])
+        return str(
+            self.hyperpod.call("DescribeClusterNode", asked, principal="agent")["NodeDetails"]["PrivatePrimaryIp"]
+        )
 
     def describe_stacks(self, *, StackName: str) -> Json:
         """CloudFormation's client, as far as the provider needs it."""
@@ -314,7 +316,7 @@ class Stack:
                 self.custom(FINALIZE, new.finalize, old.finalize if old else None)
             case "cluster" if old is None:
                 self._cluster(self.handler.start("create", properties=new.cluster))
-                self._arn = self.model.cluster(new.name).arn
+                self._arn = self.hyperpod.cluster(new.name).arn
             case "cluster" if old is not None:
                 if replacement_reasons(old.cluster, new.cluster):
                     raise AssertionError("the cluster would have been replaced")
@@ -351,11 +353,11 @@ class Stack:
             event |= {"OldResourceProperties": copy.deepcopy(old), "PhysicalResourceId": "physical"}
         began = self.clock.now()
         event |= json.loads(json.dumps(self._invoke(self.provider.on_event, event)))
-        self.model.faults = self.disturbance
+        self.hyperpod.faults = self.disturbance
         try:
             self._poll(event, began)
         finally:
-            self.model.faults = Faults()
+            self.hyperpod.faults = Faults()
 
     def _poll(self, event: Json, began: float) -> None:
         polls = 0
@@ -389,7 +391,7 @@ class Stack:
 
     def poll_given_up(self) -> None:
         """One poll of every request that was given up. It must not change anything."""
-        since = self.model.changes(principal=LAMBDA)
+        since = self.hyperpod.changes(principal=LAMBDA)
         for event in list(self.given_up):
             self.polling = True
             try:
@@ -400,4 +402,4 @@ class Stack:
                 self.polling = False
             if over:
                 self.given_up.remove(event)
-        assert self.model.changes(principal=LAMBDA) == since, "a request that was given up changed something"
+        assert self.hyperpod.changes(principal=LAMBDA) == since, "a request that was given up changed something"

@@ -51,7 +51,7 @@ def test_a_budget_fails_the_deployment_and_when_it_gives_way_the_nodes_go(rig: R
     (reason,) = stack.reasons
     assert "nothing was deleted, and they go back to work" in reason
     assert "waits for a disruption budget: The disruption budget web needs 4 healthy pods and has 4 currently" in reason
-    assert not stack.model.terminations
+    assert not stack.hyperpod.terminations
     assert len(lambdas.held) == 2
     assert all(rig.free(instance) for instance in ids(stack, "p5"))
     assert len(rig.admin.get("/api/v1/namespaces/team/pods").body["items"]) == 4
@@ -60,10 +60,10 @@ def test_a_budget_fails_the_deployment_and_when_it_gives_way_the_nodes_go(rig: R
     rig.until(lambda: rig.allowed("web") == 2, "the budget's count")
     assert stack.deploy(TWO) == "complete", stack.reasons
 
-    gone = {str(each.node_id) for each in stack.model.terminations}
+    gone = {str(each.node_id) for each in stack.hyperpod.terminations}
     assert gone <= lambdas.held
     assert len(gone) == 2
-    assert dict(stack.model.changes(principal=LAMBDA))["BatchDeleteClusterNodes"] == 1
+    assert dict(stack.hyperpod.changes(principal=LAMBDA))["BatchDeleteClusterNodes"] == 1
     left = {pod["spec"]["nodeName"] for pod in rig.admin.get("/api/v1/namespaces/team/pods").body["items"]}
     assert left == {f"hyperpod-{instance}" for instance in ids(stack, "p5")}
     assert all(rig.free(instance) for instance in ids(stack, "p5"))
@@ -78,13 +78,13 @@ def test_idle_nodes_go_first_and_under_force_a_budget_only_delays(rig: Rig) -> N
 
     three = Template(groups=(group("p5", 3),), drain=FOUR.drain)
     assert stack.deploy(three) == "complete", stack.reasons
-    assert [each.node_id for each in stack.model.terminations] == [idle]
+    assert [each.node_id for each in stack.hyperpod.terminations] == [idle]
     assert lambdas.held == {idle}
 
     began = stack.clock.now()
     forced = Template(groups=(group("p5", 2),), drain={**(FOUR.drain or {}), "OnTimeout": "force"})
     assert stack.deploy(forced) == "complete", stack.reasons
-    _, last = stack.model.terminations
+    _, last = stack.hyperpod.terminations
     assert last.at >= began + 25 * 60
     # Its pod ended with it: nobody deleted it.
     assert len(rig.admin.get("/api/v1/namespaces/team/pods").body["items"]) == 3

@@ -101,8 +101,8 @@ class Deployments(Stack):
         self.bucket = Bucket(drains)
         self.agent = self.bucket  # type: ignore[assignment]
         self.client = self  # type: ignore[assignment]
-        self._hyperpod = self.model.client(principal=LAMBDA)
-        known = self.model.cluster(CLUSTER_NAME).nodes
+        self._hyperpod = self.hyperpod.client(principal=LAMBDA)
+        known = self.hyperpod.cluster(CLUSTER_NAME).nodes
         left = list(self.nodes)
         for name, each in list(known.items()):
             if each.group != "controller":
@@ -128,11 +128,11 @@ class Deployments(Stack):
 
     def taken(self) -> set[str | None]:
         """Instances that were ended."""
-        return {item.node_id for item in self.model.terminations}
+        return {item.node_id for item in self.hyperpod.terminations}
 
     def asked(self) -> int:
         """How often the function took nodes."""
-        return self.model.changes(principal=LAMBDA)["BatchDeleteClusterNodes"]
+        return self.hyperpod.changes(principal=LAMBDA)["BatchDeleteClusterNodes"]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ def make(*groups: tuple[str, int], behaviour: Behaviour | None = None) -> Stack:
 def polls(train: Stack, since: int) -> list[Counter[str]]:
     """The function's calls, read by read: each look at the cluster lists its nodes and ends with DescribeCluster."""
     found: list[Counter[str]] = []
-    for call in train.model.journal[since:]:
+    for call in train.hyperpod.journal[since:]:
         if call.principal == LAMBDA:
             if call.operation == "ListClusterNodes" and (not found or found[-1]["DescribeCluster"]):
                 found.append(Counter())
@@ -27,22 +27,22 @@ def polls(train: Stack, since: int) -> list[Counter[str]]:
 def test_ids_travel_in_as_few_calls_as_the_limit_allows() -> None:
     train = make(("p5", 260))
     assert train.deploy(Template(groups=(group("p5", 10),))) == "complete", train.reasons
-    assert train.model.changes(principal=LAMBDA) == {"BatchDeleteClusterNodes": ceil(250 / 99)}
+    assert train.hyperpod.changes(principal=LAMBDA) == {"BatchDeleteClusterNodes": ceil(250 / 99)}
     assert len(ids(train, "p5")) == 10
 
 
 def test_logical_ids_too() -> None:
     train = make(("p5", 10))
-    train.model.set_capacity(P5, 10)
+    train.hyperpod.set_capacity(P5, 10)
     assert train.deploy(Template(groups=(group("p5", 130),))) == "complete", train.reasons
     assert train.deploy(Template(groups=(group("p5", 5),))) == "complete", train.reasons
-    assert train.model.changes(principal=LAMBDA) == {"BatchDeleteClusterNodes": ceil(5 / 99) + ceil(120 / 50)}
+    assert train.hyperpod.changes(principal=LAMBDA) == {"BatchDeleteClusterNodes": ceil(5 / 99) + ceil(120 / 50)}
 
 
 def test_nodes_of_several_groups_share_a_call() -> None:
     train = make(("p5", 40), ("trn1", 40))
     assert train.deploy(Template(groups=(group("p5", 10), group("trn1", 5)))) == "complete", train.reasons
-    assert train.model.changes(principal=LAMBDA) == {"BatchDeleteClusterNodes": 1}
+    assert train.hyperpod.changes(principal=LAMBDA) == {"BatchDeleteClusterNodes": 1}
 
 
 def test_groups_are_deleted_in_one_call() -> None:
@@ -51,12 +51,12 @@ def test_groups_are_deleted_in_one_call() -> None:
     )
     template = Template(groups=(group("p5", 2),), groups_to_delete=("a", "b"))
     assert train.deploy(template) == "complete", train.reasons
-    assert train.model.changes(principal=LAMBDA) == {"UpdateCluster": 1}
+    assert train.hyperpod.changes(principal=LAMBDA) == {"UpdateCluster": 1}
 
 
 def test_reads_of_a_poll() -> None:
     train = make(("p5", 249))
-    since = len(train.model.journal)
+    since = len(train.hyperpod.journal)
     assert train.deploy(Template(groups=(group("p5", 240),))) == "complete", train.reasons
     first, second, agrees, look, take, *later = polls(train, since)
     pages = {"DescribeCluster": 1, "ListClusterNodes": ceil(250 / 100)}
@@ -71,6 +71,6 @@ def test_reads_of_a_poll() -> None:
 
 def test_nothing_to_take_costs_one_look() -> None:
     train = make(("p5", 3))
-    since = len(train.model.journal)
+    since = len(train.hyperpod.journal)
     assert train.deploy(Template(groups=(group("p5", 4),))) == "complete", train.reasons
     assert polls(train, since) == [{"DescribeCluster": 1, "ListClusterNodes": 1, "ListTags": 1}]

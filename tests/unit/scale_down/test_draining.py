@@ -61,11 +61,11 @@ def runs(train: Stack, node: str, minutes: float) -> None:
 
 
 def running(train: Stack, group: str) -> set[str]:
-    return {str(each.instance_id) for each in train.model.nodes("train", group) if each.status == "Running"}
+    return {str(each.instance_id) for each in train.hyperpod.nodes("train", group) if each.status == "Running"}
 
 
 def gone(train: Stack) -> dict[str, float]:
-    return {str(item.node_id): item.at for item in train.model.terminations}
+    return {str(item.node_id): item.at for item in train.hyperpod.terminations}
 
 
 def node(*, days: float = 1, status: str = "Running") -> Node:
@@ -105,7 +105,7 @@ def test_nodes_go_when_every_one_is_ready_and_saved() -> None:
     assert sorted(when) == sorted(last)
     assert all(at >= ends + SAVING_S for at in when.values())
     assert not agent.ended
-    assert dict(train.model.changes(principal=LAMBDA))["BatchDeleteClusterNodes"] == 1
+    assert dict(train.hyperpod.changes(principal=LAMBDA))["BatchDeleteClusterNodes"] == 1
     # They were held as long as they were there: nothing could start on a node that was about to go.
     assert all(agent.given_back.get(node, math.inf) >= when[node] for node in last)
     train.clock.advance(3 * 3600)
@@ -205,13 +205,13 @@ def test_a_silent_agent_is_told_of_at_the_first_look(ever: bool) -> None:
     else:
         train.agent.was_never_installed()
     train.clock.advance(10 * MINUTE)
-    since = len(train.model.journal)
+    since = len(train.hyperpod.journal)
     reason = failure(train, TWO)
     heard = "has said nothing for 11 minutes" if ever else "has never been heard of"
     assert f"scale_down.drain: the agent that drains nodes {heard}; start it" in reason
     assert "`cdk-hyperpod lifecycle run drain | bash`" in reason
     assert not gone(train)
-    assert not train.model.changes(since=since, principal=LAMBDA)
+    assert not train.hyperpod.changes(since=since, principal=LAMBDA)
 
 
 def test_a_silent_agent_keeps_nobody_where_the_file_says_so() -> None:
@@ -362,7 +362,7 @@ def test_more_nodes_than_travel_by_name_stay_chosen_too() -> None:
     train = four()
     old = ids(train, "p5")
     assert train.deploy(replace(FOUR, groups=(group("p5", 60),))) == "complete", train.reasons
-    run_until_quiet(train.model)
+    run_until_quiet(train.hyperpod)
     rest = [each for each in ids(train, "p5") if each not in old]
     for nodes, minutes in ((old, 4), (rest, 600)):
         for each in nodes:
@@ -476,7 +476,7 @@ def test_a_node_that_was_drained_is_held_while_finalize_waits_though_one_list_le
 
     def cluster(self: Stack, progress: Any) -> Any:
         if not came:
-            others = train.model.client(principal="somebody")
+            others = train.hyperpod.client(principal="somebody")
             others.update_cluster(ClusterName="train", InstanceGroups=[group("old", 3)])
             train.clock.advance(30 * MINUTE)
             came.extend(set(ids(train, "old")) - before)
@@ -505,7 +505,7 @@ def test_a_node_that_comes_to_a_group_to_delete_keeps_its_job(
 
     def cluster(self: Stack, progress: Any) -> Any:
         if not came:
-            others = train.model.client(principal="somebody")
+            others = train.hyperpod.client(principal="somebody")
             others.update_cluster(ClusterName="train", InstanceGroups=[group("old", 3)])
             train.clock.advance(30 * MINUTE)
             came.extend(set(ids(train, "old")) - before)
@@ -527,7 +527,7 @@ def test_a_node_that_comes_to_a_group_to_delete_keeps_its_job(
 
 def test_s3_answers_late_and_somebody_has_taken_a_node_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     train = four()
-    others, read, late = train.model.client(principal="somebody"), Controller.get_object, list[str]()
+    others, read, late = train.hyperpod.client(principal="somebody"), Controller.get_object, list[str]()
 
     def slow(self: Controller, **asked: Any) -> Any:
         reply = read(self, **asked)
@@ -646,7 +646,7 @@ def test_a_rollback_waits_five_minutes_for_jobs_at_most_and_never_refuses() -> N
     made: list[str] = []
 
     def busy() -> None:
-        run_until_quiet(train.model)
+        run_until_quiet(train.hyperpod)
         made.extend(node for node in ids(train, "p5") if node not in old)
         for node in (*old, *made):
             runs(train, node, 600)
@@ -679,7 +679,7 @@ def test_a_lasting_refusal_by_s3_is_no_silence_in_finalize(monkeypatch: pytest.M
 
     def cluster(self: Stack, progress: Any) -> Any:
         if not came:
-            others = train.model.client(principal="somebody")
+            others = train.hyperpod.client(principal="somebody")
             others.update_cluster(ClusterName="train", InstanceGroups=[group("old", 3)])
             train.clock.advance(30 * MINUTE)
             came.extend(set(ids(train, "old")) - before)
@@ -753,13 +753,13 @@ class Dying:
 
     def __init__(self, train: Stack, call: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = call
-        began = len(train.model.journal)
+        began = len(train.hyperpod.journal)
 
         def on_call(call: Call) -> None:
             if call.principal == LAMBDA and call.number > began and train.polling:
                 self.count(call.operation)
 
-        train.model.on_call = on_call
+        train.hyperpod.on_call = on_call
         for name in ("get_object", "put_object"):
             monkeypatch.setattr(Controller, name, self._then(getattr(Controller, name), name))
 
@@ -796,7 +796,7 @@ def test_killed_after_any_call_of_a_drain_it_comes_to_the_same_end(monkeypatch: 
             break
         killed |= {str(crash) for crash in train.crashes}
         assert len(ids(train, "p5")) == 2
-        assert not train.model.random_terminations
+        assert not train.hyperpod.random_terminations
         assert all(at >= busy.get(node, 0) for node, at in gone(train).items()), call
         train.clock.advance(121 * MINUTE)  # the longest lease of a node
         assert settled(train.agent), call
@@ -806,11 +806,11 @@ def test_killed_after_any_call_of_a_drain_it_comes_to_the_same_end(monkeypatch: 
 def test_an_agent_that_saves_nothing_is_told_of_at_the_first_look() -> None:
     train = four()
     train.agent.temper.saves = "nothing"
-    since = len(train.model.journal)
+    since = len(train.hyperpod.journal)
     reason = failure(train, TWO)
     assert "the agent that drains nodes runs without slurm.drain.backup; start it anew" in reason
     assert not gone(train)
-    assert not train.model.changes(since=since, principal=LAMBDA)
+    assert not train.hyperpod.changes(since=since, principal=LAMBDA)
     assert train.deploy(replace(TWO, drain=drain(MustBeSaved=False))) == "complete", train.reasons
 
 
@@ -875,8 +875,8 @@ def test_an_agent_whose_clock_is_a_little_ahead_is_heard() -> None:
 def test_a_node_that_was_booting_is_no_replacement_and_keeps_its_jobs() -> None:
     train = four()
     busy = ids(train, "p5")[0]
-    (logical,) = [each.logical_id for each in train.model.nodes("train") if each.instance_id == busy]
-    train.model.change_node(logical, launched_at=train.clock.now() + 20)
+    (logical,) = [each.logical_id for each in train.hyperpod.nodes("train") if each.instance_id == busy]
+    train.hyperpod.change_node(logical, launched_at=train.clock.now() + 20)
     runs(train, busy, 600)
     assert "jobs: 7 of alice" in failure(
         train, Template(groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=DRAIN)
@@ -890,7 +890,7 @@ def test_what_came_to_a_group_of_which_nothing_was_taken_is_no_replacement_and_k
     before = replace(FOUR, groups=(group("p5", 4), group("more", 1)))
     train = Stack(before, timings=replace(QUICK, boot=0), behaviour=Behaviour())
     busy, there = ids(train, "p5")[0], set(ids(train, "more"))
-    began, others = train.clock.now(), train.model.client(principal="somebody")
+    began, others = train.clock.now(), train.hyperpod.client(principal="somebody")
     runs(train, busy, 600)
     deeds = {
         1: lambda: others.update_cluster(ClusterName="train", InstanceGroups=[group("more", 3)]),
@@ -942,7 +942,7 @@ def test_a_node_in_place_of_one_that_hyperpod_replaced_keeps_its_job() -> None:
     named, there = ids(train, "p5")[0], set(ids(train, "p5"))
     runs(train, named, 600)
     began = train.clock.now()
-    operator, repairs = train.model.client(principal="somebody"), [named]
+    operator, repairs = train.hyperpod.client(principal="somebody"), [named]
 
     def meddle() -> None:
         if repairs and train.clock.now() >= began + 2 * MINUTE:
@@ -993,8 +993,8 @@ def test_what_may_be_a_login_node_is_waited_for_and_then_refused() -> None:
 def test_a_failed_node_without_an_address_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     train = four()
     failed = ids(train, "p5")[0]
-    (logical,) = [each.logical_id for each in train.model.nodes("train") if each.instance_id == failed]
-    train.model.change_node(logical, status="Failure", due=train.clock.now() + 7200)
+    (logical,) = [each.logical_id for each in train.hyperpod.nodes("train") if each.instance_id == failed]
+    train.hyperpod.change_node(logical, status="Failure", due=train.clock.now() + 7200)
     monkeypatch.setattr(train.client, "describe_cluster_node", lambda **_: {"NodeDetails": {}}, raising=False)
     began = train.clock.now()
     template = Template(groups=(group("p5", 3),), nodes_to_delete=(failed,), drain=DRAIN)
@@ -1084,7 +1084,7 @@ def test_a_target_has_its_time_to_fall_after_nodes_were_drained_for_long() -> No
     assert train.deploy(TWO) == "complete", train.reasons
     taken = max(gone(train).values())
     assert taken > began + 17 * MINUTE
-    sent = [call.at for call in train.model.journal if (call.principal, call.operation) == (LAMBDA, "UpdateCluster")]
+    sent = [call.at for call in train.hyperpod.journal if (call.principal, call.operation) == (LAMBDA, "UpdateCluster")]
     assert len(sent) == 1
     assert sent[0] > taken + 15 * MINUTE
 
@@ -1096,7 +1096,7 @@ def test_a_target_has_its_time_to_fall_in_the_rollback_of_what_brought_draining(
     began: list[float] = []
 
     def busy() -> None:
-        run_until_quiet(train.model)
+        run_until_quiet(train.hyperpod)
         began.append(train.clock.now())
         for each in ids(train, "p5"):
             runs(train, each, 600)
@@ -1104,7 +1104,7 @@ def test_a_target_has_its_time_to_fall_in_the_rollback_of_what_brought_draining(
     template = replace(FOUR, groups=(group("p5", 6),))
     assert train.deploy(template, fail="after", meanwhile=busy) == "rolled back", train.reasons
     assert min(gone(train).values()) > began[0] + 4 * MINUTE
-    sent = [call.at for call in train.model.journal if (call.principal, call.operation) == (LAMBDA, "UpdateCluster")]
+    sent = [call.at for call in train.hyperpod.journal if (call.principal, call.operation) == (LAMBDA, "UpdateCluster")]
     assert len(sent) == 1
     assert sent[0] > began[0] + 34 * MINUTE
 
@@ -1112,10 +1112,12 @@ def test_a_target_has_its_time_to_fall_in_the_rollback_of_what_brought_draining(
 def test_where_nothing_is_held_nothing_is_read_for_it() -> None:
     """It decides by its first look, and the request is emptied without another."""
     train = four()
-    since = len(train.model.journal)
+    since = len(train.hyperpod.journal)
     assert train.deploy(replace(FOUR, max_nodes=50)) == "complete", train.reasons
     lists = [
-        call for call in train.model.journal[since:] if (call.principal, call.operation) == (LAMBDA, "ListClusterNodes")
+        call
+        for call in train.hyperpod.journal[since:]
+        if (call.principal, call.operation) == (LAMBDA, "ListClusterNodes")
     ]
     assert len(lists) == 1
     assert train.agent.request()["nodes"] == []

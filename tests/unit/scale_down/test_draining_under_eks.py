@@ -31,11 +31,11 @@ def saving(train: Stack) -> dict[str, Any]:
 
 
 def gone(train: Stack) -> dict[str, float]:
-    return {str(item.node_id): item.at for item in train.model.terminations}
+    return {str(item.node_id): item.at for item in train.hyperpod.terminations}
 
 
 def no_node_is_held(drainer: Drainer, train: Stack) -> bool:
-    here = {str(each.instance_id) for each in train.model.nodes("train")}
+    here = {str(each.instance_id) for each in train.hyperpod.nodes("train")}
     return not here & drainer.cordoned.keys()
 
 
@@ -47,7 +47,7 @@ def test_nodes_go_when_every_pod_has_left() -> None:
     when = gone(train)
     assert sorted(when) == sorted([slow, last])
     assert min(when.values()) >= drainer.evictions[slow] + 10 * MINUTE
-    assert dict(train.model.changes(principal=LAMBDA))["BatchDeleteClusterNodes"] == 1
+    assert dict(train.hyperpod.changes(principal=LAMBDA))["BatchDeleteClusterNodes"] == 1
     # Cordoned as long as they were there: nothing could start on a node that was about to go.
     assert all(drainer.given_back.get(node, math.inf) >= when[node] for node in when)
     assert no_node_is_held(drainer, train)
@@ -57,7 +57,7 @@ def test_neither_a_bucket_nor_an_address_is_asked_for() -> None:
     train = four()
     assert train.deploy(TWO) == "complete", train.reasons
     assert train.agent.request() is None
-    assert "DescribeClusterNode" not in {each.operation for each in train.model.journal}
+    assert "DescribeClusterNode" not in {each.operation for each in train.hyperpod.journal}
     assert all("ip" not in request for call in train.drainer.calls for request in _node_requests(call))
 
 
@@ -81,13 +81,13 @@ def test_somebody_raises_the_group_while_the_drainer_takes_its_time(
 ) -> None:
     """It may take minutes to answer. What was true before is not what CloudFormation's own count meets."""
     train = four()
-    others, left = train.model.client(principal="somebody"), [group("p5", 3)]
+    others, left = train.hyperpod.client(principal="somebody"), [group("p5", 3)]
     real = Drainer.invoke
 
     def slow(self: Drainer, *, FunctionName: str, Payload: bytes) -> Any:
         reply = real(self, FunctionName=FunctionName, Payload=Payload)
         # Both nodes and the controller are left, none is on its way out: this is the last poll.
-        if left and len(list(train.model.nodes("train"))) == 3 and asks is bool(json.loads(Payload)["requests"]):
+        if left and len(list(train.hyperpod.nodes("train"))) == 3 and asks is bool(json.loads(Payload)["requests"]):
             others.update_cluster(ClusterName="train", InstanceGroups=[left.pop()])
             train.clock.advance(100)
         return reply
@@ -95,14 +95,14 @@ def test_somebody_raises_the_group_while_the_drainer_takes_its_time(
     monkeypatch.setattr(Drainer, "invoke", slow)
     assert train.deploy(TWO) == "complete", train.reasons
     assert not left
-    assert not train.model.random_terminations
+    assert not train.hyperpod.random_terminations
     assert len(ids(train, "p5")) == 2
 
 
 def test_somebody_raises_the_group_while_the_drainer_gives_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first look found nothing to do, and then a minute went by in which others act."""
     train = four()
-    others, left = train.model.client(principal="somebody"), [group("p5", 5)]
+    others, left = train.hyperpod.client(principal="somebody"), [group("p5", 5)]
 
     def away(self: Drainer, *, FunctionName: str, Payload: bytes) -> Any:
         if left:
@@ -114,11 +114,11 @@ def test_somebody_raises_the_group_while_the_drainer_gives_nothing_back(monkeypa
     template = replace(FOUR, tags={"a": "b"}, drain=drain(OnSilent="undrained"))
     assert "somebody else changed the cluster while S3, or the drainer, did not answer" in failure(train, template)
     assert not left
-    assert not train.model.terminations
+    assert not train.hyperpod.terminations
     assert len(ids(train, "p5")) == 5
     monkeypatch.undo()
     assert train.deploy(template) == "complete", train.reasons
-    assert not train.model.random_terminations
+    assert not train.hyperpod.random_terminations
     assert len(ids(train, "p5")) == 4
 
 
@@ -132,7 +132,7 @@ def test_somebody_raises_the_group_while_the_drainer_gives_a_rollback_nothing_ba
     assert train.deploy(template) == "complete", train.reasons
     train.clock.advance(600)
     here = set(ids(train, "p5"))
-    others, left = train.model.client(principal="somebody"), [group("p5", 5)]
+    others, left = train.hyperpod.client(principal="somebody"), [group("p5", 5)]
 
     def away(self: Drainer, *, FunctionName: str, Payload: bytes) -> Any:
         if train.status == "UPDATE_ROLLBACK_IN_PROGRESS":
@@ -145,7 +145,7 @@ def test_somebody_raises_the_group_while_the_drainer_gives_a_rollback_nothing_ba
     train.status_late = late
     assert train.deploy(replace(template, tags={"a": "b"}), fail="after") == "rolled back", train.reasons
     assert not left
-    assert not train.model.random_terminations
+    assert not train.hyperpod.random_terminations
     assert set(ids(train, "p5")) == here
 
 
@@ -156,7 +156,7 @@ def test_a_rollback_that_goes_on_holds_its_nodes_from_poll_to_poll(monkeypatch: 
     assert train.deploy(template) == "complete", train.reasons
     train.clock.advance(600)
     here = set(ids(train, "p5"))
-    others, left, invoke = train.model.client(principal="somebody"), [group("p5", 5)], Drainer.invoke
+    others, left, invoke = train.hyperpod.client(principal="somebody"), [group("p5", 5)], Drainer.invoke
     given_back: list[str] = []
 
     def late(self: Drainer, *, FunctionName: str, Payload: bytes) -> Any:
@@ -284,10 +284,10 @@ def test_what_cannot_be_saved_is_refused_at_once() -> None:
 
 def test_a_drainer_that_does_not_know_the_cron_job_is_told_of_before_anything_happens() -> None:
     train = four()
-    since = len(train.model.journal)
+    since = len(train.hyperpod.journal)
     reason = failure(train, replace(TWO, drain=drain(MustBeSaved=True)))
     assert "the drainer knows no CronJob; deploy hyperpod-NAME-eks" in reason
-    assert not train.model.changes(since=since, principal=LAMBDA)
+    assert not train.hyperpod.changes(since=since, principal=LAMBDA)
     assert not train.drainer.cordoned
 
 
@@ -335,11 +335,11 @@ def test_a_node_that_came_later_has_five_minutes_of_its_own_to_join() -> None:
 def test_one_that_never_answers_refuses_before_anything_happens(how: str) -> None:
     train = four()
     train.drainer.fails = how
-    since = len(train.model.journal)
+    since = len(train.hyperpod.journal)
     reason = failure(train, TWO)
     assert "scale_down.drain: the drainer fails (" in reason
     assert "or write on_silent: undrained" in reason
-    assert not train.model.changes(since=since, principal=LAMBDA)
+    assert not train.hyperpod.changes(since=since, principal=LAMBDA)
     assert not train.crashes
 
 
@@ -578,7 +578,7 @@ def test_a_node_that_comes_to_a_group_to_delete_keeps_its_pods(monkeypatch: pyte
 
     def cluster(self: Stack, progress: Any) -> Any:
         if not came:
-            hyperpod = train.model.client(principal="hyperpod")
+            hyperpod = train.hyperpod.client(principal="hyperpod")
             hyperpod.batch_replace_cluster_nodes(ClusterName="train", NodeIds=[min(before)])
             train.clock.advance(40 * MINUTE)
             came.extend(set(ids(train, "old")) - before)

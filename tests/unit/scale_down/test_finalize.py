@@ -16,7 +16,7 @@ WITHOUT = Template(groups=(group("p5", 2),), groups_to_delete=("old",))
 
 def sent(train: Stack) -> list[dict[str, Any]]:
     """What the function asked of UpdateCluster, refused or not."""
-    calls = [call for call in train.model.journal if call.principal == LAMBDA and call.operation == "UpdateCluster"]
+    calls = [call for call in train.hyperpod.journal if call.principal == LAMBDA and call.operation == "UpdateCluster"]
     return [{key: value for key, value in call.params.items() if key != "ClusterName"} for call in calls]
 
 
@@ -34,7 +34,7 @@ def test_names_travel_with_a_group_that_stands_where_hyperpod_wants_one(continuo
     (unchanged,) = accompanied["InstanceGroups"]
     assert unchanged["InstanceGroupName"] == "controller"
     assert ("MinInstanceCount" in unchanged) is continuous, "standard provisioning has no minimum"
-    assert {item.cause for item in train.model.terminations} == {"group-deleted"}
+    assert {item.cause for item in train.hyperpod.terminations} == {"group-deleted"}
 
 
 def test_group_that_is_gone_is_not_asked_for() -> None:
@@ -46,12 +46,12 @@ def test_group_that_is_gone_is_not_asked_for() -> None:
 
 def test_group_that_waits_for_its_minimum_can_go() -> None:
     train = Stack(Template(groups=(group("p5", 2),)), timings=QUICK, vanished="leave")
-    train.model.set_capacity("ml.p5.48xlarge", 3)
+    train.hyperpod.set_capacity("ml.p5.48xlarge", 3)
     spec = group("old", 4, minimum=4)
-    train.model.client(principal="somebody").update_cluster(ClusterName="train", InstanceGroups=[spec])
+    train.hyperpod.client(principal="somebody").update_cluster(ClusterName="train", InstanceGroups=[spec])
     assert train.deploy(WITHOUT) == "complete", train.reasons
-    assert train.model.changes(principal=LAMBDA) == {"UpdateCluster": 1}
-    assert {item.group for item in train.model.terminations} == {"old"}
+    assert train.hyperpod.changes(principal=LAMBDA) == {"UpdateCluster": 1}
+    assert {item.group for item in train.hyperpod.terminations} == {"old"}
 
 
 def test_missing_permission_fails_with_the_reason() -> None:

@@ -103,8 +103,8 @@ def test_nodes_that_had_to_wait_stay() -> None:
     """The update is cancelled while a node is under a deep health check; then the check is over."""
     train = Stack(FOUR, timings=QUICK)
     first, second, *_ = ids(train, "p5")
-    (checked,) = (node for node in train.model.nodes("train", "p5") if node.instance_id == second)
-    train.model.change_node(checked.logical_id, status="DeepHealthCheckInProgress", due=train.clock.now() + 300)
+    (checked,) = (node for node in train.hyperpod.nodes("train", "p5") if node.instance_id == second)
+    train.hyperpod.change_node(checked.logical_id, status="DeepHealthCheckInProgress", due=train.clock.now() + 300)
     template = Template(groups=(group("p5", 3),), nodes_to_delete=(first,))
     assert train.deploy(template, cancel=(PREPARE, 1)) == "rolled back", train.reasons
     train.clock.advance(600)
@@ -119,7 +119,7 @@ def test_group_stays_that_the_way_back_keeps() -> None:
     train = Stack(both, timings=QUICK, vanished="leave")
     template = replace(FOUR, groups_to_delete=("old",))
     assert train.deploy(template, cancel=(FINALIZE, 0)) == "rolled back", train.reasons
-    run_until_quiet(train.model)
+    run_until_quiet(train.hyperpod)
     train.poll_given_up()
     assert not ended(train)
 
@@ -173,7 +173,7 @@ def test_status_that_cannot_be_read_before_a_change_is_a_wait(monkeypatch: pytes
 
     monkeypatch.setattr(train, "describe_stacks", describe_stacks)
     assert train.deploy(Template(groups=(group("p5", 3),))) == "complete", train.reasons
-    (item,) = train.model.terminations
+    (item,) = train.hyperpod.terminations
     assert item.cause == "named" and item.at >= until
 
 
@@ -193,7 +193,7 @@ def test_update_that_is_cancelled_before_the_first_look_is_not_its_rollback(
     kind: str, old: Template, new: Template
 ) -> None:
     train = Stack(old, timings=QUICK)
-    groups = {each.name for each in train.model.cluster("train").groups.values()}
+    groups = {each.name for each in train.hyperpod.cluster("train").groups.values()}
     train._is("UPDATE_IN_PROGRESS")
     train._event(kind, "physical", "UPDATE_IN_PROGRESS")
     train.clock.advance(5)
@@ -223,7 +223,7 @@ def test_update_that_is_cancelled_before_the_first_look_is_not_its_rollback(
         train._event(kind, "physical", "UPDATE_IN_PROGRESS")  # the way back asks
     assert train.given_up, "it waits"
     assert not ended(train)
-    assert {each.name for each in train.model.cluster("train").groups.values()} == groups
+    assert {each.name for each in train.hyperpod.cluster("train").groups.values()} == groups
 
 
 def test_what_the_update_refuses_it_refuses_also_when_it_was_cancelled_at_once() -> None:

@@ -35,9 +35,9 @@ def test_a_rollback_is_one_and_takes_what_the_update_added(
     train = late(status, events)
     here = set(ids(train, "p5"))
     assert train.deploy(SIX, fail=fail) == "rolled back", train.reasons
-    run_until_quiet(train.model)
+    run_until_quiet(train.hyperpod)
     assert set(ids(train, "p5")) == here
-    assert not train.model.random_terminations
+    assert not train.hyperpod.random_terminations
     assert ended(train).isdisjoint(here)
 
 
@@ -45,8 +45,8 @@ def test_a_rollback_is_one_and_takes_what_the_update_added(
 def test_nodes_that_somebody_added_stay_where_the_cluster_is_not_sent_back(status: float, events: float) -> None:
     train = late(status, events)
     spec = {**group("p5", 6), "LifeCycleConfig": FOUR.groups[0]["LifeCycleConfig"]}
-    train.model.client(principal="somebody").update_cluster(ClusterName="train", InstanceGroups=[spec])
-    run_until_quiet(train.model)
+    train.hyperpod.client(principal="somebody").update_cluster(ClusterName="train", InstanceGroups=[spec])
+    run_until_quiet(train.hyperpod)
     assert len(ids(train, "p5")) == 6
     template = replace(FOUR, groups=(group("p5", 7),))
     assert train.deploy(template, fail="before") == "rolled back", train.reasons
@@ -87,7 +87,7 @@ def test_an_update_that_is_cancelled_while_it_looks_takes_nothing(
     with pytest.raises(ScaleDownError, match="cancelled"):
         train.custom(PREPARE, three.prepare, FOUR.prepare)
     assert train.status == "UPDATE_ROLLBACK_IN_PROGRESS"
-    assert not train.model.changes(principal=LAMBDA)
+    assert not train.hyperpod.changes(principal=LAMBDA)
 
 
 def test_a_guard_that_is_new_in_an_update_that_is_cancelled_takes_nothing() -> None:
@@ -99,7 +99,7 @@ def test_a_guard_that_is_new_in_an_update_that_is_cancelled_takes_nothing() -> N
     train._cancel = (PREPARE, 3)
     with pytest.raises(ScaleDownError, match="cancelled"):
         train.custom(PREPARE, replace(FOUR, groups=(group("p5", 3),)).prepare, None)
-    assert not train.model.changes(principal=LAMBDA)
+    assert not train.hyperpod.changes(principal=LAMBDA)
 
 
 def test_a_deployment_that_takes_nothing_is_not_kept() -> None:
@@ -107,4 +107,4 @@ def test_a_deployment_that_takes_nothing_is_not_kept() -> None:
     began = train.clock.now()
     train.custom(PREPARE, SIX.prepare, FOUR.prepare)
     assert train.clock.now() - began < 30
-    assert not train.model.changes(principal=LAMBDA)
+    assert not train.hyperpod.changes(principal=LAMBDA)

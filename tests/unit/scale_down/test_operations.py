@@ -145,12 +145,12 @@ def test_a_denied_record_is_the_callers() -> None:
 
 def lowering(train: Stack, count: int) -> None:
     """Somebody lowers the group of eight by hand."""
-    train.model.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", count)]})
+    train.hyperpod.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", count)]})
 
 
 def took(train: Stack, began: float) -> float:
     """Seconds until the function's own call."""
-    calls = [each.at for each in train.model.journal if each.operation == "BatchDeleteClusterNodes"]
+    calls = [each.at for each in train.hyperpod.journal if each.operation == "BatchDeleteClusterNodes"]
     return calls[0] - began
 
 
@@ -161,9 +161,9 @@ def test_a_deployment_waits_ten_minutes_at_most_and_takes_the_same_nodes(denied:
     client = train.client
     if denied:
         train.client = Denied(client)  # type: ignore[assignment]
-    began = train.model.clock.now()
+    began = train.hyperpod.clock.now()
     assert train.deploy(Template(groups=(group("p5", 5),))) == "complete", train.reasons
-    assert len([node for node in train.model.nodes("train", "p5") if node.live]) == 5
+    assert len([node for node in train.hyperpod.nodes("train", "p5") if node.live]) == 5
     said = [line for line in train.log if "lowers group" in line]
     assert bool(said) is not denied
     assert took(train, began) <= 12 * 60
@@ -184,7 +184,7 @@ def test_an_operation_begun_after_the_request_is_somebody_elses_until_the_guard_
     *_, second, first = ids(train, "p5")
 
     def deletes() -> None:
-        train.model.client(principal="somebody").batch_delete_cluster_nodes(ClusterName="train", NodeIds=[first])
+        train.hyperpod.client(principal="somebody").batch_delete_cluster_nodes(ClusterName="train", NodeIds=[first])
         tells(train, described(detail(before=8, after=7), CreationTime=train.now()))
 
     before_poll(train, 0, deletes)

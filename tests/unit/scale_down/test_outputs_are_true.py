@@ -35,7 +35,7 @@ def names(text: str) -> set[str]:
 def test_a_node_that_a_person_deleted_before_is_not_claimed() -> None:
     train = Stack(FOUR, timings=QUICK)
     *_, second, first = ids(train, "p5")
-    person = train.model.client(principal="somebody")
+    person = train.hyperpod.client(principal="somebody")
     before_poll(train, 0, lambda: person.batch_delete_cluster_nodes(ClusterName="train", NodeIds=[first]))
     assert train.deploy(replace(TWO, nodes_to_delete=(first, second))) == "complete", train.reasons
     assert {first, second} <= ended(train)
@@ -86,7 +86,7 @@ def test_a_group_that_cloudformation_deletes_is_not_finished_either() -> None:
     train = Stack(BOTH, timings=replace(QUICK, shut_down=3000), vanished="delete_present")
     old = set(ids(train, "old"))
     assert train.deploy(WITHOUT_OLD) == "complete", train.reasons
-    if "old" in train.model.cluster("train").groups:
+    if "old" in train.hyperpod.cluster("train").groups:
         assert names(told(train, FINALIZE)) == old
 
 
@@ -98,7 +98,7 @@ def test_a_rollback_whose_deletion_of_a_group_is_rejected_says_so() -> None:
         train.disturbance.denied_until["UpdateCluster"] = train.clock.now() + 100_000
 
     assert train.deploy(BOTH, cancel=(FINALIZE, 0), meanwhile=denied) == "rolled back", train.reasons
-    assert "old" in train.model.cluster("train").groups
+    assert "old" in train.hyperpod.cluster("train").groups
     assert told(train, FINALIZE).startswith("Deleting old of train was rejected by HyperPod. AccessDeniedException: ")
     assert "accepted" not in told(train, FINALIZE)
 
@@ -108,7 +108,7 @@ def test_a_rollback_whose_first_look_failed_names_what_it_deleted() -> None:
     here = set(ids(train, "p5"))
 
     def throttled() -> None:
-        train.model.faults = Faults(throttle_operations=frozenset({"DescribeCluster"}), throttle_next=9)
+        train.hyperpod.faults = Faults(throttle_operations=frozenset({"DescribeCluster"}), throttle_next=9)
 
     assert train.deploy(Template(groups=(group("p5", 6),)), fail="after", meanwhile=throttled) == "rolled back"
     assert ended(train) and ended(train).isdisjoint(here)
@@ -162,7 +162,7 @@ def test_a_rollback_whose_target_stays_says_what_to_do() -> None:
     assert 'Continuing the rollback alone does not help: HyperPod keeps a target of 6 for group "p5"' in reason
     assert "set its InstanceCount to 4 at once (`aws sagemaker update-cluster`" in reason
     assert len(reason) <= 1000
-    run_until_quiet(train.model)
+    run_until_quiet(train.hyperpod)
 
 
 def test_an_output_with_many_nodes_says_what_it_leaves_out() -> None:

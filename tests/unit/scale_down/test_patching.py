@@ -104,11 +104,11 @@ def test_nothing_turns_it_off_until_it_is_removed_by_the_api() -> None:
 
     def by_hand(**settings: Any) -> None:
         spec = {**in_stack("p5", 4), **settings}
-        train.model.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [spec]})
-        run_until_quiet(train.model)
+        train.hyperpod.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [spec]})
+        run_until_quiet(train.hyperpod)
 
     def shown() -> list[Any]:
-        groups = train.model.call("DescribeCluster", {"ClusterName": "train"})["InstanceGroups"]
+        groups = train.hyperpod.call("DescribeCluster", {"ClusterName": "train"})["InstanceGroups"]
         found = next(each for each in groups if each["InstanceGroupName"] == "p5")
         return [found.get(name) for name in BOTH]
 

@@ -130,7 +130,7 @@ def test_list_that_lags_costs_no_other_node() -> None:
     train = Stack(Template(groups=(spec("p5", 5),)))
     gone, *_ = ids(train, "p5")
     stale = train.client.list_cluster_nodes(ClusterName="train", IncludeNodeLogicalIds=True, MaxResults=100)
-    train.model.client(principal="person").batch_delete_cluster_nodes(ClusterName="train", NodeIds=[gone])
+    train.hyperpod.client(principal="person").batch_delete_cluster_nodes(ClusterName="train", NodeIds=[gone])
     until = train.clock.now() + 100
 
     class Lagging(Listing):

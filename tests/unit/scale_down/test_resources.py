@@ -38,7 +38,7 @@ def event(request: str, template: Template, kind: str = PREPARE, old: Template |
 
 
 def changes(train: Stack) -> dict[str, int]:
-    return dict(train.model.changes(principal=LAMBDA))
+    return dict(train.hyperpod.changes(principal=LAMBDA))
 
 
 # -- the shape of it --------------------------------------------------------------------------------------------------
@@ -55,10 +55,10 @@ def test_physical_id_never_changes(kind: str) -> None:
 @pytest.mark.parametrize("kind", [PREPARE, FINALIZE])
 def test_delete_calls_nothing(kind: str) -> None:
     train = four()
-    since = len(train.model.journal)
+    since = len(train.hyperpod.journal)
     answer = train.provider.on_event(event("Delete", FOUR, kind))
     assert train.provider.is_complete({**event("Delete", FOUR, kind), **answer})["IsComplete"]
-    assert len(train.model.journal) == since
+    assert len(train.hyperpod.journal) == since
 
 
 def test_first_deployment_finds_no_cluster() -> None:
@@ -106,19 +106,19 @@ def test_many_refusals_are_counted() -> None:
 
 def test_renamed_cluster_is_refused_without_a_look_at_it() -> None:
     train = four()
-    since = len(train.model.journal)
+    since = len(train.hyperpod.journal)
     assert failure(train, replace(FOUR, name="other")).startswith(
         'Scaling down other was refused, nothing in the cluster was changed. name: the deployed cluster is "train" and the file says "other"'
     )
     # The rollback looks at the old cluster, and does nothing.
-    assert {call.params.get("ClusterName") for call in train.model.journal[since:]} <= {"train", None}
+    assert {call.params.get("ClusterName") for call in train.hyperpod.journal[since:]} <= {"train", None}
     assert changes(train) == {}
 
 
 def test_cluster_of_somebody_else_is_refused() -> None:
     train = four()
-    arn = train.model.cluster("train").arn
-    train.model.client(principal="somebody").delete_tags(ResourceArn=arn, TagKeys=["cdk-hyperpod:stack-id"])
+    arn = train.hyperpod.cluster("train").arn
+    train.hyperpod.client(principal="somebody").delete_tags(ResourceArn=arn, TagKeys=["cdk-hyperpod:stack-id"])
     assert "that this stack did not make" in failure(train, TWO)
     assert changes(train) == {}
 
@@ -165,7 +165,7 @@ def test_other_network_is_refused() -> None:
 def test_permission_that_arrives_late(operation: str) -> None:
     train = four()
     late = Faults(denied_until={operation: train.clock.now() + 100})
-    train.model.faults = train.disturbance = late
+    train.hyperpod.faults = train.disturbance = late
     assert train.deploy(TWO) == "complete", train.reasons
     assert changes(train) == {"BatchDeleteClusterNodes": 1}
 
@@ -174,7 +174,7 @@ def test_permission_that_arrives_late(operation: str) -> None:
 def test_permission_that_is_missing(operation: str) -> None:
     train = four()
     began = train.clock.now()
-    train.model.faults = train.disturbance = Faults(denied_until={operation: began + 600})
+    train.hyperpod.faults = train.disturbance = Faults(denied_until={operation: began + 600})
     assert train.deploy(TWO) != "complete"
     reason = train.reasons[0]
     assert reason.startswith("Scaling down train failed. ")
@@ -226,7 +226,7 @@ def test_finalize_without_groups_to_look_for_needs_no_status() -> None:
 
 def by_hand(train: Stack, count: int) -> None:
     """Somebody sets the group's count, and it gets there."""
-    train.model.client(principal="somebody").update_cluster(ClusterName="train", InstanceGroups=[group("p5", count)])
+    train.hyperpod.client(principal="somebody").update_cluster(ClusterName="train", InstanceGroups=[group("p5", count)])
     train.clock.advance(3_600)
 
 
@@ -287,12 +287,12 @@ def test_rollback_that_failed_and_is_continued(fail: Any) -> None:
     template = Template(groups=(group("p5", 6),), tags={"team": "a"})
 
     def fails() -> None:
-        train.model.faults = train.disturbance = Faults(
+        train.hyperpod.faults = train.disturbance = Faults(
             throttle_operations=frozenset({"DescribeCluster"}), throttle_next=10_000
         )
 
     assert train.deploy(template, fail=fail, meanwhile=fails) == "rollback failed"
-    train.model.faults = train.disturbance = Faults()
+    train.hyperpod.faults = train.disturbance = Faults()
     train.updated = train.clock.now()
     assert train.roll_back() == "rolled back", train.reasons
     assert ids(train, "p5") == (here if fail == "before" else here[:4])
@@ -307,7 +307,7 @@ def test_rollback_says_at_its_end_what_hyperpod_refused() -> None:
     assert train.reasons[-1].startswith("Scaling down train did not finish within 55 minutes: 0 of 2 nodes taken.")
     assert train.reasons[-1].endswith("wait until the cluster is InService, and continue the rollback.")
     assert "Run `aws sagemaker update-cluster-software --cluster-name train`" in train.reasons[-1]
-    train.model.behaviour = Behaviour()
+    train.hyperpod.behaviour = Behaviour()
     assert train.roll_back() == "rolled back", train.reasons
 
 
@@ -327,7 +327,7 @@ def test_rollback_waits_for_a_permission_as_long_as_it_can(operation: str) -> No
     here = ids(train)
 
     def fails() -> None:
-        train.model.faults = train.disturbance = Faults(denied_until={operation: train.clock.now() + 1_200})
+        train.hyperpod.faults = train.disturbance = Faults(denied_until={operation: train.clock.now() + 1_200})
 
     assert train.deploy(SIX, fail="after", meanwhile=fails) == "rolled back", train.reasons
     assert ids(train) == here
@@ -339,7 +339,7 @@ def test_rollback_goes_on_where_a_group_cannot_be_deleted() -> None:
     train.disturbance = Faults(denied_until={"UpdateCluster": train.clock.now() + 1_000_000})
     template = Template(groups=(*FOUR.groups, group("new", 1)))
     assert train.deploy(template, cancel=(FINALIZE, 0)) == "rolled back", train.reasons
-    assert "new" in train.model.cluster("train").groups
+    assert "new" in train.hyperpod.cluster("train").groups
     assert any("not yet: AccessDeniedException" in line for line in train.log)
 
 
@@ -383,7 +383,7 @@ def test_cluster_that_does_not_accept_its_own_update_yet(monkeypatch: pytest.Mon
 def test_nothing_to_take_is_no_reason_to_wait_after_a_first_look_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     train = four()
     reads_updating(train, monkeypatch, [train.clock.now() + 10_000])
-    train.model.faults = Faults(throttle_operations=frozenset({"DescribeCluster"}), throttle_next=1)
+    train.hyperpod.faults = Faults(throttle_operations=frozenset({"DescribeCluster"}), throttle_next=1)
     began = train.clock.now()
     train.custom(PREPARE, replace(FOUR, tags={"team": "a"}).prepare, FOUR.prepare)
     assert train.clock.now() - began < 90
@@ -432,13 +432,13 @@ def test_time_limit_while_nodes_shut_down() -> None:
 
 def test_time_limit_of_a_wait_names_what_could_not_go() -> None:
     train = four()
-    train.model.set_capacity("ml.p5.48xlarge", 4)
+    train.hyperpod.set_capacity("ml.p5.48xlarge", 4)
     assert train.deploy(Template(groups=(group("p5", 6, minimum=0),))) == "complete", train.reasons
-    train.model.client(principal="somebody").update_cluster(
+    train.hyperpod.client(principal="somebody").update_cluster(
         ClusterName="train", InstanceGroups=[group("p5", 6, minimum=6)]
     )
     reason = failure(train, Template(groups=(group("p5", 5, minimum=5),)))
-    (left,) = (node.logical_id for node in train.model.nodes("train", "p5") if node.logical_id in reason)
+    (left,) = (node.logical_id for node in train.hyperpod.nodes("train", "p5") if node.logical_id in reason)
     assert reason == (
         "Scaling down train did not finish within 55 minutes: 0 of 1 node taken. Deploying again goes on from here, and takes "
         f'only what is left. Left: {left}. Group "p5" has 4 of the 5 nodes of its minimum.'
@@ -450,7 +450,7 @@ def test_time_limit_of_finalize_is_no_failure(monkeypatch: pytest.MonkeyPatch) -
     train.disturbance = Faults(throttle_operations=frozenset({"UpdateCluster"}), throttle_next=10_000)
     template = replace(FOUR, groups_to_delete=("old",))
     assert train.deploy(template) == "complete", train.reasons
-    assert "old" in train.model.cluster("train").groups
+    assert "old" in train.hyperpod.cluster("train").groups
     assert any(line.startswith("time is up, groups are left to the next deployment") for line in train.log)
     train.disturbance = Faults()
     assert train.deploy(replace(template, tags={"team": "a"})) == "complete", train.reasons
@@ -460,7 +460,7 @@ def test_time_limit_of_finalize_is_no_failure(monkeypatch: pytest.MonkeyPatch) -
 def test_group_that_keeps_failing_to_boot_does_not_keep_the_deployment() -> None:
     """CurrentCount above the booted nodes may be nodes that boot, for ever: it is waited for, and not until time is up."""
     train = four(current_count_holds="launched", counts_shutting_down_nodes="while_counted")
-    train.model.faults.failing_groups = {"p5"}
+    train.hyperpod.faults.failing_groups = {"p5"}
     train.disturbance = Faults(failing_groups={"p5"})
     assert train.deploy(Template(groups=(group("p5", 5),))) == "complete", train.reasons
     began = train.clock.now()
@@ -525,7 +525,7 @@ def test_group_that_still_stands_is_told_and_goes_at_the_next_try() -> None:
         "scale_down.retry and deploy."
     )
     train.clock.advance(600)
-    assert "old" not in train.model.cluster("train").groups
+    assert "old" not in train.hyperpod.cluster("train").groups
 
 
 def test_last_group_stands_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -606,7 +606,7 @@ def test_failure_of_the_function_is_another_poll_after_the_cluster(monkeypatch: 
     train.status = "UPDATE_IN_PROGRESS"
     train.custom(FINALIZE, replace(FOUR, groups_to_delete=("old",)).finalize, both.finalize)
     train.clock.advance(600)
-    assert "old" not in train.model.cluster("train").groups
+    assert "old" not in train.hyperpod.cluster("train").groups
 
 
 # -- a rollback at its deadline (docs/adr/0010) -----------------------------------------------------------------------
@@ -617,14 +617,14 @@ def test_rollback_whose_nodes_still_shut_down_fails_and_says_how_to_go_on() -> N
     train = four()
 
     def stay() -> None:
-        train.disturbance = train.model.faults = Faults(undying_nodes=set(ids(train, "p5")[-2:]))
+        train.disturbance = train.hyperpod.faults = Faults(undying_nodes=set(ids(train, "p5")[-2:]))
 
     assert train.deploy(SIX, fail="after", meanwhile=stay) == "rollback failed"
     assert train.reasons[-1].startswith(
         "Scaling down train did not finish within 55 minutes: 2 of 2 nodes taken. Continuing"
     )
     assert "aws cloudformation continue-update-rollback" in train.reasons[-1]
-    train.disturbance = train.model.faults = Faults()
+    train.disturbance = train.hyperpod.faults = Faults()
     assert train.roll_back() == "rolled back", train.reasons
 
 
@@ -649,7 +649,7 @@ def test_rollback_that_took_nodes_at_its_deadline_fails() -> None:
 
     def in_use() -> None:
         busy = dict.fromkeys(ids(train, "p5")[-2:], train.clock.now() + 3_290)
-        train.model.faults = train.disturbance = Faults(in_use_until=busy)
+        train.hyperpod.faults = train.disturbance = Faults(in_use_until=busy)
 
     assert train.deploy(SIX, fail="after", meanwhile=in_use) == "rollback failed"
     assert ended(train) and "2 of 2 nodes taken" in train.reasons[-1]
@@ -660,8 +660,10 @@ def test_rollback_with_nodes_left_to_take_fails_whatever_it_waits_for(monkeypatc
     train = four()
 
     def checked() -> None:
-        for node in train.model.nodes("train", "p5")[-2:]:
-            train.model.change_node(node.logical_id, status="DeepHealthCheckInProgress", due=train.clock.now() + 7_200)
+        for node in train.hyperpod.nodes("train", "p5")[-2:]:
+            train.hyperpod.change_node(
+                node.logical_id, status="DeepHealthCheckInProgress", due=train.clock.now() + 7_200
+            )
 
     assert train.deploy(SIX, fail="after", meanwhile=checked) == "rollback failed"
     assert "0 of 2 nodes taken" in train.reasons[-1] and "under a deep health check" in train.reasons[-1]

@@ -26,7 +26,7 @@ from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import group, run_until_quiet, slurm
 from helpers.judging import changed
 from helpers.lifecycle.programs import load
-from helpers.scale_down.served_model import serve
+from helpers.scale_down.served_hyperpod import serve
 from helpers.slurm.bucket import serve as serve_bucket
 from simulations.lifetimes.agent import status as agent_status
 
