@@ -158,10 +158,10 @@ def test_the_function_never_imports_the_library() -> None:
 def test_a_function_imports_its_own_folder_and_common_alone(folder: str) -> None:
     # The others are not uploaded with it.
     here = f"{FUNCTION}.hyperpod"
-    modules = [module for module in MODULES if module.startswith(f"{here}.{folder}")]
-    own = {f"{here}.{folder}", f"{here}.common"}
+    modules = [module for module in MODULES if f"{module}.".startswith(f"{here}.{folder}.")]
+    own = (f"{here}.{folder}.", f"{here}.common.")
     assert {
-        f"{module}: {name}" for module in modules for name in _own(module) if not name.startswith(tuple(own))
+        f"{module}: {name}" for module in modules for name in _own(module) if not f"{name}.".startswith(own)
     } == set()
 
 

@@ -273,7 +273,7 @@ def test_functions_nodes_and_commands_make_the_same_line() -> None:
 def test_commands_print_by_what_makes_text_printable() -> None:
     """`tables` alone writes to the terminal, besides what ends the tool before any library is loaded."""
     folder = ROOT / "constructs" / "cdk_hyperpod" / "cli"
-    found = {path.name for path in folder.glob("*.py") if any(_writes(path))}
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*.py") if any(_writes(path))}
     assert found == {"tables.py", "main.py", "exits.py"}
 
 

@@ -706,7 +706,7 @@ print(json.dumps(sorted(sys.modules)))
         "aws_cdk.aws_aps",
         "aws_cdk.lambda_layer",
         "cdk_hyperpod.eks",
-        "cdk_hyperpod.helm",
+        "cdk_hyperpod.kubernetes.helm_chart",
     ):
         assert not [module for module in loaded if module.startswith(name)], name
 
