@@ -141,11 +141,13 @@ def _end(node: ast.expr | ast.arg) -> Position:
 
 
 def _copy() -> None:
+    """What git has, as it is in the work tree."""
     shutil.rmtree(COPY, ignore_errors=True)
-    for folder in ("constructs", "local_aws", "tests", "stacks", "lifecycle"):
-        shutil.copytree(ROOT / folder, COPY / folder, ignore=shutil.ignore_patterns("__pycache__", ".*"))
-    for name in ("pyproject.toml", "app.py", "cdk.json"):
-        shutil.copy(ROOT / name, COPY)
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (COPY / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, COPY / name)
 
 
 def _environment() -> dict[str, str]:
