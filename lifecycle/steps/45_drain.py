@@ -4,8 +4,10 @@
 Runs on the controller. The agent is one process under systemd (drain_agent.py), which is started again when it ends, and
 when its files have changed. It keeps nothing, so a new one goes on where the old one was.
 
-drain_agent.py is written last, after the folder that it imports: if this step is killed before that, an agent of before that
-had no folder is still whole. What only an agent of before had is removed when the new one runs.
+The protocol and drain_agent.py are written last, after the folder that they stand beside: if this step is killed before that,
+an agent of before that had no folder is still whole. If it is killed between two files of the same names, an agent that is
+started again may fail until the step runs again, which owes the restart. What only an agent of before had is removed when
+the new one runs.
 """
 
 from __future__ import annotations
@@ -81,7 +83,7 @@ def start_agent(cluster_file: str) -> None:
 def programs(scripts: Path) -> list[str]:
     """The agent's files in the folder of the scripts, in the order in which they are written."""
     folder = sorted(path.relative_to(scripts).as_posix() for path in (scripts / FOLDER).rglob("*.py"))
-    return ["drain_protocol.py", *folder, "drain_agent.py"]
+    return [*folder, "drain_protocol.py", "drain_agent.py"]
 
 
 def _remove_old_programs(names: list[str]) -> None:
