@@ -91,6 +91,7 @@ def __getattr__(name: str) -> object:
 _REPLACED = {
     "existing_lustre_mount": "LustreFileSystem.from_attributes(…).mount",
     "existing_openzfs_mount": "OpenZfsMount.from_attributes(…)",
+    "DrainConfig": "cdk_hyperpod.config.DrainAgentConfig",
 }
 """Public name that is no more -> what to use instead."""
 

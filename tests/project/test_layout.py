@@ -48,6 +48,7 @@ def test_a_name_that_does_not_exist_is_no_attribute() -> None:
     [
         ("NetworkConfig", "write `from cdk_hyperpod.config import NetworkConfig`"),
         ("existing_lustre_mount", r"use LustreFileSystem\.from_attributes\(…\)\.mount"),
+        ("DrainConfig", r"use cdk_hyperpod\.config\.DrainAgentConfig"),
         ("existing_openzfs_mount", r"use OpenZfsMount\.from_attributes\(…\)"),
     ],
 )

@@ -21,6 +21,13 @@ from .lifecycle import LifecycleConfig, LifecycleSteps
 from .slurm import AccountingDatabase, DrainAgentConfig, DrainBackup, Group, SlurmAccount, SlurmConfig, User
 from .teams import PriorityClass
 
+
+def __getattr__(name: str) -> object:
+    if name == "DrainConfig":
+        raise ImportError("cdk_hyperpod.config.DrainConfig does not exist; use DrainAgentConfig")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "AccountingDatabase",
     "AddOn",
