@@ -148,7 +148,8 @@ def _noted(place: Place) -> int | None:
 
 def _is_engine(pid: int, place: Place) -> bool:
     command = _command(pid)
-    return str(LAUNCHER) in command and str(place.folder) in command
+    # By another installation of ours, too: it is the folder that tells one engine from another.
+    return "/".join(LAUNCHER.parts[-3:]) in command and str(place.folder) in command
 
 
 def _command(pid: int) -> str:
