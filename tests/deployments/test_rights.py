@@ -39,7 +39,7 @@ READING = (
     "sagemaker:ListTags",
 )
 OPTIONAL = ("sagemaker:ListClusterOperations",)
-"""HyperPod's record of operations is a second witness: tests/unit/scale_down/test_operations.py goes on without."""
+"""HyperPod's record of operations is a second witness: tests/unit/scale_down/test_cluster_operations.py goes on without."""
 ROLLING_BACK = ("cloudformation:DescribeStackEvents",)
 """A rollback goes on without, and judges by the live cluster how far the failed update got."""
 WRITING = ("iam:PassRole", "sagemaker:BatchDeleteClusterNodes", "sagemaker:UpdateCluster")

@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, PaginationError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod.common import api
-from cdk_hyperpod._lambda.hyperpod.scale_down import calls
+from cdk_hyperpod._lambda.hyperpod.scale_down import clients
 from helpers.scale_down.clusters import START
 
 
@@ -107,5 +107,5 @@ def test_pages_whose_token_comes_again_end_with_an_error(tokens: str) -> None:
     with pytest.raises(
         PaginationError, match="the same NextToken again, so StackEvents cannot be read to the end"
     ) as why:
-        list(calls.read_events(Client(), "train"))
+        list(clients.read_events(Client(), "train"))
     assert passing(why.value), "the next poll reads anew"

@@ -16,7 +16,7 @@ from botocore.stub import Stubber  # type: ignore[import-untyped]
 from cdk_hyperpod._common.assets import models_dir
 from cdk_hyperpod._lambda.hyperpod.common import api, clients
 from cdk_hyperpod._lambda.hyperpod.foundation_guard import look
-from cdk_hyperpod._lambda.hyperpod.scale_down import calls
+from cdk_hyperpod._lambda.hyperpod.scale_down import clients as scale_down
 from cdk_hyperpod.cli import frame
 from cdk_hyperpod.cli.commands import COMMANDS
 from tools import trim_model
@@ -115,7 +115,7 @@ def test_the_pin_holds_every_call_that_the_function_and_the_commands_make() -> N
     commands = [frame.tool.get_command(None, name) for names in COMMANDS.values() for name in names]  # type: ignore[arg-type]
     helps = [f"{command.help} {command.epilog}" for command in commands if command]
     documented = {name for text in helps for name in re.findall(r"\bsagemaker:(\w+)", text)}
-    asked = operations(api.Reads, calls.Writes, calls.Nodes, calls.Operations) | documented
+    asked = operations(api.Reads, scale_down.Writes, scale_down.Nodes, scale_down.Operations) | documented
     assert sorted(asked) == sorted(trim_model.OPERATIONS)
 
 
@@ -126,11 +126,11 @@ def test_the_test_tries_every_call() -> None:
 @pytest.mark.parametrize(
     ("service", "protocols"),
     [
-        ("cloudformation", [calls.CloudFormation, look.Stack]),
+        ("cloudformation", [scale_down.CloudFormation, look.Stack]),
         ("ec2", [look.Network]),
         ("fsx", [look.Storage]),
-        ("lambda", [calls.Lambda]),
-        ("s3", [calls.S3]),
+        ("lambda", [scale_down.Lambda]),
+        ("s3", [scale_down.S3]),
     ],
 )
 def test_the_other_services_are_botocores_own(service: str, protocols: list[type]) -> None:
@@ -178,4 +178,4 @@ def test_errors_come_with_their_codes() -> None:
     client = clients.client("sagemaker")
     with Stubber(client) as stub:
         stub.add_client_error("list_cluster_nodes", "ResourceNotFound", "no such cluster", 400)
-        assert calls.read_live(client, "train") is None
+        assert scale_down.read_live(client, "train") is None

@@ -11,7 +11,7 @@ from botocore.exceptions import ReadTimeoutError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod.scale_down import messages
 from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Picked
-from cdk_hyperpod._lambda.hyperpod.scale_down.ledger import Ledger
+from cdk_hyperpod._lambda.hyperpod.scale_down.deletion_record import Ledger
 from helpers.scale_down.clusters import START
 from helpers.scale_down.scenarios import QUICK, before_poll, ended, failure, ids
 from helpers.scale_down.stack import FINALIZE, PREPARE, Behaviour, Faults, Stack, Template, group, run_until_quiet

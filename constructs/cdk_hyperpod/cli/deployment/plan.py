@@ -202,10 +202,10 @@ def _confirmed(*, yes: bool) -> int:
 
 def _read(config: ClusterConfig, client: Clients) -> Cluster | None:
     from ..._lambda.hyperpod.common import api
-    from ..._lambda.hyperpod.scale_down import calls
+    from ..._lambda.hyperpod.scale_down import clients
 
     try:
-        live = calls.read_live(client("sagemaker"), config.name, tags=True)
+        live = clients.read_live(client("sagemaker"), config.name, tags=True)
     except api.CALL_ERRORS as error:
         raise PlanError(f"cannot read cluster {config.name} in {config.region}: {aws.sentence(error)}") from None
     # Where no cluster tells the account, a deployment would make everything anew.

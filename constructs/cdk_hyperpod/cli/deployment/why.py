@@ -113,10 +113,10 @@ def reasons(cluster: str, client: Clients, since: datetime | None = None, *, sta
 def _first_reason_of(stack: str, client: Clients, since: datetime | None) -> tuple[bool, str | None]:
     """Whether there is such a stack, and what failed first in it."""
     from ..._lambda.hyperpod.common import api
-    from ..._lambda.hyperpod.scale_down import calls
+    from ..._lambda.hyperpod.scale_down import clients
 
     try:
-        return True, first_reason(calls.read_events(client("cloudformation"), stack), since)
+        return True, first_reason(clients.read_events(client("cloudformation"), stack), since)
     except api.CALL_ERRORS as error:
         if "does not exist" in api.reason(error):
             return False, None

@@ -13,7 +13,8 @@ from typing import Any
 
 from ..common import api, sentences
 from ..common.text import one_line
-from . import calls, messages
+from . import clients as calls
+from . import messages
 from .actions import Plan, TakeNodes
 from .cluster import MOVING, Cluster, Desired, Node, Occasion
 from .patching import carrying

@@ -19,7 +19,7 @@ from typing import Any
 
 from .actions import Picked, Plan
 from .cluster import CLOCKS_APART, Cluster
-from .ledger import Record
+from .deletion_record import Record
 
 MOST_PICKED = 50
 """Nodes of the first look that travel by name: a waiter's event has 262,144 bytes, of which the properties may take 240,000."""

@@ -17,22 +17,22 @@ from typing import Any, TypeVar
 
 from ..common import api, sentences
 from ..common.text import one_line
-from . import calls, messages
+from . import clients, messages
 from .actions import Pick, Plan, Wait
 from .cluster import MOVING, Cluster, Desired, DrainSettings, Node, Occasion
+from .cluster_operations import PATIENCE as PATIENCE_FOR_OPERATIONS
+from .cluster_operations import lowered_by_another, read_operations
+from .deletion_record import POLL, Ledger, Rollback
 from .drain.channels import BucketChannel, Channel, FunctionChannel
 from .drain.ready import BACK, DEADLINE, JOINING, SILENT, Ask, going, judge, judge_first
 from .drain.requester import KEPT, LEASE, TAKEN, DrainRequester, Hearing
 from .event import Event, read_event
 from .executor import Moment, delete_groups, execute
 from .group_deletion import deleting, plan_group_deletion, standing
-from .history import clusters_reached, is_left_over
-from .ledger import POLL, Ledger, Rollback
-from .operations import PATIENCE as PATIENCE_FOR_OPERATIONS
-from .operations import lowered_by_another, read_operations
 from .planner import plan
 from .poll_state import State, read_state, with_plan
 from .properties import FINALIZE, PREPARE, MalformedError, read_properties
+from .stack_events import clusters_reached, is_left_over
 
 LOOKING = timedelta(minutes=2)
 """How long on_event tries to see, be it that AWS throttles or that a permission is on its way; its function has ten minutes."""
@@ -81,11 +81,11 @@ class Provider:
 
     def __init__(
         self,
-        sagemaker: Callable[[], calls.Client],
-        cloudformation: Callable[[], calls.CloudFormation],
+        sagemaker: Callable[[], clients.Client],
+        cloudformation: Callable[[], clients.CloudFormation],
         *,
-        s3: Callable[[], calls.S3],
-        functions: Callable[[], calls.Lambda],
+        s3: Callable[[], clients.S3],
+        functions: Callable[[], clients.Lambda],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         sleep: Callable[[float], None] = time.sleep,
         log: Callable[[str], None] = print,
@@ -232,7 +232,7 @@ class Provider:
         status tells of; absent: they never did."""
         until = self._now() + LATE
         while True:
-            asked, told = tee(calls.read_events(self._cloudformation(), event.stack))
+            asked, told = tee(clients.read_events(self._cloudformation(), event.stack))
             left_over = is_left_over(asked, event.stack, event.resource, state.began)
             if left_over is not None or self._now() >= until:
                 return left_over, told
@@ -350,7 +350,7 @@ class Provider:
         return BACK if state.rolling_back else timedelta(minutes=drain.minutes)
 
     def _live(self, desired: Desired, *, tags: bool) -> Cluster | None:
-        return calls.read_live(self._sagemaker(), desired.cluster, tags=tags)
+        return clients.read_live(self._sagemaker(), desired.cluster, tags=tags)
 
     def _desired(self, event: Event, state: State) -> Desired | None:
         """Absent: malformed in a rollback, which goes on regardless."""

@@ -28,7 +28,7 @@ from ...common.drain_protocol import (
     status_key,
 )
 from ...common.text import one_line
-from .. import calls
+from .. import clients
 from .ready import Said
 
 NOT_GIVEN_BACK = "not given back"
@@ -67,7 +67,7 @@ class BucketChannel:
     """The agent's on a Slurm controller."""
 
     def __init__(
-        self, bucket: str, cluster: str, s3: Callable[[], calls.S3], sagemaker: Callable[[], calls.Nodes]
+        self, bucket: str, cluster: str, s3: Callable[[], clients.S3], sagemaker: Callable[[], clients.Nodes]
     ) -> None:
         self._bucket, self._cluster, self._s3, self._sagemaker = bucket, cluster, s3, sagemaker
         self._addresses: dict[str, str] = {}
@@ -120,7 +120,7 @@ class BucketChannel:
 class FunctionChannel:
     """The drainer's of an EKS cluster."""
 
-    def __init__(self, arn: str, cluster: str, functions: Callable[[], calls.Lambda]) -> None:
+    def __init__(self, arn: str, cluster: str, functions: Callable[[], clients.Lambda]) -> None:
         self._arn, self._cluster, self._functions = arn, cluster, functions
 
     def read(self) -> Said:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ..common import api
-from . import calls, messages
+from . import clients, messages
 from .actions import Wait
 
 PATIENCE = timedelta(minutes=10)
@@ -35,7 +35,7 @@ class Operation:
     """Group -> its target before and after, for each group that the operation lowers and has not finished."""
 
 
-def read_operations(sagemaker: calls.Operations, cluster: str, arn: str) -> list[Operation]:
+def read_operations(sagemaker: clients.Operations, cluster: str, arn: str) -> list[Operation]:
     """Scaling operations of this cluster that are in progress, newest first. Raises what a call raises."""
     found = []
     for summary in _in_progress(sagemaker, cluster):
@@ -49,7 +49,7 @@ def read_operations(sagemaker: calls.Operations, cluster: str, arn: str) -> list
     return [each for each in found if each is not None]
 
 
-def _in_progress(sagemaker: calls.Operations, cluster: str) -> Iterator[api.Reply]:
+def _in_progress(sagemaker: clients.Operations, cluster: str) -> Iterator[api.Reply]:
     wanted = {"ClusterName": cluster, "Status": "InProgress", "Type": "Scaling"}
     order = {"MaxResults": 100, "SortBy": "CreationTime", "SortOrder": "Descending"}
     return api.pages(sagemaker.list_cluster_operations, "ClusterOperationSummaries", {**wanted, **order}, most=_PAGES)

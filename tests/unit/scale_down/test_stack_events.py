@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.history import clusters_reached, is_left_over
+from cdk_hyperpod._lambda.hyperpod.scale_down.stack_events import clusters_reached, is_left_over
 
 STACK = "arn:aws:cloudformation:us-west-2:111122223333:stack/train/0a1b"
 CLUSTER = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"
