@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod.scale_down import provider as function
+from cdk_hyperpod._lambda.hyperpod.scale_down import draining
 from cdk_hyperpod_local.hyperpod import ManualClock
 from helpers.scale_down import stack
 from helpers.scale_down.stack import DRAIN, LAMBDA, Stack, Template, Timings, group
@@ -145,7 +145,7 @@ def drains(cluster: Cluster, provisioned: object) -> Iterator[Drains]:
 def train(cluster: Cluster, drains: Drains, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployments]:
     monkeypatch.setattr(stack, "ManualClock", RealTime)
     # How long one poll asks who does not answer. Nobody here waits three minutes for each.
-    monkeypatch.setattr(function, "SILENT", timedelta(seconds=5))
+    monkeypatch.setattr(draining, "SILENT", timedelta(seconds=5))
     drains.await_heard()
     drains.ask(writer="deployment")
     yield Deployments(cluster, drains)

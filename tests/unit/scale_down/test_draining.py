@@ -22,7 +22,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import DrainSettings, Node
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.channels import UnansweredError, parse
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.ready import NO_INSTANCE, Ask, Said, Verdict, judge
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.requester import DrainRequester
-from cdk_hyperpod._lambda.hyperpod.scale_down.provider import LOOKING
+from cdk_hyperpod._lambda.hyperpod.scale_down.services import READ_PATIENCE
 from cdk_hyperpod_local.hyperpod import Call, CallerKilled
 from helpers.scale_down import clusters, eks
 from helpers.scale_down.controller import SAVING_S, Controller
@@ -719,14 +719,14 @@ def test_a_function_that_dies_holds_no_node_for_long() -> None:
 @pytest.mark.parametrize("reads", [1, 2, 3])
 def test_a_rollback_gives_back_whichever_read_of_its_stack_s_status_tells_first(reads: int) -> None:
     train = Stack(Template(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
-    real, left = train.provider._stack, iter(range(reads, -1, -1))
+    real, left = train.provider.services.read_stack, iter(range(reads, -1, -1))
 
-    def stack(event: Any) -> Any:
+    def read_stack(stack: str) -> Any:
         if train.status == "UPDATE_ROLLBACK_IN_PROGRESS":
             train.status_late = 50 if next(left, 0) else 0
-        return real(event)
+        return real(stack)
 
-    train.provider._stack = stack  # type: ignore[method-assign]
+    train.provider.services.read_stack = read_stack  # type: ignore[method-assign]
     template = Template(groups=(group("p5", 4),), drain=DRAIN, groups_to_delete=("old",))
     assert train.deploy(template, fail="before") == "rolled back"
     train.clock.advance(MINUTE)
@@ -1046,7 +1046,7 @@ def test_a_poll_that_fails_for_good_gives_back(monkeypatch: pytest.MonkeyPatch) 
 
     def away(**asked: Any) -> Any:
         if next(polls) == 5:
-            until.append(train.clock.now() + LOOKING.total_seconds())
+            until.append(train.clock.now() + READ_PATIENCE.total_seconds())
         if until and train.clock.now() <= until[0]:
             raise ClientError({"Error": {"Code": "NoSuchBucket", "Message": "no"}}, "GetObject")
         return read(**asked)

@@ -370,7 +370,7 @@ def test_a_call_that_fails_while_pods_leave_is_no_silence(only_writes: bool, mus
             raise ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "Rate Exceeded."}}, "Invoke")
         return invoke(**arguments)
 
-    train.provider._functions = lambda: type("Client", (), {"invoke": staticmethod(throttled_once)})()
+    train.provider.services.functions = lambda: type("Client", (), {"invoke": staticmethod(throttled_once)})()
     assert train.deploy(replace(TWO, drain=drain_with)) == "complete", train.reasons
     assert failed
     assert min(gone(train).values()) >= max(drainer.evictions.values()) + 15 * MINUTE
@@ -388,7 +388,7 @@ def test_one_that_falls_silent_keeps_nobody_for_more_than_three_minutes_where_th
             silent.append(train.clock.now())
         return invoke(**arguments)
 
-    train.provider._functions = lambda: type("Client", (), {"invoke": staticmethod(later)})()
+    train.provider.services.functions = lambda: type("Client", (), {"invoke": staticmethod(later)})()
     assert train.deploy(replace(TWO, drain=drain(OnSilent="undrained"))) == "complete", train.reasons
     assert 2.5 * MINUTE <= min(gone(train).values()) - silent[0] < 6 * MINUTE
 
@@ -407,7 +407,7 @@ def test_giving_back_is_tried_for_a_minute() -> None:
             raise ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "Rate Exceeded."}}, "Invoke")
         return invoke(**arguments)
 
-    train.provider._functions = lambda: type("Client", (), {"invoke": staticmethod(throttled)})()
+    train.provider.services.functions = lambda: type("Client", (), {"invoke": staticmethod(throttled)})()
     reason = failure(train, replace(TWO, nodes_to_delete=tuple(ids(train, "p5")[:2])))
     assert len(failed) == 3
     assert drainer.given_back[busy] - failed[0] < MINUTE
@@ -523,7 +523,7 @@ def test_one_that_is_away_for_a_while_is_asked_again() -> None:
             strike()
         return invoke(**arguments)
 
-    train.provider._functions = lambda: type("Client", (), {"invoke": staticmethod(later)})()
+    train.provider.services.functions = lambda: type("Client", (), {"invoke": staticmethod(later)})()
     assert train.deploy(TWO) == "complete", train.reasons
     assert drainer.fails
     assert len(gone(train)) == 2
@@ -542,7 +542,7 @@ def test_one_that_stays_away_is_waited_for_as_long_as_the_nodes_and_no_node_goes
             drainer.fails = "function"
         return invoke(**arguments)
 
-    train.provider._functions = lambda: type("Client", (), {"invoke": staticmethod(later)})()
+    train.provider.services.functions = lambda: type("Client", (), {"invoke": staticmethod(later)})()
     reason = failure(train, TWO)
     assert "the drainer fails (no way to the API)" in reason
     assert (
@@ -555,7 +555,7 @@ def test_one_that_stays_away_is_waited_for_as_long_as_the_nodes_and_no_node_goes
     # What it could not give back, the next deployment's first call does.
     assert drainer.cordoned
     drainer.fails = ""
-    train.provider._functions = lambda: drainer
+    train.provider.services.functions = lambda: drainer
     assert train.deploy(replace(FOUR, tags={"a": "b"})) == "complete", train.reasons
     assert no_node_is_held(drainer, train)
 

@@ -155,8 +155,8 @@ def test_nothing_happens_when_the_stack_has_gone_on(status: str) -> None:
 def test_clocks_that_differ_are_no_later_update() -> None:
     """The function's clock is behind CloudFormation's: what the first look read is what counts."""
     train = Stack(FOUR, timings=QUICK)
-    behind = train.provider._now
-    train.provider._now = lambda: behind() - timedelta(minutes=1)
+    behind = train.provider.services.now
+    train.provider.services.now = lambda: behind() - timedelta(minutes=1)
     first = ids(train, "p5")[0]
     assert train.deploy(Template(groups=(group("p5", 3),), nodes_to_delete=(first,))) == "complete", train.reasons
     assert ended(train) == {first}
@@ -197,14 +197,14 @@ def test_update_that_is_cancelled_before_the_first_look_is_not_its_rollback(
     train._is("UPDATE_IN_PROGRESS")
     train._event(kind, "physical", "UPDATE_IN_PROGRESS")
     train.clock.advance(5)
-    told = train.provider._stack
+    told = train.provider.services.read_stack
 
-    def cancelled(event: Any) -> Any:
-        train.provider._stack = told  # type: ignore[method-assign]
+    def cancelled(stack: str) -> Any:
+        train.provider.services.read_stack = told  # type: ignore[method-assign]
         train._is("UPDATE_ROLLBACK_IN_PROGRESS")
-        return told(event)
+        return told(stack)
 
-    train.provider._stack = cancelled  # type: ignore[method-assign]
+    train.provider.services.read_stack = cancelled  # type: ignore[method-assign]
     prepare = kind == PREPARE
     event = {
         "RequestType": "Update",

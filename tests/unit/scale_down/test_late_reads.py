@@ -69,7 +69,7 @@ def test_an_update_that_is_cancelled_while_it_looks_takes_nothing(
 ) -> None:
     """The status tells of the way back before the events do: the update's own request is not the way back's."""
     train = late(0, events)
-    before: Callable[[float], None] = train.provider._sleep
+    before: Callable[[float], None] = train.provider.services.sleep
 
     def sleep(seconds: float) -> None:
         if train.status == "UPDATE_IN_PROGRESS":
@@ -78,7 +78,7 @@ def test_an_update_that_is_cancelled_while_it_looks_takes_nothing(
             seconds -= 15
         before(seconds)
 
-    monkeypatch.setattr(train.provider, "_sleep", sleep)
+    monkeypatch.setattr(train.provider.services, "sleep", sleep)
     train.updated = train.clock.now()
     train._is("UPDATE_IN_PROGRESS")
     train._event(PREPARE, "prepare", "UPDATE_IN_PROGRESS")

@@ -133,7 +133,7 @@ def test_a_call_whose_answer_was_lost_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 def test_another_process_does_not_know_what_the_first_one_deleted_and_says_so() -> None:
     train = Stack(FOUR, timings=QUICK)
-    before_poll(train, 2, lambda: setattr(train.provider, "_ledger", Ledger()))
+    before_poll(train, 2, lambda: setattr(train.provider, "records", Ledger()))
     assert train.deploy(TWO) == "complete", train.reasons
     text = told(train)
     assert text.startswith("The log has all: another process of the function may have deleted more. Gone, and maybe")

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from cdk_hyperpod._lambda.hyperpod.scale_down import messages
-from cdk_hyperpod._lambda.hyperpod.scale_down import provider as module
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll import PATIENCE
 from cdk_hyperpod._lambda.hyperpod.scale_down.poll_state import State
 from cdk_hyperpod._lambda.hyperpod.scale_down.properties import FINALIZE, PREPARE
 from cdk_hyperpod._lambda.hyperpod.scale_down.provider import ScaleDownError
+from cdk_hyperpod._lambda.hyperpod.scale_down.services import READ_PATIENCE
 from helpers.scale_down.scenarios import QUICK, ended, failure, ids
 from helpers.scale_down.stack import LAMBDA, STACK_ID, Behaviour, Faults, Stack, Template, Timings, group
 
@@ -215,7 +216,7 @@ def test_nothing_is_done_without_the_stacks_status(kind: str, code: str) -> None
         f"Scaling down train failed. Reading the stack's status: {code}: not now. Nothing was changed: the function has to "
         "know first whether the stack rolls back, and needs the permission cloudformation:DescribeStacks on its own stack."
     )
-    assert 60 < train.clock.now() - began <= module.LOOKING.total_seconds()
+    assert 60 < train.clock.now() - began <= READ_PATIENCE.total_seconds()
 
 
 def test_finalize_without_groups_to_look_for_needs_no_status() -> None:
@@ -465,7 +466,7 @@ def test_group_that_keeps_failing_to_boot_does_not_keep_the_deployment() -> None
     assert train.deploy(Template(groups=(group("p5", 5),))) == "complete", train.reasons
     began = train.clock.now()
     assert train.deploy(Template(groups=(group("p5", 4),))) == "complete", train.reasons
-    assert train.clock.now() - began < module.PATIENCE.total_seconds() + 1_000
+    assert train.clock.now() - began < PATIENCE.total_seconds() + 1_000
 
 
 def test_sentences_of_the_end() -> None:

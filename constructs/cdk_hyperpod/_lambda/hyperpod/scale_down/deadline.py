@@ -1,0 +1,90 @@
+"""What a request ends with when its time is up, shortly before CloudFormation's own limit. RULES are asked in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from . import finalize, messages, prepare
+from .cluster import Cluster
+from .drain.ready import DEADLINE
+from .poll import Poll
+from .properties import FINALIZE
+from .release import release
+from .results import Again, Done, Failed
+
+
+def has_passed(poll: Poll) -> bool:
+    """Whether the time is up."""
+    return poll.age >= DEADLINE
+
+
+def at_deadline(poll: Poll, again: Again) -> Done | Failed:
+    """The end of a request that has not finished."""
+    for rule in RULES:
+        if result := rule(poll, again):
+            return result
+    return _out_of_time(poll, again)
+
+
+def finalize_leaves_groups(poll: Poll, again: Again) -> Done | None:
+    """finalize leaves the groups to the next deployment: its failure would launch again what was just deleted."""
+    if poll.event.kind != FINALIZE:
+        return None
+    poll.services.log("time is up, groups are left to the next deployment")
+    release(poll)
+    return finalize.complete(poll, again.live, [wait.why for wait in again.waits])
+
+
+def rollback_goes_on(poll: Poll, again: Again) -> Done | None:
+    """A rollback without a node left to delete goes on (docs/adr/0010-a-rollback-at-its-deadline.md)."""
+    if not (poll.rolling_back and _only_passing_waits(again)):
+        return None
+    poll.services.log("time is up, and there is nothing left to take: the rollback goes on")
+    return prepare.complete(poll, again.live)
+
+
+def _only_passing_waits(again: Again) -> bool:
+    nothing_left = not (again.left or again.accepted)
+    return nothing_left and bool(again.waits) and all(wait.passing for wait in again.waits)
+
+
+RULES: tuple[Callable[[Poll, Again], Done | None], ...] = (finalize_leaves_groups, rollback_goes_on)
+
+
+def _out_of_time(poll: Poll, again: Again) -> Failed:
+    """Everything else fails."""
+    reason = messages.out_of_time(
+        poll.event.cluster,
+        int(DEADLINE.total_seconds() // 60),
+        _deleted_of_planned(poll, again),
+        [pick.node.name for pick in again.left],
+        [wait.why for wait in again.waits],
+        back=poll.rolling_back,
+        stays=_target_that_stays(poll, again.live) if poll.rolling_back else "",
+    )
+    return Failed(reason=reason, accepted=again.accepted)
+
+
+def _deleted_of_planned(poll: Poll, again: Again) -> tuple[int, int] | None:
+    """How many of the nodes of the first look were deleted, and how many there were. Absent: they cannot be counted."""
+    if again.live is None or not _is_counted(poll):
+        return None
+    gone = {pick.name for pick in poll.state.record.gone(again.live.staying - again.accepted)}
+    return sum(pick.name in gone for pick in poll.state.picked), poll.state.planned
+
+
+def _is_counted(poll: Poll) -> bool:
+    """Whether there was a first look, all its nodes travel by name, and this process made all the polls."""
+    state = poll.state
+    return state.pending is not None and state.planned == len(state.picked) and state.record.whole
+
+
+def _target_that_stays(poll: Poll, live: Cluster | None) -> str:
+    """Why a rollback that deleted nodes finds as many again, and what helps. Empty: it does not."""
+    counts = {group.name: group.count for group in poll.desired.groups}
+    deleted = {pick.group for pick in poll.state.record.asked.values()}
+    for group in live.groups if live else ():
+        count = counts.get(group.name, group.target)
+        if group.name in deleted and group.target > count:
+            return messages.target_stays_in_rollback(group.name, group.target, count)
+    return ""

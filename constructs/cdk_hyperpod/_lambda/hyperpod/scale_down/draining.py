@@ -1,0 +1,73 @@
+"""What the phases of a poll share about draining: whom they ask, and the cluster that its answer belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .cluster import Cluster, DrainSettings, Occasion
+from .drain.channels import BucketChannel, Channel, FunctionChannel
+from .drain.ready import SILENT, Ask
+from .drain.requester import DrainRequester, Hearing
+from .poll import Poll, read_until_agreed
+from .properties import PREPARE
+from .services import READ_PATIENCE
+
+
+def find_requester(poll: Poll, *, before: bool = False) -> DrainRequester | None:
+    """Absent: nodes are deleted without draining. A rollback releases what the failed update asked for. Neither a rollback nor
+    finalize fails because of S3 or Lambda. `before`: the previous properties count, too."""
+    drain = poll.desired.drain
+    if poll.rolling_back or before:
+        drain = drain or (poll.previous.drain if poll.previous else None)
+    if drain is None:
+        return None
+    ask = Ask(drain=drain, began=poll.state.began, now=poll.services.now(), rolling_back=poll.rolling_back)
+    must = poll.event.kind == PREPARE and not poll.rolling_back
+    return DrainRequester(ask, _channel(poll, drain), must=must)
+
+
+def _channel(poll: Poll, drain: DrainSettings) -> Channel:
+    services, cluster = poll.services, poll.desired.cluster
+    if drain.eks:
+        return FunctionChannel(drain.function, cluster, services.functions)
+    return BucketChannel(drain.bucket, cluster, services.s3, services.sagemaker)
+
+
+def requester_with_status(poll: Poll) -> DrainRequester | None:
+    """The requester, after it has read the current status. Absent: nodes are deleted without draining."""
+    requester = find_requester(poll)
+    if requester is not None:
+        read_status(poll, requester)
+    return requester
+
+
+def read_status(poll: Poll, requester: DrainRequester) -> None:
+    """Read the status of the drain agent, or of the drainer. It counts as silent only after three minutes without an answer. A
+    rollback reads once in each poll, because it waits for five minutes at most anyway."""
+    services = poll.services
+    if requester.ask.rolling_back:
+        requester.read()
+    else:
+        hearing = Hearing(requester.is_unanswered, services.now, unanswered=SILENT, refused=READ_PATIENCE)
+        requester.read(lambda read: services.retry(read, hearing.until))
+    requester.ask = replace(requester.ask, now=services.now())
+
+
+def with_status(context: Occasion, requester: DrainRequester | None) -> Occasion:
+    """The request context with the busy nodes. Nodes that are being drained for this request stay chosen."""
+    if requester is None:
+        return context
+    status, own = requester.said, requester.ask.request_id
+    draining = {name for name, request_id in status.deployment_requests().items() if request_id == own}
+    return replace(context, busy=frozenset(status.busy), chosen=context.chosen | draining)
+
+
+def read_with_held(poll: Poll, live: Cluster | None, requester: DrainRequester | None, *, tags: bool) -> Cluster | None:
+    """The cluster, read again if its list leaves out a node that is held. A node that is no longer asked for returns to work, so
+    only two lists in a row show that it is gone."""
+    held = requester.said.deployment_requests().keys() if requester else set()
+    return read_until_agreed(
+        live,
+        lambda seen: held <= {node.name for node in seen.nodes},
+        lambda: poll.read_cluster(tags=tags),
+    )

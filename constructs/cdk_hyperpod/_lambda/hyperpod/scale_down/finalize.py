@@ -1,0 +1,99 @@
+"""A poll of finalize, which deletes groups after CloudFormation has updated the cluster. It never fails for what AWS answers late:
+its failure would start a rollback, which launches again what was just deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from ..common import api
+from . import messages
+from .actions import Wait
+from .cluster import Cluster, Node
+from .drain.ready import JOINING, judge
+from .drain.requester import TAKEN, DrainRequester
+from .draining import read_with_held, requester_with_status
+from .executor import Moment, delete_groups
+from .group_deletion import GroupDeletion, deleting, plan_group_deletion, standing
+from .poll import Poll, log_notes, no_longer_wanted
+from .poll_state import State
+from .results import Again, Done, Failed, Result
+
+
+def finalize(poll: Poll) -> Result:
+    """One poll. Raises api.CALL_ERRORS if a read fails."""
+    live = poll.read_cluster(tags=poll.state.pending is None)
+    deletion = plan_group_deletion(live, poll.desired, poll.context(first=False))
+    log_notes(poll.services, deletion.notes)
+    if live is None or deletion.done:
+        return complete(poll, live)
+    if deletion.wait is not None and poll.desired.drain is None:
+        return Again(waits=(deletion.wait,), live=live)
+    requester = None if poll.rolling_back else requester_with_status(poll)
+    if over := no_longer_wanted(poll):
+        return Again(waits=(over,), live=live)
+    if requester is None:
+        return _wait_or_delete(poll, live, deletion, ())
+    live = read_with_held(poll, live, requester, tags=False)
+    if live is None:
+        return complete(poll, None)
+    return _wait_or_delete(poll, live, deletion, _make_ready(poll, requester, live))
+
+
+def _make_ready(poll: Poll, requester: DrainRequester, live: Cluster) -> tuple[Wait, ...]:
+    """Hold the nodes of groups to delete, which prepare had drained, and drain those that came since, during the cluster's own
+    update. Returns what the deletion still waits for: until the time is up, and then the group stays."""
+    groups = standing(live, poll.desired)
+    doomed = [node for node in live.nodes if node.group in groups]
+    drained_before = _held_for_other_requests(requester)
+    came = [node for node in doomed if node.name not in drained_before and _is_young(node, poll.state)]
+    requester.ask = replace(requester.ask, nowhere=requester.locate(came))
+    drained = frozenset(node.name for node in doomed) - {node.name for node in came}
+    requester.hold(doomed, live, TAKEN, drained=drained)
+    verdict = judge(came, requester.said, requester.ask)
+    return (*verdict.waits, *(Wait(why=why) for why in verdict.never))
+
+
+def _held_for_other_requests(requester: DrainRequester) -> frozenset[str]:
+    """Names of nodes that an earlier request of a deployment holds, prepare's for example."""
+    requests, own = requester.said.deployment_requests(), requester.ask.request_id
+    return frozenset(name for name, request_id in requests.items() if request_id != own)
+
+
+def _is_young(node: Node, state: State) -> bool:
+    """Whether the node may have come after prepare's last look: since the update of the stack began, or so shortly before that it
+    had not joined."""
+    return node.launched is not None and state.updated is not None and node.launched > state.updated - JOINING
+
+
+def _wait_or_delete(poll: Poll, live: Cluster, deletion: GroupDeletion, drain_waits: tuple[Wait, ...]) -> Result:
+    waits = drain_waits if deletion.wait is None else (*drain_waits, deletion.wait)
+    return Again(waits=waits, live=live) if waits else _delete(poll, live, deletion.groups)
+
+
+def _delete(poll: Poll, live: Cluster, groups: Sequence[str]) -> Result:
+    services, cluster = poll.services, poll.desired.cluster
+    services.log(f"delete groups: {', '.join(groups)}")
+    moment = Moment(now=services.now(), began=poll.state.began)
+    outcome = delete_groups(groups, live, poll.desired, services.sagemaker(), moment)
+    if outcome.error is not None:
+        return _rejected(poll, live, messages.group_deletion_failed(cluster, groups, api.reason(outcome.error)))
+    if outcome.waits:
+        return Again(waits=tuple(Wait(why=why) for why in outcome.waits), live=live)
+    return complete(poll, live, accepted=groups)
+
+
+def _rejected(poll: Poll, live: Cluster, reason: str) -> Result:
+    """A rollback must not fail for it: the groups stay."""
+    if poll.rolling_back:
+        return complete(poll, live, [reason])
+    return Failed(reason=reason)
+
+
+def complete(poll: Poll, live: Cluster | None, waits: Sequence[str] = (), accepted: Collection[str] = ()) -> Done:
+    """Done, with the groups that should be gone and are not. `live`: absent: there is no cluster. `accepted`: groups whose deletion
+    HyperPod has just accepted."""
+    if live is None:
+        return Done(messages.standing({}, {}, waits))
+    left = {name: nodes for name, nodes in standing(live, poll.desired).items() if name not in accepted}
+    return Done(messages.standing(left, deleting(live, poll.desired, accepted), waits))

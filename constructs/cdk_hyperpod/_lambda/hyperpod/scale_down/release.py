@@ -1,0 +1,121 @@
+"""Releases drained nodes: after a failure, at the end of the time, and in a request that has nothing to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from ..common import api
+from . import messages
+from .call_errors import read_failed
+from .cluster import Cluster
+from .deletion_record import Rollback
+from .drain.requester import DrainRequester
+from .draining import find_requester, read_with_held
+from .planner import plan
+from .poll import Poll, no_longer_wanted, with_state
+from .results import Again, Done, Failed, Result, ScaleDownError
+from .rollback import LATE, STALE, with_reached, with_stack_status
+
+RELEASING = timedelta(seconds=45)
+"""How long the release is repeated under EKS. After that nobody repeats it until prepare is called again."""
+
+
+def release(poll: Poll, accepted: frozenset[str] = frozenset()) -> str:
+    """Ask for no node any more. Returns why some of them stay held. Empty: none does, or only until its lease ends.
+
+    `accepted`: names of nodes whose deletion HyperPod has accepted in this poll.
+    """
+    requester = find_requester(poll, before=True)
+    if requester is None:
+        return ""
+    try:
+        until = poll.services.now() + RELEASING
+        poll.services.retry(lambda: _release_once(poll, requester, accepted), lambda _: until)
+        poll.state.record.gives_back_again |= requester.gave_back
+    except Exception as error:  # noqa: BLE001 - it must not take the place of a refusal, nor end a rollback
+        poll.services.log(f"cannot give nodes back: {error}")
+        return messages.not_given_back(requester.held) if requester.ask.drain.eks else ""
+    return ""
+
+
+def _release_once(poll: Poll, requester: DrainRequester, accepted: frozenset[str]) -> None:
+    def look() -> Cluster | None:
+        return read_with_held(poll, poll.read_cluster(tags=False), requester, tags=False)
+
+    if no_longer_wanted(poll):
+        poll.state.record.gives_back_again = True
+    else:
+        requester.give_back(look, accepted)
+
+
+def poll_without_a_task(poll: Poll) -> Result | Poll:
+    """A poll of prepare whose first look found nothing to do: it releases what an earlier deployment's rollback had no permission
+    to release.
+
+    If others changed the cluster while S3 or the drainer did not respond, there may be something to do by now. An update fails
+    then. A rollback goes on: returned is the poll that has to do it. Raises ScaleDownError if the stack's status is needed and
+    cannot be read.
+    """
+    if known := poll.state.record.goes_on:
+        rollback = replace(poll.state, rolling_back=True, updated=known.updated, reached=known.reached)
+        return _with_task(with_state(poll, rollback))
+    poll = _with_late_status(poll)
+    released = Done(release(poll) or messages.NOTHING)
+    if poll.state.record.gives_back_again and poll.age < LATE:
+        # The cancelled update's own polls may go on for so long, and ask for the nodes again. Or this is a rollback, and only the
+        # second of two reads of the stack's status showed it.
+        return Again(waits=())
+    if not _may_be_overtaken(poll):
+        return released
+    why = _changes_since(poll)
+    if not (why or poll.state.record.asked):
+        return released
+    poll = _with_certain_status(poll)
+    if not poll.rolling_back:
+        return Failed(reason=messages.failed(poll.desired.cluster, why))
+    poll.state.record.goes_on = Rollback(poll.state.updated, poll.state.reached)
+    return _with_task(poll)
+
+
+def _with_task(poll: Poll) -> Poll:
+    return with_state(poll, replace(poll.state, pending=None))
+
+
+def _with_late_status(poll: Poll) -> Poll:
+    """A first look that found nothing to do did not wait until CloudFormation's status was this request's. A rollback releases
+    what its update asked for, and must not be mistaken for that update."""
+    if poll.rolling_back or poll.event.request != "Update" or find_requester(poll, before=True) is None:
+        return poll
+    try:
+        state = with_stack_status(poll.event, poll.state, poll.services)
+        if not state.rolling_back:
+            return poll
+        return with_state(poll, with_reached(poll.event, state, poll.services))
+    except (ScaleDownError, *api.CALL_ERRORS) as error:
+        poll.services.log(f"cannot look yet: {error}")
+        return poll
+
+
+def _with_certain_status(poll: Poll) -> Poll:
+    """The same, after CloudFormation's status is this request's."""
+    if poll.rolling_back:
+        return poll
+    poll.services.wait_until(poll.state.began + LATE)
+    return with_state(poll, with_stack_status(poll.event, poll.state, poll.services))
+
+
+def _may_be_overtaken(poll: Poll) -> bool:
+    """Whether the release took so long that others may have acted."""
+    looked = poll.state.looked or poll.state.began
+    return find_requester(poll, before=True) is not None and poll.services.now() - looked >= STALE
+
+
+def _changes_since(poll: Poll) -> list[str]:
+    """Why there may be something to do, after a first look that found nothing. Empty: there is nothing."""
+    try:
+        live = poll.read_cluster_patiently(tags=False)
+    except api.CALL_ERRORS as error:
+        return read_failed(error)
+    found = plan(live, poll.desired, poll.context(first=False))
+    return [] if found.done and not found.deletions else [messages.OVERTAKEN_FIRST]
