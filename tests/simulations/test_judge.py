@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.drain.requester import Hearing
+from cdk_hyperpod._lambda.hyperpod.scale_down.drain.requester import RetryBudget
 from cdk_hyperpod._lambda.hyperpod.scale_down.provider import Provider, ScaleDownError
 from simulations.lifetimes.cloudformation import STACK, TAG
 from simulations.lifetimes.function import Killed, MakeProvider
@@ -365,7 +365,7 @@ class TakesOneLookForSilence(Provider):
         retry = self.services.retry
 
         def retry_other_reads(read: Callable[[], Any], until: Callable[[Exception], datetime]) -> Any:
-            return read() if isinstance(getattr(until, "__self__", None), Hearing) else retry(read, until)
+            return read() if isinstance(getattr(until, "__self__", None), RetryBudget) else retry(read, until)
 
         self.services.retry = retry_other_reads  # type: ignore[method-assign]
 

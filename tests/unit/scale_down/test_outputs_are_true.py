@@ -11,7 +11,7 @@ from botocore.exceptions import ReadTimeoutError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod.scale_down import messages
 from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Picked
-from cdk_hyperpod._lambda.hyperpod.scale_down.deletion_record import Ledger
+from cdk_hyperpod._lambda.hyperpod.scale_down.deletion_record import DeletionRecords
 from helpers.scale_down.clusters import START
 from helpers.scale_down.scenarios import QUICK, before_poll, ended, failure, ids
 from helpers.scale_down.stack import FINALIZE, PREPARE, Behaviour, Faults, Stack, Template, group, run_until_quiet
@@ -133,7 +133,7 @@ def test_a_call_whose_answer_was_lost_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 def test_another_process_does_not_know_what_the_first_one_deleted_and_says_so() -> None:
     train = Stack(FOUR, timings=QUICK)
-    before_poll(train, 2, lambda: setattr(train.provider, "records", Ledger()))
+    before_poll(train, 2, lambda: setattr(train.provider, "records", DeletionRecords()))
     assert train.deploy(TWO) == "complete", train.reasons
     text = told(train)
     assert text.startswith("The log has all: another process of the function may have deleted more. Gone, and maybe")

@@ -69,20 +69,20 @@ def _deleted_of_planned(poll: Poll, again: Again) -> tuple[int, int] | None:
     """How many of the nodes of the first look were deleted, and how many there were. Absent: they cannot be counted."""
     if again.live is None or not _is_counted(poll):
         return None
-    gone = {pick.name for pick in poll.state.record.gone(again.live.staying - again.accepted)}
+    gone = {pick.name for pick in poll.state.record.deleted(again.live.staying - again.accepted)}
     return sum(pick.name in gone for pick in poll.state.picked), poll.state.planned
 
 
 def _is_counted(poll: Poll) -> bool:
     """Whether there was a first look, all its nodes travel by name, and this process made all the polls."""
     state = poll.state
-    return state.pending is not None and state.planned == len(state.picked) and state.record.whole
+    return state.pending is not None and state.planned == len(state.picked) and state.record.complete
 
 
 def _target_that_stays(poll: Poll, live: Cluster | None) -> str:
     """Why a rollback that deleted nodes finds as many again, and what helps. Empty: it does not."""
     counts = {group.name: group.count for group in poll.desired.groups}
-    deleted = {pick.group for pick in poll.state.record.asked.values()}
+    deleted = {pick.group for pick in poll.state.record.requested.values()}
     for group in live.groups if live else ():
         count = counts.get(group.name, group.target)
         if group.name in deleted and group.target > count:

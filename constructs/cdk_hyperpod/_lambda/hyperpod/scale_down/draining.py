@@ -7,7 +7,7 @@ from dataclasses import replace
 from .cluster import Cluster, DrainSettings, Occasion
 from .drain.channels import BucketChannel, Channel, FunctionChannel
 from .drain.ready import SILENT, Ask
-from .drain.requester import DrainRequester, Hearing
+from .drain.requester import DrainRequester, RetryBudget
 from .poll import Poll, read_until_agreed
 from .properties import PREPARE
 from .services import READ_PATIENCE
@@ -48,8 +48,8 @@ def read_status(poll: Poll, requester: DrainRequester) -> None:
     if requester.ask.rolling_back:
         requester.read()
     else:
-        hearing = Hearing(requester.is_unanswered, services.now, unanswered=SILENT, refused=READ_PATIENCE)
-        requester.read(lambda read: services.retry(read, hearing.until))
+        budget = RetryBudget(requester.is_unanswered, services.now, unanswered=SILENT, rejected=READ_PATIENCE)
+        requester.read(lambda read: services.retry(read, budget.until))
     requester.ask = replace(requester.ask, now=services.now())
 
 
@@ -57,7 +57,7 @@ def with_status(context: Occasion, requester: DrainRequester | None) -> Occasion
     """The request context with the busy nodes. Nodes that are being drained for this request stay chosen."""
     if requester is None:
         return context
-    status, own = requester.said, requester.ask.request_id
+    status, own = requester.status, requester.ask.request_id
     draining = {name for name, request_id in status.deployment_requests().items() if request_id == own}
     return replace(context, busy=frozenset(status.busy), chosen=context.chosen | draining)
 
@@ -65,7 +65,7 @@ def with_status(context: Occasion, requester: DrainRequester | None) -> Occasion
 def read_with_held(poll: Poll, live: Cluster | None, requester: DrainRequester | None, *, tags: bool) -> Cluster | None:
     """The cluster, read again if its list leaves out a node that is held. A node that is no longer asked for returns to work, so
     only two lists in a row show that it is gone."""
-    held = requester.said.deployment_requests().keys() if requester else set()
+    held = requester.status.deployment_requests().keys() if requester else set()
     return read_until_agreed(
         live,
         lambda seen: held <= {node.name for node in seen.nodes},

@@ -11,7 +11,7 @@ from . import messages
 from .actions import Wait
 from .cluster import Cluster, Node
 from .drain.ready import JOINING, judge
-from .drain.requester import TAKEN, DrainRequester
+from .drain.requester import DELETION_LEASE, DrainRequester
 from .draining import read_with_held, requester_with_status
 from .executor import Moment, delete_groups
 from .group_deletion import GroupDeletion, deleting, plan_group_deletion, standing
@@ -49,14 +49,14 @@ def _make_ready(poll: Poll, requester: DrainRequester, live: Cluster) -> tuple[W
     came = [node for node in doomed if node.name not in drained_before and _is_young(node, poll.state)]
     requester.ask = replace(requester.ask, nowhere=requester.locate(came))
     drained = frozenset(node.name for node in doomed) - {node.name for node in came}
-    requester.hold(doomed, live, TAKEN, drained=drained)
-    verdict = judge(came, requester.said, requester.ask)
+    requester.hold(doomed, live, DELETION_LEASE, drained=drained)
+    verdict = judge(came, requester.status, requester.ask)
     return (*verdict.waits, *(Wait(why=why) for why in verdict.never))
 
 
 def _held_for_other_requests(requester: DrainRequester) -> frozenset[str]:
     """Names of nodes that an earlier request of a deployment holds, prepare's for example."""
-    requests, own = requester.said.deployment_requests(), requester.ask.request_id
+    requests, own = requester.status.deployment_requests(), requester.ask.request_id
     return frozenset(name for name, request_id in requests.items() if request_id != own)
 
 

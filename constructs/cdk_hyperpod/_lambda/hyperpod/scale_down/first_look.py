@@ -143,7 +143,7 @@ def _refuse(poll: Poll, found: Plan) -> None:
 def _check_drainable(poll: Poll, requester: DrainRequester, found: Plan, live: Cluster | None) -> None:
     """Nodes that cannot be drained, however long the deployment waits, are reason enough to refuse it."""
     draining_is_new = not (poll.previous and poll.previous.drain)
-    why = judge_first(found, live, requester.said, requester.ask, new=draining_is_new)
+    why = judge_first(found, live, requester.status, requester.ask, new=draining_is_new)
     if why:
         eks = requester.ask.drain.eks
         raise ScaleDownError(messages.not_drained(poll.desired.cluster, [str(why)], first=True, eks=eks))

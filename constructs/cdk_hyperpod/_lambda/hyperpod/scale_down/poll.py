@@ -84,7 +84,7 @@ class Poll:
     @property
     def _deletes_nodes(self) -> bool:
         """Whether nodes were to be deleted, or may still be terminating."""
-        return self.state.settling or bool(self.state.record.asked)
+        return self.state.settling or bool(self.state.record.requested)
 
     def _patience_for_counts(self, patience: timedelta) -> timedelta:
         unknown = self.state.pending is None

@@ -19,7 +19,7 @@ from typing import Any
 
 from .actions import Picked, Plan
 from .cluster import CLOCKS_APART, Cluster
-from .deletion_record import Record
+from .deletion_record import DeletionRecord
 
 MOST_PICKED = 50
 """Nodes of the first look that travel by name: a waiter's event has 262,144 bytes, of which the properties may take 240,000."""
@@ -39,7 +39,7 @@ class State:
     picked: tuple[Picked, ...] = ()
     unlaunched: Mapping[str, int] = field(default_factory=dict)
     newest: datetime | None = None
-    record: Record = field(default_factory=Record)
+    record: DeletionRecord = field(default_factory=DeletionRecord)
     """What was deleted for it; it does not travel."""
     settling: bool = False
 

@@ -18,7 +18,7 @@ from .cluster import MOVING, Cluster, Occasion
 from .cluster_operations import PATIENCE as PATIENCE_FOR_OPERATIONS
 from .cluster_operations import lowered_by_another, read_operations
 from .drain.ready import going, judge
-from .drain.requester import KEPT, LEASE, TAKEN, DrainRequester
+from .drain.requester import DELETION_LEASE, DRAIN_LEASE, GROUP_LEASE, DrainRequester
 from .draining import read_with_held, requester_with_status, with_status
 from .executor import Moment, Outcome, execute
 from .group_deletion import standing
@@ -84,12 +84,12 @@ def make_ready(poll: Poll, view: View) -> Result | None:
         return None
     leaving, deleted = going(view.plan, live), deleted_groups(poll.state, live)
     requester.ask = replace(requester.ask, taken=deleted, nowhere=requester.locate(leaving))
-    ready = judge(leaving, requester.said, requester.ask).ready
-    requester.hold(leaving, live, TAKEN if view.plan.changes and ready else LEASE)
+    ready = judge(leaving, requester.status, requester.ask).ready
+    requester.hold(leaving, live, DELETION_LEASE if view.plan.changes and ready else DRAIN_LEASE)
     # A drainer has answered by now.
-    verdict = judge(leaving, requester.said, requester.ask)
+    verdict = judge(leaving, requester.status, requester.ask)
     if verdict.never:
-        first = not (deleted or poll.state.record.asked)
+        first = not (deleted or poll.state.record.requested)
         eks = requester.ask.drain.eks
         return Failed(reason=messages.not_drained(poll.desired.cluster, verdict.never, first=first, eks=eks))
     return view.again(*verdict.waits, *view.plan.waits) if verdict.waits else None
@@ -115,9 +115,9 @@ def _may_wait_for_operations(poll: Poll, view: View) -> bool:
 
 def _may_have_deleted(poll: Poll, view: View) -> bool:
     """Whether this request may have asked HyperPod to delete nodes: in this process, or in another one."""
-    if poll.state.record.asked:
+    if poll.state.record.requested:
         return True
-    return not poll.state.record.whole and bool(deleted_groups(poll.state, view.live))
+    return not poll.state.record.complete and bool(deleted_groups(poll.state, view.live))
 
 
 def nothing_to_wait_for(poll: Poll, view: View) -> Result | None:
@@ -138,7 +138,7 @@ def _until_the_cluster_accepts(poll: Poll, live: Cluster) -> tuple[Wait, ...]:
 def hold_groups(_: Poll, view: View) -> Result | None:
     """Nodes of groups to delete stay drained until finalize deletes them, after the cluster's own update."""
     if view.requester is not None and not view.plan.changes:
-        view.requester.hold(going(view.plan, view.live), view.live, KEPT)
+        view.requester.hold(going(view.plan, view.live), view.live, GROUP_LEASE)
     return None
 
 
@@ -167,7 +167,7 @@ def nothing_to_change(poll: Poll, view: View) -> Result | None:
     """Without a change, prepare is done."""
     if view.plan.changes:
         return None
-    left_out = view.requester.said.left_out if view.requester else {}
+    left_out = view.requester.status.left_out if view.requester else {}
     return complete(poll, view.live, left_out)
 
 
@@ -223,14 +223,14 @@ def complete(poll: Poll, live: Cluster | None, left_out: Mapping[str, int] = Map
     backup."""
     state, record = poll.state, poll.state.record
     here = live.staying if live else frozenset()
-    gone = record.gone(here)
-    elsewhere = [pick.name for pick in state.picked if pick.name not in {*here, *record.asked}]
+    gone = record.deleted(here)
+    elsewhere = [pick.name for pick in state.picked if pick.name not in {*here, *record.requested}]
     text = messages.nodes_taken(
         when=state.began,
         gone=gone,
         doomed=standing(live, poll.desired) if live else {},
-        unsure=None if record.whole else elsewhere,
+        unsure=None if record.complete else elsewhere,
         left_out=left_out,
-        listed=[pick for pick in record.asked.values() if pick not in gone],
+        listed=[pick for pick in record.requested.values() if pick not in gone],
     )
     return Done(text)

@@ -18,7 +18,7 @@ from ..common.text import one_line
 from . import clients, deadline, messages
 from .actions import Wait
 from .call_errors import read_failed
-from .deletion_record import POLL, Ledger
+from .deletion_record import POLL, DeletionRecords
 from .event import Event, read_event
 from .finalize import finalize
 from .first_look import first_look
@@ -66,7 +66,7 @@ class Provider:
             sleep=sleep,
             write_line=log,
         )
-        self.records = Ledger()
+        self.records = DeletionRecords()
 
     def on_event(self, event: Mapping[str, Any]) -> Answer:
         """The first look. Raises ScaleDownError if the deployment must not go on; changes nothing."""
@@ -93,7 +93,7 @@ class Provider:
                 result = _after_failure(poll, result)
             return _answer(found, result)
         finally:
-            state.record.due = self.services.now() + POLL
+            state.record.next_poll = self.services.now() + POLL
 
     def _with_record(self, event: Event, state: State) -> State:
         request = (event.kind, event.stack, state.began)
@@ -158,7 +158,7 @@ def _broken_off(poll: Poll, error: Exception) -> Again | Failed:
 def _after_failure(poll: Poll, failed: Failed) -> Failed:
     """The failure, after the release of drained nodes: with the nodes that were deleted, and those that stay held."""
     still_held = release(poll, failed.accepted)
-    reason = messages.with_asked(one_line(failed.reason), poll.state.record.asked)
+    reason = messages.with_asked(one_line(failed.reason), poll.state.record.requested)
     return replace(failed, reason=messages.still_held(reason, still_held) if still_held else reason)
 
 

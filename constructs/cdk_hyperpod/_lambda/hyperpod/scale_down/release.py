@@ -32,7 +32,7 @@ def release(poll: Poll, accepted: frozenset[str] = frozenset()) -> str:
     try:
         until = poll.services.now() + RELEASING
         poll.services.retry(lambda: _release_once(poll, requester, accepted), lambda _: until)
-        poll.state.record.gives_back_again |= requester.gave_back
+        poll.state.record.releases_again |= requester.released
     except Exception as error:  # noqa: BLE001 - it must not take the place of a refusal, nor end a rollback
         poll.services.log(f"cannot give nodes back: {error}")
         return messages.not_given_back(requester.held) if requester.ask.drain.eks else ""
@@ -44,9 +44,9 @@ def _release_once(poll: Poll, requester: DrainRequester, accepted: frozenset[str
         return read_with_held(poll, poll.read_cluster(tags=False), requester, tags=False)
 
     if no_longer_wanted(poll):
-        poll.state.record.gives_back_again = True
+        poll.state.record.releases_again = True
     else:
-        requester.give_back(look, accepted)
+        requester.release(look, accepted)
 
 
 def poll_without_a_task(poll: Poll) -> Result | Poll:
@@ -57,24 +57,24 @@ def poll_without_a_task(poll: Poll) -> Result | Poll:
     then. A rollback goes on: returned is the poll that has to do it. Raises ScaleDownError if the stack's status is needed and
     cannot be read.
     """
-    if known := poll.state.record.goes_on:
+    if known := poll.state.record.resumed:
         rollback = replace(poll.state, rolling_back=True, updated=known.updated, reached=known.reached)
         return _with_task(with_state(poll, rollback))
     poll = _with_late_status(poll)
     released = Done(release(poll) or messages.NOTHING)
-    if poll.state.record.gives_back_again and poll.age < LATE:
+    if poll.state.record.releases_again and poll.age < LATE:
         # The cancelled update's own polls may go on for so long, and ask for the nodes again. Or this is a rollback, and only the
         # second of two reads of the stack's status showed it.
         return Again(waits=())
     if not _may_be_overtaken(poll):
         return released
     why = _changes_since(poll)
-    if not (why or poll.state.record.asked):
+    if not (why or poll.state.record.requested):
         return released
     poll = _with_certain_status(poll)
     if not poll.rolling_back:
         return Failed(reason=messages.failed(poll.desired.cluster, why))
-    poll.state.record.goes_on = Rollback(poll.state.updated, poll.state.reached)
+    poll.state.record.resumed = Rollback(poll.state.updated, poll.state.reached)
     return _with_task(poll)
 
 

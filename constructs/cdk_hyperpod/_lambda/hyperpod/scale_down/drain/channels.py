@@ -1,7 +1,8 @@
-"""How nodes are asked for and who answers: a bucket that an agent reads (docs/adr/0014), or a function (docs/adr/0015).
+"""How a drain request is sent and its status read: by a bucket that an agent reads (docs/adr/0014), or by a function
+(docs/adr/0015).
 
-Both take the same request and say the same things. The agent answers later, by a status that stays; the drainer of an EKS
-cluster at once, and it knows nothing of an earlier request but what stands on the nodes.
+Both take the same request and report the same status. The agent answers later, by an object that stays. The drainer of an EKS
+cluster answers at once, and knows of an earlier request only what is written on the nodes.
 """
 
 from __future__ import annotations
@@ -31,30 +32,30 @@ from ...common.text import one_line
 from .. import clients
 from .ready import Said
 
-NOT_GIVEN_BACK = "not given back"
-"""How the drainer's problem begins where it answers, and only nodes that nobody wants stay held."""
+NOT_RELEASED = "not given back"
+"""How the drainer's problem begins if it answers, and only nodes that no request wants stay held."""
 
 Request = Mapping[str, Any]
 
 
 class Channel(Protocol):
-    """One cluster's, during one run of the function. Its calls raise api.CALL_ERRORS."""
+    """The channel of one cluster, during one run of the function. Its calls raise api.CALL_ERRORS."""
 
     def read(self) -> Said:
-        """What is said now. Raises UnansweredError if one look found nothing that can be used."""
+        """The current status. Raises UnansweredError if it cannot be used, or there is none."""
 
     def write(self, request: Request) -> Said | None:
-        """Ask for what is in the request, and for nothing else any more. Absent: the answer comes by a later look."""
+        """Replace the request before. Absent: the status comes by a later read."""
 
     def find(self, node: str, said: Said) -> str | None:
-        """The address that a request has to say of a node; empty: none. Absent: nobody can be asked for it yet, or no more."""
+        """The address of a node for a request; empty: it needs none. Absent: the node cannot be requested yet, or not any more."""
 
     def excuse(self, error: Exception) -> Said | None:
-        """What it means that a call failed. Absent: it is for the caller to judge."""
+        """The status if a call failed because nothing answers. Absent: AWS rejected it."""
 
 
 class UnansweredError(BotoCoreError):  # type: ignore[misc]
-    """One look without an answer. Only if there is none for ready.SILENT, nobody drains."""
+    """A read without an answer. Only after ready.SILENT without one, the agent or the drainer counts as silent."""
 
     fmt = "{why}"
 
@@ -64,7 +65,7 @@ class NoStatusError(UnansweredError):
 
 
 class BucketChannel:
-    """The agent's on a Slurm controller."""
+    """The channel to the agent on a Slurm controller."""
 
     def __init__(
         self, bucket: str, cluster: str, s3: Callable[[], clients.S3], sagemaker: Callable[[], clients.Nodes]
@@ -80,7 +81,7 @@ class BucketChannel:
                 raise
             raise NoStatusError(why="has never been heard of") from None
         content = reply["Body"].read(MAX_STATUS_BYTES)
-        # botocore does not compare the two where it is told how much to read.
+        # botocore does not compare the two if it is told how much to read.
         if len(content) != reply["ContentLength"]:
             raise UnansweredError(why=f"has a status of which only {len(content)} bytes came")
         sent = reply["ResponseMetadata"]["HTTPHeaders"]["date"]
@@ -95,10 +96,10 @@ class BucketChannel:
         )
 
     def find(self, node: str, said: Said) -> str | None:
-        """By the address the agent knows it."""
-        told = said.nodes.get(node)
-        if told and told.address:
-            return told.address
+        """The address by which the agent knows the node."""
+        reported = said.nodes.get(node)
+        if reported and reported.address:
+            return reported.address
         if node not in self._addresses:
             self._addresses[node] = self._look_up(node)
         return self._addresses[node] or None
@@ -108,17 +109,17 @@ class BucketChannel:
             found = self._sagemaker().describe_cluster_node(ClusterName=self._cluster, NodeId=node)
         except api.CALL_ERRORS as error:
             if api.is_gone(error) or api.code(error) == "ValidationException":
-                return ""  # it went meanwhile
+                return ""  # it was deleted meanwhile
             raise
         return str(found["NodeDetails"].get("PrivatePrimaryIp") or "")
 
     def excuse(self, error: Exception) -> Said | None:
-        """The bucket's own errors are not the agent's silence."""
+        """Errors of S3 itself do not show that the agent is silent."""
         return Said(unreachable=str(error)) if isinstance(error, UnansweredError) else None
 
 
 class FunctionChannel:
-    """The drainer's of an EKS cluster."""
+    """The channel to the drainer of an EKS cluster."""
 
     def __init__(self, arn: str, cluster: str, functions: Callable[[], clients.Lambda]) -> None:
         self._arn, self._cluster, self._functions = arn, cluster, functions
@@ -139,17 +140,17 @@ class FunctionChannel:
             status = check_status(found, one_line)
         except StatusError:
             raise UnansweredError(why="its answer is not one of this version") from None
-        if status.problem and not status.problem.startswith(NOT_GIVEN_BACK):
-            # Where it cannot read Kubernetes, what it holds is not in its answer.
+        if status.problem and not status.problem.startswith(NOT_RELEASED):
+            # If it cannot read Kubernetes, its answer does not have what it holds.
             raise UnansweredError(why=status.problem)
-        return _said(status, timedelta(0))
+        return _status_of(status, timedelta(0))
 
     def find(self, node: str, said: Said) -> str:
-        """A node's name in Kubernetes has its id in it."""
+        """Needs none: a node's name in Kubernetes has its id in it."""
         return ""
 
     def excuse(self, error: Exception) -> Said:
-        """Whatever keeps it from answering, it is silent."""
+        """Every error means that it is silent."""
         return Said(unreachable=api.reason(error) if api.code(error) else one_line(error))
 
 
@@ -162,10 +163,10 @@ def parse(content: bytes, now: float) -> Said:
     age = status.age(now)
     if age is None:
         raise UnansweredError(why=NO_TIME)
-    return _said(status, timedelta(seconds=age))
+    return _status_of(status, timedelta(seconds=age))
 
 
-def _said(status: Status, silent: timedelta) -> Said:
+def _status_of(status: Status, silent: timedelta) -> Said:
     return Said(
         silent=silent,
         rejected=status.refused.get("deployment", ""),

@@ -1,7 +1,7 @@
-"""Asks for nodes to be drained, and keeps what is said of them: a deployment's part of the channel.
+"""Requests drains for one deployment, and keeps the status that answers.
 
-Who asks writes one request anew at every poll, from nothing but what that poll sees; `expires` in it is a lease, so a function
-that dies holds no node for long (docs/adr/0014).
+Every poll writes the whole request again, from nothing but what that poll sees. `expires` in it is a lease, so a function that dies
+holds no node for long (docs/adr/0014).
 """
 
 from __future__ import annotations
@@ -18,27 +18,30 @@ from ..cluster import Cluster, Node
 from .channels import Channel, NoStatusError, UnansweredError
 from .ready import NOTHING_SAID, Ask, Said
 
-LEASE = timedelta(minutes=10)
-"""How long a node is held that is waited for: many polls long, so that some may fail."""
+DRAIN_LEASE = timedelta(minutes=10)
+"""How long a node is held that the deployment waits for: many polls long, so that some may fail."""
 
-TAKEN = timedelta(hours=2)
-"""The same for one that is about to be deleted, or on its way out: nothing may start on it, whatever becomes of the function."""
+DELETION_LEASE = timedelta(hours=2)
+"""How long a node is held that is about to be deleted, or is terminating: nothing may start on it, even if the function dies."""
 
-KEPT = timedelta(hours=13)
-"""The same for a group's nodes, until the cluster's own update is over and the group is deleted. Nobody polls meanwhile, and
-CloudFormation waits twelve hours at most for the cluster."""
+GROUP_LEASE = timedelta(hours=13)
+"""How long a group's nodes are held, until the cluster's own update is over and the group is deleted. Nothing polls meanwhile, and
+CloudFormation waits for the cluster for twelve hours at most."""
 
-Patience = Callable[[Callable[[], Said]], Said]
-"""Looks, maybe more than once."""
+Retry = Callable[[Callable[[], Said]], Said]
+"""Reads, maybe more than once."""
+
+_Requests = Mapping[str, dict[str, Any] | None]
+"""Node -> what is requested of it. None: it cannot be requested yet, or not any more."""
 
 
-def _at_once(look: Callable[[], Said]) -> Said:
-    return look()
+def _read_once(read: Callable[[], Said]) -> Said:
+    return read()
 
 
-class Hearing:
-    """How long looks that fail are repeated: those without an answer, and those that AWS refuses. A refused look tells nothing of
-    whoever answers, so only the time between two looks without an answer counts as silence."""
+class RetryBudget:
+    """How long reads that fail are repeated: those without an answer, and those that AWS rejects. A rejected read does not show
+    that the agent is silent, so only the time between two reads without an answer counts as silence."""
 
     def __init__(
         self,
@@ -46,57 +49,63 @@ class Hearing:
         now: Callable[[], datetime],
         *,
         unanswered: timedelta,
-        refused: timedelta,
+        rejected: timedelta,
     ) -> None:
         self._is_unanswered, self._now = is_unanswered, now
-        self._left = {True: unanswered, False: refused}
-        self._at, self._before = now(), True
+        self._unanswered_left, self._rejected_left = unanswered, rejected
+        self._last, self._last_was_unanswered = now(), True
 
     def until(self, error: Exception) -> datetime:
-        """The end of the time for looks that fail like the last one did, by this error."""
+        """The end of the time for reads that fail like the last one did, with this error."""
         now, unanswered = self._now(), self._is_unanswered(error)
-        self._left[unanswered and self._before] -= now - self._at
-        self._at, self._before = now, unanswered
-        return now + self._left[unanswered]
+        passed = now - self._last
+        if unanswered and self._last_was_unanswered:
+            self._unanswered_left -= passed
+        else:
+            self._rejected_left -= passed
+        self._last, self._last_was_unanswered = now, unanswered
+        return now + (self._unanswered_left if unanswered else self._rejected_left)
 
 
 class DrainRequester:
-    """One deployment's part of the channel, during one run of the function."""
+    """Requests drains for one deployment, during one run of the function."""
 
     def __init__(self, ask: Ask, channel: Channel, *, must: bool) -> None:
-        """`must`: an error of a call is the caller's, unless it is the drainer's silence. Otherwise it is as if nobody answered."""
+        """`must`: re-raise call errors, except those that mean silence. Otherwise treat them as no answer."""
         self.ask, self._channel, self._must = ask, channel, must
-        self.said = NOTHING_SAID
+        self.status = NOTHING_SAID
+        """The last status. A write may bring a newer one."""
         self.held: frozenset[str] = frozenset()
-        """Names of nodes that were not given back, as far as anybody told."""
-        self.gave_back = False
-        """Nodes were held, and it has asked to give them back."""
+        """Names of nodes that were not released, as far as the status shows."""
+        self.released = False
+        """Nodes were held, and their release was requested."""
 
-    def read(self, patience: Patience = _at_once) -> Said:
-        """What is said now."""
+    def read(self, retry: Retry = _read_once) -> Said:
+        """The current status."""
         try:
-            self.said = patience(self._channel.read)
+            self.status = retry(self._channel.read)
         except api.CALL_ERRORS as error:
-            excuse = self._channel.excuse(error)
-            if excuse is None and self._must:
-                raise
-            # A look that AWS refuses is no silence.
-            refused = Said(silent=timedelta(0), unreachable=f"cannot be heard ({api.reason(error)})")
-            self.said = excuse or refused
-        return self.said
+            self.status = self._status_after(error)
+        return self.status
+
+    def _status_after(self, error: Exception) -> Said:
+        silence = self._channel.excuse(error)
+        if silence is not None:
+            return silence
+        if self._must:
+            raise error
+        # A read that AWS rejects is no silence.
+        return Said(silent=timedelta(0), unreachable=f"cannot be heard ({api.reason(error)})")
 
     def is_unanswered(self, error: Exception) -> bool:
-        """Whether the look found that nobody answers. Otherwise AWS refused it."""
+        """Whether the read found that nothing answers. Otherwise AWS rejected it."""
         return self._channel.excuse(error) is not None
 
     def locate(self, nodes: Iterable[Node]) -> frozenset[str]:
-        """Which of these nodes do not run and cannot be asked for."""
+        """Names of those nodes that do not run and cannot be requested."""
+        stopped = [node for node in nodes if node.is_there and node.status != "Running"]
         try:
-            return frozenset(
-                node.name
-                for node in nodes
-                if node.is_there and node.status != "Running" and self._channel.find(node.name, self.said) is None
-            )
+            return frozenset(node.name for node in stopped if self._channel.find(node.name, self.status) is None)
         except api.CALL_ERRORS:
             if self._must:
                 raise
@@ -105,76 +114,85 @@ class DrainRequester:
     def hold(
         self, wanted: Iterable[Node], live: Cluster | None, lease: timedelta, *, drained: Container[str] = ()
     ) -> None:
-        """Ask for these nodes and for no other, but for those that are on their way out already: nothing may start there.
+        """Request these nodes and no other, except those that terminate already: nothing may start there.
 
-        `live`: the cluster; absent: it is no more. `drained`: names of those that were, for an earlier request, which they keep, since
-        by another they would be saved once more; and nobody waits any longer for one of them that is not held. Nothing is asked of
-        a drainer that has just not told what it holds.
+        `live`: the cluster; absent: it does not exist any more. `drained`: names of those that were drained for an earlier request.
+        They keep that request, because with another one they would be backed up once more. Does nothing if the drainer has not
+        reported what it holds.
         """
-        if self.said.unreachable:
+        if self.status.unreachable:
             return
         there = [node for node in wanted if node.is_there]
-        asked = {
-            node.name: self._node_request(node, lease, self.ask.request_id, backup=node.name not in drained)
-            for node in there
-        }
-        kept = self._kept(node for node in there if node.name in drained)
+        own = {node.name: self._own_request(node, lease, drained) for node in there}
+        earlier = self._held_requests(node for node in there if node.name in drained)
         try:
-            self._write(self._kept(_going_already(live)) | asked | kept)
+            self._write({**self._held_requests(_terminating(live)), **own, **earlier})
         except api.CALL_ERRORS as error:
-            if excuse := self._channel.excuse(error):
-                # One call that failed is no silence.
-                self.said = replace(excuse, silent=timedelta(0))
-            elif self._must:
-                raise
+            self._note_failed_write(error)
 
-    def give_back(self, look: Callable[[], Cluster | None], accepted: Container[str]) -> None:
-        """Ask for no node any more, but for those that are on their way out.
+    def _own_request(self, node: Node, lease: timedelta, drained: Container[str]) -> dict[str, Any] | None:
+        return self._node_request(node, lease, self.ask.request_id, backup=node.name not in drained)
 
-        `look`: reads the cluster; nobody needs it where no node is held. `accepted`: names of nodes whose deletion the service has
-        accepted, whatever the cluster says of them. Raises api.CALL_ERRORS where a drainer keeps others, see `held`.
+    def _note_failed_write(self, error: Exception) -> None:
+        silence = self._channel.excuse(error)
+        if silence is not None:
+            # One call that failed is not yet a silent drainer.
+            self.status = replace(silence, silent=timedelta(0))
+        elif self._must:
+            raise error
+
+    def release(self, look: Callable[[], Cluster | None], accepted: Container[str]) -> None:
+        """Request no node any more, except those that terminate already.
+
+        `look`: reads the cluster; not called if no node is held. `accepted`: names of nodes whose deletion HyperPod has accepted,
+        whatever their status. Raises api.CALL_ERRORS if a drainer holds others, see `held`.
         """
         try:
-            self.said = self._channel.read()
+            self.status = self._channel.read()
         except NoStatusError:
-            self.said = NOTHING_SAID
-        held = frozenset(self.said.deployment_requests())
+            self.status = NOTHING_SAID
+        held = frozenset(self.status.deployment_requests())
         live = look() if held else None
-        leaving = [node for node in live.nodes if node.name in accepted] if live else []
-        kept = self._kept([*leaving, *_going_already(live)])
+        kept = self._held_requests([*_accepted(live, accepted), *_terminating(live)])
         self.held = held - kept.keys()
-        self.gave_back = bool(self.held)
+        self.released = bool(self.held)
         self._write(kept)
-        if not self.ask.drain.eks:
-            return
+        if self.ask.drain.eks:
+            self._check_release()
+
+    def _check_release(self) -> None:
+        """The drainer reports at once what it holds. Raises UnansweredError if it did not release all."""
         if self.held:
             self.held &= self._channel.read().deployment_requests().keys()
-        if self.held or self.said.problem:
-            raise UnansweredError(why=self.said.problem or f"it holds {', '.join(sorted(self.held))}")
+        problem = self.status.problem or (f"it holds {', '.join(sorted(self.held))}" if self.held else "")
+        if problem:
+            raise UnansweredError(why=problem)
 
-    def _kept(self, nodes: Iterable[Node]) -> dict[str, dict[str, Any] | None]:
-        """What these are held for already."""
-        requests = self.said.deployment_requests()
+    def _held_requests(self, nodes: Iterable[Node]) -> dict[str, dict[str, Any] | None]:
+        """The requests for which these nodes are held already."""
+        requests = self.status.deployment_requests()
         return {
-            node.name: self._node_request(node, TAKEN, requests[node.name]) for node in nodes if node.name in requests
+            node.name: self._node_request(node, DELETION_LEASE, requests[node.name])
+            for node in nodes
+            if node.name in requests
         }
 
-    def _write(self, asked: Mapping[str, dict[str, Any] | None]) -> None:
-        self.said = self._channel.write(self._request([each for each in asked.values() if each])) or self.said
+    def _write(self, requests: _Requests) -> None:
+        self.status = self._channel.write(self._request([each for each in requests.values() if each])) or self.status
 
     def _node_request(
         self, node: Node, lease: timedelta, request_id: str, *, backup: bool = True
     ) -> dict[str, Any] | None:
-        """Absent: nobody can be asked for the node yet, or no more."""
-        found = self._channel.find(node.name, self.said)
-        if found is None:
+        """Absent: the node cannot be requested yet, or not any more."""
+        address = self._channel.find(node.name, self.status)
+        if address is None:
             return None
         return make_node_request(
             NodeRequest(
                 writer="deployment",
                 request_id=request_id,
                 instance=node.name,
-                address=found,
+                address=address,
                 deadline=self.ask.deadline(node).timestamp(),
                 limit=self.ask.limit(node).timestamp(),
                 expires=(self.ask.now + lease).timestamp(),
@@ -190,14 +208,19 @@ class DrainRequester:
         return self.ask.rolling_back or self.ask.drain.evict_unmanaged
 
     def _request(self, nodes: list[dict[str, Any]]) -> dict[str, Any]:
-        # The answer names the request that was read: another id wherever another node is wanted.
+        # The status names the request that was read, so another set of nodes needs another id.
         names = ",".join(sorted(node["id"] for node in nodes))
         request = f"{self.ask.request_id}-{hashlib.sha256(names.encode()).hexdigest()[:8]}"
         return make_request(request, nodes)
 
 
-def _going_already(live: Cluster | None) -> list[Node]:
-    """Nodes on their way out, be it alone or with their group."""
+def _accepted(live: Cluster | None, names: Container[str]) -> list[Node]:
+    """Nodes whose deletion HyperPod has accepted."""
+    return [node for node in live.nodes if node.name in names] if live else []
+
+
+def _terminating(live: Cluster | None) -> list[Node]:
+    """Nodes that terminate, alone or with their group."""
     if live is None:
         return []
     groups = {group.name for group in live.groups if group.status == "Deleting"}
