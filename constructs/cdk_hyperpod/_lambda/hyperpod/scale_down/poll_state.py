@@ -1,25 +1,30 @@
 """What on_event found out, for every poll after it.
 
-State between polls is what on_event returns, which the provider framework adds to the event of every is_complete:
-StartedAt (seconds since 1970), LookedAt (when on_event was through), RollingBack, StackUpdatedAt (seconds or null), Reached (ids
-of the clusters that the failed update got to; null: unknown, or no rollback), Pending (true: there is something to do; false: nothing; null: the cluster could
-not be read), and of the first look: Planned (how many nodes there were to take), Picked (the first of them: group, id, reason),
-Unlaunched (group: how many of its nodes were not launched yet when the request began), Newest (the latest LaunchTime of the
-others, in seconds, or null), Settling (nodes were to be taken, were shutting down, or were counted and not listed, or the other
-way round).
+The state between polls is what on_event returns. CDK's provider framework adds it to the event of every is_complete:
+
+- StartedAt: seconds since 1970. LookedAt: the same, when on_event ended.
+- RollingBack. StackUpdatedAt: seconds, or null.
+- Reached: ids of the clusters that the failed update got to. null: unknown, or no rollback.
+- Pending: true: there is something to do. false: nothing. null: the cluster could not be read.
+- Planned: how many nodes the first look was to delete. Picked: the first of them (group, id, reason).
+- Unlaunched: group -> how many of its nodes were not launched yet when the request began. Newest: the latest LaunchTime of the
+  others, in seconds, or null.
+- Settling: nodes were to be deleted, were terminating, or the list differed from the counts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from .actions import Picked, Plan
-from .cluster import CLOCKS_APART, Cluster
+from .cluster import CLOCKS_APART, Cluster, Node
 from .deletion_record import DeletionRecord
+
+_To = TypeVar("_To")
 
 MOST_PICKED = 50
 """Nodes of the first look that travel by name: a waiter's event has 262,144 bytes, of which the properties may take 240,000."""
@@ -49,54 +54,68 @@ class State:
             "StartedAt": self.began.timestamp(),
             "LookedAt": (self.looked or self.began).timestamp(),
             "RollingBack": self.rolling_back,
-            "StackUpdatedAt": None if self.updated is None else self.updated.timestamp(),
-            "Reached": None if self.reached is None else sorted(self.reached),
+            "StackUpdatedAt": _optional(datetime.timestamp, self.updated),
+            "Reached": _optional(sorted, self.reached),
             "Pending": self.pending,
             "Planned": self.planned,
             "Picked": [[pick.group, pick.name, pick.reason] for pick in self.picked],
             "Unlaunched": dict(self.unlaunched),
-            "Newest": None if self.newest is None else self.newest.timestamp(),
+            "Newest": _optional(datetime.timestamp, self.newest),
             "Settling": self.settling,
         }
 
 
 def with_plan(state: State, live: Cluster | None, plan: Plan) -> State:
-    """The state after a look at the cluster in on_event, which found this plan. Which nodes are as old as the request, its first
-    look tells."""
-    nodes, groups = (live.nodes, live.groups) if live else ((), ())
-    listed = Counter(node.group for node in nodes)
-    going = (*plan.taken, *plan.held)
+    """The state after a look at the cluster in on_event, which found this plan. The first look decides which nodes are as old as
+    the request."""
     if state.looked is None:
-        since = state.began + CLOCKS_APART
-        state = replace(
-            state,
-            unlaunched=Counter(node.group for node in nodes if node.launched is None or node.launched > since),
-            newest=max((node.launched for node in nodes if node.launched and node.launched <= since), default=None),
-        )
+        state = _with_ages(state, live.nodes if live else ())
+    picks = (*plan.taken, *plan.held)
     return replace(
         state,
         pending=not plan.done or bool(plan.deletions),
-        planned=len(going),
-        picked=tuple(Picked(pick.node.group, pick.node.name, pick.reason) for pick in going[:MOST_PICKED]),
-        settling=bool(going)
-        or any(node.leaving for node in nodes)
-        or any(group.current > listed[group.name] or group.target < listed[group.name] for group in groups),
+        planned=len(picks),
+        picked=tuple(Picked(pick.node.group, pick.node.name, pick.reason) for pick in picks[:MOST_PICKED]),
+        settling=bool(picks) or (live is not None and _is_settling(live)),
     )
+
+
+def _with_ages(state: State, nodes: Sequence[Node]) -> State:
+    """The state with the nodes that are not launched yet, and the newest launch of the others."""
+    since = state.began + CLOCKS_APART
+    launched = [node.launched for node in nodes if node.launched is not None and node.launched <= since]
+    unlaunched = [node.group for node in nodes if node.launched is None or node.launched > since]
+    return replace(state, unlaunched=Counter(unlaunched), newest=max(launched, default=None))
+
+
+def _is_settling(live: Cluster) -> bool:
+    """Whether nodes may still be terminating: the list shows some, or a count differs from it."""
+    if any(node.leaving for node in live.nodes):
+        return True
+    listed = Counter(node.group for node in live.nodes)
+    return any(group.current > listed[group.name] or group.target < listed[group.name] for group in live.groups)
 
 
 def read_state(event: Mapping[str, Any]) -> State:
     """As is_complete gets it."""
-    updated, reached, newest = event["StackUpdatedAt"], event["Reached"], event["Newest"]
     return State(
-        began=datetime.fromtimestamp(float(event["StartedAt"]), UTC),
-        looked=datetime.fromtimestamp(float(event["LookedAt"]), UTC),
+        began=_from_seconds(event["StartedAt"]),
+        looked=_from_seconds(event["LookedAt"]),
         rolling_back=event["RollingBack"],
-        updated=None if updated is None else datetime.fromtimestamp(float(updated), UTC),
-        reached=None if reached is None else frozenset(reached),
+        updated=_optional(_from_seconds, event["StackUpdatedAt"]),
+        reached=_optional(frozenset, event["Reached"]),
         pending=event["Pending"],
         planned=event["Planned"],
         picked=tuple(Picked(*pick) for pick in event["Picked"]),
         unlaunched=event["Unlaunched"],
-        newest=None if newest is None else datetime.fromtimestamp(float(newest), UTC),
+        newest=_optional(_from_seconds, event["Newest"]),
         settling=event["Settling"],
     )
+
+
+def _from_seconds(seconds: Any) -> datetime:
+    return datetime.fromtimestamp(float(seconds), UTC)
+
+
+def _optional(convert: Callable[[Any], _To], value: Any) -> _To | None:
+    return None if value is None else convert(value)
