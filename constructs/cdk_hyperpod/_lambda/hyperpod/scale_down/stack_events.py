@@ -1,4 +1,4 @@
-"""What a stack's events tell about the update that is being rolled back. Pure."""
+"""What a stack's events show of the update that is being rolled back. Pure."""
 
 from __future__ import annotations
 
@@ -8,55 +8,68 @@ from typing import Any
 
 CLUSTER = "AWS::SageMaker::Cluster"
 
+UPDATE_BEGINS = "UPDATE_IN_PROGRESS"
+ROLLBACK_BEGINS = "UPDATE_ROLLBACK_IN_PROGRESS"
+
 CLOCKS = timedelta(seconds=2)
 """How far the function's clock may be behind CloudFormation's. Not cluster.CLOCKS_APART: it decides between two requests that
-CloudFormation may send within seconds, the cancelled update's and its rollback's. If the clocks differ by more, a rollback is
-taken for left over: it deletes nothing, and somebody has to continue it. With a longer time a left-over request would be taken
-for the rollback, and delete the nodes of an update that is over."""
+CloudFormation may send within seconds, the cancelled update's and its rollback's. If the clocks differ by more, a rollback
+looks left over: it deletes nothing, and an operator has to continue it. With a longer time a left-over request would look like the
+rollback, and delete the nodes of an update that is over."""
 
 
 def clusters_reached(events: Iterable[Mapping[str, Any]], stack: str) -> frozenset[str] | None:
     """Physical ids of the clusters that CloudFormation had begun to change when the update failed. Absent: the events do
     not go back to where it began.
 
-    `events` come newest first, and no further than necessary: the way back, which began with the last
+    `events` come newest first, and are read no further than necessary: first the rollback, which began with the last
     UPDATE_ROLLBACK_IN_PROGRESS (a rollback that was continued has several), then the update. An update that failed and was
-    left so (UPDATE_FAILED, `--no-rollback`) is undone together with the next one, so it belongs to it, also where it was
+    left so (UPDATE_FAILED, `--no-rollback`) is undone together with the next one, so it belongs to it, also if it was
     cancelled. A cluster whose update was cancelled before it began has no event in progress.
 
-    By events and not by LastUpdatedTime, of which nobody documents what continuing a rollback makes of it.
+    By events and not by LastUpdatedTime: AWS does not document what continuing a rollback makes of that.
     """
     reached: set[str] = set()
-    begun = way_back_read = False
+    update_began = rollback_read = False
     for event in events:
-        status = event.get("ResourceStatus", "")
-        if event.get("ResourceType") == CLUSTER and status.endswith("_IN_PROGRESS"):
+        if _is_cluster_in_progress(event):
             reached.add(event.get("PhysicalResourceId", ""))
-        elif event.get("PhysicalResourceId") == stack:
-            if begun and status.endswith("_COMPLETE"):
-                return frozenset(reached)
-            if status == "UPDATE_ROLLBACK_IN_PROGRESS" and not way_back_read:
-                reached.clear()
-            begun = status == "UPDATE_IN_PROGRESS"
-            way_back_read = way_back_read or begun
-    return frozenset(reached) if begun else None
+            continue
+        if event.get("PhysicalResourceId") != stack:
+            continue
+        status = _status(event)
+        if update_began and status.endswith("_COMPLETE"):
+            return frozenset(reached)
+        if status == ROLLBACK_BEGINS and not rollback_read:
+            reached.clear()
+        update_began = status == UPDATE_BEGINS
+        rollback_read = rollback_read or update_began
+    return frozenset(reached) if update_began else None
 
 
-def is_left_over(events: Iterable[Mapping[str, Any]], stack: str, resource: str, heard: datetime) -> bool | None:
-    """Whether a request that the function heard of at this time is of the update, and not of the stack's way back, which has begun:
-    CloudFormation began with the resource of this logical id before that, and not since. Absent: the events are late, and do not
-    tell yet that the way back began. Without events: no.
+def _is_cluster_in_progress(event: Mapping[str, Any]) -> bool:
+    return event.get("ResourceType") == CLUSTER and _status(event).endswith("_IN_PROGRESS")
 
-    `events` come newest first, and no further than necessary. What came after `heard` is another request's.
+
+def is_left_over(events: Iterable[Mapping[str, Any]], stack: str, resource: str, received: datetime) -> bool | None:
+    """Whether a request belongs to the update, and not to the stack's rollback, which has begun: CloudFormation began with the
+    resource before the rollback, and not since. Absent: the events are late, and do not show the rollback yet. Without events: no.
+
+    `events` come newest first, and are read no further than necessary. `resource`: its logical id. `received`: when the function
+    received the request; later events belong to another one.
     """
-    asked = False
+    requested_since = False
     for event in events:
-        status = event.get("ResourceStatus", "")
-        if event.get("PhysicalResourceId") == stack:
-            if status == "UPDATE_ROLLBACK_IN_PROGRESS":
-                return not asked
-            if status == "UPDATE_IN_PROGRESS":
-                return None
-        ours = event.get("LogicalResourceId") == resource and status == "UPDATE_IN_PROGRESS"
-        asked = asked or (ours and event["Timestamp"] <= heard + CLOCKS)
+        status = _status(event)
+        is_stack = event.get("PhysicalResourceId") == stack
+        if is_stack and status == ROLLBACK_BEGINS:
+            return not requested_since
+        if is_stack and status == UPDATE_BEGINS:
+            return None
+        if status == UPDATE_BEGINS and event.get("LogicalResourceId") == resource:
+            requested_since = requested_since or event["Timestamp"] <= received + CLOCKS
     return False
+
+
+def _status(event: Mapping[str, Any]) -> str:
+    return str(event.get("ResourceStatus", ""))
