@@ -1,4 +1,4 @@
-"""HyperPod's own record of scaling operations: who else is lowering a group. A second witness, and never the only one.
+"""HyperPod's own record of scaling operations: which other operation lowers a group. Nothing depends on it alone.
 
 ListClusterOperations and DescribeClusterOperation keep 14 days (developer guide, cluster operations; continuous provisioning). If
 they are denied, missing or wrong, everything works without them.
@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from ..common import api
@@ -36,17 +37,22 @@ class Operation:
 
 
 def read_operations(sagemaker: clients.Operations, cluster: str, arn: str) -> list[Operation]:
-    """Scaling operations of this cluster that are in progress, newest first. Raises what a call raises."""
+    """Scaling operations of this cluster that are in progress, newest first. Raises api.CALL_ERRORS."""
     found = []
+    for operation_id in islice(_ids(sagemaker, cluster, arn), _MOST):
+        reply = sagemaker.describe_cluster_operation(ClusterName=cluster, OperationId=operation_id)
+        operation = read_operation(reply)
+        if operation is not None:
+            found.append(operation)
+    return found
+
+
+def _ids(sagemaker: clients.Operations, cluster: str, arn: str) -> Iterator[str]:
+    """Ids of this cluster's operations in progress; of another cluster of this name, and invalid ones, are left out."""
     for summary in _in_progress(sagemaker, cluster):
-        operation = str(summary.get("OperationId"))
-        if summary.get("ClusterArn") == arn and _ID.fullmatch(operation):
-            found.append(
-                read_operation(sagemaker.describe_cluster_operation(ClusterName=cluster, OperationId=operation))
-            )
-        if len(found) == _MOST:
-            break
-    return [each for each in found if each is not None]
+        operation_id = str(summary.get("OperationId"))
+        if summary.get("ClusterArn") == arn and _ID.fullmatch(operation_id):
+            yield operation_id
 
 
 def _in_progress(sagemaker: clients.Operations, cluster: str) -> Iterator[api.Reply]:
@@ -56,17 +62,23 @@ def _in_progress(sagemaker: clients.Operations, cluster: str) -> Iterator[api.Re
 
 
 def read_operation(reply: Mapping[str, Any]) -> Operation | None:
-    """From DescribeClusterOperation. Absent: it is over by now, or says too little."""
-    operation, began = str(reply.get("OperationId")), reply.get("CreationTime")
-    if reply.get("Status") != "InProgress" or not isinstance(began, datetime) or not _ID.fullmatch(operation):
+    """From DescribeClusterOperation. Absent: it is over by now, or its reply is incomplete."""
+    operation_id, began = str(reply.get("OperationId")), reply.get("CreationTime")
+    if reply.get("Status") != "InProgress" or not isinstance(began, datetime) or not _ID.fullmatch(operation_id):
         return None
     lowers = {}
     for detail in reply.get("ScalingDetails") or ():
-        before, after = _target(detail.get("Original")), _target(detail.get("Desired"))
-        running = detail.get("Status", "InProgress") == "InProgress"
-        if running and before is not None and after is not None and after < before:
-            lowers[str(detail.get("InstanceGroupName"))] = (before, after)
-    return Operation(operation, began, lowers)
+        if change := _lowered(detail):
+            lowers[str(detail.get("InstanceGroupName"))] = change
+    return Operation(operation_id, began, lowers)
+
+
+def _lowered(detail: Mapping[str, Any]) -> tuple[int, int] | None:
+    """A group's target before and after. Absent: it is not lowered, or no longer."""
+    before, after = _target(detail.get("Original")), _target(detail.get("Desired"))
+    if before is None or after is None or detail.get("Status", "InProgress") != "InProgress":
+        return None
+    return (before, after) if after < before else None
 
 
 def _target(counts: Mapping[str, Any] | None) -> int | None:
@@ -81,8 +93,9 @@ def lowered_by_another(
     `own_since`: operations that began then or later are the guard's own; absent: it has made no call yet.
     """
     for operation in operations:
-        if own_since is not None and operation.began >= own_since:
-            continue
-        for group in sorted(operation.lowers.keys() & set(groups)):
+        is_own = own_since is not None and operation.began >= own_since
+        lowered = sorted(operation.lowers.keys() & set(groups))
+        if lowered and not is_own:
+            group = lowered[0]
             return messages.operation_in_progress(operation.id, operation.began, group, *operation.lowers[group])
     return None
