@@ -64,7 +64,7 @@ def with_status(context: Occasion, requester: DrainRequester | None) -> Occasion
 
 def read_with_held(poll: Poll, live: Cluster | None, requester: DrainRequester | None, *, tags: bool) -> Cluster | None:
     """The cluster, read again if its list leaves out a node that is held. A node that is no longer asked for returns to work, so
-    only two lists in a row show that it is gone."""
+    only two lists in a row show that it was deleted."""
     held = requester.status.deployment_requests().keys() if requester else set()
     return read_until_agreed(
         live,

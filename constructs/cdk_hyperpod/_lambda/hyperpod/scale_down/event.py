@@ -27,7 +27,7 @@ class Event:
 
     @property
     def cluster(self) -> str:
-        """The cluster's name, for messages, also where the properties make no sense."""
+        """The cluster's name, for messages, also if the properties are invalid."""
         name = self.properties.get("ClusterName") if isinstance(self.properties, Mapping) else None
         return name if isinstance(name, str) else "the cluster"
 

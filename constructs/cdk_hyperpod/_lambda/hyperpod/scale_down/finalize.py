@@ -34,7 +34,11 @@ def finalize(poll: Poll) -> Result:
         return Again(waits=(over,), live=live)
     if requester is None:
         return _wait_or_delete(poll, live, deletion, ())
-    live = read_with_held(poll, live, requester, tags=False)
+    return _drain_and_delete(poll, requester, live, deletion)
+
+
+def _drain_and_delete(poll: Poll, requester: DrainRequester, seen: Cluster, deletion: GroupDeletion) -> Result:
+    live = read_with_held(poll, seen, requester, tags=False)
     if live is None:
         return complete(poll, None)
     return _wait_or_delete(poll, live, deletion, _make_ready(poll, requester, live))
@@ -45,13 +49,17 @@ def _make_ready(poll: Poll, requester: DrainRequester, live: Cluster) -> tuple[W
     update. Returns what the deletion still waits for: until the time is up, and then the group stays."""
     groups = standing(live, poll.desired)
     doomed = [node for node in live.nodes if node.group in groups]
-    drained_before = _held_for_other_requests(requester)
-    came = [node for node in doomed if node.name not in drained_before and _is_young(node, poll.state)]
+    came = _not_drained_by_prepare(doomed, requester, poll.state)
     requester.ask = replace(requester.ask, nowhere=requester.locate(came))
     drained = frozenset(node.name for node in doomed) - {node.name for node in came}
     requester.hold(doomed, live, DELETION_LEASE, drained=drained)
     verdict = judge(came, requester.status, requester.ask)
     return (*verdict.waits, *(Wait(why=why) for why in verdict.never))
+
+
+def _not_drained_by_prepare(doomed: Sequence[Node], requester: DrainRequester, state: State) -> list[Node]:
+    drained = _held_for_other_requests(requester)
+    return [node for node in doomed if node.name not in drained and _is_young(node, state)]
 
 
 def _held_for_other_requests(requester: DrainRequester) -> frozenset[str]:

@@ -60,7 +60,7 @@ class Poll:
         return self.services.read_patiently(lambda: self.read_cluster(tags=tags), began=self.state.began)
 
     def context(self, *, first: bool) -> Occasion:
-        """What the planner is told of the request, besides the cluster. `first`: this is the first look."""
+        """What the planner knows of the request, besides the cluster. `first`: this is the first look."""
         state = self.state
         drained_within = self._drained_within()
         patience = min(PATIENCE + drained_within, MOST_PATIENCE)

@@ -18,7 +18,7 @@ from .results import Again, Done, Failed, Result, ScaleDownError
 from .rollback import LATE, STALE, with_reached, with_stack_status
 
 RELEASING = timedelta(seconds=45)
-"""How long the release is repeated under EKS. After that nobody repeats it until prepare is called again."""
+"""How long the release is repeated under EKS. After that only another call of prepare repeats it."""
 
 
 def release(poll: Poll, accepted: frozenset[str] = frozenset()) -> str:
@@ -54,7 +54,7 @@ def poll_without_a_task(poll: Poll) -> Result | Poll:
     to release.
 
     If others changed the cluster while S3 or the drainer did not respond, there may be something to do by now. An update fails
-    then. A rollback goes on: returned is the poll that has to do it. Raises ScaleDownError if the stack's status is needed and
+    then. A rollback does it: this returns the poll with that task. Raises ScaleDownError if the stack's status is needed and
     cannot be read.
     """
     if known := poll.state.record.resumed:
@@ -62,12 +62,19 @@ def poll_without_a_task(poll: Poll) -> Result | Poll:
         return _with_task(with_state(poll, rollback))
     poll = _with_late_status(poll)
     released = Done(release(poll) or messages.NOTHING)
-    if poll.state.record.releases_again and poll.age < LATE:
-        # The cancelled update's own polls may go on for so long, and ask for the nodes again. Or this is a rollback, and only the
-        # second of two reads of the stack's status showed it.
+    if _has_to_release_again(poll):
         return Again(waits=())
-    if not _may_be_overtaken(poll):
-        return released
+    return _look_again(poll, released) if _may_be_overtaken(poll) else released
+
+
+def _has_to_release_again(poll: Poll) -> bool:
+    """The cancelled update's own polls may go on until LATE, and request the nodes again. Or this is a rollback, and only the
+    second of two reads of the stack's status showed it."""
+    return poll.state.record.releases_again and poll.age < LATE
+
+
+def _look_again(poll: Poll, released: Done) -> Result | Poll:
+    """After a release that took so long that others may have acted."""
     why = _changes_since(poll)
     if not (why or poll.state.record.requested):
         return released

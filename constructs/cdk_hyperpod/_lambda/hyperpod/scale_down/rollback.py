@@ -1,4 +1,4 @@
-"""What CloudFormation's status and events tell of a rollback: whether the stack rolls back, and how far its update got."""
+"""What CloudFormation's status and events show of a rollback: whether the stack rolls back, and how far its update got."""
 
 from __future__ import annotations
 
