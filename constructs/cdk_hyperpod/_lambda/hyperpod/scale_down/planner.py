@@ -17,6 +17,7 @@ from .choice import Need, by_group, find_needs, is_ahead
 from .cluster import FIRST, MOVING, Cluster, Desired, DesiredGroup, Node, Occasion
 from .patching import dropped
 from .refusals import absent, chased, forbidden, mistaken, over_limit, owned, replacement, resent, stuck
+from .worst_case import wait_before_count, wait_while_terminating
 
 
 def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> Plan:
@@ -105,7 +106,7 @@ def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
     if checked := sum(node.status == "DeepHealthCheckInProgress" for node in need.staying):
         return messages.health_check(group.name, checked)
     # Newcomers may be there in place of nodes on their way out: with those, the target may fall yet.
-    if not need.old_picks and (wait := _see_off(need, occasion, staying=0, count=0)):
+    if not need.old_picks and (wait := wait_while_terminating(need, occasion)):
         return wait
     below = len(need.staying) - len(need.picks) < group.minimum and wanted.minimum < group.minimum
     if below and occasion.minimum_blocks and (lower := _lower_minimum(need, occasion, wanted.minimum)):
@@ -141,7 +142,7 @@ def _lower_minimum(need: Need, occasion: Occasion, minimum: int) -> Lower | Wait
     if need.leaving:
         # The target may fall with them yet, and may not be sent again as it was.
         return messages.shutting_down(group.name, _names(need.leaving))
-    wait = _see_off(need, occasion, staying=len(need.staying), count=group.target)
+    wait = wait_before_count(need, occasion, group.target)
     return wait or Lower(group=group.name, count=group.target, minimum=minimum, spec=spec)
 
 
@@ -162,7 +163,7 @@ def _settle(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait | No
     group, wanted, spec = need.group, need.wanted, _spec(need, occasion)
     if group.status == "Deleting":
         return messages.group_moving(group.name, group.status)
-    if wait := _see_off(need, occasion, staying=len(need.staying), count=wanted.count):
+    if wait := wait_before_count(need, occasion, wanted.count):
         return wait
     if group.target > wanted.count and need.counted:
         # It may fall yet, as long as nobody asks for others in place of the nodes that went, and would fall twice if it were
@@ -180,26 +181,6 @@ def _settle(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait | No
         # Of more nodes than the count, the cluster's own update would choose some.
         return messages.ahead_of_target(group.name, _names(need.staying), group.target)
     return messages.shutting_down(group.name, _names(need.leaving)) if need.named_leaving else None
-
-
-def _see_off(need: Need, occasion: Occasion, *, staying: int, count: int) -> Wait | None:
-    """Nodes on their way out, which an UpdateCluster with this count could mistake for nodes too many, and end others for
-    them (whether it does is undocumented). They leave the list before they leave CurrentCount."""
-    name, current, leaving = need.group.name, need.group.current, len(need.leaving)
-    # What the target asks for in their place may be there, and not in the list yet. Nobody documents that CurrentCount does
-    # not hold that, too.
-    most = max(staying, need.group.target)
-    if leaving and most + leaving > count:
-        return messages.shutting_down(name, _names(need.leaving))
-    counted = current - len(need.staying) - leaving
-    if counted > 0 and (most if occasion.doubting else staying) + leaving + counted > count:
-        return messages.still_counted(name, current, len(need.staying) + leaving)
-    # Whether CurrentCount holds nodes that boot is undocumented, too. If it does not, what it holds beyond the others is on
-    # its way out, although there are no more in it than in the list.
-    counted = current - need.booted
-    if occasion.doubting and counted > 0 and staying + leaving + counted > count:
-        return messages.maybe_counted(name, current, need.booted)
-    return None
 
 
 def _names(nodes: Sequence[Node]) -> list[str]:

@@ -1,0 +1,92 @@
+"""The most nodes that HyperPod may believe a group has, case by case."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdk_hyperpod._lambda.hyperpod.scale_down.choice import Need, find_needs
+from cdk_hyperpod._lambda.hyperpod.scale_down.worst_case import (
+    possible_cases,
+    wait_before_count,
+    wait_while_terminating,
+    worst_case_count,
+)
+from helpers.scale_down.clusters import desired, desired_group, group, live, nodes, occasion
+
+CALM, DOUBTING = occasion(), occasion(doubting=True)
+SHUTTING_DOWN = 'group "p5" has 1 node shutting down'
+STILL_COUNTED = 'group "p5" still counts'
+MAYBE_COUNTED = 'group "p5" counts'
+
+
+def group_plan(*, running: int, leaving: int = 0, booting: int = 0, current: int, target: int) -> Need:
+    """A group with these nodes in the list, and these counts."""
+    listed = [
+        *nodes("p5", running),
+        *nodes("p5", leaving, first=100, status="ShuttingDown"),
+        *nodes("p5", booting, first=200, status="Pending"),
+    ]
+    wanted = desired(desired_group(count=running))
+    found = find_needs(live(group(target=target, current=current), nodes=listed), wanted, CALM)
+    return next(need for need in found if need.group.name == "p5")
+
+
+@pytest.mark.parametrize(
+    ("need", "calm", "doubting"),
+    [
+        pytest.param(group_plan(running=5, current=5, target=5), 0, 0, id="nothing terminates"),
+        pytest.param(group_plan(running=5, current=5, target=8), 0, 0, id="only requests"),
+        pytest.param(group_plan(running=5, current=4, target=5), 0, 0, id="counted late"),
+        pytest.param(group_plan(running=5, leaving=1, current=6, target=5), 6, 6, id="listed as leaving"),
+        pytest.param(group_plan(running=5, leaving=1, current=5, target=5), 6, 6, id="leaving, not counted any more"),
+        pytest.param(group_plan(running=5, leaving=1, current=6, target=7), 8, 8, id="replacements of a leaving node"),
+        pytest.param(group_plan(running=5, leaving=1, current=6, target=2), 6, 6, id="target below the list"),
+        pytest.param(group_plan(running=5, current=7, target=5), 7, 7, id="counted beyond the list"),
+        pytest.param(group_plan(running=5, leaving=1, current=8, target=5), 8, 8, id="leaving and counted beyond"),
+        pytest.param(group_plan(running=5, current=7, target=8), 7, 10, id="counted beyond, and replacements"),
+        pytest.param(group_plan(running=5, booting=1, current=6, target=6), 0, 7, id="one boots"),
+        pytest.param(group_plan(running=5, booting=1, current=5, target=6), 0, 0, id="one boots and is not counted"),
+        pytest.param(group_plan(running=5, booting=2, leaving=1, current=7, target=7), 8, 9, id="boots and leaves"),
+        pytest.param(group_plan(running=5, booting=1, current=6, target=9), 0, 7, id="boots under a high target"),
+    ],
+)
+def test_worst_case(need: Need, calm: int, doubting: int) -> None:
+    assert worst_case_count(need, CALM) == calm
+    assert worst_case_count(need, DOUBTING) == doubting
+
+
+@pytest.mark.parametrize(
+    ("need", "whys"),
+    [
+        pytest.param(group_plan(running=5, current=5, target=5), [], id="none"),
+        pytest.param(group_plan(running=5, leaving=1, current=6, target=5), [SHUTTING_DOWN], id="list"),
+        pytest.param(group_plan(running=5, current=7, target=5), [STILL_COUNTED, MAYBE_COUNTED], id="count"),
+        pytest.param(group_plan(running=5, booting=1, current=6, target=6), [MAYBE_COUNTED], id="boot"),
+        pytest.param(
+            group_plan(running=5, leaving=1, booting=1, current=8, target=6),
+            [SHUTTING_DOWN, STILL_COUNTED, MAYBE_COUNTED],
+            id="all",
+        ),
+    ],
+)
+def test_cases_explain_a_wait_in_order(need: Need, whys: list[str]) -> None:
+    found = [case.wait.why for case in possible_cases(need, DOUBTING)]
+    assert len(found) == len(whys)
+    assert all(said.startswith(why) for said, why in zip(found, whys, strict=True))
+    first = wait_while_terminating(need, DOUBTING)
+    assert (first.why if first else None) == (found[0] if found else None)
+
+
+@pytest.mark.parametrize(
+    ("count", "why"),
+    [(5, SHUTTING_DOWN), (6, STILL_COUNTED), (7, STILL_COUNTED), (8, None), (9, None)],
+)
+def test_count_below_the_worst_case_waits_for_the_first_case_above_it(count: int, why: str | None) -> None:
+    """One node is listed as leaving, and two more are counted."""
+    wait = wait_before_count(group_plan(running=5, leaving=1, current=8, target=5), CALM, count)
+    assert (wait is None) if why is None else (wait is not None and wait.why.startswith(why))
+
+
+def test_no_count_waits_where_no_node_can_be_terminating() -> None:
+    """Five nodes run. Whether they are too many is not a question of the worst case."""
+    assert wait_before_count(group_plan(running=5, current=5, target=5), DOUBTING, 0) is None
