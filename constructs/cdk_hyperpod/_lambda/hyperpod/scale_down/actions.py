@@ -52,7 +52,7 @@ class Lower:
     count: int
     minimum: int
     spec: DesiredGroup
-    """What is sent with them (planner._spec)."""
+    """What is sent with them (GroupView.spec)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,11 @@ from ..common.owner import STACK_ID_TAG
 from . import messages
 from .actions import Change, DeleteGroup, Lower, Pick, Plan, TakeNodes, Wait
 from .choice import Need, by_group, find_needs, is_ahead
-from .cluster import FIRST, MOVING, Cluster, Desired, DesiredGroup, Node, Occasion
+from .cluster import FIRST, MOVING, Cluster, Desired, Node, Occasion
+from .conditions import BEFORE_NODES_ARE_DELETED, GroupView, first_unmet
 from .patching import dropped
 from .refusals import absent, chased, forbidden, mistaken, over_limit, owned, replacement, resent, stuck
-from .worst_case import wait_before_count, wait_while_terminating
+from .worst_case import wait_before_count
 
 
 def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> Plan:
@@ -70,7 +71,8 @@ def _arrange(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Plan:
             # Of the others nobody knows whether they have to go: they are not even drained.
             held += (pick for pick in need.picks if pick.reason == "named" or pick.node.name in occasion.chosen)
             continue
-        step = _take(live, need, occasion) if need.picks else _settle(live, need, occasion)
+        view = GroupView(cluster=live, need=need, request=occasion)
+        step = _delete_nodes(view) if need.picks else _settle(live, need, occasion)
         match step:
             # Should the list never meet the target, the deployment fails, and has deleted nothing. A rollback does what it can.
             case TakeNodes() if occasion.rolling_back or not ahead:
@@ -85,82 +87,25 @@ def _arrange(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Plan:
     return Plan(changes=tuple(first or then), waits=tuple(dict.fromkeys(waits)), held=tuple(held))
 
 
-def _take(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait:
-    group, wanted, rolling_back = need.group, need.wanted, occasion.rolling_back
-    if wait := _lowered_meanwhile(live, need, occasion):
-        return wait
-    if live.status in MOVING:
-        return messages.cluster_moving(live.status)
-    running = sum(node.status == "Running" for node in need.staying)
-    # A minimum guards a transition only (botocore, MinInstanceCount), and is editable while it blocks other changes.
-    if group.status in ("Creating", "Updating") and min(group.current, running) < group.minimum:
-        # A rollback must not wait three hours for the minimum; the cluster's own way back sets it again.
-        minimum = min(running, wanted.minimum) if rolling_back else wanted.minimum
-        lower = _lower_minimum(need, occasion, minimum) if minimum < group.minimum else None
-        return lower or messages.below_minimum(group.name, running, group.minimum)
-    # Missing capacity may keep a group from coming to rest, and a rollback from its end.
-    booting = all(pick.node.instance_id is None for pick in need.picks)
-    hopeless = rolling_back and group.status == "Updating" and (booting or not occasion.doubting)
-    if group.status in MOVING and not hopeless:
-        return messages.group_moving(group.name, group.status)
-    if checked := sum(node.status == "DeepHealthCheckInProgress" for node in need.staying):
-        return messages.health_check(group.name, checked)
-    # Newcomers may be there in place of nodes on their way out: with those, the target may fall yet.
-    if not need.old_picks and (wait := wait_while_terminating(need, occasion)):
-        return wait
-    below = len(need.staying) - len(need.picks) < group.minimum and wanted.minimum < group.minimum
-    if below and occasion.minimum_blocks and (lower := _lower_minimum(need, occasion, wanted.minimum)):
-        return lower
-    return TakeNodes(
-        group=group.name,
-        # The first look takes nothing, and tells of all.
-        picks=need.picks if occasion.first else need.old_picks or need.picks,
-        minimum=wanted.minimum if below else None,
-    )
+def _delete_nodes(view: GroupView) -> Change | Wait:
+    """What to do about a group of which nodes are to be deleted."""
+    unmet = first_unmet(BEFORE_NODES_ARE_DELETED, view)
+    if unmet is not None:
+        return unmet
+    minimum = view.wanted.minimum if view.falls_below_minimum else None
+    return TakeNodes(group=view.group.name, picks=_next_picks(view), minimum=minimum)
 
 
-def _lowered_meanwhile(live: Cluster, need: Need, occasion: Occasion) -> Wait | None:
-    """The names were fewer than what the count takes at the first look, and are no longer: somebody else took nodes or lowered
-    the target. The target would fall below the count, after CloudFormation sent that, and end a node at random.
-
-    Once nodes of the first look are gone, it is their going that shows.
-    """
-    most, count = max(need.group.target, len(need.staying)), need.wanted.count
-    if occasion.first or need.wanted.autoscaled or len(need.named) <= max(0, most - count):
-        return None
-    untouched = bool(occasion.chosen) and occasion.chosen <= live.staying
-    return messages.lowered_meanwhile(need.group.name, len(need.named), most, count) if untouched else None
-
-
-def _lower_minimum(need: Need, occasion: Occasion, minimum: int) -> Lower | Wait | None:
-    """Absent: CloudFormation does not know the live group, so nothing can be sent."""
-    group, spec = need.group, _spec(need, occasion)
-    if spec is None:
-        return None
-    if len(need.staying) > group.target:
-        return messages.group_moving(group.name, f"on its way from {len(need.staying)} nodes to {group.target}")
-    if need.leaving:
-        # The target may fall with them yet, and may not be sent again as it was.
-        return messages.shutting_down(group.name, _names(need.leaving))
-    wait = wait_before_count(need, occasion, group.target)
-    return wait or Lower(group=group.name, count=group.target, minimum=minimum, spec=spec)
-
-
-def _spec(need: Need, occasion: Occasion) -> DesiredGroup | None:
-    """What to send with a count of the group: the group as CloudFormation knows the live one, because an update may still be
-    cancelled before it reaches the cluster. Absent: CloudFormation does not know it, so no count is sent.
-
-    In a rollback nobody knows which of the two the live group is, and what it goes back to is right in either case.
-    """
-    if occasion.rolling_back:
-        return need.wanted
-    groups = occasion.previous.groups if occasion.previous else ()
-    return next((each for each in groups if each.name == need.group.name), None)
+def _next_picks(view: GroupView) -> tuple[Pick, ...]:
+    """The first look deletes nothing and reports all nodes. After it, nodes that were there before go ahead of the others."""
+    if view.request.first or not view.need.old_picks:
+        return view.need.picks
+    return view.need.old_picks
 
 
 def _settle(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait | None:
     """A group with nothing (left) to take: its target has to fall, and what ends has to be gone."""
-    group, wanted, spec = need.group, need.wanted, _spec(need, occasion)
+    group, wanted, spec = need.group, need.wanted, GroupView(live, need, occasion).spec
     if group.status == "Deleting":
         return messages.group_moving(group.name, group.status)
     if wait := wait_before_count(need, occasion, wanted.count):

@@ -1,0 +1,212 @@
+"""What must be true of a group before its nodes are deleted, and before a count of it is sent. Pure.
+
+Each condition is one function of a `GroupView`. It returns None if it is true, and otherwise what to do first: wait, or send
+a lower minimum. The order of a table is the specification: the first condition that is not true decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import messages
+from .actions import Lower, Wait
+from .choice import Need
+from .cluster import MOVING, Cluster, DesiredGroup, Group, Node, Occasion
+from .worst_case import wait_before_count, wait_while_terminating
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """One group at one poll: what is live, what the deployment wants, and the request that it plans for."""
+
+    cluster: Cluster
+    need: Need
+    request: Occasion
+
+    @property
+    def group(self) -> Group:
+        """The live group."""
+        return self.need.group
+
+    @property
+    def wanted(self) -> DesiredGroup:
+        """The group as the deployment wants it."""
+        return self.need.wanted
+
+    @property
+    def staying(self) -> list[str]:
+        """Names of the listed nodes that are not shutting down."""
+        return _names(self.need.staying)
+
+    @property
+    def leaving(self) -> list[str]:
+        """Names of the listed nodes that are shutting down."""
+        return _names(self.need.leaving)
+
+    @property
+    def running(self) -> int:
+        """How many nodes run jobs, or could."""
+        return sum(node.status == "Running" for node in self.need.staying)
+
+    @property
+    def falls_below_minimum(self) -> bool:
+        """Whether deleting its nodes takes the group below a live minimum that the deployment lowers anyway."""
+        remaining = len(self.need.staying) - len(self.need.picks)
+        return remaining < self.group.minimum and self.wanted.minimum < self.group.minimum
+
+    @property
+    def never_rests(self) -> bool:
+        """In a rollback: whether the group may be Updating for as long as capacity is missing, and keep the rollback from its
+        end. It may if all that goes is not launched yet, or if half an hour of waiting has changed nothing."""
+        if not self.request.rolling_back or self.group.status != "Updating":
+            return False
+        only_requests = all(pick.node.instance_id is None for pick in self.need.picks)
+        return only_requests or not self.request.doubting
+
+    @property
+    def spec(self) -> DesiredGroup | None:
+        """What to send with a count of the group: the group as CloudFormation knows the live one, because an update may still be
+        cancelled before it reaches the cluster. Absent: CloudFormation does not know it, so no count is sent.
+
+        In a rollback nobody knows which of the two the live group is, and what it goes back to is right in either case.
+        """
+        if self.request.rolling_back:
+            return self.wanted
+        if self.request.previous is None:
+            return None
+        return next((each for each in self.request.previous.groups if each.name == self.group.name), None)
+
+
+Condition = Callable[[GroupView], Wait | Lower | None]
+
+
+def first_unmet(conditions: tuple[Condition, ...], view: GroupView) -> Wait | Lower | None:
+    """What the first condition that is not true asks for. None: all are true."""
+    for condition in conditions:
+        step = condition(view)
+        if step is not None:
+            return step
+    return None
+
+
+# -- before nodes are deleted -----------------------------------------------------------------------------------------
+
+
+def names_fit_the_count(view: GroupView) -> Wait | None:
+    """The count still allows all named nodes to go, as it did at the first look.
+
+    If it does not, another actor deleted nodes or lowered the target. With the named nodes the target would fall below the
+    count that CloudFormation sends, and HyperPod would terminate a node at random. Once nodes of the first look are gone,
+    the difference is their own.
+    """
+    request, named = view.request, len(view.need.named)
+    if request.first or view.wanted.autoscaled:
+        return None
+    most = max(view.group.target, len(view.need.staying))
+    if named <= max(0, most - view.wanted.count):
+        return None
+    untouched = bool(request.chosen) and request.chosen <= view.cluster.staying
+    if not untouched:
+        return None
+    return messages.lowered_meanwhile(view.group.name, named, most, view.wanted.count)
+
+
+def cluster_accepts_changes(view: GroupView) -> Wait | None:
+    """HyperPod rejects changes while the cluster is moving."""
+    return messages.cluster_moving(view.cluster.status) if view.cluster.status in MOVING else None
+
+
+def minimum_is_met(view: GroupView) -> Wait | Lower | None:
+    """The group has reached its minimum, which blocks deletions during a transition only (botocore, MinInstanceCount).
+
+    A minimum is editable while it blocks, so the guard lowers it if the deployment does. A rollback must not wait three hours
+    for a minimum: the guard lowers it to the running nodes, and the cluster's own way back sets it again.
+    """
+    if view.group.status not in ("Creating", "Updating"):
+        return None
+    if min(view.group.current, view.running) >= view.group.minimum:
+        return None
+    minimum = min(view.running, view.wanted.minimum) if view.request.rolling_back else view.wanted.minimum
+    return lower_minimum(view, minimum) or messages.below_minimum(view.group.name, view.running, view.group.minimum)
+
+
+def group_accepts_changes(view: GroupView) -> Wait | None:
+    """HyperPod rejects changes while the group is moving."""
+    if view.group.status not in MOVING or view.never_rests:
+        return None
+    return messages.group_moving(view.group.name, view.group.status)
+
+
+def no_node_is_checked(view: GroupView) -> Wait | None:
+    """HyperPod rejects changes during a deep health check."""
+    checked = sum(node.status == "DeepHealthCheckInProgress" for node in view.need.staying)
+    return messages.health_check(view.group.name, checked) if checked else None
+
+
+def replaced_nodes_are_gone(view: GroupView) -> Wait | None:
+    """Where only nodes that came since the request began would go, none that they replace may be terminating: the target may
+    fall with those yet."""
+    if view.need.old_picks:
+        return None
+    return wait_while_terminating(view.need, view.request)
+
+
+def minimum_does_not_block(view: GroupView) -> Wait | Lower | None:
+    """If HyperPod has rejected the deletion, maybe because of the minimum, a minimum that the deployment lowers goes first."""
+    if not view.request.minimum_blocks or not view.falls_below_minimum:
+        return None
+    return lower_minimum(view, view.wanted.minimum)
+
+
+BEFORE_NODES_ARE_DELETED: tuple[Condition, ...] = (
+    names_fit_the_count,
+    cluster_accepts_changes,
+    minimum_is_met,
+    group_accepts_changes,
+    no_node_is_checked,
+    replaced_nodes_are_gone,
+    minimum_does_not_block,
+)
+"""What must be true before nodes of a group are deleted."""
+
+
+# -- before a minimum is sent -----------------------------------------------------------------------------------------
+
+
+def list_is_not_above_target(view: GroupView) -> Wait | None:
+    """The target goes with the minimum as it is, and HyperPod would delete nodes down to it."""
+    listed, target = len(view.need.staying), view.group.target
+    if listed <= target:
+        return None
+    return messages.group_moving(view.group.name, f"on its way from {listed} nodes to {target}")
+
+
+def no_listed_node_is_leaving(view: GroupView) -> Wait | None:
+    """The target may fall with nodes that are shutting down, and may not be sent again as it was."""
+    return messages.shutting_down(view.group.name, view.leaving) if view.need.leaving else None
+
+
+def target_is_not_below_worst_case(view: GroupView) -> Wait | None:
+    """HyperPod cannot mistake terminating nodes for too many when the target is sent again."""
+    return wait_before_count(view.need, view.request, view.group.target)
+
+
+BEFORE_MINIMUM_IS_SENT: tuple[Condition, ...] = (
+    list_is_not_above_target,
+    no_listed_node_is_leaving,
+    target_is_not_below_worst_case,
+)
+"""What must be true before a lower minimum is sent, with the target as it is."""
+
+
+def lower_minimum(view: GroupView, minimum: int) -> Wait | Lower | None:
+    """Send this minimum, or what must happen first. None: it is not lower, or nothing can be sent (GroupView.spec)."""
+    if minimum >= view.group.minimum or view.spec is None:
+        return None
+    unmet = first_unmet(BEFORE_MINIMUM_IS_SENT, view)
+    return unmet or Lower(group=view.group.name, count=view.group.target, minimum=minimum, spec=view.spec)
+
+
+def _names(nodes: list[Node]) -> list[str]:
+    return [node.name for node in nodes]

@@ -1,0 +1,281 @@
+"""Each condition by itself: what must be true before nodes are deleted, and before a count is sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cdk_hyperpod._lambda.hyperpod.scale_down import conditions
+from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Lower, Wait
+from cdk_hyperpod._lambda.hyperpod.scale_down.choice import find_needs
+from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Cluster, Desired
+from cdk_hyperpod._lambda.hyperpod.scale_down.conditions import GroupView, first_unmet
+from helpers.scale_down.clusters import (
+    desired,
+    desired_group,
+    group,
+    late,
+    live,
+    node_id,
+    nodes,
+    occasion,
+    waiting,
+)
+
+BEFORE = desired(desired_group(count=8))
+EIGHT = nodes("p5", 8)
+ALL = frozenset(node.name for node in [*EIGHT, *nodes("controller", 1, first=900)])
+
+
+def view_of(cluster: Cluster, wanted: Desired, **when: Any) -> GroupView:
+    """The view of group p5."""
+    request = occasion(**when)
+    (need,) = (each for each in find_needs(cluster, wanted, request) if each.group.name == "p5")
+    return GroupView(cluster=cluster, need=need, request=request)
+
+
+def why(step: Wait | Lower | None) -> str | None:
+    """What a condition waits for. None: it is true."""
+    assert not isinstance(step, Lower)
+    return step.why if step else None
+
+
+# -- the tables -------------------------------------------------------------------------------------------------------
+
+
+def test_order_before_nodes_are_deleted() -> None:
+    """The order is the specification: a user reads the first condition that is not true."""
+    assert [condition.__name__ for condition in conditions.BEFORE_NODES_ARE_DELETED] == [
+        "names_fit_the_count",
+        "cluster_accepts_changes",
+        "minimum_is_met",
+        "group_accepts_changes",
+        "no_node_is_checked",
+        "replaced_nodes_are_gone",
+        "minimum_does_not_block",
+    ]
+
+
+def test_order_before_a_minimum_is_sent() -> None:
+    assert [condition.__name__ for condition in conditions.BEFORE_MINIMUM_IS_SENT] == [
+        "list_is_not_above_target",
+        "no_listed_node_is_leaving",
+        "target_is_not_below_worst_case",
+    ]
+
+
+def test_first_unmet_condition_decides() -> None:
+    view = view_of(live(group(), nodes=EIGHT), BEFORE)
+    first, second = Wait(why="first"), Wait(why="second")
+    assert first_unmet((lambda _: None, lambda _: first, lambda _: second), view) is first
+    assert first_unmet((lambda _: None,), view) is None
+
+
+def test_nodes_of_a_calm_group_may_be_deleted() -> None:
+    view = view_of(live(group(), nodes=EIGHT), desired(desired_group(count=6)))
+    assert first_unmet(conditions.BEFORE_NODES_ARE_DELETED, view) is None
+
+
+# -- before nodes are deleted -----------------------------------------------------------------------------------------
+
+
+NAMED = desired(desired_group(count=7), nodes_to_delete=(node_id(1),))
+SEVEN = live(group(target=7), nodes=nodes("p5", 7))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "when", "waits"),
+    [
+        pytest.param(SEVEN, {"chosen": frozenset({node_id(1)})}, True, id="lowered by another actor"),
+        pytest.param(SEVEN, {"chosen": frozenset({node_id(1)}), "first": True}, False, id="first look"),
+        pytest.param(SEVEN, {"chosen": frozenset({node_id(1), node_id(8)})}, False, id="a chosen node is gone"),
+        pytest.param(SEVEN, {"chosen": frozenset()}, False, id="nothing chosen"),
+        pytest.param(live(group(target=8), nodes=nodes("p5", 7)), {"chosen": ALL}, False, id="the target is as before"),
+        pytest.param(live(group(target=7), nodes=EIGHT), {"chosen": ALL}, False, id="the list is as before"),
+    ],
+)
+def test_names_fit_the_count(cluster: Cluster, when: dict[str, Any], waits: bool) -> None:
+    said = why(conditions.names_fit_the_count(view_of(cluster, NAMED, **{"first": False, **when})))
+    assert (said is not None and "after this deployment began" in said) is waits
+
+
+def test_names_of_an_autoscaled_group_fit_any_count() -> None:
+    wanted = replace(NAMED, groups=(desired_group(count=7, autoscaled=True),))
+    view = view_of(SEVEN, wanted, first=False, chosen=frozenset({node_id(1)}))
+    assert conditions.names_fit_the_count(view) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("InService", None),
+        ("Failed", None),
+        ("Updating", "the cluster is Updating"),
+        ("SystemUpdating", "the cluster is SystemUpdating"),
+    ],
+)
+def test_cluster_accepts_changes(status: str, said: str | None) -> None:
+    view = view_of(live(group(), nodes=EIGHT, status=status), BEFORE)
+    assert why(conditions.cluster_accepts_changes(view)) == said
+
+
+@pytest.mark.parametrize("status", ["Creating", "Updating"])
+@pytest.mark.parametrize(("running", "current"), [(7, 8), (8, 7)])
+def test_minimum_is_waited_for_during_a_transition(status: str, running: int, current: int) -> None:
+    cluster = live(group(status=status, minimum=8, current=current), nodes=nodes("p5", running))
+    view = view_of(cluster, desired(desired_group(count=7, minimum=8)))
+    assert why(conditions.minimum_is_met(view)) == f'group "p5" has {running} of the 8 nodes of its minimum'
+
+
+@pytest.mark.parametrize(("status", "running"), [("InService", 7), ("Degraded", 7), ("Updating", 8)])
+def test_minimum_blocks_a_transition_alone_and_only_below_it(status: str, running: int) -> None:
+    cluster = live(group(status=status, minimum=8, current=running), nodes=nodes("p5", running))
+    assert conditions.minimum_is_met(view_of(cluster, desired(desired_group(count=7, minimum=8)))) is None
+
+
+def test_minimum_that_the_deployment_lowers_is_sent() -> None:
+    cluster = live(group(status="Updating", minimum=6, current=4), nodes=nodes("p5", 4))
+    view = view_of(cluster, desired(desired_group(count=3, minimum=3)), previous=BEFORE)
+    assert conditions.minimum_is_met(view) == Lower(group="p5", count=8, minimum=3, spec=desired_group(count=8))
+
+
+@pytest.mark.parametrize(("running", "minimum"), [(3, 3), (5, 4)])
+def test_rollback_sends_a_minimum_that_the_group_has(running: int, minimum: int) -> None:
+    """`running` nodes run, and the group goes back to a minimum of 4."""
+    cluster = live(group(status="Updating", minimum=6, current=running), nodes=nodes("p5", running))
+    wanted = desired(desired_group(count=8, minimum=4))
+    step = conditions.minimum_is_met(view_of(cluster, wanted, rolling_back=True))
+    assert step == Lower(group="p5", count=8, minimum=minimum, spec=wanted.groups[1])
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [("InService", None), ("Degraded", None), ("Updating", 'group "p5" is Updating')],
+)
+def test_group_accepts_changes(status: str, said: str | None) -> None:
+    view = view_of(live(group(status=status), nodes=EIGHT), desired(desired_group(count=7)))
+    assert why(conditions.group_accepts_changes(view)) == said
+
+
+@pytest.mark.parametrize(
+    ("status", "launched", "when", "never"),
+    [
+        pytest.param("Updating", False, {"doubting": True}, True, id="only requests"),
+        pytest.param("Updating", True, {"doubting": True}, False, id="nodes, in doubt"),
+        pytest.param("Updating", True, {"doubting": False}, True, id="nodes, half an hour later"),
+        pytest.param("Creating", False, {"doubting": False}, False, id="another status"),
+        pytest.param("Updating", False, {"rolling_back": False}, False, id="no rollback"),
+    ],
+)
+def test_group_that_never_rests(status: str, launched: bool, when: dict[str, Any], never: bool) -> None:
+    newcomers = late("p5", 9, 10) if launched else waiting("p5", 9, 10)
+    cluster = live(group(target=10, current=8, status=status), nodes=[*EIGHT, *newcomers])
+    view = view_of(cluster, desired(desired_group(count=8)), **{"rolling_back": True, **when})
+    assert view.never_rests is never
+    assert (conditions.group_accepts_changes(view) is None) is never
+
+
+@pytest.mark.parametrize(("checked", "said"), [(0, None), (2, 'group "p5" has 2 nodes under a deep health check')])
+def test_no_node_is_checked(checked: int, said: str | None) -> None:
+    crowd = [*nodes("p5", 8 - checked), *nodes("p5", checked, first=20, status="DeepHealthCheckInProgress")]
+    view = view_of(live(group(), nodes=crowd), desired(desired_group(count=7)))
+    assert why(conditions.no_node_is_checked(view)) == said
+
+
+def test_nodes_that_were_there_before_need_not_wait_for_others() -> None:
+    crowd = [*nodes("p5", 7), *nodes("p5", 1, first=8, status="ShuttingDown")]
+    view = view_of(live(group(), nodes=crowd), desired(desired_group(count=6)), first=False)
+    assert conditions.replaced_nodes_are_gone(view) is None
+
+
+@pytest.mark.parametrize(
+    ("leaving", "current", "doubting", "said"),
+    [
+        (1, 7, False, f'group "p5" has 1 node shutting down ({node_id(8)})'),
+        (0, 7, False, 'group "p5" still counts 7 nodes, 6 of them in the list'),
+        (0, 6, True, 'group "p5" counts 6 nodes, 5 of them past their boot: the rest are starting, or shutting down'),
+        (0, 6, False, None),
+        (0, 5, True, None),
+    ],
+)
+def test_newcomers_wait_for_the_nodes_that_they_replace(
+    leaving: int, current: int, doubting: bool, said: str | None
+) -> None:
+    crowd = [*nodes("p5", 5), *waiting("p5", 9), *nodes("p5", leaving, first=8, status="ShuttingDown")]
+    cluster = live(group(target=6, current=current), nodes=crowd)
+    view = view_of(cluster, desired(desired_group(count=5)), first=False, doubting=doubting)
+    assert not view.need.old_picks
+    assert why(conditions.replaced_nodes_are_gone(view)) == said
+
+
+@pytest.mark.parametrize(
+    ("blocks", "minimum", "count", "lowers"),
+    [
+        pytest.param(True, 2, 3, True, id="below it"),
+        pytest.param(False, 2, 3, False, id="nothing was rejected"),
+        pytest.param(True, 4, 3, False, id="the deployment does not lower it"),
+        pytest.param(True, 2, 4, False, id="the group stays at it"),
+    ],
+)
+def test_minimum_does_not_block(blocks: bool, minimum: int, count: int, lowers: bool) -> None:
+    cluster = live(group(target=5, minimum=4), nodes=nodes("p5", 5))
+    wanted = desired(desired_group(count=count, minimum=minimum))
+    view = view_of(cluster, wanted, previous=BEFORE, minimum_blocks=blocks)
+    step = conditions.minimum_does_not_block(view)
+    assert step == (Lower(group="p5", count=5, minimum=minimum, spec=desired_group(count=8)) if lowers else None)
+
+
+# -- before a minimum is sent -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("target", "said"), [(8, None), (9, None), (7, 'group "p5" is on its way from 8 nodes to 7')])
+def test_list_is_not_above_target(target: int, said: str | None) -> None:
+    view = view_of(live(group(target=target), nodes=EIGHT), BEFORE)
+    assert why(conditions.list_is_not_above_target(view)) == said
+
+
+@pytest.mark.parametrize(("leaving", "said"), [(0, None), (1, f'group "p5" has 1 node shutting down ({node_id(9)})')])
+def test_no_listed_node_is_leaving(leaving: int, said: str | None) -> None:
+    crowd = [*nodes("p5", 5), *nodes("p5", leaving, first=9, status="ShuttingDown")]
+    view = view_of(live(group(target=20), nodes=crowd), BEFORE)
+    assert why(conditions.no_listed_node_is_leaving(view)) == said
+
+
+@pytest.mark.parametrize(
+    ("current", "said"), [(5, None), (7, 'group "p5" still counts 7 nodes, 5 of them in the list')]
+)
+def test_target_is_not_below_worst_case(current: int, said: str | None) -> None:
+    view = view_of(live(group(target=6, current=current), nodes=nodes("p5", 5)), BEFORE)
+    assert why(conditions.target_is_not_below_worst_case(view)) == said
+
+
+def test_minimum_is_sent_with_the_live_target() -> None:
+    view = view_of(live(group(minimum=5), nodes=EIGHT), BEFORE, previous=BEFORE)
+    assert conditions.lower_minimum(view, 4) == Lower(group="p5", count=8, minimum=4, spec=BEFORE.groups[1])
+    assert conditions.lower_minimum(view, 5) is None, "it is not lower"
+
+
+def test_minimum_waits_for_its_conditions() -> None:
+    view = view_of(live(group(target=7, minimum=5), nodes=EIGHT), BEFORE, previous=BEFORE)
+    assert why(conditions.lower_minimum(view, 4)) == 'group "p5" is on its way from 8 nodes to 7'
+
+
+# -- what is sent -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("previous", "rolling_back", "count"),
+    [
+        pytest.param(BEFORE, False, 8, id="as CloudFormation knows the live group"),
+        pytest.param(BEFORE, True, 6, id="rollback: what the group goes back to"),
+        pytest.param(None, True, 6, id="rollback of a first deployment"),
+        pytest.param(None, False, None, id="CloudFormation knows no group"),
+        pytest.param(desired(), False, None, id="CloudFormation knows other groups"),
+    ],
+)
+def test_spec(previous: Desired | None, rolling_back: bool, count: int | None) -> None:
+    wanted = desired(desired_group(count=6))
+    view = view_of(live(group(), nodes=EIGHT), wanted, previous=previous, rolling_back=rolling_back)
+    assert (view.spec.count if view.spec else None) == count
