@@ -66,6 +66,27 @@ def test_order_before_a_minimum_is_sent() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("table", "names"),
+    [
+        (conditions.BEFORE_COUNT_IS_SENT, ["group_stays", "count_is_not_below_worst_case"]),
+        (
+            conditions.BEFORE_TARGET_IS_SENT,
+            [
+                "provisioning_is_continuous",
+                "target_is_the_deployments",
+                "target_had_time_to_fall",
+                "cluster_accepts_changes",
+            ],
+        ),
+        (conditions.BEFORE_GROUP_IS_DONE, ["list_is_not_above_count", "named_nodes_are_gone"]),
+    ],
+    ids=["count", "target", "done"],
+)
+def test_order_where_no_node_is_to_be_deleted(table: tuple[conditions.Condition, ...], names: list[str]) -> None:
+    assert [condition.__name__ for condition in table] == names
+
+
 def test_first_unmet_condition_decides() -> None:
     view = view_of(live(group(), nodes=EIGHT), BEFORE)
     first, second = Wait(why="first"), Wait(why="second")
@@ -260,6 +281,94 @@ def test_minimum_is_sent_with_the_live_target() -> None:
 def test_minimum_waits_for_its_conditions() -> None:
     view = view_of(live(group(target=7, minimum=5), nodes=EIGHT), BEFORE, previous=BEFORE)
     assert why(conditions.lower_minimum(view, 4)) == 'group "p5" is on its way from 8 nodes to 7'
+
+
+# -- where no node is to be deleted -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("status", "said"), [("Deleting", 'group "p5" is Deleting'), ("Updating", None)])
+def test_group_stays(status: str, said: str | None) -> None:
+    view = view_of(live(group(status=status), nodes=EIGHT), BEFORE)
+    assert why(conditions.group_stays(view)) == said
+
+
+@pytest.mark.parametrize(("count", "said"), [(7, None), (6, 'group "p5" still counts 7 nodes, 5 of them in the list')])
+def test_count_is_not_below_worst_case(count: int, said: str | None) -> None:
+    view = view_of(live(group(target=5, current=7), nodes=nodes("p5", 5)), desired(desired_group(count=count)))
+    assert why(conditions.count_is_not_below_worst_case(view)) == said
+
+
+# -- where the target is above the count ------------------------------------------------------------------------------
+
+FALLS_YET = 'group "p5" is still working towards 8 nodes'
+FIVE = desired(desired_group(count=5))
+
+
+@pytest.mark.parametrize(("continuous", "said"), [(True, None), (False, FALLS_YET)])
+def test_provisioning_is_continuous(continuous: bool, said: str | None) -> None:
+    view = view_of(live(group(), nodes=nodes("p5", 5), continuous=continuous), FIVE)
+    assert why(conditions.provisioning_is_continuous(view)) == said
+
+
+@pytest.mark.parametrize(
+    ("autoscaled", "rolling_back", "said"),
+    [(False, False, None), (True, False, FALLS_YET), (True, True, None), (False, True, None)],
+)
+def test_target_is_the_deployments(autoscaled: bool, rolling_back: bool, said: str | None) -> None:
+    wanted = desired(desired_group(count=5, autoscaled=autoscaled))
+    view = view_of(live(group(), nodes=nodes("p5", 5)), wanted, rolling_back=rolling_back)
+    assert why(conditions.target_is_the_deployments(view)) == said
+
+
+@pytest.mark.parametrize(
+    ("young", "newcomers", "previous", "said"),
+    [
+        pytest.param(False, False, None, None, id="later"),
+        pytest.param(True, False, BEFORE, FALLS_YET, id="soon"),
+        pytest.param(True, True, BEFORE, None, id="HyperPod replaced nodes"),
+        pytest.param(True, True, None, FALLS_YET, id="replaced, and nothing can be sent"),
+    ],
+)
+def test_target_had_time_to_fall(young: bool, newcomers: bool, previous: Desired | None, said: str | None) -> None:
+    crowd = [*nodes("p5", 4), *(late("p5", 30) if newcomers else nodes("p5", 1, first=5))]
+    view = view_of(live(group(current=5), nodes=crowd), FIVE, first=False, young=young, previous=previous)
+    assert why(conditions.target_had_time_to_fall(view)) == said
+
+
+@pytest.mark.parametrize(
+    ("target", "autoscaled", "previous", "high"),
+    [
+        pytest.param(8, False, None, True, id="above"),
+        pytest.param(5, False, None, False, id="equal"),
+        pytest.param(8, True, desired(desired_group(count=5, autoscaled=True)), False, id="no count is sent"),
+        pytest.param(8, True, None, True, id="autoscaled, and the count is sent"),
+    ],
+)
+def test_high_target(target: int, autoscaled: bool, previous: Desired | None, high: bool) -> None:
+    wanted = desired(desired_group(count=5, autoscaled=autoscaled))
+    view = view_of(live(group(target=target, current=5), nodes=nodes("p5", 5)), wanted, previous=previous)
+    assert view.target_is_high is high
+
+
+# -- where the target is right ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "autoscaled", "waits"), [(8, False, False), (7, False, True), (7, True, False), (9, False, False)]
+)
+def test_list_is_not_above_count(count: int, autoscaled: bool, waits: bool) -> None:
+    wanted = desired(desired_group(count=count, autoscaled=autoscaled))
+    view = view_of(live(group(target=7), nodes=EIGHT), wanted, previous=wanted)
+    said = why(conditions.list_is_not_above_count(view))
+    assert (said is not None and said.startswith('group "p5" has 8 nodes in the list')) is waits
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_named_nodes_are_gone(named: bool) -> None:
+    crowd = [*nodes("p5", 7), *nodes("p5", 1, first=8, status="ShuttingDown")]
+    wanted = desired(desired_group(count=8), nodes_to_delete=(node_id(8 if named else 7),))
+    said = why(conditions.named_nodes_are_gone(view_of(live(group(target=7), nodes=crowd), wanted)))
+    assert said == (f'group "p5" has 1 node shutting down ({node_id(8)})' if named else None)
 
 
 # -- what is sent -----------------------------------------------------------------------------------------------------

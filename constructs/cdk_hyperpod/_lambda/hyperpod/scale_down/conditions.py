@@ -56,6 +56,11 @@ class GroupView:
         return remaining < self.group.minimum and self.wanted.minimum < self.group.minimum
 
     @property
+    def target_is_high(self) -> bool:
+        """Whether the target is above a count that the cluster's own update sends."""
+        return self.need.counted and self.group.target > self.wanted.count
+
+    @property
     def never_rests(self) -> bool:
         """In a rollback: whether the group may be Updating for as long as capacity is missing, and keep the rollback from its
         end. It may if all that goes is not launched yet, or if half an hour of waiting has changed nothing."""
@@ -206,6 +211,92 @@ def lower_minimum(view: GroupView, minimum: int) -> Wait | Lower | None:
         return None
     unmet = first_unmet(BEFORE_MINIMUM_IS_SENT, view)
     return unmet or Lower(group=view.group.name, count=view.group.target, minimum=minimum, spec=view.spec)
+
+
+# -- where no node is to be deleted -----------------------------------------------------------------------------------
+
+
+def group_stays(view: GroupView) -> Wait | None:
+    """The group is not being deleted."""
+    if view.group.status != "Deleting":
+        return None
+    return messages.group_moving(view.group.name, view.group.status)
+
+
+def count_is_not_below_worst_case(view: GroupView) -> Wait | None:
+    """HyperPod cannot mistake terminating nodes for too many when it gets the count, from the guard or from CloudFormation."""
+    return wait_before_count(view.need, view.request, view.wanted.count)
+
+
+BEFORE_COUNT_IS_SENT: tuple[Condition, ...] = (
+    group_stays,
+    count_is_not_below_worst_case,
+)
+"""What must be true before the guard or CloudFormation sends the count of a group."""
+
+
+# -- where the target is above the count ------------------------------------------------------------------------------
+
+
+def provisioning_is_continuous(view: GroupView) -> Wait | None:
+    """Under standard provisioning, HyperPod terminates nodes at random for a lower target."""
+    return None if view.cluster.continuous else _target_falls_yet(view)
+
+
+def target_is_the_deployments(view: GroupView) -> Wait | None:
+    """The target is not an autoscaler's. A rollback sends the count of such a group, too."""
+    if not view.wanted.autoscaled or view.request.rolling_back:
+        return None
+    return _target_falls_yet(view)
+
+
+def target_had_time_to_fall(view: GroupView) -> Wait | None:
+    """The target does not fall with the deleted nodes by itself any more. If it were sent before that, it would fall twice.
+
+    HyperPod does not lower it for nodes that it has replaced, so with newcomers there is nothing to wait for. If the guard
+    cannot send it, time is all there is.
+    """
+    if not view.request.young:
+        return None
+    replaced = bool(view.need.fresh)
+    if replaced and view.spec is not None:
+        return None
+    return _target_falls_yet(view)
+
+
+def _target_falls_yet(view: GroupView) -> Wait:
+    return messages.group_moving(view.group.name, f"still working towards {view.group.target} nodes")
+
+
+BEFORE_TARGET_IS_SENT: tuple[Condition, ...] = (
+    provisioning_is_continuous,
+    target_is_the_deployments,
+    target_had_time_to_fall,
+    cluster_accepts_changes,
+)
+"""What must be true before the guard lowers a target that is above the count."""
+
+
+# -- where the target is right ----------------------------------------------------------------------------------------
+
+
+def list_is_not_above_count(view: GroupView) -> Wait | None:
+    """The list has no more nodes than the count. Of more nodes, the cluster's own update would choose some."""
+    if len(view.need.staying) <= view.wanted.count or not view.need.counted:
+        return None
+    return messages.ahead_of_target(view.group.name, view.staying, view.group.target)
+
+
+def named_nodes_are_gone(view: GroupView) -> Wait | None:
+    """No named node is still shutting down."""
+    return messages.shutting_down(view.group.name, view.leaving) if view.need.named_leaving else None
+
+
+BEFORE_GROUP_IS_DONE: tuple[Condition, ...] = (
+    list_is_not_above_count,
+    named_nodes_are_gone,
+)
+"""What must be true before nothing is left to do for a group."""
 
 
 def _names(nodes: list[Node]) -> list[str]:

@@ -14,11 +14,17 @@ from ..common.owner import STACK_ID_TAG
 from . import messages
 from .actions import Change, DeleteGroup, Lower, Pick, Plan, TakeNodes, Wait
 from .choice import Need, by_group, find_needs, is_ahead
-from .cluster import FIRST, MOVING, Cluster, Desired, Node, Occasion
-from .conditions import BEFORE_NODES_ARE_DELETED, GroupView, first_unmet
+from .cluster import FIRST, Cluster, Desired, Node, Occasion
+from .conditions import (
+    BEFORE_COUNT_IS_SENT,
+    BEFORE_GROUP_IS_DONE,
+    BEFORE_NODES_ARE_DELETED,
+    BEFORE_TARGET_IS_SENT,
+    GroupView,
+    first_unmet,
+)
 from .patching import dropped
 from .refusals import absent, chased, forbidden, mistaken, over_limit, owned, replacement, resent, stuck
-from .worst_case import wait_before_count
 
 
 def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> Plan:
@@ -72,7 +78,7 @@ def _arrange(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Plan:
             held += (pick for pick in need.picks if pick.reason == "named" or pick.node.name in occasion.chosen)
             continue
         view = GroupView(cluster=live, need=need, request=occasion)
-        step = _delete_nodes(view) if need.picks else _settle(live, need, occasion)
+        step = _delete_nodes(view) if need.picks else _settle(view)
         match step:
             # Should the list never meet the target, the deployment fails, and has deleted nothing. A rollback does what it can.
             case TakeNodes() if occasion.rolling_back or not ahead:
@@ -103,29 +109,25 @@ def _next_picks(view: GroupView) -> tuple[Pick, ...]:
     return view.need.old_picks
 
 
-def _settle(live: Cluster, need: Need, occasion: Occasion) -> Change | Wait | None:
-    """A group with nothing (left) to take: its target has to fall, and what ends has to be gone."""
-    group, wanted, spec = need.group, need.wanted, GroupView(live, need, occasion).spec
-    if group.status == "Deleting":
-        return messages.group_moving(group.name, group.status)
-    if wait := wait_before_count(need, occasion, wanted.count):
-        return wait
-    if group.target > wanted.count and need.counted:
-        # It may fall yet, as long as nobody asks for others in place of the nodes that went, and would fall twice if it were
-        # sent. Under standard provisioning sending it ends nodes at random, and an autoscaler's is its own. If nothing can be
-        # sent, there is only time.
-        autoscalers = wanted.autoscaled and not occasion.rolling_back
-        if not live.continuous or autoscalers or (occasion.young and (spec is None or not need.fresh)):
-            return messages.group_moving(group.name, f"still working towards {group.target} nodes")
-        if live.status in MOVING:
-            return messages.cluster_moving(live.status)
-        if spec is None:
-            return None
-        return Lower(group=group.name, count=wanted.count, minimum=min(group.minimum, wanted.minimum), spec=spec)
-    if len(need.staying) > wanted.count and need.counted:
-        # Of more nodes than the count, the cluster's own update would choose some.
-        return messages.ahead_of_target(group.name, _names(need.staying), group.target)
-    return messages.shutting_down(group.name, _names(need.leaving)) if need.named_leaving else None
+def _settle(view: GroupView) -> Change | Wait | None:
+    """What to do about a group of which no node is to be deleted (any more). None: it is done."""
+    unmet = first_unmet(BEFORE_COUNT_IS_SENT, view)
+    if unmet is not None:
+        return unmet
+    if view.target_is_high:
+        return _lower_target(view)
+    return first_unmet(BEFORE_GROUP_IS_DONE, view)
+
+
+def _lower_target(view: GroupView) -> Change | Wait | None:
+    """Lower a target that has not fallen with its nodes. None: nothing can be sent, and waiting has not helped."""
+    unmet = first_unmet(BEFORE_TARGET_IS_SENT, view)
+    if unmet is not None:
+        return unmet
+    if view.spec is None:
+        return None
+    minimum = min(view.group.minimum, view.wanted.minimum)
+    return Lower(group=view.group.name, count=view.wanted.count, minimum=minimum, spec=view.spec)
 
 
 def _names(nodes: Sequence[Node]) -> list[str]:
