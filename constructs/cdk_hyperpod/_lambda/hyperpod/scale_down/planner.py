@@ -8,13 +8,13 @@ target minus desired: with capacity short, the latter ends nodes that are needed
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..common.owner import STACK_ID_TAG
 from . import messages
 from .actions import Change, DeleteGroup, Lower, Pick, Plan, TakeNodes, Wait
 from .choice import Need, by_group, find_needs, is_ahead
-from .cluster import FIRST, Cluster, Desired, Node, Occasion
+from .cluster import FIRST, Cluster, Desired, Occasion
 from .conditions import (
     BEFORE_COUNT_IS_SENT,
     BEFORE_GROUP_IS_DONE,
@@ -61,36 +61,64 @@ def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> 
 # -- changes and waits ------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class GroupDecision:
+    """What to do about one group now."""
+
+    step: Change | Wait | None
+    """None: nothing."""
+    held: tuple[Pick, ...] = ()
+    """Nodes of the group that are deleted later, and may be drained now."""
+
+
 def _arrange(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Plan:
-    """Changes of one kind of call, and what has to be waited for beside them."""
-    takes: list[Change] = []
-    lowers: list[Change] = []
-    waits: list[Wait] = []
-    held: list[Pick] = []
-    ahead = [need for need in needs if not need.crowded and is_ahead(need, occasion)]
-    for need in needs:
-        if need.crowded:
-            waits.append(messages.controller_replaced(need.group.name, len(need.staying)))
-            continue
-        if need in ahead:
-            waits.append(messages.ahead_of_target(need.group.name, _names(need.staying), need.group.target))
-            # Of the others nobody knows whether they have to go: they are not even drained.
-            held += (pick for pick in need.picks if pick.reason == "named" or pick.node.name in occasion.chosen)
-            continue
-        view = GroupView(cluster=live, need=need, request=occasion)
-        step = _delete_nodes(view) if need.picks else _settle(view)
-        match step:
-            # Should the list never meet the target, the deployment fails, and has deleted nothing. A rollback does what it can.
-            case TakeNodes() if occasion.rolling_back or not ahead:
-                takes.append(step)
-                continue
-            case Lower():
-                lowers.append(step)
-            case Wait():
-                waits.append(step)
-        held += need.picks
-    first, then = (lowers, takes) if occasion.minimum_blocks else (takes, lowers)
-    return Plan(changes=tuple(first or then), waits=tuple(dict.fromkeys(waits)), held=tuple(held))
+    """One decision for each group, and of the changes those of one kind of call."""
+    views = [GroupView(cluster=live, need=need, request=occasion) for need in needs]
+    # Should a list never meet its target, the deployment fails, and has deleted nothing. A rollback does what it can.
+    may_delete = occasion.rolling_back or not any(_listed_above_target(view) for view in views)
+    decisions = [_decide(view, may_delete=may_delete) for view in views]
+    steps = [decision.step for decision in decisions]
+    waits = [step for step in steps if isinstance(step, Wait)]
+    held = [pick for decision in decisions for pick in decision.held]
+    return Plan(
+        changes=_of_one_kind(steps, counts_first=occasion.minimum_blocks),
+        waits=tuple(dict.fromkeys(waits)),
+        held=tuple(held),
+    )
+
+
+def _decide(view: GroupView, *, may_delete: bool) -> GroupDecision:
+    need = view.need
+    if need.crowded:
+        return GroupDecision(messages.controller_replaced(need.group.name, len(need.staying)))
+    if _listed_above_target(view):
+        wait = messages.ahead_of_target(need.group.name, view.staying, need.group.target)
+        return GroupDecision(wait, held=_surely_deleted(view))
+    if not need.picks:
+        return GroupDecision(_settle(view))
+    step = _delete_nodes(view)
+    if not isinstance(step, TakeNodes):
+        return GroupDecision(step, held=need.picks)
+    if not may_delete:
+        return GroupDecision(None, held=need.picks)
+    return GroupDecision(step)
+
+
+def _listed_above_target(view: GroupView) -> bool:
+    return not view.need.crowded and is_ahead(view.need, view.request)
+
+
+def _surely_deleted(view: GroupView) -> tuple[Pick, ...]:
+    """Named nodes, and those of the first look. Whether the others have to go is unknown, so they are not even drained."""
+    chosen = view.request.chosen
+    return tuple(pick for pick in view.need.picks if pick.reason == "named" or pick.node.name in chosen)
+
+
+def _of_one_kind(steps: Sequence[Change | Wait | None], *, counts_first: bool) -> tuple[Change, ...]:
+    """The changes of one kind of call: deletions if there are any, unless HyperPod rejects them and a count may help."""
+    deletions = tuple(step for step in steps if isinstance(step, TakeNodes))
+    counts = tuple(step for step in steps if isinstance(step, Lower))
+    return (counts or deletions) if counts_first else (deletions or counts)
 
 
 def _delete_nodes(view: GroupView) -> Change | Wait:
@@ -128,10 +156,6 @@ def _lower_target(view: GroupView) -> Change | Wait | None:
         return None
     minimum = min(view.group.minimum, view.wanted.minimum)
     return Lower(group=view.group.name, count=view.wanted.count, minimum=minimum, spec=view.spec)
-
-
-def _names(nodes: Sequence[Node]) -> list[str]:
-    return [node.name for node in nodes]
 
 
 def _deletions(live: Cluster, desired: Desired) -> Iterator[DeleteGroup]:
