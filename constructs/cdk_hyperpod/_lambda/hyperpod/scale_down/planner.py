@@ -169,29 +169,43 @@ def _deletions(live: Cluster, desired: Desired) -> Iterator[DeleteGroup]:
 
 
 def _plan_rollback(live: Cluster | None, desired: Desired, occasion: Occasion) -> Plan:
-    """Take what the failed update added, ahead of the cluster's own way back, which would choose at random. Refuses, which
-    ends in UPDATE_ROLLBACK_FAILED, only where there is something to do and nobody knows whether the cluster is sent back."""
+    """Delete what the failed update added, ahead of the cluster's own way back, which would choose at random.
+
+    A refusal ends in UPDATE_ROLLBACK_FAILED. The only one is for nodes to delete in a cluster of which nobody knows whether
+    CloudFormation sends it back.
+    """
     if live is None:
         return Plan()
     if not owned(live, desired):
         return Plan(notes=(messages.NOT_OURS,))
-    if occasion.reached is not None and not occasion.reached & {live.arn, live.name}:
-        # What the failed update did not get to, CloudFormation does not send back. There is nothing to undo.
+    if _not_reached(live, occasion):
         return Plan(notes=(messages.NOT_REACHED,))
-    notes: list[str] = []
-    kept = {group.name for group in desired.groups}
+    needs = find_needs(live, replace(desired, nodes_to_delete=()), occasion)
+    found = _arrange(live, [need for need in needs if not _keeps_controllers(need)], occasion)
+    if occasion.reached is None and (found.changes or found.held):
+        # If the cluster is not sent back, some of these nodes were there before. If it is, nodes end at random without this.
+        return Plan(refusals=(messages.NOT_KNOWN,))
+    excess = [messages.controller_excess(need.group.name) for need in needs if _keeps_controllers(need)]
+    return replace(found, notes=(*_left_behind(live, desired), *excess))
+
+
+def _not_reached(live: Cluster, occasion: Occasion) -> bool:
+    """Whether the failed update did not get to the cluster: CloudFormation does not send it back, so nothing is to be undone."""
+    if occasion.reached is None:
+        return False
+    return occasion.reached.isdisjoint({live.arn, live.name})
+
+
+def _keeps_controllers(need: Need) -> bool:
+    """Whether the group keeps more controllers than its count, because HyperPod deletes none. With a lower target it is
+    HyperPod that replaces one."""
+    return need.crowded and need.group.target > need.wanted.count
+
+
+def _left_behind(live: Cluster, desired: Desired) -> Iterator[str]:
+    """Groups that neither the template before nor this rollback names."""
+    known = {group.name for group in desired.groups} | set(desired.groups_to_delete)
     nodes = by_group(live)
     for group in live.groups:
-        if group.name not in kept and group.name not in desired.groups_to_delete:
-            notes.append(messages.left_behind(group.name, len(nodes.get(group.name, []))))
-    needs = []
-    for need in find_needs(live, replace(desired, nodes_to_delete=()), occasion):
-        if need.crowded and need.group.target > need.wanted.count:
-            notes.append(messages.controller_excess(need.group.name))
-        else:
-            needs.append(need)
-    found = _arrange(live, needs, occasion)
-    if occasion.reached is None and (found.changes or found.held):
-        # Taking nodes of a cluster that is not sent back ends some that were there before; leaving them in one that is, too.
-        return Plan(refusals=(messages.NOT_KNOWN,))
-    return replace(found, notes=tuple(notes))
+        if group.name not in known:
+            yield messages.left_behind(group.name, len(nodes.get(group.name, [])))
