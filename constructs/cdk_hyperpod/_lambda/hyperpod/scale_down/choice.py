@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from .actions import Pick, Reason
 from .cluster import CONTROLLER, MOVING, Cluster, Desired, DesiredGroup, Group, Node, Occasion
@@ -71,61 +72,62 @@ def _need(
 ) -> Need:
     staying = [node for node in nodes if not node.leaving]
     leaving = [node for node in nodes if node.leaving]
-    named = [node for node in staying if node.instance_id in names]
-    fresh = _replacements(group.name, staying, occasion)
-    controller = CONTROLLER in (group.fixed.node_type, wanted.fixed.node_type)
-    if occasion.rolling_back:
-        picks = [] if controller else _excess_of_rollback(staying, group, wanted.count, occasion)
-    else:
-        picks = [Pick(node=node, reason="named") for node in named]
-        if not (wanted.autoscaled or controller):
-            rest = [node for node in staying if node.instance_id not in names]
-            picks += _unnamed(group.target, wanted.count, rest, fresh, occasion)
-    return Need(
+    need = Need(
         group=group,
         wanted=wanted,
         staying=staying,
         leaving=leaving,
-        named=named,
+        named=[node for node in staying if node.instance_id in names],
         named_leaving=any(node.instance_id in names for node in leaving),
-        controller=controller,
+        controller=CONTROLLER in (group.fixed.node_type, wanted.fixed.node_type),
         counted=sent or occasion.rolling_back or not wanted.autoscaled,
-        picks=tuple(picks),
-        fresh=fresh,
+        picks=(),
+        fresh=_newcomers(group.name, staying, occasion),
     )
+    picks = _picks_of_rollback(need, occasion) if occasion.rolling_back else _picks_of_update(need, occasion)
+    return replace(need, picks=tuple(picks))
 
 
-def _unnamed(target: int, count: int, rest: list[Node], fresh: frozenset[str], occasion: Occasion) -> list[Pick]:
-    """What a lowered count takes of the nodes that are not named."""
-    before = [node for node in rest if node.name not in fresh]
-    # Nodes that were there before: never more of them than live minus desired, whoever came since.
-    # Those that the first look chose stay chosen: the list may show one that was taken as it was for a while.
-    # Of the others, a node without jobs costs nobody anything.
-    before.sort(key=lambda node: (node.name not in occasion.chosen, node.name in occasion.busy, _order(node)))
-    taken = before[: max(0, len(before) - count)]
-    # The service replaced what was taken, because its target has not fallen: the newcomers go, not older nodes.
-    # With the target down they are its own business, such as the replacement of a faulty node.
-    if target > count:
-        newcomers = sorted((node for node in rest if node.name in fresh), key=_order)
-        taken += newcomers[: max(0, len(rest) - len(taken) - count)]
-    return [Pick(node=node, reason=_reason(node)) for node in taken]
+# -- an update --------------------------------------------------------------------------------------------------------
 
 
-def _replacements(group: str, staying: list[Node], occasion: Occasion) -> frozenset[str]:
-    """Names of the nodes that came since the request began, most of them HyperPod's replacements.
+def _picks_of_update(need: Need, occasion: Occasion) -> list[Pick]:
+    """Named nodes, and, unless an autoscaler or HyperPod owns the count, those that a lower count deletes."""
+    named = [Pick(node=node, reason="named") for node in need.named]
+    if need.wanted.autoscaled or need.controller:
+        return named
+    return named + [Pick(node=node, reason=_reason(node)) for node in _unnamed(need, occasion)]
 
-    A node that is not launched yet has no time of its own. As many as there were at the first look, less those that were
-    launched meanwhile, were there before, and the documented order applies to them; one is as good as another. So were those that the first look found just launched.
-    """
-    if occasion.rolling_back:
-        # What a rollback takes is the failed update's, also what was launched since it was asked for.
-        return frozenset()
-    fresh = [node.name for node in staying if occasion.came_since(node)]
-    waiting = sorted(node.name for node in staying if node.instance_id is None)
-    earliest = occasion.first and occasion.unlaunched is None
-    known = (occasion.unlaunched or {}).get(group, 0)
-    before = len(waiting) if earliest else max(0, known - len(fresh))
-    return frozenset([*fresh, *waiting[before:]])
+
+def _unnamed(need: Need, occasion: Occasion) -> list[Node]:
+    """Which of the nodes that are not named a lower count deletes."""
+    count = need.wanted.count
+    names = {node.instance_id for node in need.named}
+    rest = [node for node in need.staying if node.instance_id not in names]
+    older = [node for node in rest if node.name not in need.fresh]
+    deleted = _excess(sorted(older, key=partial(_order_of_update, occasion=occasion)), len(older), count)
+    if need.group.target <= count:
+        # Newcomers under a fallen target are HyperPod's own business, such as the replacement of a faulty node.
+        return deleted
+    # HyperPod replaced what was deleted, because its target has not fallen: the newcomers go, and not older nodes.
+    newcomers = [node for node in rest if node.name in need.fresh]
+    return deleted + _excess(sorted(newcomers, key=_order), len(rest) - len(deleted), count)
+
+
+def _excess(ordered: list[Node], running: int, count: int) -> list[Node]:
+    """The first of these nodes, as many as `running` ones are above the count. Never more than live minus desired."""
+    return ordered[: max(0, running - count)]
+
+
+def _order_of_update(node: Node, occasion: Occasion) -> tuple[bool, bool, tuple[int, float, str]]:
+    """Nodes that the first look chose come first: the list may still show one that was deleted as it was. Of the others, nodes
+    without jobs come first."""
+    return node.name not in occasion.chosen, node.name in occasion.busy, _order(node)
+
+
+def _order(node: Node) -> tuple[int, float, str]:
+    """The documented order in which unnamed nodes are deleted: failed, not yet launched, outdated image, newest."""
+    return _RANK[_reason(node)], -_launch_time(node), node.name
 
 
 def _reason(node: Node) -> Reason:
@@ -133,50 +135,97 @@ def _reason(node: Node) -> Reason:
         return "failed"
     if node.instance_id is None:
         return "not yet launched"
-    return "outdated image" if node.outdated else "newest"
+    if node.outdated:
+        return "outdated image"
+    return "newest"
 
 
 _RANK: dict[Reason, int] = {"failed": 0, "not yet launched": 1, "outdated image": 2, "newest": 3}
-
-
-def _order(node: Node) -> tuple[int, float, str]:
-    """The fixed order in which unnamed nodes go: failed, not yet launched, outdated image, newest."""
-    return (_RANK[_reason(node)], -_launch_time(node), node.name)
 
 
 def _launch_time(node: Node) -> float:
     return node.launched.timestamp() if node.launched else 0.0
 
 
-def _excess_of_rollback(staying: list[Node], group: Group, count: int, occasion: Occasion) -> list[Pick]:
-    """The nodes above `count`, the newest first: those of the failed update go before any that was there before it, whether
-    or not CloudFormation tells when it began. Of those, the ones that the first look chose stay chosen, as in an update. With
-    more nodes than the target, some may be terminating: then only those of the failed update, and no more that are not launched
-    yet than at the first look, since HyperPod asks for others in place of nodes that end."""
+def _newcomers(group: str, staying: list[Node], occasion: Occasion) -> frozenset[str]:
+    """Names of the nodes that came since the request began, most of them HyperPod's replacements.
 
-    def order(node: Node) -> tuple[bool, bool, float, str]:
-        standing = occasion.of_failed_update(node) and node.name in occasion.chosen
-        return not standing, node.instance_id is not None, -_launch_time(node), node.name
+    In a rollback there are none: it deletes what the failed update launched, also after the rollback began.
+    """
+    if occasion.rolling_back:
+        return frozenset()
+    launched = [node.name for node in staying if occasion.came_since(node)]
+    unlaunched = sorted(node.name for node in staying if node.instance_id is None)
+    older = _unlaunched_before(group, len(unlaunched), len(launched), occasion)
+    return frozenset([*launched, *unlaunched[older:]])
 
-    def reason(node: Node) -> Reason:
-        if node.instance_id is None:
-            return "not yet launched"
-        return "launched by the failed update" if occasion.of_failed_update(node) else "newest"
 
+def _unlaunched_before(group: str, unlaunched: int, launched: int, occasion: Occasion) -> int:
+    """How many of the nodes that are not launched yet were there when the request began.
+
+    They have no time of their own. It is as many as at the first look, less those that were launched since; which of them is
+    the same, because one is as good as another. The documented order applies to them, and to those that the first look found
+    just launched.
+    """
+    if occasion.first and occasion.unlaunched is None:
+        return unlaunched
+    known = (occasion.unlaunched or {}).get(group, 0)
+    return max(0, known - launched)
+
+
+# -- a rollback -------------------------------------------------------------------------------------------------------
+
+
+def _picks_of_rollback(need: Need, occasion: Occasion) -> list[Pick]:
+    """The nodes above the count, those of the failed update first.
+
+    With more nodes than the target, some may be terminating. Then only nodes of the failed update go, and no requests that
+    were made since the first look.
+    """
+    if need.controller:
+        return []
+    ordered = sorted(need.staying, key=partial(_order_of_rollback, occasion=occasion))
     excess = [
-        Pick(node=node, reason=reason(node)) for node in sorted(staying, key=order)[: max(0, len(staying) - count)]
+        Pick(node=node, reason=_reason_of_rollback(node, occasion))
+        for node in _excess(ordered, len(ordered), need.wanted.count)
     ]
-    if len(staying) <= group.target:
+    if len(need.staying) <= need.group.target:
         return excess
-    unlaunched = [pick for pick in excess if pick.reason == "not yet launched"]
-    known = len(unlaunched) if occasion.unlaunched is None else occasion.unlaunched.get(group.name, 0)
-    return [pick for pick in excess if pick.reason != "newest" and pick not in unlaunched[known:]]
+    later = _later_requests(need.group, excess, occasion)
+    return [pick for pick in excess if pick.reason != "newest" and pick not in later]
+
+
+def _later_requests(group: Group, excess: list[Pick], occasion: Occasion) -> list[Pick]:
+    """Nodes that are not launched yet, beyond as many as at the first look: HyperPod asks for others in place of nodes that
+    terminate."""
+    if occasion.unlaunched is None:
+        return []
+    requests = [pick for pick in excess if pick.reason == "not yet launched"]
+    return requests[occasion.unlaunched.get(group.name, 0) :]
+
+
+def _order_of_rollback(node: Node, occasion: Occasion) -> tuple[bool, bool, float, str]:
+    """Nodes of the failed update that the first look chose, nodes that are not launched yet, and then the newest: so those of
+    the failed update go before any older one, whether or not CloudFormation reports when it began."""
+    chosen = occasion.of_failed_update(node) and node.name in occasion.chosen
+    return not chosen, node.instance_id is not None, -_launch_time(node), node.name
+
+
+def _reason_of_rollback(node: Node, occasion: Occasion) -> Reason:
+    if node.instance_id is None:
+        return "not yet launched"
+    if occasion.of_failed_update(node):
+        return "launched by the failed update"
+    return "newest"
+
+
+# -- the group as a whole ---------------------------------------------------------------------------------------------
 
 
 def is_ahead(need: Need, occasion: Occasion) -> bool:
     """More nodes in the list than the target: the difference may be terminating, and no other node goes to make up for it."""
     if need.wanted.autoscaled and not occasion.rolling_back:
-        return False  # Nodes of it go by name alone, and its autoscaler changes the target.
+        return False  # Only named nodes of it go, and its autoscaler changes the target.
     if occasion.rolling_back and need.picks and not occasion.doubting:
         return False  # The difference stays. By now only nodes of the failed update are picked.
     return len(need.staying) > max(need.group.target, need.wanted.count)
