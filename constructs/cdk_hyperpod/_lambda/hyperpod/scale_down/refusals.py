@@ -10,7 +10,7 @@ from ..common.owner import OWNER_TAGS
 from ..common.refuse import Refuse
 from . import messages
 from .choice import Need, by_group, is_ahead, settled
-from .cluster import CONTROLLER, Cluster, Desired, Occasion
+from .cluster import CONTROLLER, Cluster, Desired, Node, Occasion
 from .policy import check_group
 
 CHASE = timedelta(minutes=10)
@@ -52,44 +52,68 @@ def forbidden(live: Cluster, desired: Desired, needs: Sequence[Need], *, first: 
 
 
 def _forbidden_groups(live: Cluster, desired: Desired) -> Iterator[Refuse]:
-    groups = {group.name: group for group in live.groups}
+    yield from _unknown_groups(live, desired)
     wanted = {group.name for group in desired.groups}
-    doomed = set(desired.groups_to_delete)
-    nodes = by_group(live)
-    for group in live.groups:
-        if group.name not in wanted | doomed and group.status != "Deleting":
-            yield messages.unknown_group(group.name, len(nodes.get(group.name, [])))
-    if doomed and not wanted - doomed:
+    if desired.groups_to_delete and wanted <= set(desired.groups_to_delete):
         yield messages.last_group(desired.groups_to_delete)
         return
+    controllers = {group.name for group in live.groups if group.fixed.node_type == CONTROLLER}
     for name in desired.groups_to_delete:
         if name in wanted:
             yield messages.kept_group(name)
-        elif name in groups and groups[name].fixed.node_type == CONTROLLER:
+        elif name in controllers:
             yield messages.controller_group(name)
+
+
+def _unknown_groups(live: Cluster, desired: Desired) -> Iterator[Refuse]:
+    """Live groups that the deployment neither keeps nor deletes."""
+    known = {group.name for group in desired.groups} | set(desired.groups_to_delete)
+    nodes = by_group(live)
+    for group in live.groups:
+        if group.name not in known and group.status != "Deleting":
+            yield messages.unknown_group(group.name, len(nodes.get(group.name, [])))
 
 
 def _forbidden_names(need: Need, *, first: bool) -> Iterator[Refuse]:
     if need.controller:
-        for node in need.named:
-            yield messages.named_controller(node.name, need.group.name)
-        # With a target that is none too high, it is HyperPod that replaces a controller.
-        if not need.named and need.crowded and need.group.target > need.wanted.count:
-            yield messages.controller_count(need.group.name, len(need.staying), need.wanted.count)
+        yield from _forbidden_controllers(need)
     elif first and not need.wanted.autoscaled:
-        most = max(need.group.target, len(need.staying))
-        if len(need.named) > max(0, most - need.wanted.count):
-            yield messages.beyond_count(need.group.name, len(need.named), most, need.wanted.count)
+        yield from _names_beyond_count(need)
+
+
+def _forbidden_controllers(need: Need) -> Iterator[Refuse]:
+    for node in need.named:
+        yield messages.named_controller(node.name, need.group.name)
+    # If the target is not above the count, it is HyperPod that replaces a controller.
+    if not need.named and need.crowded and need.group.target > need.wanted.count:
+        yield messages.controller_count(need.group.name, len(need.staying), need.wanted.count)
+
+
+def _names_beyond_count(need: Need) -> Iterator[Refuse]:
+    """More named nodes than the lower count deletes."""
+    most, count = max(need.group.target, len(need.staying)), need.wanted.count
+    if len(need.named) > max(0, most - count):
+        yield messages.beyond_count(need.group.name, len(need.named), most, count)
 
 
 def resent(needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
     """Autoscaled groups whose lower count the cluster's own update would send, with every group, whatever changed in it."""
     for need in needs:
-        # While nodes are going, however long they take, only nodes count: the target may fall with them yet.
-        falling = not occasion.first and (occasion.young or bool(need.leaving))
-        held = max(0 if falling else need.group.target, len(need.staying)) - len(need.picks)
-        if need.wanted.autoscaled and need.counted and need.wanted.count < held:
+        if not need.wanted.autoscaled or not need.counted:
+            continue
+        held = _held_by_autoscaler(need, occasion)
+        if need.wanted.count < held:
             yield messages.autoscaled_count(need.group.name, held, need.wanted.count)
+
+
+def _held_by_autoscaler(need: Need, occasion: Occasion) -> int:
+    """How many nodes the autoscaler holds, without those that this deployment deletes.
+
+    While nodes are terminating, however long they take, only nodes count: the target may fall with them yet.
+    """
+    falling = not occasion.first and (occasion.young or bool(need.leaving))
+    target = 0 if falling else need.group.target
+    return max(target, len(need.staying)) - len(need.picks)
 
 
 def stuck(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
@@ -98,21 +122,35 @@ def stuck(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Iterator[
         return
     for need in needs:
         group, count = need.group, need.wanted.count
-        high = not need.wanted.autoscaled and group.target > count
-        # More came than there were requests at the first look: HyperPod launches others in place of what was taken.
-        replaced = not occasion.first and len(need.fresh) > (occasion.unlaunched or {}).get(group.name, 0)
-        comes_back = replaced and need.picks and not need.old_picks
-        if high and (comes_back or (not need.picks and settled(live, need) and not occasion.young)):
+        if need.wanted.autoscaled or group.target <= count:
+            continue
+        if _launched_instead(need, occasion) or _has_not_fallen(live, need, occasion):
             yield messages.target_stays(group.name, group.target, len(need.staying), count)
 
 
+def _launched_instead(need: Need, occasion: Occasion) -> bool:
+    """Whether HyperPod launches others in place of what was deleted: more nodes came than there were requests at the first
+    look, and only those are left to delete."""
+    if occasion.first or not need.picks or need.old_picks:
+        return False
+    requested = (occasion.unlaunched or {}).get(need.group.name, 0)
+    return len(need.fresh) > requested
+
+
+def _has_not_fallen(live: Cluster, need: Need, occasion: Occasion) -> bool:
+    """Whether the target stayed up although all nodes are gone and the group has come to rest."""
+    return not need.picks and not occasion.young and settled(live, need)
+
+
 def chased(needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
-    """Groups of which nothing but replacements is left to take, also some that replace replacements: their target does not
-    fall, and taking them would go on for ever."""
+    """Groups of which only replacements are left to delete, also some that replace replacements: their target does not fall,
+    and deleting them would go on for ever."""
+    if occasion.began is None:
+        return
+    since = occasion.began + CHASE + occasion.drained_within
     for need in needs:
-        since = occasion.began + CHASE + occasion.drained_within if occasion.began else None
-        again = [pick for pick in need.picks if pick.node.launched and since and pick.node.launched > since]
-        if again and not (need.old_picks or need.leaving):
+        again = any(pick.node.launched is not None and pick.node.launched > since for pick in need.picks)
+        if again and not need.old_picks and not need.leaving:
             yield messages.launched_again(need.group.name, need.group.target, need.wanted.count)
 
 
@@ -133,14 +171,32 @@ def mistaken(live: Cluster, desired: Desired, needs: Sequence[Need], occasion: O
 
 def over_limit(live: Cluster, desired: Desired, needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
     """More nodes than max_nodes, those of groups to delete included."""
-    doomed = set(desired.groups_to_delete) - {group.name for group in desired.groups}
-    going = {group.name for group in live.groups if group.name in doomed and group.status != "Deleting"}
-    # Of more nodes than the target, only named ones surely go.
-    picked = [
-        pick.node for need in needs for pick in need.picks if pick.reason == "named" or not is_ahead(need, occasion)
-    ]
-    total = [*picked, *(node for node in live.nodes if node.group in going and not node.leaving)]
-    # Replacements that came meanwhile, launched or not, are none of the nodes that the limit protects.
-    count = sum(occasion.first or not (node.launched is None or occasion.came_since(node)) for node in total)
+    deleted = [*_surely_picked(needs, occasion), *_nodes_of_deleted_groups(live, desired)]
+    count = sum(_is_protected(node, occasion) for node in deleted)
     if count > desired.max_nodes:
         yield messages.too_many(count, desired.max_nodes)
+
+
+def _surely_picked(needs: Sequence[Need], occasion: Occasion) -> Iterator[Node]:
+    """The nodes that this deployment deletes. If a list is above its target, only named ones are sure to go."""
+    for need in needs:
+        named_alone = is_ahead(need, occasion)
+        for pick in need.picks:
+            if pick.reason == "named" or not named_alone:
+                yield pick.node
+
+
+def _nodes_of_deleted_groups(live: Cluster, desired: Desired) -> Iterator[Node]:
+    """The nodes of groups that this deployment deletes. A group that is Deleting already was another request's."""
+    names = set(desired.groups_to_delete) - {group.name for group in desired.groups}
+    deleted = {group.name for group in live.groups if group.name in names and group.status != "Deleting"}
+    for node in live.nodes:
+        if node.group in deleted and not node.leaving:
+            yield node
+
+
+def _is_protected(node: Node, occasion: Occasion) -> bool:
+    """Whether the limit counts the node. It does not count replacements that came since the first look, launched or not."""
+    if occasion.first:
+        return True
+    return node.launched is not None and not occasion.came_since(node)
