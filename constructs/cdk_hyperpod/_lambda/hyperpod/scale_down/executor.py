@@ -13,9 +13,8 @@ from typing import Any
 
 from ..common import api, sentences
 from ..common.text import one_line
-from . import clients as calls
-from . import messages
-from .actions import Plan, TakeNodes
+from . import clients, messages
+from .actions import Lower, Plan, TakeNodes
 from .cluster import MOVING, Cluster, Desired, Node, Occasion
 from .patching import carrying
 from .properties import spec_with
@@ -51,6 +50,15 @@ class Outcome:
     sent: bool = False
     """Counts were sent."""
 
+    def after(self, earlier: Outcome) -> Outcome:
+        """This outcome, with what earlier calls for the same plan did and left to wait for."""
+        return replace(
+            self,
+            accepted=earlier.accepted | self.accepted,
+            unheard=earlier.unheard | self.unheard,
+            waits=(*earlier.waits, *self.waits),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Moment:
@@ -64,63 +72,100 @@ class Moment:
         return api.is_passing(error, now=self.now, began=self.began)
 
 
+@dataclass(frozen=True, slots=True)
+class _Poll:
+    """What the calls of one plan have in common."""
+
+    live: Cluster
+    """The cluster that the plan was made for."""
+    look: Look
+    request: Occasion
+    sagemaker: clients.SageMaker
+    moment: Moment
+
+
 def execute(
-    plan: Plan, live: Cluster, look: Look, occasion: Occasion, sagemaker: calls.SageMaker, moment: Moment
+    plan: Plan, live: Cluster, look: Look, occasion: Occasion, sagemaker: clients.SageMaker, moment: Moment
 ) -> Outcome:
-    """Make the plan's changes, which are of one kind: take nodes, or send counts."""
-    takes = [change for change in plan.changes if isinstance(change, TakeNodes)]
-    if not takes:
-        return _send_counts(live, look, occasion, sagemaker, moment)
-    taken = _take(takes, live, sagemaker, moment)
-    if taken.error is not None:
-        if not taken.unexplained or all(take.minimum is None for take in takes):
-            return taken
-        # A live minimum may forbid it (undocumented); the file lowers that minimum anyway, so it goes first.
-        gone = taken.accepted | taken.unheard
-        sent = _send_counts(live, look, replace(occasion, minimum_blocks=True), sagemaker, moment, gone=gone)
-        acted = sent.sent or sent.error or sent.waits
-        return replace(sent, accepted=taken.accepted, unheard=taken.unheard) if acted else taken
-    # With its target still up, a group would ask again for what was just dropped. Nodes that have an instance are on their
-    # way out for a while, and may be counted so long: their group's target is for a later poll.
-    picks = [pick.node for pick in plan.taken if pick.node.name in taken.accepted]
-    dropped = {node.group for node in picks if node.instance_id is None}
-    if not (live.continuous and dropped):
-        return taken
-    gone = taken.accepted | taken.unheard
-    sent = _send_counts(live, look, replace(occasion, young=False), sagemaker, moment, gone=gone, only=dropped)
-    return replace(sent, accepted=taken.accepted, unheard=taken.unheard, waits=(*taken.waits, *sent.waits))
+    """Make the plan's changes, which are of one kind: delete nodes, or send counts."""
+    poll = _Poll(live, look, occasion, sagemaker, moment)
+    deletions = [change for change in plan.changes if isinstance(change, TakeNodes)]
+    if not deletions:
+        return _send_counts(poll, occasion)
+    deleted = _delete_nodes([pick.node for pick in plan.taken], poll)
+    if deleted.error is not None:
+        return _lower_minimums(deletions, deleted, poll)
+    return _lower_targets_of_requests([pick.node for pick in plan.taken], deleted, poll)
+
+
+def _lower_minimums(deletions: Sequence[TakeNodes], deleted: Outcome, poll: _Poll) -> Outcome:
+    """After a rejected deletion: a live minimum may forbid it (undocumented). The deployment lowers that minimum anyway, so it
+    goes first."""
+    if not deleted.unexplained or all(deletion.minimum is None for deletion in deletions):
+        return deleted
+    gone = deleted.accepted | deleted.unheard
+    sent = _send_counts(poll, replace(poll.request, minimum_blocks=True), gone=gone)
+    if not (sent.sent or sent.error or sent.waits):
+        return deleted
+    return replace(sent, accepted=deleted.accepted, unheard=deleted.unheard)
+
+
+def _lower_targets_of_requests(nodes: Sequence[Node], deleted: Outcome, poll: _Poll) -> Outcome:
+    """After deleted requests: with its target still up, a group would ask for them again.
+
+    Nodes that have an instance terminate for a while, and may be counted so long: a later poll lowers the target of their
+    group.
+    """
+    requests = [node for node in nodes if node.instance_id is None and node.name in deleted.accepted]
+    if not poll.live.continuous or not requests:
+        return deleted
+    gone = deleted.accepted | deleted.unheard
+    groups = {node.group for node in requests}
+    return _send_counts(poll, replace(poll.request, young=False), gone=gone, only=groups).after(deleted)
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------
 
 
-def _take(takes: Sequence[TakeNodes], live: Cluster, sagemaker: calls.SageMaker, moment: Moment) -> Outcome:
-    accepted: set[str] = set()
-    unheard: set[str] = set()
-    waits: list[str] = []
-    nodes = [pick.node for take in takes for pick in take.picks]
+def _delete_nodes(nodes: Sequence[Node], poll: _Poll) -> Outcome:
+    """Call after call. An error that is not about single nodes ends them."""
+    done = Outcome()
     for names, arguments in _calls(nodes):
         try:
-            reply = sagemaker.batch_delete_cluster_nodes(ClusterName=live.name, **arguments)
+            reply = poll.sagemaker.batch_delete_cluster_nodes(ClusterName=poll.live.name, **arguments)
         except api.CALL_ERRORS as error:
-            unheard |= names if _may_have_acted(getattr(error, "response", None)) else frozenset()
+            done = replace(done, unheard=done.unheard | _unheard(names, getattr(error, "response", None)))
             if not _all_failed(error):
-                outcome = _took_nothing(error, names, live, sagemaker, moment)
-                outcome = replace(outcome, waits=(*waits, *outcome.waits))
-                return replace(outcome, accepted=frozenset(accepted), unheard=frozenset(unheard))
-            waits.append(f"{sentences.some(sorted(names))}: {api.reason(error)}")
-            continue
-        failures = dict(_failures(reply))
-        accepted |= names - failures.keys()
-        unheard |= names if _may_have_acted(reply) else frozenset()
-        waits += [f"{name}: {why}" for name, (code, why) in failures.items() if code not in _DONE]
-    return Outcome(accepted=frozenset(accepted), unheard=frozenset(unheard), waits=tuple(waits))
+                return _deleted_nothing(error, names, poll).after(done)
+            done = Outcome(waits=(f"{sentences.some(sorted(names))}: {api.reason(error)}",)).after(done)
+        else:
+            done = _answered(names, reply).after(done)
+    return done
+
+
+def _answered(names: frozenset[str], reply: api.Reply) -> Outcome:
+    """What HyperPod answered for these nodes, one by one."""
+    failures = list(_failures(reply))
+    failed = frozenset(failure.name for failure in failures)
+    return Outcome(
+        accepted=names - failed,
+        unheard=_unheard(names, reply),
+        waits=tuple(f"{failure.name}: {failure.why}" for failure in failures if failure.code not in _DONE),
+    )
+
+
+def _unheard(names: frozenset[str], answer: Mapping[str, Any] | None) -> frozenset[str]:
+    """Those of the names that may have been deleted whatever the answer says: all or none."""
+    return names if _may_have_acted(answer) else frozenset()
 
 
 def _may_have_acted(answer: Mapping[str, Any] | None) -> bool:
     """Whether a call may have acted whatever its last answer says: there is none, or botocore had tried before."""
-    metadata = (answer or {}).get("ResponseMetadata", {})
-    return answer is None or metadata.get("RetryAttempts", 0) > 0 or metadata.get("HTTPStatusCode", 0) >= 500
+    if answer is None:
+        return True
+    metadata = answer.get("ResponseMetadata", {})
+    retried = metadata.get("RetryAttempts", 0) > 0
+    return bool(retried or metadata.get("HTTPStatusCode", 0) >= 500)
 
 
 def _calls(nodes: Sequence[Node]) -> Iterator[tuple[frozenset[str], dict[str, Any]]]:
@@ -133,12 +178,22 @@ def _calls(nodes: Sequence[Node]) -> Iterator[tuple[frozenset[str], dict[str, An
             yield frozenset(chunk), {key: chunk}
 
 
-def _failures(reply: api.Reply) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Name -> (normal code, what the service says). Both lists may be missing from a reply."""
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A node that HyperPod did not delete."""
+
+    name: str
+    code: str
+    """Without case and underscores."""
+    why: str
+
+
+def _failures(reply: api.Reply) -> Iterator[_Failure]:
+    """Both lists may be missing from a reply."""
     for key, name in (("Failed", "NodeId"), ("FailedNodeLogicalIds", "NodeLogicalId")):
         for failure in reply.get(key) or ():
             code = str(failure.get("Code", ""))
-            yield failure[name], (api.normal(code), one_line(f"{code} {failure.get('Message', '')}"))
+            yield _Failure(failure[name], api.normal(code), one_line(f"{code} {failure.get('Message', '')}"))
 
 
 def _all_failed(error: Exception) -> bool:
@@ -148,23 +203,26 @@ def _all_failed(error: Exception) -> bool:
     return any(code in said for code in (*_DONE, "nodeidinuse", "invalidnodestatus"))
 
 
-def _took_nothing(
-    error: Exception, names: frozenset[str], live: Cluster, sagemaker: calls.SageMaker, moment: Moment
-) -> Outcome:
-    """A call that took nothing, for a reason other than its nodes'."""
-    outdated = api.needs_software_update(error)
-    if api.is_gone(error) or (not outdated and _worth_waiting(error, live, moment)):
+def _deleted_nothing(error: Exception, names: frozenset[str], poll: _Poll) -> Outcome:
+    """A call that deleted nothing, for a reason other than its nodes'."""
+    definite = Outcome(error=error, call="BatchDeleteClusterNodes")
+    if api.is_gone(error):
         return Outcome(waits=(api.reason(error),))
-    known = outdated or api.is_denied(error)
-    if not known and _settled_meanwhile(names, live.name, sagemaker):
+    if api.needs_software_update(error):
+        return definite
+    if _worth_waiting(error, poll.live, poll.moment):
+        return Outcome(waits=(api.reason(error),))
+    if api.is_denied(error):
+        return definite
+    if _settled_meanwhile(names, poll.live.name, poll.sagemaker):
         return Outcome(waits=("the nodes went meanwhile",))
-    return Outcome(error=error, call="BatchDeleteClusterNodes", unexplained=not known)
+    return replace(definite, unexplained=True)
 
 
-def _settled_meanwhile(names: frozenset[str], cluster: str, sagemaker: calls.SageMaker) -> bool:
+def _settled_meanwhile(names: frozenset[str], cluster: str, sagemaker: clients.SageMaker) -> bool:
     """Whether none of these nodes is there any more: then "all failed" meant that nothing was left to do."""
     try:
-        live = calls.read_live(sagemaker, cluster)
+        live = clients.read_live(sagemaker, cluster)
     except api.CALL_ERRORS:
         return False
     return live is None or not any(node.name in names and not node.leaving for node in live.nodes)
@@ -174,54 +232,76 @@ def _settled_meanwhile(names: frozenset[str], cluster: str, sagemaker: calls.Sag
 
 
 def _send_counts(
-    seen: Cluster,
-    look: Look,
-    occasion: Occasion,
-    sagemaker: calls.SageMaker,
-    moment: Moment,
+    poll: _Poll,
+    request: Occasion,
     *,
     gone: frozenset[str] = frozenset(),
     only: Container[str] | None = None,
 ) -> Outcome:
     """The one place that lowers targets and minimums: one UpdateCluster for all these groups; others are left alone (botocore:
-    UpdateCluster, its InstanceGroups). `gone`: nodes that were asked for since `seen`. `only`: of these groups; absent: of all.
+    UpdateCluster, its InstanceGroups). `gone`: nodes whose deletion was requested since `poll.live` was read. `only`: of these
+    groups; absent: of all.
 
-    Between any two calls somebody else may act, and a count that is no longer true ends nodes at random. So it plans once
-    more, from what is there now, and sends only what that plan holds, for groups that nobody else has touched since.
+    Between any two calls another actor may change the cluster, and a count that is no longer true ends nodes at random. So it
+    plans once more, from what is there now, and sends only what that plan holds, for groups that nothing else has touched
+    since.
     """
     try:
-        live, plan = look(occasion)
+        live, plan = poll.look(request)
     except api.CALL_ERRORS as error:
         return Outcome(waits=(api.reason(error),))
+    if live is None:
+        return Outcome(waits=tuple(wait.why for wait in plan.waits))
     waits: list[str] = []
     specs: list[Mapping[str, Any]] = []
-    for lower in plan.changes:
-        if isinstance(lower, TakeNodes) or live is None or not (only is None or lower.group in only):
-            continue
-        if _overtaken(lower.group, seen, live, gone):
+    for lower in _lowers(plan, only):
+        if _overtaken(lower.group, poll.live, live, gone):
             waits.append(messages.overtaken(lower.group).why)
         else:
             specs.append(carrying(spec_with(lower.spec, count=lower.count, minimum=lower.minimum), live))
     if not specs:
         return Outcome(waits=(*waits, *(wait.why for wait in plan.waits)))
+    return _update(specs, poll).after(Outcome(waits=tuple(waits)))
+
+
+def _lowers(plan: Plan, only: Container[str] | None) -> list[Lower]:
+    """The counts of the plan, of these groups. Absent: of all."""
+    lowers = [change for change in plan.changes if isinstance(change, Lower)]
+    if only is None:
+        return lowers
+    return [lower for lower in lowers if lower.group in only]
+
+
+def _update(specs: Sequence[Mapping[str, Any]], poll: _Poll) -> Outcome:
     try:
-        sagemaker.update_cluster(ClusterName=seen.name, InstanceGroups=specs)
+        poll.sagemaker.update_cluster(ClusterName=poll.live.name, InstanceGroups=specs)
     except api.CALL_ERRORS as error:
-        if api.is_gone(error) or _worth_waiting(error, seen, moment):
-            return Outcome(waits=(*waits, api.reason(error)))
-        return Outcome(error=error, call="UpdateCluster", waits=tuple(waits))
-    return Outcome(waits=tuple(waits), sent=True)
+        if api.is_gone(error) or _worth_waiting(error, poll.live, poll.moment):
+            return Outcome(waits=(api.reason(error),))
+        return Outcome(error=error, call="UpdateCluster")
+    return Outcome(sent=True)
 
 
 def _overtaken(name: str, seen: Cluster, live: Cluster, gone: frozenset[str]) -> bool:
-    """Whether, between two looks, the group's target has risen, nodes have come to it, or others than the `gone` ones have left
-    the list: a page may have left them out."""
+    """Whether another actor changed the group between two looks, as far as anything shows it."""
+    return _target_rose(name, seen, live) or _nodes_came(name, seen, live) or _nodes_left(name, seen, live, gone)
+
+
+def _target_rose(name: str, seen: Cluster, live: Cluster) -> bool:
     targets = {group.name: group.target for group in seen.groups}
+    return any(group.name == name and group.target > targets.get(name, 0) for group in live.groups)
+
+
+def _nodes_came(name: str, seen: Cluster, live: Cluster) -> bool:
     known = {node.name for node in seen.nodes}
-    risen = any(group.name == name and group.target > targets.get(name, 0) for group in live.groups)
-    here = {node.name for node in live.nodes if node.group == name}
+    return any(node.group == name and node.name not in known for node in live.nodes)
+
+
+def _nodes_left(name: str, seen: Cluster, live: Cluster, gone: frozenset[str]) -> bool:
+    """Others than the `gone` nodes left the list: a page may have left them out."""
     staying = {node.name for node in seen.nodes if node.group == name and not node.leaving}
-    return risen or bool(here - known) or bool(staying - here - gone)
+    listed = {node.name for node in live.nodes if node.group == name}
+    return not staying <= listed | gone
 
 
 def _worth_waiting(error: Exception, live: Cluster, moment: Moment) -> bool:
@@ -231,58 +311,73 @@ def _worth_waiting(error: Exception, live: Cluster, moment: Moment) -> bool:
 
 
 def _changing(live: Cluster) -> bool:
-    moving = any(status in MOVING for status in (live.status, *(group.status for group in live.groups)))
-    return moving or any(node.status in ("DeepHealthCheckInProgress", "SystemUpdating") for node in live.nodes)
+    statuses = (live.status, *(group.status for group in live.groups))
+    if any(status in MOVING for status in statuses):
+        return True
+    return any(node.status in ("DeepHealthCheckInProgress", "SystemUpdating") for node in live.nodes)
 
 
 # -- groups -----------------------------------------------------------------------------------------------------------
 
 
 def delete_groups(
-    names: Sequence[str], live: Cluster, desired: Desired, sagemaker: calls.SageMaker, moment: Moment
+    names: Sequence[str], live: Cluster, desired: Desired, sagemaker: clients.SageMaker, moment: Moment
 ) -> Outcome:
     """One UpdateCluster that deletes these groups with all their nodes. Accepted is done."""
     error = _delete(names, live, sagemaker)
-    if error is None or api.is_gone(error):
+    if error is None:
         return Outcome()
     if moment.passing(error):
         return Outcome(waits=(api.reason(error),))
     try:
-        now = calls.read_live(sagemaker, live.name)
+        now = clients.read_live(sagemaker, live.name)
     except api.CALL_ERRORS as unread:
         return Outcome(waits=(api.reason(unread),))
-    if now is None or not any(group.name in names and group.status != "Deleting" for group in now.groups):
-        return Outcome()  # somebody else asked first
-    if api.code(error) == "ValidationException" and (unchanged := _unchanged(now, desired)):
-        # Nobody documents whether the names may travel alone. A group that is sent as it is changes nothing.
-        error = _delete(names, live, sagemaker, InstanceGroups=[unchanged])
-        if error is None or api.is_gone(error):
-            return Outcome()
+    if now is None or _all_deleting(names, now):
+        return Outcome()  # another actor requested it first
+    if api.code(error) == "ValidationException":
+        error = _delete_beside_another(names, now, desired, sagemaker, error)
+    if error is None:
+        return Outcome()
     if _worth_waiting(error, now, moment):
         return Outcome(waits=(api.reason(error),))
     return Outcome(error=error, call="UpdateCluster")
 
 
-def _delete(names: Sequence[str], live: Cluster, sagemaker: calls.SageMaker, **more: Any) -> Exception | None:
+def _all_deleting(names: Sequence[str], live: Cluster) -> bool:
+    return all(group.status == "Deleting" for group in live.groups if group.name in names)
+
+
+def _delete_beside_another(
+    names: Sequence[str], live: Cluster, desired: Desired, sagemaker: clients.SageMaker, error: Exception
+) -> Exception | None:
+    """The same call with a group beside the names, because whether they may travel alone is undocumented. A group that is sent
+    as it is changes nothing. Returns the call's error, or `error` if there is no such group. None: accepted."""
+    unchanged = _unchanged(live, desired)
+    if unchanged is None:
+        return error
+    return _delete(names, live, sagemaker, InstanceGroups=[unchanged])
+
+
+def _delete(names: Sequence[str], live: Cluster, sagemaker: clients.SageMaker, **more: Any) -> Exception | None:
+    """The call's error. None: it was accepted, or the cluster is gone."""
     try:
         sagemaker.update_cluster(ClusterName=live.name, InstanceGroupsToDelete=list(names), **more)
     except api.CALL_ERRORS as error:
         found: Exception = error
-        return found
+        return None if api.is_gone(found) else found
     return None
 
 
 def _unchanged(live: Cluster, desired: Desired) -> Mapping[str, Any] | None:
-    """The specification of a group that stands as the file wants it, with no node on its way in or out."""
+    """The specification of a group that is as the deployment wants it, with no node on its way in or out. None: there is no
+    such group."""
     restless = {node.group for node in live.nodes if node.leaving or node.status == "Pending"}
-    still = {
-        group.name: (group.target, group.minimum)
-        for group in live.groups
-        if group.status == "InService" and group.current == group.target and group.name not in restless
-    }
+    complete = [group for group in live.groups if group.status == "InService" and group.current == group.target]
+    counts = {group.name: (group.target, group.minimum) for group in complete if group.name not in restless}
     for group in desired.groups:
-        if not group.autoscaled and still.get(group.name) == (group.count, group.minimum):
-            return carrying(
-                spec_with(group, count=group.count, minimum=group.minimum if live.continuous else None), live
-            )
+        if group.autoscaled or counts.get(group.name) != (group.count, group.minimum):
+            continue
+        minimum = group.minimum if live.continuous else None
+        return carrying(spec_with(group, count=group.count, minimum=minimum), live)
     return None
