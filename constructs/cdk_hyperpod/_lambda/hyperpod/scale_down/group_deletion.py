@@ -33,14 +33,9 @@ def plan_group_deletion(live: Cluster | None, desired: Desired, occasion: Occasi
         return GroupDeletion()
     if not owned(live, desired):
         return GroupDeletion(notes=(messages.NOT_OURS,))
-    doomed = set(desired.groups_to_delete)
-    if occasion.rolling_back:
-        # Also a group that the file before named: the failed update may have taken it back in, with its nodes.
-        failed = occasion.previous.groups if occasion.previous else ()
-        doomed = (doomed | {group.name for group in failed}) - _older(live, occasion.updated)
-    doomed -= {group.name for group in desired.groups}
     standing = [group for group in live.groups if group.status != "Deleting"]
-    groups = [group for group in standing if group.name in doomed and group.fixed.node_type != CONTROLLER]
+    names = _names_to_delete(live, desired, occasion)
+    groups = [group for group in standing if group.name in names and group.fixed.node_type != CONTROLLER]
     if not groups:
         return GroupDeletion()
     if len(groups) == len(standing):
@@ -49,6 +44,20 @@ def plan_group_deletion(live: Cluster | None, desired: Desired, occasion: Occasi
     if live.status in MOVING:
         return GroupDeletion(wait=messages.cluster_moving(live.status))
     return GroupDeletion(groups=tuple(group.name for group in groups))
+
+
+def _names_to_delete(live: Cluster, desired: Desired, occasion: Occasion) -> set[str]:
+    """The groups that the deployment deletes and does not keep.
+
+    A rollback also deletes the groups of the failed update, and those that the template before deleted: the failed update may
+    have put them back, with new nodes. It keeps each group with nodes from before the failed update.
+    """
+    kept = {group.name for group in desired.groups}
+    names = set(desired.groups_to_delete)
+    if not occasion.rolling_back:
+        return names - kept
+    failed = occasion.previous.groups if occasion.previous else ()
+    return (names | {group.name for group in failed}) - _older(live, occasion.updated) - kept
 
 
 def standing(live: Cluster, desired: Desired) -> dict[str, list[str]]:
