@@ -372,12 +372,16 @@ def _delete(names: Sequence[str], live: Cluster, sagemaker: clients.SageMaker, *
 def _unchanged(live: Cluster, desired: Desired) -> Mapping[str, Any] | None:
     """The specification of a group that is as the deployment wants it, with no node on its way in or out. None: there is no
     such group."""
+    resting = _counts_at_rest(live)
+    for group in desired.groups:
+        if not group.autoscaled and resting.get(group.name) == (group.count, group.minimum):
+            minimum = group.minimum if live.continuous else None
+            return carrying(spec_with(group, count=group.count, minimum=minimum), live)
+    return None
+
+
+def _counts_at_rest(live: Cluster) -> dict[str, tuple[int, int]]:
+    """Target and minimum of each group that has all its nodes, and none that boots or shuts down."""
     restless = {node.group for node in live.nodes if node.leaving or node.status == "Pending"}
     complete = [group for group in live.groups if group.status == "InService" and group.current == group.target]
-    counts = {group.name: (group.target, group.minimum) for group in complete if group.name not in restless}
-    for group in desired.groups:
-        if group.autoscaled or counts.get(group.name) != (group.count, group.minimum):
-            continue
-        minimum = group.minimum if live.continuous else None
-        return carrying(spec_with(group, count=group.count, minimum=minimum), live)
-    return None
+    return {group.name: (group.target, group.minimum) for group in complete if group.name not in restless}

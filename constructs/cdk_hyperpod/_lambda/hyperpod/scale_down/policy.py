@@ -11,25 +11,39 @@ from .cluster import Cluster, DesiredGroup, Fixed, Group, Network
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """One field of a group, as the user reads it."""
+
+    live: str
+    wanted: str
+
+
+@dataclass(frozen=True, slots=True)
 class Immutable:
-    """A field that only a new group can have otherwise. `values` gives (live, wanted), or None where both agree or one
-    side does not say: an unknown value is no reason to refuse a deployment."""
+    """A field that only a new group can have otherwise. `difference` gives None if both sides agree, or if one of them is
+    unknown: an unknown value is no reason to refuse a deployment."""
 
     field: str
-    values: Callable[[Group, DesiredGroup, Cluster], tuple[str, str] | None]
+    difference: Callable[[Group, DesiredGroup, Cluster], Difference | None]
 
 
-def _types(live: Group, wanted: DesiredGroup, _: Cluster) -> tuple[str, str] | None:
+def _types(live: Group, wanted: DesiredGroup, _: Cluster) -> Difference | None:
     have, want = live.fixed, wanted.fixed
-    if not (have.instance_types and want.instance_types):
+    if not have.instance_types or not want.instance_types:
         return None
-    if have.flexible != want.flexible:
-        return _list(have), _list(want)
-    if not have.flexible:
-        return None if have.instance_types == want.instance_types else (_list(have), _list(want))
-    # A flexible group may change its list, as long as no type goes of which it has nodes.
+    if have.flexible and want.flexible:
+        return _flexible_types(live, want)
+    if have.flexible == want.flexible and have.instance_types == want.instance_types:
+        return None
+    return Difference(live=_list(have), wanted=_list(want))
+
+
+def _flexible_types(live: Group, want: Fixed) -> Difference | None:
+    """A flexible group may change its list, as long as it keeps each type of which it has nodes."""
     lost = live.types_in_use - set(want.instance_types)
-    return (f"{_list(have)} with nodes of {', '.join(sorted(lost))}", _list(want)) if lost else None
+    if not lost:
+        return None
+    return Difference(live=f"{_list(live.fixed)} with nodes of {', '.join(sorted(lost))}", wanted=_list(want))
 
 
 def _list(fixed: Fixed) -> str:
@@ -37,10 +51,13 @@ def _list(fixed: Fixed) -> str:
     return f"[{text}]" if fixed.flexible else text
 
 
-def _network(live: Group, wanted: DesiredGroup, cluster: Cluster) -> tuple[str, str] | None:
-    # Nobody documents whether DescribeCluster repeats the cluster's network in each group, so both sides fall back to it.
-    have, want = live.fixed.network or cluster.network, wanted.fixed.network or cluster.network
-    return None if have == want else (_place(have), _place(want))
+def _network(live: Group, wanted: DesiredGroup, cluster: Cluster) -> Difference | None:
+    # Whether DescribeCluster repeats the cluster's network in each group is undocumented, so both sides fall back to it.
+    have = live.fixed.network or cluster.network
+    want = wanted.fixed.network or cluster.network
+    if have == want:
+        return None
+    return Difference(live=_place(have), wanted=_place(want))
 
 
 def _place(network: Network | None) -> str:
@@ -49,21 +66,23 @@ def _place(network: Network | None) -> str:
     return " ".join([*sorted(network.subnets), *sorted(network.security_groups)])
 
 
-def _differ(have: object, want: object) -> tuple[str, str] | None:
-    return None if have is None or want is None or have == want else (str(have), str(want))
+def _differ(have: object, want: object) -> Difference | None:
+    if have is None or want is None or have == want:
+        return None
+    return Difference(live=str(have), wanted=str(want))
 
 
 IMMUTABLE = (
-    Immutable(field="instance_type", values=_types),
-    Immutable(field="node_type", values=lambda live, want, _: _differ(live.fixed.node_type, want.fixed.node_type)),
+    Immutable(field="instance_type", difference=_types),
+    Immutable(field="node_type", difference=lambda live, want, _: _differ(live.fixed.node_type, want.fixed.node_type)),
     Immutable(
         field="execution_role",
-        values=lambda live, want, _: _differ(live.fixed.execution_role, want.fixed.execution_role),
+        difference=lambda live, want, _: _differ(live.fixed.execution_role, want.fixed.execution_role),
     ),
-    Immutable(field="availability_zone", values=_network),
+    Immutable(field="availability_zone", difference=_network),
     Immutable(
         field="threads_per_core",
-        values=lambda live, want, _: _differ(live.fixed.threads_per_core, want.fixed.threads_per_core),
+        difference=lambda live, want, _: _differ(live.fixed.threads_per_core, want.fixed.threads_per_core),
     ),
 )
 
@@ -71,5 +90,6 @@ IMMUTABLE = (
 def check_group(live: Group, wanted: DesiredGroup, cluster: Cluster) -> Iterator[Refuse]:
     """Every immutable field of one group that the deployment would change."""
     for policy in IMMUTABLE:
-        if values := policy.values(live, wanted, cluster):
-            yield messages.immutable(live.name, policy.field, *values)
+        found = policy.difference(live, wanted, cluster)
+        if found is not None:
+            yield messages.immutable(live.name, policy.field, found.live, found.wanted)
