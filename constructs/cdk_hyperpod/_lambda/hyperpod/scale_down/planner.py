@@ -1,8 +1,9 @@
 """`plan(live, desired)`: what prepare does now. Pure, and linear in the nodes.
 
-Every poll plans afresh from the live cluster, so a retry, a crash, a lost reply or somebody's change by hand all take the
-same path. Nodes that are shutting down are never counted as live, and the count to take is live minus desired, never
-target minus desired: with capacity short, the latter ends nodes that are needed.
+Every poll plans afresh from the live cluster, so a retry, a crash, a lost reply and a change by hand all take the same path.
+Nodes that are shutting down are never counted as live. The number of nodes to delete is live minus desired, never target
+minus desired: with capacity short, the latter deletes nodes that are needed. What must be true before nodes are deleted, or
+a count is sent, is in conditions.py.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..common.owner import STACK_ID_TAG
+from ..common.refuse import Refuse
 from . import messages
 from .actions import Change, DeleteGroup, Lower, Pick, Plan, TakeNodes, Wait
 from .choice import Need, by_group, find_needs, is_ahead
@@ -38,7 +40,20 @@ def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> 
     if not owned(live, desired):
         return Plan(refusals=(messages.not_ours(live.name, STACK_ID_TAG, desired.owner or ""),))
     needs = find_needs(live, desired, occasion)
-    refusals = (
+    refusals = _refusals(live, desired, needs, occasion)
+    if refusals:
+        return Plan(refusals=refusals)
+    unknown = absent(live, desired, occasion) if occasion.first else []
+    return replace(
+        _arrange(live, needs, occasion),
+        deletions=tuple(_deletions(live, desired)),
+        notes=(messages.absent(unknown),) if unknown else (),
+    )
+
+
+def _refusals(live: Cluster, desired: Desired, needs: Sequence[Need], occasion: Occasion) -> tuple[Refuse, ...]:
+    """Everything that forbids the deployment, in the order of a report."""
+    return (
         *replacement(live, desired, occasion.previous),
         *forbidden(live, desired, needs, first=occasion.first),
         *resent(needs, occasion),
@@ -47,14 +62,6 @@ def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> 
         *mistaken(live, desired, needs, occasion),
         *over_limit(live, desired, needs, occasion),
         *dropped(live, desired, occasion),
-    )
-    if refusals:
-        return Plan(refusals=refusals)
-    unknown = absent(live, desired, occasion) if occasion.first else []
-    return replace(
-        _arrange(live, needs, occasion),
-        deletions=tuple(_deletions(live, desired)),
-        notes=(messages.absent(unknown),) if unknown else (),
     )
 
 
