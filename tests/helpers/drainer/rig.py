@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Api, Connection, Reply, Send
 from cdk_hyperpod._lambda.hyperpod.drainer.drainer import Drainer
-from cdk_hyperpod._lambda.hyperpod.drainer.kubernetes import Api, Connection, Reply, Send
 from cdk_hyperpod.kubernetes.drainer import DRAINER_GROUP, drainer_manifests
 from cdk_hyperpod.kubernetes.manifests import Manifest
 from helpers.kubernetes.apiserver.client import Answer, Client, await_answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.drainer.kubernetes import Reply, Send
+from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Reply, Send
 from helpers.drainer.rig import HOOK, NOW, Rig
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.drainer.kubernetes import Reply, Send
+from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Reply, Send
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.channels import parse
 from helpers.drainer.rig import NOW, Rig
 from helpers.kubernetes.apiserver.client import Client

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.drainer.kubernetes import Reply, Send
+from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Reply, Send
 from helpers.drainer.rig import Rig
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdk_hyperpod._lambda.hyperpod.drainer.kubernetes import MOST_BYTES, Api, Connection, Reply
+from cdk_hyperpod._lambda.hyperpod.drainer.api_client import MOST_BYTES, Api, Connection, Reply
 from helpers.drainer.rig import TOKEN, Rig, of_1_20
 
 

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from cdk_hyperpod._lambda.hyperpod.drainer.kubernetes import Reply
+from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Reply
 
 from .clock import Clock
 from .hyperpod import HyperPod, Node

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Api, Reply
 from cdk_hyperpod._lambda.hyperpod.drainer.drainer import Drainer
-from cdk_hyperpod._lambda.hyperpod.drainer.kubernetes import Api, Reply
 
 NOW = 1_800_000_000.0
 MARK = "cdk-hyperpod.dev/drain"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.drainer.kubernetes import MOST_BYTES, Api, Connection, KubernetesError
+from cdk_hyperpod._lambda.hyperpod.drainer.api_client import MOST_BYTES, Api, Connection, KubernetesError
 from helpers.synthesis import ROOT
 
 MEMORY_MB = 512
@@ -21,7 +21,7 @@ LOOK = r"""
 import json, re
 from urllib.parse import parse_qs, urlsplit
 from hyperpod.drainer import drainer
-from hyperpod.drainer.kubernetes import MOST_BYTES, Api, Reply
+from hyperpod.drainer.api_client import MOST_BYTES, Api, Reply
 
 PODS = 1000
 # A long text, and as many small values as a list of environment variables has.

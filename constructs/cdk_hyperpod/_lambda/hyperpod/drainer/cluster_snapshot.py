@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from ..common.drain_protocol import INSTANCE_ID, REQUEST_ID, NodeRequest
-from .kubernetes import Api, Json, KubernetesError
+from .api_client import Api, Json, KubernetesError
 from .request import WRITER
 
 MARK = "cdk-hyperpod.dev/drain"

@@ -21,6 +21,7 @@ from typing import Any
 
 from ..common.drain_protocol import NodeRequest, NodeStatus, Request, RequestError, Status, StatusJob, make_status
 from ..common.text import one_line
+from .api_client import Api, Json, KubernetesError
 from .cluster_snapshot import (
     BATCH,
     JOB_LABEL,
@@ -36,7 +37,6 @@ from .cluster_snapshot import (
     parse_node,
     read_snapshot,
 )
-from .kubernetes import Api, Json, KubernetesError
 from .request import WRITER, parse_event
 
 VERSION = 1

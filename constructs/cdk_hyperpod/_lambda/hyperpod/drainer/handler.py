@@ -19,8 +19,8 @@ from botocore.auth import SigV4QueryAuth  # type: ignore[import-untyped]
 from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
 from botocore.credentials import Credentials  # type: ignore[import-untyped]
 
+from .api_client import Api, Connection
 from .drainer import Drainer
-from .kubernetes import Api, Connection
 
 TOKEN_S = 60
 """What `aws eks get-token` signs for. EKS takes a token for 15 minutes, and each look makes a new one."""
