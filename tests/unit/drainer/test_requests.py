@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import RequestError
 from cdk_hyperpod._lambda.hyperpod.drainer import cluster_snapshot, drainer
 from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Api, KubernetesError, Reply
-from cdk_hyperpod._lambda.hyperpod.drainer.request import parse_event
+from cdk_hyperpod._lambda.hyperpod.drainer.event import parse_event
 from cdk_hyperpod.kubernetes.drainer import drainer_manifests
 from helpers.kubernetes.versions import VERSIONS
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..common.drain_protocol import INSTANCE_ID, REQUEST_ID, NodeRequest
 from .api_client import Api, Json, KubernetesError
-from .request import WRITER
+from .event import WRITER
 
 MARK = "cdk-hyperpod.dev/drain"
 """The annotation of a node that the drainer holds."""

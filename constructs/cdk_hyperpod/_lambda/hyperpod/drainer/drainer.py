@@ -37,7 +37,7 @@ from .cluster_snapshot import (
     parse_node,
     read_snapshot,
 )
-from .request import WRITER, parse_event
+from .event import WRITER, parse_event
 
 VERSION = 1
 """Of the drainer, in its answer."""
