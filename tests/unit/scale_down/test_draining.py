@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeStatus
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import DrainSettings, Node
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.channels import UnansweredError, parse
-from cdk_hyperpod._lambda.hyperpod.scale_down.drain.ready import NO_INSTANCE, Ask, Said, Verdict, judge
+from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import NO_INSTANCE, Ask, Said, Verdict, judge
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.requester import DrainRequester
 from cdk_hyperpod._lambda.hyperpod.scale_down.services import READ_PATIENCE
 from cdk_hyperpod_local.hyperpod import Call, CallerKilled

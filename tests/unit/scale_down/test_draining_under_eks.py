@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeStatus
 from cdk_hyperpod._lambda.hyperpod.scale_down import executor
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import DrainSettings, Node
-from cdk_hyperpod._lambda.hyperpod.scale_down.drain.ready import Ask, Said, judge
+from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import Ask, Said, judge
 from helpers.scale_down.drainer import ARN, Drainer
 from helpers.scale_down.eks import DRAIN, FOUR, TWO, drain, four
 from helpers.scale_down.scenarios import QUICK, failure, ids

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..._lambda.hyperpod.common.refuse import Refuse
     from ..._lambda.hyperpod.scale_down.actions import Plan
     from ..._lambda.hyperpod.scale_down.cluster import Cluster, Node
-    from ..._lambda.hyperpod.scale_down.drain.ready import Said
+    from ..._lambda.hyperpod.scale_down.drain.readiness import Said
     from ...config.changes import Changed
 
 __all__ = ["plan"]
@@ -178,7 +178,7 @@ def _content(found: Plan, live: Cluster | None, notes: Sequence[str], said: Said
 
 def _jobs(node: Node, said: Said | None) -> list[str] | None:
     """Some of its jobs with their users, `4711 of alice`, or of its pods, `research/train-0`; None: nobody knows."""
-    from ..._lambda.hyperpod.scale_down.drain.ready import is_silent
+    from ..._lambda.hyperpod.scale_down.drain.readiness import is_silent
 
     return None if said is None or is_silent(said) else list(said.busy.get(node.name, ()))
 

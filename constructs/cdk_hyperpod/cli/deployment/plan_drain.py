@@ -15,14 +15,14 @@ from .deployed_stack import deployed_guard
 if TYPE_CHECKING:
     from ..._lambda.hyperpod.scale_down.actions import Plan
     from ..._lambda.hyperpod.scale_down.cluster import Cluster, Desired
-    from ..._lambda.hyperpod.scale_down.drain.ready import Said
+    from ..._lambda.hyperpod.scale_down.drain.readiness import Said
 
 
 def agent_status(config: ClusterConfig, live: Cluster | None, client: Clients) -> tuple[Said | None, tuple[str, ...]]:
     """What the agent that drains nodes says; absent: there is none, or it cannot be read, or is silent, with a note."""
     from ..._lambda.hyperpod.common import api
     from ..._lambda.hyperpod.scale_down.drain.channels import BucketChannel, NoStatusError, UnansweredError
-    from ..._lambda.hyperpod.scale_down.drain.ready import Said, is_silent
+    from ..._lambda.hyperpod.scale_down.drain.readiness import Said, is_silent
 
     if live is None or config.slurm is None or config.slurm.drain is None:
         return None, ()
@@ -48,7 +48,7 @@ def pods_on_nodes(
 
     `stays`: the file has scale_down.drain, so the next deployment has a drainer.
     """
-    from ..._lambda.hyperpod.scale_down.drain.ready import Said
+    from ..._lambda.hyperpod.scale_down.drain.readiness import Said
     from .. import kubernetes
 
     seen, why = kubernetes.look(eks_cluster)
@@ -74,7 +74,7 @@ def refuse_undrainable(
 ) -> Plan:
     """The plan, refused where a deployment would find at its first look that it can drain nothing."""
     from ..._lambda.hyperpod.scale_down.actions import Plan
-    from ..._lambda.hyperpod.scale_down.drain.ready import Ask, Said, judge_first
+    from ..._lambda.hyperpod.scale_down.drain.readiness import Ask, Said, judge_first
 
     if wanted.drain is None or found.refusals:
         return found
@@ -92,7 +92,7 @@ def refuse_unevictable(
     """The plan, refused where a deployment would find pods that no controller owns."""
     from ..._lambda.hyperpod.common.refuse import Refuse
     from ..._lambda.hyperpod.scale_down.actions import Plan
-    from ..._lambda.hyperpod.scale_down.drain.ready import going
+    from ..._lambda.hyperpod.scale_down.drain.readiness import going
 
     if wanted.drain is None or wanted.drain.evict_unmanaged or found.refusals:
         return found

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from . import finalize, messages, prepare
 from .cluster import Cluster
-from .drain.ready import DEADLINE
+from .drain.readiness import DEADLINE
 from .poll import Poll
 from .properties import FINALIZE
 from .release import release

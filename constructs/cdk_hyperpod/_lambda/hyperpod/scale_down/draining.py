@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from .cluster import Cluster, DrainSettings, Occasion
 from .drain.channels import BucketChannel, Channel, FunctionChannel
-from .drain.ready import SILENT, Ask
+from .drain.readiness import SILENT, Ask
 from .drain.requester import DrainRequester, RetryBudget
 from .poll import Poll, read_until_agreed
 from .properties import PREPARE

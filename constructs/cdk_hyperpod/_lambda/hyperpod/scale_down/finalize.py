@@ -10,7 +10,7 @@ from ..common import api
 from . import messages
 from .actions import Wait
 from .cluster import Cluster, Node
-from .drain.ready import JOINING, judge
+from .drain.readiness import JOINING, judge
 from .drain.requester import DELETION_LEASE, DrainRequester
 from .draining import read_with_held, requester_with_status
 from .executor import Moment, delete_groups

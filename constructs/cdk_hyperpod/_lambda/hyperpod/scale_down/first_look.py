@@ -13,7 +13,7 @@ from . import messages
 from .actions import Plan
 from .call_errors import read_failed
 from .cluster import Cluster, Occasion
-from .drain.ready import going, judge_first
+from .drain.readiness import going, judge_first
 from .drain.requester import DrainRequester
 from .draining import find_requester, read_status, with_status
 from .event import Event

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from . import messages
 from .actions import Plan, Wait
 from .cluster import Cluster, Desired, Occasion
-from .drain.ready import BACK
+from .drain.readiness import BACK
 from .event import Event
 from .poll_state import State
 from .properties import MalformedError, read_properties

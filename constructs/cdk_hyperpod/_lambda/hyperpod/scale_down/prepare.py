@@ -17,7 +17,7 @@ from .call_errors import change_failed
 from .cluster import MOVING, Cluster, Occasion
 from .cluster_operations import PATIENCE as PATIENCE_FOR_OPERATIONS
 from .cluster_operations import lowered_by_another, read_operations
-from .drain.ready import going, judge
+from .drain.readiness import going, judge
 from .drain.requester import DELETION_LEASE, DRAIN_LEASE, GROUP_LEASE, DrainRequester
 from .draining import read_with_held, requester_with_status, with_status
 from .executor import Moment, Outcome, execute

@@ -30,7 +30,7 @@ from ...common.drain_protocol import (
 )
 from ...common.text import one_line
 from .. import clients
-from .ready import Said
+from .readiness import Said
 
 NOT_RELEASED = "not given back"
 """How the drainer's problem begins if it answers, and only nodes that no request wants stay held."""

@@ -16,7 +16,7 @@ from ...common import api
 from ...common.drain_protocol import NodeRequest, make_node_request, make_request
 from ..cluster import Cluster, Node
 from .channels import Channel, NoStatusError, UnansweredError
-from .ready import NOTHING_SAID, Ask, Said
+from .readiness import NOTHING_SAID, Ask, Said
 
 DRAIN_LEASE = timedelta(minutes=10)
 """How long a node is held that the deployment waits for: many polls long, so that some may fail."""
