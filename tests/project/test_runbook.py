@@ -17,13 +17,15 @@ def reasons() -> Iterator[tuple[str, str]]:
     """Why the backup's job, the agent and the drainer keep a node: where it stands, and its constant parts."""
     for file in (
         *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "lifecycle/agent").rglob("*.py")),
-        f"{FUNCTION}/hyperpod/drainer/drainer.py",
+        f"{FUNCTION}/hyperpod/drainer/rules.py",
     ):
         for node in ast.walk(ast.parse((ROOT / file).read_text("utf-8"))):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue
             told = (
-                node.func.id == "Judgement" and isinstance(node.args[0], ast.Constant) and node.args[0].value in STATES
+                node.func.id in ("Judgement", "Decision")
+                and isinstance(node.args[0], ast.Constant)
+                and node.args[0].value in STATES
             )
             message = node.args[1] if told else node.args[0] if node.func.id == "BackupError" else None
             if message is not None and (text := _text(message)):

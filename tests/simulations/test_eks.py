@@ -11,7 +11,11 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.drainer import cluster_snapshot, drainer
+from cdk_hyperpod._lambda.hyperpod.drainer import backup_job, changes, cluster_snapshot, drainer, rules, view
+from cdk_hyperpod._lambda.hyperpod.drainer.changes import Change
+from cdk_hyperpod._lambda.hyperpod.drainer.cluster_snapshot import ClusterSnapshot, read_snapshot
+from cdk_hyperpod._lambda.hyperpod.drainer.mark import Mark
+from cdk_hyperpod._lambda.hyperpod.drainer.objects import Node as KubernetesNode
 from helpers.simulations.scenarios import goes, kinds, lifetime, look, request, write
 from simulations.lifetimes.clock import Clock
 from simulations.lifetimes.draining import Heard, Policy
@@ -256,88 +260,77 @@ def test_what_a_drainer_held_that_is_gone_nobody_gives_back(there: bool) -> None
     assert ("a node that stays is not given back" in kinds(life.judge.faults)) is there
 
 
-def _released(spec: dict[str, Any]) -> Callable[[cluster_snapshot.Node], drainer.Act]:
-    real = drainer._release
+def _released(spec: dict[str, Any]) -> Callable[[KubernetesNode], Change]:
+    real = changes.release
 
-    def release(node: cluster_snapshot.Node) -> drainer.Act:
-        act = real(node)
-        return replace(act, body={"metadata": act.body["metadata"], **spec})
+    def release(node: KubernetesNode) -> Change:
+        change = real(node)
+        return replace(change, body={"metadata": change.body["metadata"], **spec})
 
     return release
 
 
-def _written(**changed: Any) -> Callable[..., drainer.Act]:
-    real = drainer._write
+def _marked(**changed: Any) -> Callable[[KubernetesNode, Mark, str], Change]:
+    real = changes.write_mark
 
-    def written(node: cluster_snapshot.Node, mark: cluster_snapshot.Mark, why: str) -> drainer.Act:
-        act = real(node, mark, why)
-        return replace(act, body={**act.body, **changed})
+    def write_mark(node: KubernetesNode, mark: Mark, purpose: str) -> Change:
+        change = real(node, mark, purpose)
+        return replace(change, body={**change.body, **changed})
 
-    return written
-
-
-def _evicted(**changed: Any) -> Callable[..., drainer.Act]:
-    real = drainer._evict
-    return lambda instance, pod, dry=False: replace(real(instance, pod), **changed)
+    return write_mark
 
 
-def _judged(**changed: Any) -> Callable[..., drainer.Judgement]:
-    real = drainer._judge_node
-    return lambda request, node, seen: replace(real(request, node, seen), **changed)
+def _evicted(**changed: Any) -> Callable[..., Change]:
+    real = changes.evict
+    return lambda instance, pod: replace(real(instance, pod), **changed)
+
+
+def _decided(**changed: Any) -> Callable[[view.NodeView], rules.Decision]:
+    real = rules.decide_node
+    return lambda node: replace(real(node), **changed)
 
 
 def _saves_nothing(*made: Any) -> dict[str, Any]:
-    job = _MAKE_JOB(*made)
+    job = backup_job.make_job(*made)
     job["spec"]["template"]["spec"]["containers"] = [{"name": "nothing"}]
     return job
 
 
-def _believes_a_name(*asked: Any) -> drainer.View:
-    view = _VIEW(*asked)
-    return replace(view, job=view.job or view.stranger)
-
-
-def _evicts_anybody(request: Any, node: cluster_snapshot.Node, seen: cluster_snapshot.ClusterSnapshot) -> drainer.View:
+def _evicts_anybody(request: Any, node: KubernetesNode, seen: ClusterSnapshot) -> view.NodeView:
     """Evicts what nothing creates again."""
-    return _VIEW(replace(request, evict_unmanaged=True), node, seen)
+    return view.view_node(replace(request, evict_unmanaged=True), node, seen)
 
 
-_VIEW = drainer._view
-
-
-def _overlooks_karpenter(*asked: Any, **more: Any) -> cluster_snapshot.ClusterSnapshot:
-    seen = cluster_snapshot.read_snapshot(*asked, **more)
+def _overlooks_karpenter(*asked: Any, **more: Any) -> ClusterSnapshot:
+    seen = read_snapshot(*asked, **more)
     nodes = {name: tuple(replace(node, karpenter="") for node in nodes) for name, nodes in seen.nodes.items()}
     return replace(seen, nodes=nodes)
 
 
-_MAKE_JOB = drainer.make_job
-
-
 @pytest.mark.parametrize(
-    ("name", "broken", "near", "fault"),
+    ("module", "name", "broken", "near", "fault"),
     [
-        ("give_back", lambda keep, seen: (), 6, "a node is drained for ever"),
-        ("give_back", lambda keep, seen: (), 6, "a node that stays is not given back"),
-        ("_release", _released({}), 6, "a node is drained for ever"),
-        ("_release", _released({"spec": {"unschedulable": None}}), 6, "another's cordon is undone"),
-        ("_write", _written(spec={}), 7, "ready nodes do not go"),
-        ("_write", _written(status={}), 6, "the drainer changes of a node what is not its own"),
-        ("_evict", _evicted(), 14, "the drainer evicts from a node that it does not hold"),
-        ("_evict", _evicted(method="DELETE"), 6, "the drainer does what it has no right to"),
-        ("_judge_node", _judged(state="ready", saved=True), 6, "a node that was not ready goes"),
-        ("make_job", _saves_nothing, 19, "a node that was not ready goes"),
-        ("_view", _believes_a_name, 6, "a node that was not ready goes"),
-        ("_view", _evicts_anybody, 6, "the drainer evicts a pod that nothing creates again"),
-        ("read_snapshot", _overlooks_karpenter, 13, "the drainer cordons a node of Karpenter's"),
-        ("has_to_leave", lambda pod: True, 6, "the drainer evicts what stays by its nature"),
+        (rules, "_release_nodes", lambda kept, seen: (), 6, "a node is drained for ever"),
+        (rules, "_release_nodes", lambda kept, seen: (), 6, "a node that stays is not given back"),
+        (changes, "release", _released({}), 6, "a node is drained for ever"),
+        (changes, "release", _released({"spec": {"unschedulable": None}}), 6, "another's cordon is undone"),
+        (changes, "write_mark", _marked(spec={}), 7, "ready nodes do not go"),
+        (changes, "write_mark", _marked(status={}), 6, "the drainer changes of a node what is not its own"),
+        (changes, "ask_what_keeps", changes.evict, 14, "the drainer evicts from a node that it does not hold"),
+        (changes, "evict", _evicted(method="DELETE"), 6, "the drainer does what it has no right to"),
+        (rules, "decide_node", _decided(state="ready", saved=True), 6, "a node that was not ready goes"),
+        (changes, "make_job", _saves_nothing, 19, "a node that was not ready goes"),
+        (view, "proves_backup", lambda job, mark: True, 6, "a node that was not ready goes"),
+        (rules, "view_node", _evicts_anybody, 6, "the drainer evicts a pod that nothing creates again"),
+        (drainer, "read_snapshot", _overlooks_karpenter, 13, "the drainer cordons a node of Karpenter's"),
+        (cluster_snapshot, "has_to_leave", lambda pod: True, 6, "the drainer evicts what stays by its nature"),
     ],
 )
 def test_a_broken_drainer_is_caught(
-    name: str, broken: Any, near: int, fault: str, monkeypatch: pytest.MonkeyPatch
+    module: Any, name: str, broken: Any, near: int, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`near`: how far on the first lifetime is that can show it; those before need not be tried."""
-    monkeypatch.setattr(cluster_snapshot if name == "has_to_leave" else drainer, name, broken)
+    monkeypatch.setattr(module, name, broken)
     found: set[str] = set()
     for seed in seeds_of(200, first=near, profile="evictions"):
         found |= set(kinds(live(seed).faults))

@@ -74,7 +74,8 @@ def _listed(arn: str, *queries: Sequence[str]) -> Iterator[Sequence[Any]]:
 
 
 def _seen(nodes: Sequence[Any], pods: Sequence[Any]) -> Seen:
-    from .._lambda.hyperpod.drainer.cluster_snapshot import SYSTEM, has_to_leave, is_unmanaged, parse_node
+    from .._lambda.hyperpod.drainer.cluster_snapshot import SYSTEM
+    from .._lambda.hyperpod.drainer.objects import has_to_leave, is_unmanaged, parse_node
 
     try:
         known = [parse_node(each, 0) for each in nodes]

@@ -16,9 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import RequestError
-from cdk_hyperpod._lambda.hyperpod.drainer import cluster_snapshot, drainer
 from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Api, KubernetesError, Reply
+from cdk_hyperpod._lambda.hyperpod.drainer.backup_job import make_job
+from cdk_hyperpod._lambda.hyperpod.drainer.cluster_snapshot import Hook
+from cdk_hyperpod._lambda.hyperpod.drainer.drainer import Drainer
 from cdk_hyperpod._lambda.hyperpod.drainer.event import parse_event
+from cdk_hyperpod._lambda.hyperpod.drainer.objects import parse_node
 from cdk_hyperpod.kubernetes.drainer import drainer_manifests
 from helpers.kubernetes.versions import VERSIONS
 
@@ -151,7 +154,7 @@ class Cluster:
 
     def look(self, found: Any, backup: str | None = None) -> Any:
         # However slow this machine is, a look's time is not over.
-        return drainer.Drainer(Api(self.send), backup, log=lambda _: None, clock=lambda: 0.0).look(found, NOW)
+        return Drainer(Api(self.send), backup, log=lambda _: None, clock=lambda: 0.0).look(found, NOW)
 
 
 def node(number: int, **changed: Any) -> dict[str, Any]:
@@ -258,7 +261,7 @@ def test_a_look_changes_things_for_so_long_and_the_next_one_goes_on() -> None:
         return cluster.send(method, path, body, kind)
 
     requests = [{**NODE, "id": f"i-{number:017x}"} for number in range(10)]
-    looks = drainer.Drainer(Api(slow), None, log=lambda _: None, clock=lambda: now[0])
+    looks = Drainer(Api(slow), None, log=lambda _: None, clock=lambda: now[0])
     answer = looks.look(asked({"schema": 1, "id": "r", "nodes": requests}), NOW)
 
     assert len([path for method, path, _, _ in cluster.sent if method == "PATCH"]) == 3
@@ -282,8 +285,8 @@ def test_a_job_is_there_until_its_end_was_seen(theirs: int | None, kept: int) ->
     if theirs is not None:
         cron_job["spec"]["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] = theirs  # type: ignore[index]
     node_request = parse_event(event(), NOW).nodes[0]  # type: ignore[union-attr]
-    hook = cluster_snapshot.Hook("ops", "save-node", cron_job, {}, {})
-    job = drainer.make_job(node_request, cluster_snapshot.parse_node(node(1), NOW), hook, cron_job)
+    hook = Hook("ops", "save-node", cron_job, {}, {})
+    job = make_job(node_request, parse_node(node(1), NOW), hook, cron_job)
     assert job["spec"]["ttlSecondsAfterFinished"] == kept
 
 
@@ -305,7 +308,7 @@ def test_two_nodes_that_say_they_are_one_instance_are_nobodys() -> None:
 def test_what_nobody_can_write_is_not_in_the_log() -> None:
     logged: list[str] = []
     half = Reply(403, b'{"message": "half a character: \\ud800\\nand a line"}')
-    drainer.Drainer(Api(lambda *_: half), None, log=logged.append).look(event(), NOW)
+    Drainer(Api(lambda *_: half), None, log=logged.append).look(event(), NOW)
     (line,) = logged
     assert line.encode().startswith(
         b"r-1: no node; 0 busy; 0 done; GET /api/v1/nodes: half a character: ? and a line; "
@@ -335,4 +338,4 @@ def test_an_answer_that_is_none_of_kubernetes_ends_the_look() -> None:
 
 def test_a_kubelets_label_never_outweighs_its_nodes_name() -> None:
     forged = node(1, labels={"sagemaker.amazonaws.com/x": "i-00000000000000002"})
-    assert cluster_snapshot.parse_node(forged, NOW).instance == "i-00000000000000001"
+    assert parse_node(forged, NOW).instance == "i-00000000000000001"

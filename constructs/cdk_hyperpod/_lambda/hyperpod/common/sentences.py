@@ -23,6 +23,11 @@ def some(items: Iterable[str], shown: int = 5) -> str:
     return ", ".join(names) if rest <= 0 else f"{', '.join(names[:shown])} and {rest} more"
 
 
+def join_clauses(*clauses: str) -> str:
+    """The clauses that are not empty, with semicolons between them."""
+    return "; ".join(filter(None, clauses))
+
+
 def sentence(text: str) -> str:
     """The text in one line as a sentence. What begins with a path of the file or an id keeps its first letter."""
     text = one_line(text).rstrip(".")

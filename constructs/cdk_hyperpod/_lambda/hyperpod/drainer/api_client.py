@@ -47,9 +47,9 @@ Send = Callable[[str, str, bytes | None, str], Reply]
 class KubernetesError(Exception):
     """A request that failed; `status` is 0 where no reply came."""
 
-    def __init__(self, what: str, said: str, status: int = 0, causes: tuple[str, ...] = ()) -> None:
-        self.said = one_line(said[:1000])[:300]
-        super().__init__(f"{what}: {self.said}")
+    def __init__(self, what: str, detail: str, status: int = 0, causes: tuple[str, ...] = ()) -> None:
+        self.detail = one_line(detail[:1000])[:300]
+        super().__init__(f"{what}: {self.detail}")
         self.status = status
         self.causes = causes
         """The disruption budgets that refuse an eviction, in the server's words."""
