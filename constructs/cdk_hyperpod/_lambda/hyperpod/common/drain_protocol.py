@@ -119,11 +119,17 @@ def _is_address(value: Any, _: float = 0.0) -> bool:
     return True
 
 
-def _is_time(moment: Any, now: float) -> bool:
+def _is_number(value: Any) -> bool:
+    """In Python true and false are numbers, too."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_time(value: Any, now: float) -> bool:
+    if not _is_number(value):
+        return False
     try:
-        # Not only a number: not NaN, which compares with nothing, and no truth value.
-        known = isinstance(moment, (int, float)) and not isinstance(moment, bool) and math.isfinite(moment)
-        return known and 0 <= moment <= now + MAX_AHEAD_S
+        # NaN compares with nothing.
+        return math.isfinite(value) and 0 <= value <= now + MAX_AHEAD_S
     except OverflowError:
         return False
 
@@ -183,16 +189,20 @@ def check_request(reader: Reader, writer: str, found: object, now: float) -> Req
     if not isinstance(found, dict):
         raise RequestError("is not a JSON object")
     check_schema(reader, found)
-    nodes = found.get("nodes")
+    requests = _check_node_requests(reader, writer, found.get("nodes"), now)
+    name = found.get("id")
+    if not _MEMBERS["request"].is_right(name, now):
+        raise RequestError(f"id: must be {_MEMBERS['request'].must_be}, got {show(name)}")
+    return Request(str(name), requests)
+
+
+def _check_node_requests(reader: Reader, writer: str, nodes: object, now: float) -> tuple[NodeRequest, ...]:
     if not isinstance(nodes, list) or len(nodes) > MAX_NODES:
         raise RequestError(f"nodes: must be a list of at most {MAX_NODES}")
     requests = tuple(_check_node_request(reader, writer, f"nodes[{i}]", node, now) for i, node in enumerate(nodes))
     if len({request.instance for request in requests}) != len(requests):
         raise RequestError("nodes: an instance is duplicated")
-    name = found.get("id")
-    if not _MEMBERS["request"].is_right(name, now):
-        raise RequestError(f"id: must be {_MEMBERS['request'].must_be}, got {show(name)}")
-    return Request(str(name), requests)
+    return requests
 
 
 def check_schema(reader: Reader, found: Mapping[str, Any]) -> None:
@@ -203,9 +213,13 @@ def check_schema(reader: Reader, found: Mapping[str, Any]) -> None:
 
 
 def wrong_member(reader: Reader, node: Mapping[str, Any], now: float) -> str | None:
-    """The first member of a node's request that the reader refuses."""
-    given = [name for name in reader.members if name in node or name not in reader.optional]
-    return next((name for name in given if not reader.members[name].is_right(node.get(name), now)), None)
+    """The first member of a node's request that the reader refuses. None: the reader accepts them all."""
+    for name, member in reader.members.items():
+        if name not in node and name in reader.optional:
+            continue
+        if not member.is_right(node.get(name), now):
+            return name
+    return None
 
 
 def _check_node_request(reader: Reader, writer: str, path: str, node: Any, now: float) -> NodeRequest:
@@ -346,44 +360,70 @@ def check_status(found: object, text: Callable[[object], str]) -> Status:
         raise StatusError("has a status that is not a JSON object")
     if found.get("schema") != SCHEMA:
         raise StatusError("has a status of another version")
-    version, beat = found.get("agent"), found.get("beat")
-    is_time = isinstance(beat, (int, float)) and not isinstance(beat, bool) and beat >= 0
     return Status(
-        agent=version if type(version) is int else 0,
-        beat=beat if is_time else None,
+        agent=_integer(found.get("agent")) or 0,
+        beat=_beat(found.get("beat")),
         requests=_texts(found.get("requests"), text),
         refused=_texts(found.get("refused"), text),
         problem=text(found.get("problem") or ""),
         backup=text(found["backup"]) if found.get("backup") else None,
-        nodes={
-            text(name): _check_node(node, text)
-            for name, node in _mapping(found.get("nodes")).items()
-            if isinstance(node, dict)
-        },
+        nodes=_check_nodes(found.get("nodes"), text),
         busy=_check_busy(found.get("busy"), text),
-        left_out={
-            text(name): count
-            for name, count in _mapping(found.get("left_out")).items()
-            if type(count) is int and 0 < count < 2**53
-        },
+        left_out=_check_left_out(found.get("left_out"), text),
     )
 
 
+def _integer(found: object) -> int | None:
+    """An integer that is neither true nor false. None: it is something else."""
+    return found if type(found) is int else None
+
+
+def _beat(found: Any) -> float | None:
+    if not _is_number(found) or not found >= 0:
+        return None
+    beat: float = found
+    return beat
+
+
+def _check_nodes(found: object, text: Callable[[object], str]) -> dict[str, NodeStatus]:
+    return {text(name): _check_node(node, text) for name, node in _mapping(found).items() if isinstance(node, dict)}
+
+
 def _check_node(found: Mapping[str, Any], text: Callable[[object], str]) -> NodeStatus:
-    running = found.get("running")
-    requests = _mapping(found.get("requests"))
     return NodeStatus(
-        # Whoever waits for the node says what it waits for.
+        # Whoever waits for the node shows the state.
         state=text(found.get("state") or "") or "no state",
         message=text(found.get("message") or ""),
-        requests={text(writer): text(name) for writer, name in requests.items() if isinstance(name, str)},
+        requests=_held_for(found.get("requests"), text),
         saved=found.get("saved") is True,
         absent=found.get("absent") is True,
         address=_text_alone(found.get("ip"), text),
         host=_text_alone(found.get("slurm"), text),
         jobs=_check_jobs(found.get("jobs"), text),
-        running=running if running is None or type(running) is int else int(bool(running)),
+        running=_check_running(found.get("running")),
     )
+
+
+def _held_for(found: object, text: Callable[[object], str]) -> dict[str, str]:
+    return {text(writer): text(name) for writer, name in _mapping(found).items() if isinstance(name, str)}
+
+
+def _check_running(found: object) -> int | None:
+    """How many pods run. What is not a number counts as one pod, unless it is empty."""
+    if found is None:
+        return None
+    if type(found) is int:
+        return found
+    return 1 if found else 0
+
+
+def _check_left_out(found: object, text: Callable[[object], str]) -> dict[str, int]:
+    return {text(name): count for name, count in _mapping(found).items() if _is_count(count)}
+
+
+def _is_count(found: object) -> bool:
+    # A larger integer than JSON readers agree on is not a count of files.
+    return type(found) is int and 0 < found < 2**53
 
 
 def _check_busy(found: object, text: Callable[[object], str]) -> dict[str, tuple[StatusJob, ...]]:
@@ -394,8 +434,9 @@ def _check_busy(found: object, text: Callable[[object], str]) -> dict[str, tuple
 
 
 def _check_jobs(found: object, text: Callable[[object], str]) -> tuple[StatusJob, ...]:
-    jobs = [job for job in found if isinstance(job, dict)] if isinstance(found, list) else []
-    return tuple(StatusJob(text(job.get("id")), text(job.get("user"))) for job in jobs)
+    if not isinstance(found, list):
+        return ()
+    return tuple(StatusJob(text(job.get("id")), text(job.get("user"))) for job in found if isinstance(job, dict))
 
 
 def _texts(found: object, text: Callable[[object], str]) -> dict[str, str]:
