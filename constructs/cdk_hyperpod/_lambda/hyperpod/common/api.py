@@ -96,10 +96,10 @@ def is_gone(error: Exception) -> bool:
 def needs_software_update(error: Exception) -> bool:
     """The cluster was never patched, which BatchDeleteClusterNodes demands of old ones (botocore, its description). The
     error's code is undocumented, so its words decide."""
-    said = reason(error).lower()
-    return (
-        code(error) not in _PASSING | _DENIED and "in progress" not in said and bool(re.search(_SOFTWARE_WORDS, said))
-    )
+    if code(error) in _PASSING | _DENIED:
+        return False
+    words = reason(error).lower()
+    return "in progress" not in words and re.search(_SOFTWARE_WORDS, words) is not None
 
 
 def is_passing(error: Exception, *, now: datetime, began: datetime) -> bool:
@@ -108,15 +108,26 @@ def is_passing(error: Exception, *, now: datetime, began: datetime) -> bool:
     name = code(error)
     if name in _DENIED:
         return now - began < ACCESS_GRACE
-    if name in _PASSING or not isinstance(error, ClientError):
+    if name in _PASSING:
         return True
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    if status >= 500 or status == 429:
+    if not isinstance(error, ClientError):
+        # The connection broke.
         return True
-    # Some calls are rejected with a ValidationException while the cluster is busy ("Scale down a SageMaker HyperPod
-    # cluster", Validation and error handling: no code is named).
-    said = reason(error).lower()
-    return name == "ValidationException" and any(word in said for word in _BUSY_WORDS)
+    return _is_service_failure(error) or _is_busy_cluster(error)
+
+
+def _is_service_failure(error: ClientError) -> bool:
+    status: int = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return status == 429 or status >= 500
+
+
+def _is_busy_cluster(error: ClientError) -> bool:
+    """Some calls are rejected with a ValidationException while the cluster is busy ("Scale down a SageMaker HyperPod
+    cluster", Validation and error handling: no code is named)."""
+    if code(error) != "ValidationException":
+        return False
+    words = reason(error).lower()
+    return any(word in words for word in _BUSY_WORDS)
 
 
 def is_denied(error: Exception) -> bool:
