@@ -6,7 +6,7 @@ import http.client
 import json
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -128,16 +128,16 @@ class Api:
         """The objects of a list, page by page: as they all were at one moment. One page is in memory at a time."""
         following, limit = "", FIRST_PAGE
         while True:
-            more = {"continue": following} if following else {}
             try:
-                page = self.get(f"{path}?{urlencode({'limit': limit, **query, **more})}")
+                page = self.get(f"{path}?{urlencode(_page_query(query, limit, following))}")
             except TooLargeError:
                 if limit == 1:
                     raise
                 limit = max(1, limit // 4)
                 continue
             following = (page.get("metadata") or {}).get("continue") or ""
-            limit = min(PAGE, 2 * limit) if 4 * self._received < MOST_BYTES else limit
+            if 4 * self._received < MOST_BYTES:
+                limit = min(PAGE, 2 * limit)
             yield from page.pop("items", None) or ()
             del page
             if not following:
@@ -159,15 +159,33 @@ class Api:
         self._received = len(reply.content)
         if self._received > MOST_BYTES:
             raise TooLargeError(what, f"the answer has more than {MOST_BYTES} bytes")
-        found = _parsed(reply.content)
-        if 200 <= reply.status < 300:
-            if not isinstance(found, dict):
-                raise _MayPassError(KubernetesError(what, "the answer is no JSON object, or only a part of it"))
-            return found
-        rejected = _error(what, reply, found)
-        if reply.status == 429 or reply.status >= 500:
-            raise _MayPassError(rejected, float(reply.retry_after) if reply.retry_after.isdecimal() else 0.0)
-        raise rejected
+        return _read(what, reply)
+
+
+def _page_query(query: Mapping[str, str], limit: int, following: str) -> dict[str, str | int]:
+    """`following`: the token of the page. Empty: the first page."""
+    page: dict[str, str | int] = {"limit": limit, **query}
+    if following:
+        page["continue"] = following
+    return page
+
+
+def _read(what: str, reply: Reply) -> Json:
+    """The object in the reply. Raises KubernetesError, or _MayPassError if another try may succeed."""
+    found = _parsed(reply.content)
+    if not 200 <= reply.status < 300:
+        raise _rejected(what, reply, found)
+    if not isinstance(found, dict):
+        raise _MayPassError(KubernetesError(what, "the answer is no JSON object, or only a part of it"))
+    return found
+
+
+def _rejected(what: str, reply: Reply, found: Any) -> Exception:
+    error = _error(what, reply, found)
+    if reply.status != 429 and reply.status < 500:
+        return error
+    after = float(reply.retry_after) if reply.retry_after.isdecimal() else 0.0
+    return _MayPassError(error, after)
 
 
 class _MayPassError(Exception):
@@ -180,16 +198,21 @@ class _MayPassError(Exception):
 
 
 def _error(what: str, reply: Reply, found: Any) -> KubernetesError:
-    said = found if isinstance(found, dict) else {}
-    details = said.get("details")
-    causes = (details.get("causes") if isinstance(details, dict) else None) or ()
-    budgets = tuple(
-        one_line(str(cause.get("message", "")))[:300]
-        for cause in causes
-        if isinstance(cause, dict) and cause.get("reason") == "DisruptionBudget"
-    )
-    words = str(said.get("message") or f"HTTP {reply.status}")
-    return KubernetesError(what, words, reply.status, budgets)
+    status = found if isinstance(found, dict) else {}
+    detail = str(status.get("message") or f"HTTP {reply.status}")
+    return KubernetesError(what, detail, reply.status, _refusing_budgets(status.get("details")))
+
+
+def _refusing_budgets(details: Any) -> tuple[str, ...]:
+    """The disruption budgets that a Status names as causes, in the server's words."""
+    if not isinstance(details, dict):
+        return ()
+    causes = details.get("causes") or ()
+    return tuple(one_line(str(cause.get("message", "")))[:300] for cause in causes if _is_budget(cause))
+
+
+def _is_budget(cause: Any) -> bool:
+    return isinstance(cause, dict) and cause.get("reason") == "DisruptionBudget"
 
 
 def _parsed(content: bytes) -> Any:
