@@ -1,8 +1,9 @@
-"""Finds what lives: the cluster by its name, the file system among the stack's own resources, and the subnet of either."""
+"""Finds what exists: the cluster by its name, the file system among the stack's own resources, and the subnet of either."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..common import api
@@ -41,20 +42,35 @@ _GONE = ("FileSystemNotFound", "InvalidSubnetID.NotFound")
 
 
 def look(settings: ImmutableSettings, stack: str, client: Clients) -> Live:
-    """What lives of what the file may not change. Raises what a call raises. `stack`: the foundation's name or id; what is
+    """What exists of what the file may not change. Raises what a call raises. `stack`: the foundation's name or id; what is
     not there (yet) has no resources."""
     made = dict(_resources(client("cloudformation"), stack))
-    orchestrator, subnet = _cluster(client("sagemaker"), settings)
-    systems = [id for id, kind in made.items() if kind == FILE_SYSTEM]
-    system = _file_system(client("fsx"), systems[0]) if systems else None
-    stands = None if system is None else next(iter(system.get("SubnetIds", ())), None)
-    of_cluster = _subnet(client, subnet, made)
+    cluster = _cluster(client("sagemaker"), settings)
+    file_system = _file_system(client, made)
+    of_cluster = _subnet(client, cluster.subnet, made)
+    same = file_system.subnet == cluster.subnet
     return Live(
-        orchestrator=orchestrator,
+        orchestrator=cluster.orchestrator,
         cluster_subnet=of_cluster,
-        efa=None if system is None else bool(system.get("LustreConfiguration", {}).get("EfaEnabled")),
-        file_system_subnet=of_cluster if stands == subnet else _subnet(client, stands, made),
+        efa=file_system.efa,
+        file_system_subnet=of_cluster if same else _subnet(client, file_system.subnet, made),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """The cluster's own facts. None: there is no cluster of this app."""
+
+    orchestrator: Orchestrator | None = None
+    subnet: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _FileSystem:
+    """The facts of the stack's file system. None: it has none."""
+
+    efa: bool | None = None
+    subnet: str | None = None
 
 
 def _resources(cloudformation: Stack, stack: str) -> Iterator[tuple[str, str]]:
@@ -68,24 +84,36 @@ def _resources(cloudformation: Stack, stack: str) -> Iterator[tuple[str, str]]:
             raise
 
 
-def _cluster(sagemaker: api.Reads, settings: ImmutableSettings) -> tuple[Orchestrator | None, str | None]:
-    """Its orchestrator and its subnet; nothing of a cluster that another stack made, or nobody did: the cluster's own guard
-    refuses that."""
+def _cluster(sagemaker: api.Reads, settings: ImmutableSettings) -> _Cluster:
+    """Nothing of a cluster that another stack made, or no stack: the cluster's own guard refuses that."""
     try:
         cluster = sagemaker.describe_cluster(ClusterName=settings.cluster)
         tags = api.read_tags(sagemaker, cluster["ClusterArn"])
     except api.CALL_ERRORS as error:
         if api.is_gone(error):
-            return None, None
+            return _Cluster()
         raise
-    if not any(f":stack/{settings.cluster_stack}/" in tags.get(tag, "") for tag in OWNER_TAGS):
-        return None, None
+    if not _is_owned(tags, settings.cluster_stack):
+        return _Cluster()
     eks = (cluster.get("Orchestrator") or {}).get("Eks")
     subnets = (cluster.get("VpcConfig") or {}).get("Subnets") or [None]
-    return "eks" if eks else "slurm", subnets[0]
+    return _Cluster("eks" if eks else "slurm", subnets[0])
 
 
-def _file_system(fsx: Storage, id: str) -> api.Reply | None:
+def _is_owned(tags: Mapping[str, str], stack: str) -> bool:
+    return any(f":stack/{stack}/" in tags.get(tag, "") for tag in OWNER_TAGS)
+
+
+def _file_system(client: Clients, made: Mapping[str, str]) -> _FileSystem:
+    ids = [id for id, kind in made.items() if kind == FILE_SYSTEM]
+    found = _describe_file_system(client("fsx"), ids[0]) if ids else None
+    if found is None:
+        return _FileSystem()
+    subnets = found.get("SubnetIds") or [None]
+    return _FileSystem(bool(found.get("LustreConfiguration", {}).get("EfaEnabled")), subnets[0])
+
+
+def _describe_file_system(fsx: Storage, id: str) -> api.Reply | None:
     try:
         (found,) = fsx.describe_file_systems(FileSystemIds=[id])["FileSystems"]
     except api.CALL_ERRORS as error:
@@ -95,7 +123,7 @@ def _file_system(fsx: Storage, id: str) -> api.Reply | None:
     return None if found.get("Lifecycle") == "DELETING" else found
 
 
-def _subnet(client: Clients, id: str | None, made: dict[str, str]) -> Subnet | None:
+def _subnet(client: Clients, id: str | None, made: Mapping[str, str]) -> Subnet | None:
     if id is None:
         return None
     network: Network = client("ec2")
