@@ -145,7 +145,7 @@ def drains(cluster: Cluster, provisioned: object) -> Iterator[Drains]:
 def train(cluster: Cluster, drains: Drains, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployments]:
     monkeypatch.setattr(stack, "ManualClock", RealTime)
     # How long one poll asks who does not answer. Nobody here waits three minutes for each.
-    monkeypatch.setattr(draining, "SILENT", timedelta(seconds=5))
+    monkeypatch.setattr(draining, "SILENT_AFTER", timedelta(seconds=5))
     drains.await_heard()
     drains.ask(writer="deployment")
     yield Deployments(cluster, drains)

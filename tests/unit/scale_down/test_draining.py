@@ -20,7 +20,13 @@ from hypothesis import strategies as st
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeStatus
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import DrainSettings, Node
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.channels import UnansweredError, parse
-from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import NO_INSTANCE, Ask, Said, Verdict, judge
+from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import (
+    NO_INSTANCE,
+    AgentStatus,
+    DrainRequest,
+    Readiness,
+    decide_readiness,
+)
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.requester import DrainRequester
 from cdk_hyperpod._lambda.hyperpod.scale_down.services import READ_PATIENCE
 from cdk_hyperpod_local.hyperpod import Call, CallerKilled
@@ -75,17 +81,17 @@ def node(*, days: float = 1, status: str = "Running") -> Node:
 
 def asking(
     *, minutes: float = 0, must: bool = False, force: bool = False, taken: str = "", rolling_back: bool = False
-) -> Ask:
+) -> DrainRequest:
     """A request of so many minutes ago, which gives nodes ten. `taken`: a group of whose nodes to take some are gone."""
     began = NOW - timedelta(minutes=minutes)
     wanted = DrainSettings(bucket="drains", minutes=10, force=force, must_be_saved=must)
-    return Ask(drain=wanted, began=began, now=NOW, taken=frozenset({taken}), rolling_back=rolling_back)
+    return DrainRequest(drain=wanted, began=began, now=NOW, taken=frozenset({taken}), rolling_back=rolling_back)
 
 
-def judged(each: Node, ask: Ask, state: str, message: str = "") -> Verdict:
+def judged(each: Node, ask: DrainRequest, state: str, message: str = "") -> Readiness:
     """Where the agent has read the request, and says this."""
     told = NodeStatus(state=state, message=message, requests={"deployment": ask.request_id})
-    return judge([each], Said(silent=timedelta(0), nodes={NODE: told}, saves=True), ask)
+    return decide_readiness([each], AgentStatus(silent=timedelta(0), nodes={NODE: told}, saves=True), ask)
 
 
 def settled(agent: Controller) -> bool:
@@ -623,13 +629,13 @@ def test_what_is_on_its_way_out_is_not_given_back(of_group: str, of_node: str, k
     class Controller:
         asked: Mapping[str, Any]
 
-        def read(self) -> Said:
-            return Said(silent=timedelta(0), nodes={NODE: NodeStatus(requests={"deployment": "of yesterday"})})
+        def read(self) -> AgentStatus:
+            return AgentStatus(silent=timedelta(0), nodes={NODE: NodeStatus(requests={"deployment": "of yesterday"})})
 
         def write(self, request: Mapping[str, Any]) -> None:
             self.asked = request
 
-        def find(self, node: str, said: Said) -> str:
+        def find(self, node: str, said: AgentStatus) -> str:
             return "10.0.0.1"
 
         def excuse(self, error: Exception) -> None: ...
@@ -849,7 +855,7 @@ def test_whatever_the_status_holds_is_judged(status: object, rolling_back: bool)
     assert said.silent is not None and timedelta(0) <= said.silent
     assert all(isinstance(request_id, str) for request_id in said.deployment_requests().values())
     ask = asking(rolling_back=rolling_back, minutes=60)
-    assert not (judge([node()], said, ask).never and rolling_back)
+    assert not (decide_readiness([node()], said, ask).never and rolling_back)
 
 
 @pytest.mark.parametrize("beat", [math.inf, -math.inf, math.nan, 10**400, -1e300, NOW.timestamp() + 181, True, "1"])
@@ -975,8 +981,8 @@ def test_what_the_agent_cannot_tell_apart_may_have_jobs(status: str, message: st
 @pytest.mark.parametrize(("minutes", "never"), [(0, False), (0.5, False), (2, True)])
 def test_what_the_agent_rejects_may_be_an_earlier_request(minutes: float, never: bool) -> None:
     """It has read this one after ten seconds, or some tens where it is slow."""
-    said = Said(silent=timedelta(0), rejected="deployment: is of another version", saves=True)
-    verdict = judge([node()], said, asking(minutes=minutes))
+    said = AgentStatus(silent=timedelta(0), rejected="deployment: is of another version", saves=True)
+    verdict = decide_readiness([node()], said, asking(minutes=minutes))
     assert verdict.never == ((said.rejected,) if never else ())
     assert not verdict.ready
 

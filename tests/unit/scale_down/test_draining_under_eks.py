@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeStatus
 from cdk_hyperpod._lambda.hyperpod.scale_down import executor
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import DrainSettings, Node
-from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import Ask, Said, judge
+from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import AgentStatus, DrainRequest, decide_readiness
 from helpers.scale_down.drainer import ARN, Drainer
 from helpers.scale_down.eks import DRAIN, FOUR, TWO, drain, four
 from helpers.scale_down.scenarios import QUICK, failure, ids
@@ -320,11 +320,13 @@ def test_a_node_that_came_later_has_five_minutes_of_its_own_to_join() -> None:
     began = datetime(2026, 11, 23, tzinfo=UTC)
     late = Node(group="p5", instance_id="i-0123456789abcdef0", launched=began + timedelta(minutes=8))
     told = NodeStatus(requests={"deployment": "20261123T000000"}, state="unknown", absent=True)
-    said = Said(silent=timedelta(0), nodes={late.name: told})
+    said = AgentStatus(silent=timedelta(0), nodes={late.name: told})
 
     def may_go(minutes: int) -> bool:
-        ask = Ask(drain=DrainSettings(function=ARN, minutes=25), began=began, now=began + timedelta(minutes=minutes))
-        return judge([late], said, ask).ready
+        ask = DrainRequest(
+            drain=DrainSettings(function=ARN, minutes=25), began=began, now=began + timedelta(minutes=minutes)
+        )
+        return decide_readiness([late], said, ask).ready
 
     assert [may_go(minutes) for minutes in (9, 12, 13)] == [False, False, True]
 

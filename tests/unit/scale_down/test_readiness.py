@@ -14,28 +14,28 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import DrainSettings, Node
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import (
     NO_INSTANCE,
     READY,
-    Ask,
+    AgentStatus,
+    DrainRequest,
     NodeReadiness,
     Outcome,
-    Said,
-    Verdict,
-    judge,
-    judge_node,
+    Readiness,
+    decide_node,
+    decide_readiness,
 )
 
 BEGAN = datetime(2026, 11, 23, tzinfo=UTC)
 NODE = Node(group="p5", instance_id="i-0123456789abcdef0", launched=BEGAN - timedelta(days=1))
 SLURM = DrainSettings(bucket="drain-bucket", minutes=25)
 EKS = DrainSettings(function="arn", minutes=25)
-ANSWERED = Said(silent=timedelta(0), saves=True)
-SILENT = Said(unreachable="has never been heard of")
+ANSWERED = AgentStatus(silent=timedelta(0), saves=True)
+SILENT = AgentStatus(unreachable="has never been heard of")
 
 
-def ask(drain: DrainSettings = SLURM, minutes: float = 10, **changed: Any) -> Ask:
-    return Ask(drain=drain, began=BEGAN, now=BEGAN + timedelta(minutes=minutes), **changed)
+def ask(drain: DrainSettings = SLURM, minutes: float = 10, **changed: Any) -> DrainRequest:
+    return DrainRequest(drain=drain, began=BEGAN, now=BEGAN + timedelta(minutes=minutes), **changed)
 
 
-def reported(state: str, message: str = "", **changed: Any) -> Said:
+def reported(state: str, message: str = "", **changed: Any) -> AgentStatus:
     status = NodeStatus(state=state, message=message, requests={"deployment": "20261123T000000"}, **changed)
     return replace(ANSWERED, nodes={NODE.name: status})
 
@@ -49,11 +49,11 @@ def reported(state: str, message: str = "", **changed: Any) -> Said:
     ids=["none", "on its way out", "not launched"],
 )
 def test_what_is_not_there_needs_nobody(nodes: list[Node]) -> None:
-    assert judge(nodes, SILENT, ask()) == READY
+    assert decide_readiness(nodes, SILENT, ask()) == READY
 
 
 def test_a_node_that_nobody_can_be_asked_for_needs_nobody() -> None:
-    assert judge([NODE], SILENT, ask(nowhere=frozenset({NODE.name}))) == READY
+    assert decide_readiness([NODE], SILENT, ask(nowhere=frozenset({NODE.name}))) == READY
 
 
 @pytest.mark.parametrize(
@@ -72,35 +72,37 @@ def test_a_node_that_nobody_can_be_asked_for_needs_nobody() -> None:
 def test_an_agent_that_does_not_answer_is_asked_again(
     drain: DrainSettings, silent: timedelta | None, minutes: float, rolling_back: bool, awaited: bool
 ) -> None:
-    said = Said(silent=silent, unreachable="cannot be heard", saves=True)
+    said = AgentStatus(silent=silent, unreachable="cannot be heard", saves=True)
     stuck = messages.drainer_is_stuck if drain.eks else messages.agent_is_unheard
-    verdict = judge([NODE], said, ask(drain, minutes, rolling_back=rolling_back))
+    verdict = decide_readiness([NODE], said, ask(drain, minutes, rolling_back=rolling_back))
     assert (verdict.waits == (stuck("cannot be heard"),)) is awaited
 
 
 def test_an_agent_that_cannot_do_it_keeps_all_nodes() -> None:
-    assert "has never been heard of" in judge([NODE], SILENT, ask()).never[0]
+    assert "has never been heard of" in decide_readiness([NODE], SILENT, ask()).never[0]
     must = ask(replace(SLURM, must_be_saved=True))
-    assert judge([NODE], replace(ANSWERED, saves=False), must).never == (str(messages.AGENT_SAVES_NOTHING),)
+    assert decide_readiness([NODE], replace(ANSWERED, saves=False), must).never == (str(messages.AGENT_SAVES_NOTHING),)
 
 
 def test_silence_stops_no_rollback_and_nothing_if_the_file_says_so() -> None:
-    assert judge([NODE], SILENT, ask(replace(SLURM, undrained=True))) == READY
-    assert judge([NODE], SILENT, ask(rolling_back=True)) == READY
+    assert decide_readiness([NODE], SILENT, ask(replace(SLURM, undrained=True))) == READY
+    assert decide_readiness([NODE], SILENT, ask(rolling_back=True)) == READY
 
 
 @pytest.mark.parametrize(("minutes", "stops"), [(1, False), (1.1, True)])
 def test_a_rejected_request_stops_the_deployment_after_a_minute(minutes: float, stops: bool) -> None:
     said = replace(ANSWERED, rejected="is not JSON")
-    assert (judge([NODE], said, ask(minutes=minutes)).never == ("is not JSON",)) is stops
-    assert judge([NODE], said, ask(minutes=minutes, rolling_back=True)).never == ()
+    assert (decide_readiness([NODE], said, ask(minutes=minutes)).never == ("is not JSON",)) is stops
+    assert decide_readiness([NODE], said, ask(minutes=minutes, rolling_back=True)).never == ()
 
 
 def test_a_problem_of_the_agent_follows_what_is_waited_for() -> None:
     said = replace(reported("draining", "jobs: 7"), problem="slurmctld is down")
     wait = messages.not_ready(NODE.name, "jobs: 7")
-    assert judge([NODE], said, ask()) == Verdict(waits=(wait, messages.agent_is_stuck("slurmctld is down")))
-    assert judge([NODE], replace(reported("ready"), problem="slurmctld is down"), ask()) == READY
+    assert decide_readiness([NODE], said, ask()) == Readiness(
+        waits=(wait, messages.agent_is_stuck("slurmctld is down"))
+    )
+    assert decide_readiness([NODE], replace(reported("ready"), problem="slurmctld is down"), ask()) == READY
 
 
 # -- one node ---------------------------------------------------------------------------------------------------------
@@ -135,23 +137,23 @@ SAVED_EKS = replace(EKS, must_be_saved=True)
     ],
 )
 def test_the_first_rule_that_applies_decides_for_a_node(
-    said: Said, drain: DrainSettings, minutes: float, outcome: Outcome, message: str
+    said: AgentStatus, drain: DrainSettings, minutes: float, outcome: Outcome, message: str
 ) -> None:
-    assert judge_node(NODE, said, ask(drain, minutes)) == NodeReadiness(outcome, message)
+    assert decide_node(NODE, said, ask(drain, minutes)) == NodeReadiness(outcome, message)
 
 
 def test_a_node_that_the_controller_does_not_list_is_ready_if_it_does_not_run() -> None:
     said = reported("unknown", NO_INSTANCE)
-    assert judge_node(replace(NODE, status="Pending"), said, ask()).outcome is Outcome.READY
+    assert decide_node(replace(NODE, status="Pending"), said, ask()).outcome is Outcome.READY
 
 
 @pytest.mark.parametrize(("minutes", "outcome"), [(4, Outcome.WAIT), (5, Outcome.READY)])
 def test_a_rollback_waits_for_five_minutes_and_keeps_no_node(minutes: float, outcome: Outcome) -> None:
     for said in (reported("refused", "k"), reported("backup-failed", "full")):
-        assert judge_node(NODE, said, ask(SAVED_EKS, minutes, rolling_back=True)).outcome is outcome
+        assert decide_node(NODE, said, ask(SAVED_EKS, minutes, rolling_back=True)).outcome is outcome
 
 
 def test_what_was_reported_for_another_request_counts_for_nothing() -> None:
     of_another = NodeStatus(state="ready", requests={"deployment": "20261122T000000"})
     said = replace(ANSWERED, nodes={NODE.name: of_another})
-    assert judge_node(NODE, said, ask()) == NodeReadiness(Outcome.WAIT, messages.UNREAD)
+    assert decide_node(NODE, said, ask()) == NodeReadiness(Outcome.WAIT, messages.UNREAD)

@@ -40,5 +40,5 @@ def classes() -> Iterator[type]:
 
 def test_no_class_of_the_functions_is_a_tuple() -> None:
     found = [each for each in classes() if isinstance(each, type)]
-    assert {"Plan", "Change", "Verdict", "NodeRequest"} <= {each.__name__ for each in found}
+    assert {"Plan", "Change", "Readiness", "NodeRequest"} <= {each.__name__ for each in found}
     assert [each.__name__ for each in found if issubclass(each, tuple)] == []

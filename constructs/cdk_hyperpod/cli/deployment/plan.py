@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..._lambda.hyperpod.common.refuse import Refuse
     from ..._lambda.hyperpod.scale_down.actions import Plan
     from ..._lambda.hyperpod.scale_down.cluster import Cluster, Node
-    from ..._lambda.hyperpod.scale_down.drain.readiness import Said
+    from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus
     from ...config.changes import Changed
 
 __all__ = ["plan"]
@@ -135,7 +135,7 @@ def plan(
     return _confirmed(yes=yes) if confirm and status == CHANGES else status
 
 
-def _left_out(found: Plan, live: Cluster | None, said: Said | None) -> tuple[str, ...]:
+def _left_out(found: Plan, live: Cluster | None, said: AgentStatus | None) -> tuple[str, ...]:
     """Which nodes that would go are saved without some of their files."""
     if said is None:
         return ()
@@ -150,7 +150,7 @@ def _left_out(found: Plan, live: Cluster | None, said: Said | None) -> tuple[str
     return (f"Files left out of backups: {counts}{more}. manifest.json beside each backup lists them by owner.",)
 
 
-def _content(found: Plan, live: Cluster | None, notes: Sequence[str], said: Said | None) -> dict[str, Any]:
+def _content(found: Plan, live: Cluster | None, notes: Sequence[str], said: AgentStatus | None) -> dict[str, Any]:
     """What --json prints: whoever would go, and why; what a deployment would refuse, wait for, or say besides."""
     doomed = [deletion.group for deletion in found.deletions]
     going = [(pick.node, str(pick.reason)) for pick in (*found.taken, *found.held)]
@@ -176,7 +176,7 @@ def _content(found: Plan, live: Cluster | None, notes: Sequence[str], said: Said
     }
 
 
-def _jobs(node: Node, said: Said | None) -> list[str] | None:
+def _jobs(node: Node, said: AgentStatus | None) -> list[str] | None:
     """Some of its jobs with their users, `4711 of alice`, or of its pods, `research/train-0`; None: nobody knows."""
     from ..._lambda.hyperpod.scale_down.drain.readiness import is_silent
 

@@ -15,14 +15,16 @@ from .deployed_stack import deployed_guard
 if TYPE_CHECKING:
     from ..._lambda.hyperpod.scale_down.actions import Plan
     from ..._lambda.hyperpod.scale_down.cluster import Cluster, Desired
-    from ..._lambda.hyperpod.scale_down.drain.readiness import Said
+    from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus
 
 
-def agent_status(config: ClusterConfig, live: Cluster | None, client: Clients) -> tuple[Said | None, tuple[str, ...]]:
+def agent_status(
+    config: ClusterConfig, live: Cluster | None, client: Clients
+) -> tuple[AgentStatus | None, tuple[str, ...]]:
     """What the agent that drains nodes says; absent: there is none, or it cannot be read, or is silent, with a note."""
     from ..._lambda.hyperpod.common import api
     from ..._lambda.hyperpod.scale_down.drain.channels import BucketChannel, NoStatusError, UnansweredError
-    from ..._lambda.hyperpod.scale_down.drain.readiness import Said, is_silent
+    from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus, is_silent
 
     if live is None or config.slurm is None or config.slurm.drain is None:
         return None, ()
@@ -34,7 +36,7 @@ def agent_status(config: ClusterConfig, live: Cluster | None, client: Clients) -
         if not isinstance(error, NoStatusError) and aws.code(error) != "NoSuchBucket":
             unanswered = isinstance(error, UnansweredError)
             return None, (f"{unread}: {f'the drain agent {error}.' if unanswered else aws.sentence(error)}",)
-        said = Said(unreachable="has never been heard of")
+        said = AgentStatus(unreachable="has never been heard of")
     if is_silent(said):
         return said, ("It is not known which jobs run on them: the drain agent on the controller is silent.",)
     return said, ()
@@ -42,20 +44,20 @@ def agent_status(config: ClusterConfig, live: Cluster | None, client: Clients) -
 
 def pods_on_nodes(
     eks_cluster: str, *, stays: bool
-) -> tuple[Said | None, tuple[str, ...], tuple[str, ...], Mapping[str, Sequence[str]]]:
+) -> tuple[AgentStatus | None, tuple[str, ...], tuple[str, ...], Mapping[str, Sequence[str]]]:
     """What kubectl says of the nodes, as the drainer would; a note where it does not; what is still held, in one; and the pods
     that no controller owns, by node.
 
     `stays`: the file has scale_down.drain, so the next deployment has a drainer.
     """
-    from ..._lambda.hyperpod.scale_down.drain.readiness import Said
+    from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus
     from .. import kubernetes
 
     seen, why = kubernetes.look(eks_cluster)
     if seen is None:
         whether = "" if stays else ", nor whether a drainer still holds nodes"
         return None, (f"Which pods run on them was not read{whether}: {why}.",), (), {}
-    said = Said(silent=timedelta(), saves=True, busy=seen.busy)
+    said = AgentStatus(silent=timedelta(), saves=True, busy=seen.busy)
     if not seen.held:
         return said, (), (), seen.unmanaged
     names = ", ".join(seen.held)
@@ -70,19 +72,19 @@ def pods_on_nodes(
 
 
 def refuse_undrainable(
-    found: Plan, live: Cluster | None, wanted: Desired, said: Said | None, resources: Mapping[str, Any] | None
+    found: Plan, live: Cluster | None, wanted: Desired, said: AgentStatus | None, resources: Mapping[str, Any] | None
 ) -> Plan:
     """The plan, refused where a deployment would find at its first look that it can drain nothing."""
     from ..._lambda.hyperpod.scale_down.actions import Plan
-    from ..._lambda.hyperpod.scale_down.drain.readiness import Ask, Said, judge_first
+    from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus, DrainRequest, decide_first_look
 
     if wanted.drain is None or found.refusals:
         return found
     now = datetime.now(UTC)
     # Of a status or a template that could not be read, the deployment tells.
-    said = said or Said(silent=timedelta(), saves=True)
+    said = said or AgentStatus(silent=timedelta(), saves=True)
     new = resources is not None and "Drain" not in deployed_guard(resources)
-    why = judge_first(found, live, said, Ask(drain=wanted.drain, began=now, now=now), new=new)
+    why = decide_first_look(found, live, said, DrainRequest(drain=wanted.drain, began=now, now=now), new=new)
     return found if why is None else Plan(refusals=(why,))
 
 
@@ -92,7 +94,7 @@ def refuse_unevictable(
     """The plan, refused where a deployment would find pods that no controller owns."""
     from ..._lambda.hyperpod.common.refuse import Refuse
     from ..._lambda.hyperpod.scale_down.actions import Plan
-    from ..._lambda.hyperpod.scale_down.drain.readiness import going
+    from ..._lambda.hyperpod.scale_down.drain.readiness import nodes_to_drain
 
     if wanted.drain is None or wanted.drain.evict_unmanaged or found.refusals:
         return found
@@ -103,7 +105,7 @@ def refuse_unevictable(
             + ", ".join(unmanaged[node.name]),
             fix="end them, or set it to evict",
         )
-        for node in going(found, live)
+        for node in nodes_to_drain(found, live)
         if node.name in unmanaged
     )
     return Plan(refusals=refusals) if refusals else found

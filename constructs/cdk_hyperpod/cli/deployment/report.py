@@ -12,7 +12,7 @@ from ..._lambda.hyperpod.common import sentences
 from ..._lambda.hyperpod.scale_down.actions import Plan
 from ..._lambda.hyperpod.scale_down.cluster import Cluster, Desired, Node
 from ..._lambda.hyperpod.scale_down.drain import readiness
-from ..._lambda.hyperpod.scale_down.drain.readiness import Said
+from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus
 from ..tables import BOLD, RED, painted, table, wrapped
 
 NOTHING, REFUSED, CHANGES = 0, 1, 2
@@ -35,7 +35,7 @@ def exit_code(plan: Plan) -> int:
 
 
 def report(
-    plan: Plan, live: Cluster | None, desired: Desired, said: Said | None = None, *, colour: bool = False
+    plan: Plan, live: Cluster | None, desired: Desired, said: AgentStatus | None = None, *, colour: bool = False
 ) -> list[str]:
     """The whole dry run, in lines of 80 characters where ids and names allow.
 
@@ -61,7 +61,7 @@ def _refusals(plan: Plan, desired: Desired, colour: bool) -> Iterator[str]:
         yield from wrapped(f"→ {refusal.fix}", "    ", "      ")
 
 
-def _changes(plan: Plan, live: Cluster, desired: Desired, said: Said | None, colour: bool) -> Iterator[str]:
+def _changes(plan: Plan, live: Cluster, desired: Desired, said: AgentStatus | None, colour: bool) -> Iterator[str]:
     heard = said is not None and not readiness.is_silent(said)
     jobs: Mapping[str, Sequence[str]] = said.busy if said is not None and heard else {}
     what = "pods" if live.eks_cluster else "jobs"
@@ -74,7 +74,7 @@ def _changes(plan: Plan, live: Cluster, desired: Desired, said: Said | None, col
             f"{desired.cluster}: a deployment would take {sentences.several(nodes, 'node')} away.", BOLD, colour
         )
         yield from wrapped(UNDRAINED if desired.drain is None else DRAINED)
-        if heard and not any(node.name in jobs for node in readiness.going(plan, live)):
+        if heard and not any(node.name in jobs for node in readiness.nodes_to_drain(plan, live)):
             yield from wrapped(NO_PODS if live.eks_cluster else NO_JOBS)
     for group in dict.fromkeys(pick.node.group for pick in going):
         chosen = [(pick.reason, pick.node) for pick in going if pick.node.group == group]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from .cluster import Cluster, DrainSettings, Occasion
 from .drain.channels import BucketChannel, Channel, FunctionChannel
-from .drain.readiness import SILENT, Ask
+from .drain.readiness import SILENT_AFTER, DrainRequest
 from .drain.requester import DrainRequester, RetryBudget
 from .poll import Poll, read_until_agreed
 from .properties import PREPARE
@@ -21,7 +21,7 @@ def find_requester(poll: Poll, *, before: bool = False) -> DrainRequester | None
         drain = drain or (poll.previous.drain if poll.previous else None)
     if drain is None:
         return None
-    ask = Ask(drain=drain, began=poll.state.began, now=poll.services.now(), rolling_back=poll.rolling_back)
+    ask = DrainRequest(drain=drain, began=poll.state.began, now=poll.services.now(), rolling_back=poll.rolling_back)
     must = poll.event.kind == PREPARE and not poll.rolling_back
     return DrainRequester(ask, _channel(poll, drain), must=must)
 
@@ -48,7 +48,7 @@ def read_status(poll: Poll, requester: DrainRequester) -> None:
     if requester.ask.rolling_back:
         requester.read()
     else:
-        budget = RetryBudget(requester.is_unanswered, services.now, unanswered=SILENT, rejected=READ_PATIENCE)
+        budget = RetryBudget(requester.is_unanswered, services.now, unanswered=SILENT_AFTER, rejected=READ_PATIENCE)
         requester.read(lambda read: services.retry(read, budget.until))
     requester.ask = replace(requester.ask, now=services.now())
 

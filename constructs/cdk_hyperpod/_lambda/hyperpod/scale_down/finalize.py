@@ -10,7 +10,7 @@ from ..common import api
 from . import messages
 from .actions import Wait
 from .cluster import Cluster, Node
-from .drain.readiness import JOINING, judge
+from .drain.readiness import JOIN_TIME, decide_readiness
 from .drain.requester import DELETION_LEASE, DrainRequester
 from .draining import read_with_held, requester_with_status
 from .executor import Moment, delete_groups
@@ -53,7 +53,7 @@ def _make_ready(poll: Poll, requester: DrainRequester, live: Cluster) -> tuple[W
     requester.ask = replace(requester.ask, nowhere=requester.locate(came))
     drained = frozenset(node.name for node in doomed) - {node.name for node in came}
     requester.hold(doomed, live, DELETION_LEASE, drained=drained)
-    verdict = judge(came, requester.status, requester.ask)
+    verdict = decide_readiness(came, requester.status, requester.ask)
     return (*verdict.waits, *(Wait(why=why) for why in verdict.never))
 
 
@@ -71,7 +71,7 @@ def _held_for_other_requests(requester: DrainRequester) -> frozenset[str]:
 def _is_young(node: Node, state: State) -> bool:
     """Whether the node may have come after prepare's last look: since the update of the stack began, or so shortly before that it
     had not joined."""
-    return node.launched is not None and state.updated is not None and node.launched > state.updated - JOINING
+    return node.launched is not None and state.updated is not None and node.launched > state.updated - JOIN_TIME
 
 
 def _wait_or_delete(poll: Poll, live: Cluster, deletion: GroupDeletion, drain_waits: tuple[Wait, ...]) -> Result:

@@ -13,7 +13,7 @@ from . import messages
 from .actions import Plan
 from .call_errors import read_failed
 from .cluster import Cluster, Occasion
-from .drain.readiness import going, judge_first
+from .drain.readiness import decide_first_look, nodes_to_drain
 from .drain.requester import DrainRequester
 from .draining import find_requester, read_status, with_status
 from .event import Event
@@ -124,7 +124,7 @@ def _decide_prepare(poll: Poll, context: Occasion) -> State:
         lambda: poll.read_cluster_patiently(tags=True),
     )
     found = plan(live, poll.desired, context)
-    requester = find_requester(poll) if going(found, live) else None
+    requester = find_requester(poll) if nodes_to_drain(found, live) else None
     if requester is not None:
         read_status(poll, requester)
         found = plan(live, poll.desired, with_status(context, requester))
@@ -143,7 +143,7 @@ def _refuse(poll: Poll, found: Plan) -> None:
 def _check_drainable(poll: Poll, requester: DrainRequester, found: Plan, live: Cluster | None) -> None:
     """Nodes that cannot be drained, however long the deployment waits, are reason enough to refuse it."""
     draining_is_new = not (poll.previous and poll.previous.drain)
-    why = judge_first(found, live, requester.status, requester.ask, new=draining_is_new)
+    why = decide_first_look(found, live, requester.status, requester.ask, new=draining_is_new)
     if why:
         eks = requester.ask.drain.eks
         raise ScaleDownError(messages.not_drained(poll.desired.cluster, [str(why)], first=True, eks=eks))

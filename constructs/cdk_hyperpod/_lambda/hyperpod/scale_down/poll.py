@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from . import messages
 from .actions import Plan, Wait
 from .cluster import Cluster, Desired, Occasion
-from .drain.readiness import BACK
+from .drain.readiness import ROLLBACK_WAIT
 from .event import Event
 from .poll_state import State
 from .properties import MalformedError, read_properties
@@ -95,7 +95,7 @@ class Poll:
         drain = self.desired.drain
         if self.rolling_back:
             drain = drain or (self.previous.drain if self.previous else None)
-            return BACK if drain else timedelta(0)
+            return ROLLBACK_WAIT if drain else timedelta(0)
         return timedelta(minutes=drain.minutes) if drain else timedelta(0)
 
 

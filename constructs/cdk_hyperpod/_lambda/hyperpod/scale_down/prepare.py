@@ -17,7 +17,7 @@ from .call_errors import change_failed
 from .cluster import MOVING, Cluster, Occasion
 from .cluster_operations import PATIENCE as PATIENCE_FOR_OPERATIONS
 from .cluster_operations import lowered_by_another, read_operations
-from .drain.readiness import going, judge
+from .drain.readiness import decide_readiness, nodes_to_drain
 from .drain.requester import DELETION_LEASE, DRAIN_LEASE, GROUP_LEASE, DrainRequester
 from .draining import read_with_held, requester_with_status, with_status
 from .executor import Moment, Outcome, execute
@@ -82,12 +82,12 @@ def make_ready(poll: Poll, view: View) -> Result | None:
     requester, live = view.requester, view.live
     if requester is None:
         return None
-    leaving, deleted = going(view.plan, live), deleted_groups(poll.state, live)
+    leaving, deleted = nodes_to_drain(view.plan, live), deleted_groups(poll.state, live)
     requester.ask = replace(requester.ask, taken=deleted, nowhere=requester.locate(leaving))
-    ready = judge(leaving, requester.status, requester.ask).ready
+    ready = decide_readiness(leaving, requester.status, requester.ask).ready
     requester.hold(leaving, live, DELETION_LEASE if view.plan.changes and ready else DRAIN_LEASE)
     # A drainer has answered by now.
-    verdict = judge(leaving, requester.status, requester.ask)
+    verdict = decide_readiness(leaving, requester.status, requester.ask)
     if verdict.never:
         first = not (deleted or poll.state.record.requested)
         eks = requester.ask.drain.eks
@@ -138,7 +138,7 @@ def _until_the_cluster_accepts(poll: Poll, live: Cluster) -> tuple[Wait, ...]:
 def hold_groups(_: Poll, view: View) -> Result | None:
     """Nodes of groups to delete stay drained until finalize deletes them, after the cluster's own update."""
     if view.requester is not None and not view.plan.changes:
-        view.requester.hold(going(view.plan, view.live), view.live, GROUP_LEASE)
+        view.requester.hold(nodes_to_drain(view.plan, view.live), view.live, GROUP_LEASE)
     return None
 
 

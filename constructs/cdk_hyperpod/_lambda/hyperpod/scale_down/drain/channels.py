@@ -30,7 +30,7 @@ from ...common.drain_protocol import (
 )
 from ...common.text import one_line
 from .. import clients
-from .readiness import Said
+from .readiness import AgentStatus
 
 NOT_RELEASED = "not given back"
 """How the drainer's problem begins if it answers, and only nodes that no request wants stay held."""
@@ -41,21 +41,21 @@ Request = Mapping[str, Any]
 class Channel(Protocol):
     """The channel of one cluster, during one run of the function. Its calls raise api.CALL_ERRORS."""
 
-    def read(self) -> Said:
+    def read(self) -> AgentStatus:
         """The current status. Raises UnansweredError if it cannot be used, or there is none."""
 
-    def write(self, request: Request) -> Said | None:
+    def write(self, request: Request) -> AgentStatus | None:
         """Replace the request before. Absent: the status comes by a later read."""
 
-    def find(self, node: str, said: Said) -> str | None:
+    def find(self, node: str, status: AgentStatus) -> str | None:
         """The address of a node for a request; empty: it needs none. Absent: the node cannot be requested yet, or not any more."""
 
-    def excuse(self, error: Exception) -> Said | None:
+    def excuse(self, error: Exception) -> AgentStatus | None:
         """The status if a call failed because nothing answers. Absent: AWS rejected it."""
 
 
 class UnansweredError(BotoCoreError):  # type: ignore[misc]
-    """A read without an answer. Only after ready.SILENT without one, the agent or the drainer counts as silent."""
+    """A read without an answer. Only after readiness.SILENT_AFTER without one, the agent or the drainer counts as silent."""
 
     fmt = "{why}"
 
@@ -73,7 +73,7 @@ class BucketChannel:
         self._bucket, self._cluster, self._s3, self._sagemaker = bucket, cluster, s3, sagemaker
         self._addresses: dict[str, str] = {}
 
-    def read(self) -> Said:
+    def read(self) -> AgentStatus:
         try:
             reply = self._s3().get_object(Bucket=self._bucket, Key=status_key(self._cluster))
         except api.CALL_ERRORS as error:
@@ -95,9 +95,9 @@ class BucketChannel:
             ContentType="application/json",
         )
 
-    def find(self, node: str, said: Said) -> str | None:
+    def find(self, node: str, status: AgentStatus) -> str | None:
         """The address by which the agent knows the node."""
-        reported = said.nodes.get(node)
+        reported = status.nodes.get(node)
         if reported and reported.address:
             return reported.address
         if node not in self._addresses:
@@ -113,9 +113,9 @@ class BucketChannel:
             raise
         return str(found["NodeDetails"].get("PrivatePrimaryIp") or "")
 
-    def excuse(self, error: Exception) -> Said | None:
+    def excuse(self, error: Exception) -> AgentStatus | None:
         """Errors of S3 itself do not show that the agent is silent."""
-        return Said(unreachable=str(error)) if isinstance(error, UnansweredError) else None
+        return AgentStatus(unreachable=str(error)) if isinstance(error, UnansweredError) else None
 
 
 class FunctionChannel:
@@ -124,13 +124,13 @@ class FunctionChannel:
     def __init__(self, arn: str, cluster: str, functions: Callable[[], clients.Lambda]) -> None:
         self._arn, self._cluster, self._functions = arn, cluster, functions
 
-    def read(self) -> Said:
+    def read(self) -> AgentStatus:
         return self._invoke(None)
 
-    def write(self, request: Request) -> Said:
+    def write(self, request: Request) -> AgentStatus:
         return self._invoke({"deployment": request})
 
-    def _invoke(self, requests: Mapping[str, Request] | None) -> Said:
+    def _invoke(self, requests: Mapping[str, Request] | None) -> AgentStatus:
         event = {"schema": SCHEMA, "cluster": self._cluster, "requests": requests}
         reply = self._functions().invoke(FunctionName=self._arn, Payload=json.dumps(event).encode())
         found = parse_object(reply["Payload"].read(MAX_STATUS_BYTES))
@@ -145,16 +145,16 @@ class FunctionChannel:
             raise UnansweredError(why=status.problem)
         return _status_of(status, timedelta(0))
 
-    def find(self, node: str, said: Said) -> str:
+    def find(self, node: str, status: AgentStatus) -> str:
         """Needs none: a node's name in Kubernetes has its id in it."""
         return ""
 
-    def excuse(self, error: Exception) -> Said:
+    def excuse(self, error: Exception) -> AgentStatus:
         """Every error means that it is silent."""
-        return Said(unreachable=api.reason(error) if api.code(error) else one_line(error))
+        return AgentStatus(unreachable=api.reason(error) if api.code(error) else one_line(error))
 
 
-def parse(content: bytes, now: float) -> Said:
+def parse(content: bytes, now: float) -> AgentStatus:
     """The agent's status. Raises UnansweredError if it cannot be one; of its members, invalid ones are ignored."""
     try:
         status = parse_status(content, one_line)
@@ -166,8 +166,8 @@ def parse(content: bytes, now: float) -> Said:
     return _status_of(status, timedelta(seconds=age))
 
 
-def _status_of(status: Status, silent: timedelta) -> Said:
-    return Said(
+def _status_of(status: Status, silent: timedelta) -> AgentStatus:
+    return AgentStatus(
         silent=silent,
         rejected=status.refused.get("deployment", ""),
         problem=status.problem,

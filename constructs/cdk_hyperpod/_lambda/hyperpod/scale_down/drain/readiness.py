@@ -21,33 +21,33 @@ from ..cluster import Cluster, DrainSettings, Node
 DEADLINE = timedelta(minutes=55)
 """CloudFormation gives a custom resource 3,600 s and then says "timed out"; prepare and finalize end before, with a reason."""
 
-SILENT = timedelta(seconds=SILENT_S)
+SILENT_AFTER = timedelta(seconds=SILENT_S)
 """The agent writes its status every minute; after this long it is taken for dead. So long a look that finds no answer is
 repeated, under Slurm and under EKS: between polls nobody remembers that there was none. Under Slurm the time of reads that S3
 refuses is none of it."""
 
-HEARD = timedelta(minutes=1)
+READ_WITHIN = timedelta(minutes=1)
 """The agent reads what is asked every ten seconds."""
 
-BACK = timedelta(minutes=5)
+ROLLBACK_WAIT = timedelta(minutes=5)
 """The most that a rollback waits for a node, and the least that a node has from its launch."""
 
-JOINING = timedelta(minutes=5)
+JOIN_TIME = timedelta(minutes=5)
 """So long a node that runs is waited for that Kubernetes does not have: it may join yet, and get pods."""
 
 NO_INSTANCE = "is no instance of this cluster"
 """How the agent begins where HyperPod's list on the controller does not have the node."""
 
-ENDING = 0.8
+FORCED_AFTER = 0.8
 """Where jobs are ended at the deadline: when, as a share of the time there is. What is left is for ending and saving."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class AgentStatus:
     """What the agent said last (docs/adr/0014). All of it is data of another machine."""
 
     silent: timedelta | None = None
-    """Age of what it said last, by S3's clock. Absent: there was no answer for SILENT."""
+    """Age of what it said last, by S3's clock. Absent: there was no answer for SILENT_AFTER."""
     unreachable: str = ""
     """Why there was no answer."""
     rejected: str = ""
@@ -67,7 +67,7 @@ class Said:
         return {name: node.requests["deployment"] for name, node in self.nodes.items() if "deployment" in node.requests}
 
 
-NOTHING_SAID = Said()
+NO_STATUS = AgentStatus()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class _Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class DrainRequest:
     """One deployment's drain request."""
 
     drain: DrainSettings
@@ -127,7 +127,7 @@ class Ask:
             return self.limit(node)
         if self.drain.eks and not self.drain.must_be_saved:
             return self._span(node).end
-        return self._span(node).until(ENDING)
+        return self._span(node).until(FORCED_AFTER)
 
     def _came_in_place_of_another(self, node: Node) -> bool:
         if node.launched is None or node.launched <= self.began:
@@ -137,14 +137,14 @@ class Ask:
     def _span(self, node: Node) -> _Span:
         """The time that the node has."""
         if self.rolling_back:
-            return _Span(self.began, BACK)
+            return _Span(self.began, ROLLBACK_WAIT)
         configured = _Span(self.began, timedelta(minutes=self.drain.minutes))
-        least = _Span(node.launched or self.began, BACK)
+        least = _Span(node.launched or self.began, ROLLBACK_WAIT)
         return max(configured, least, key=lambda span: span.end)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Readiness:
     """Whether the nodes may go: all of them, or none yet."""
 
     waits: tuple[Wait, ...] = ()
@@ -156,15 +156,15 @@ class Verdict:
         return not (self.waits or self.never)
 
 
-READY = Verdict()
+READY = Readiness()
 
 
-def is_silent(said: Said) -> bool:
+def is_silent(status: AgentStatus) -> bool:
     """Whether nobody does what is asked."""
-    return said.silent is None or said.silent > SILENT
+    return status.silent is None or status.silent > SILENT_AFTER
 
 
-def going(found: Plan, live: Cluster | None) -> list[Node]:
+def nodes_to_drain(found: Plan, live: Cluster | None) -> list[Node]:
     """Every node that may have jobs and that this plan deletes, now or later."""
     if live is None:
         return []
@@ -178,41 +178,43 @@ def going(found: Plan, live: Cluster | None) -> list[Node]:
 # -- the agent --------------------------------------------------------------------------------------------------------
 
 
-def judge_agent(said: Said, ask: Ask) -> Refuse | None:
+def check_agent(status: AgentStatus, request: DrainRequest) -> Refuse | None:
     """Why the agent, or the drainer, cannot do what is requested, whichever nodes it is. None: it can, or need not."""
-    if ask.rolling_back:
+    if request.rolling_back:
         return None
-    if is_silent(said):
-        return None if ask.drain.undrained else _silence(said, ask)
-    if said.saves or not ask.drain.must_be_saved:
+    if is_silent(status):
+        return None if request.drain.undrained else _silence(status, request)
+    if status.saves or not request.drain.must_be_saved:
         return None
-    return messages.DRAINER_SAVES_NOTHING if ask.drain.eks else messages.AGENT_SAVES_NOTHING
+    return messages.DRAINER_SAVES_NOTHING if request.drain.eks else messages.AGENT_SAVES_NOTHING
 
 
-def _silence(said: Said, ask: Ask) -> Refuse:
-    if ask.drain.eks:
-        return messages.drainer_is_silent(said.unreachable)
-    if said.silent is None:
-        return messages.agent_is_silent(said.unreachable)
-    return messages.agent_is_silent(f"has said nothing for {said.silent.total_seconds() / 60:.0f} minutes")
+def _silence(status: AgentStatus, request: DrainRequest) -> Refuse:
+    if request.drain.eks:
+        return messages.drainer_is_silent(status.unreachable)
+    if status.silent is None:
+        return messages.agent_is_silent(status.unreachable)
+    return messages.agent_is_silent(f"has said nothing for {status.silent.total_seconds() / 60:.0f} minutes")
 
 
-def judge_first(found: Plan, live: Cluster | None, said: Said, ask: Ask, *, new: bool) -> Refuse | None:
+def decide_first_look(
+    found: Plan, live: Cluster | None, status: AgentStatus, request: DrainRequest, *, new: bool
+) -> Refuse | None:
     """Why nothing can be drained for this deployment, however long it waits. Decided at its first look.
 
     `new`: the deployment is the one that adds scale_down.drain. A group is held for hours, and a rollback of the deployment that
     adds the permissions removes them before it calls prepare.
     """
-    unable = judge_agent(said, ask)
+    unable = check_agent(status, request)
     if unable is None:
-        return messages.DRAINING_IS_NEW if new and _holds_groups(found, said, ask) else None
-    nobody = not any(_has_to_be_asked_for(node, ask) for node in going(found, live))
+        return messages.DRAINING_IS_NEW if new and _holds_groups(found, status, request) else None
+    nobody = not any(_has_to_be_asked_for(node, request) for node in nodes_to_drain(found, live))
     return None if nobody else unable
 
 
-def _holds_groups(found: Plan, said: Said, ask: Ask) -> bool:
+def _holds_groups(found: Plan, status: AgentStatus, request: DrainRequest) -> bool:
     """Whether nodes are going to be held until their group is deleted."""
-    if ask.rolling_back or is_silent(said):
+    if request.rolling_back or is_silent(status):
         return False
     return bool(found.deletions)
 
@@ -226,69 +228,69 @@ class _Look:
 
     nodes: Sequence[Node]
     """Those of the nodes that have to be drained. At least one."""
-    said: Said
-    ask: Ask
+    status: AgentStatus
+    request: DrainRequest
 
 
-def judge(leaving: Iterable[Node], said: Said, ask: Ask) -> Verdict:
+def decide_readiness(leaving: Iterable[Node], status: AgentStatus, request: DrainRequest) -> Readiness:
     """Whether these nodes may be deleted: the first rule that applies decides for all of them, else each is looked at."""
-    look = _Look([node for node in leaving if _has_to_be_asked_for(node, ask)], said, ask)
+    look = _Look([node for node in leaving if _has_to_be_asked_for(node, request)], status, request)
     for rule in _RULES:
         verdict = rule(look)
         if verdict is not None:
             return verdict
-    return _judge_each(look)
+    return _decide_each(look)
 
 
-def _has_to_be_asked_for(node: Node, ask: Ask) -> bool:
-    return node.is_there and node.name not in ask.nowhere
+def _has_to_be_asked_for(node: Node, request: DrainRequest) -> bool:
+    return node.is_there and node.name not in request.nowhere
 
 
-def _needs_nobody(look: _Look) -> Verdict | None:
+def _needs_nobody(look: _Look) -> Readiness | None:
     return None if look.nodes else READY
 
 
-def _await_an_answer(look: _Look) -> Verdict | None:
-    if not look.said.unreachable or not _is_awaited(look):
+def _await_an_answer(look: _Look) -> Readiness | None:
+    if not look.status.unreachable or not _is_awaited(look):
         return None
-    unheard = messages.drainer_is_stuck if look.ask.drain.eks else messages.agent_is_unheard
-    return Verdict(waits=(unheard(look.said.unreachable),))
+    unheard = messages.drainer_is_stuck if look.request.drain.eks else messages.agent_is_unheard
+    return Readiness(waits=(unheard(look.status.unreachable),))
 
 
 def _is_awaited(look: _Look) -> bool:
     """Whether an agent that does not answer is asked again at the next poll. A drainer can release what it holds only when it
     answers."""
-    in_time = any(look.ask.now < look.ask.limit(node) for node in look.nodes)
-    if look.ask.rolling_back:
+    in_time = any(look.request.now < look.request.limit(node) for node in look.nodes)
+    if look.request.rolling_back:
         return in_time
-    if not is_silent(look.said):
+    if not is_silent(look.status):
         # One call that failed says nothing: pods may be leaving in good order.
         return True
-    if not look.ask.drain.eks or look.ask.drain.undrained:
+    if not look.request.drain.eks or look.request.drain.undrained:
         return False
     return in_time
 
 
-def _reject_an_unable_agent(look: _Look) -> Verdict | None:
-    unable = judge_agent(look.said, look.ask)
-    return None if unable is None else Verdict(never=(str(unable),))
+def _reject_an_unable_agent(look: _Look) -> Readiness | None:
+    unable = check_agent(look.status, look.request)
+    return None if unable is None else Readiness(never=(str(unable),))
 
 
-def _go_undrained(look: _Look) -> Verdict | None:
+def _go_undrained(look: _Look) -> Readiness | None:
     """Silence that stops nothing: the file says so, or this is a rollback."""
-    return READY if is_silent(look.said) else None
+    return READY if is_silent(look.status) else None
 
 
-def _stop_at_a_rejected_request(look: _Look) -> Verdict | None:
-    if not look.said.rejected or look.ask.rolling_back:
+def _stop_at_a_rejected_request(look: _Look) -> Readiness | None:
+    if not look.status.rejected or look.request.rolling_back:
         return None
-    if look.ask.now - look.ask.began <= HEARD:
+    if look.request.now - look.request.began <= READ_WITHIN:
         # What it rejected may be an earlier request.
         return None
-    return Verdict(never=(look.said.rejected,))
+    return Readiness(never=(look.status.rejected,))
 
 
-_RULES: tuple[Callable[[_Look], Verdict | None], ...] = (
+_RULES: tuple[Callable[[_Look], Readiness | None], ...] = (
     _needs_nobody,
     _await_an_answer,
     _reject_an_unable_agent,
@@ -297,19 +299,19 @@ _RULES: tuple[Callable[[_Look], Verdict | None], ...] = (
 )
 
 
-def _judge_each(look: _Look) -> Verdict:
+def _decide_each(look: _Look) -> Readiness:
     waits: list[Wait] = []
     never: list[str] = []
     for node in look.nodes:
-        found = judge_node(node, look.said, look.ask)
+        found = decide_node(node, look.status, look.request)
         if found.outcome is Outcome.WAIT:
             waits.append(messages.not_ready(node.name, found.message))
         elif found.outcome is Outcome.NEVER:
             never.append(messages.not_ready(node.name, found.message).why)
-    if look.said.problem and waits:
-        stuck = messages.drainer_is_stuck if look.ask.drain.eks else messages.agent_is_stuck
-        waits.append(stuck(look.said.problem))
-    return Verdict(waits=tuple(waits), never=tuple(never))
+    if look.status.problem and waits:
+        stuck = messages.drainer_is_stuck if look.request.drain.eks else messages.agent_is_stuck
+        waits.append(stuck(look.status.problem))
+    return Readiness(waits=tuple(waits), never=tuple(never))
 
 
 # -- one node ---------------------------------------------------------------------------------------------------------
@@ -362,9 +364,9 @@ class _NodeView:
         return self.report or self.state
 
 
-def judge_node(node: Node, said: Said, ask: Ask) -> NodeReadiness:
+def decide_node(node: Node, status: AgentStatus, request: DrainRequest) -> NodeReadiness:
     """Whether one node may be deleted, by the first rule that applies."""
-    view = _view_node(node, said, ask)
+    view = _view_node(node, status, request)
     for rule in _NODE_RULES:
         found = rule(view)
         if found is not None:
@@ -372,67 +374,67 @@ def judge_node(node: Node, said: Said, ask: Ask) -> NodeReadiness:
     return _end_the_wait(view)
 
 
-def _view_node(node: Node, said: Said, ask: Ask) -> _NodeView:
-    status = _status_of(node, said, ask)
+def _view_node(node: Node, status: AgentStatus, request: DrainRequest) -> _NodeView:
+    reported = _status_of(node, status, request)
     return _NodeView(
-        state=status.state,
-        report=status.message,
-        ready=_is_ready(node, status) and not _may_join(node, status, ask),
-        pods_run=ask.drain.eks and bool(status.running),
-        unsaved=_is_unsaved(status, ask),
-        final=not ask.rolling_back and _is_final(status, ask),
-        in_time=ask.now < ask.limit(node),
-        must_be_ready=ask.must_be_ready,
+        state=reported.state,
+        report=reported.message,
+        ready=_is_ready(node, reported) and not _may_join(node, reported, request),
+        pods_run=request.drain.eks and bool(reported.running),
+        unsaved=_is_unsaved(reported, request),
+        final=not request.rolling_back and _is_final(reported, request),
+        in_time=request.now < request.limit(node),
+        must_be_ready=request.must_be_ready,
     )
 
 
-def _status_of(node: Node, said: Said, ask: Ask) -> NodeStatus:
+def _status_of(node: Node, status: AgentStatus, request: DrainRequest) -> NodeStatus:
     """What is reported of the node for this very request."""
-    status = said.nodes.get(node.name)
-    if status is None or status.requests.get("deployment") != ask.request_id:
-        return NodeStatus(message=messages.UNTOLD if ask.drain.eks else messages.UNREAD)
-    return status
+    reported = status.nodes.get(node.name)
+    if reported is None or reported.requests.get("deployment") != request.request_id:
+        return NodeStatus(message=messages.UNTOLD if request.drain.eks else messages.UNREAD)
+    return reported
 
 
-def _is_ready(node: Node, status: NodeStatus) -> bool:
-    if status.state == "ready":
+def _is_ready(node: Node, reported: NodeStatus) -> bool:
+    if reported.state == "ready":
         return True
-    return status.state == "unknown" and _runs_nothing(node, status)
+    return reported.state == "unknown" and _runs_nothing(node, reported)
 
 
-def _runs_nothing(node: Node, status: NodeStatus) -> bool:
+def _runs_nothing(node: Node, reported: NodeStatus) -> bool:
     """Slurm runs nothing on a node that it does not know.
 
     A node that HyperPod's own list on the controller does not know may be in it by the next look, unless it is not there yet, or no
     more. A node that only the agent cannot tell from another may have jobs, whatever its status.
     """
-    if status.absent:
+    if reported.absent:
         return True
-    return status.message.startswith(NO_INSTANCE) and node.status != "Running"
+    return reported.message.startswith(NO_INSTANCE) and node.status != "Running"
 
 
-def _may_join(node: Node, status: NodeStatus, ask: Ask) -> bool:
+def _may_join(node: Node, reported: NodeStatus, request: DrainRequest) -> bool:
     """Whether the node may join Kubernetes yet. Slurm's nodes are in its files from the beginning."""
-    if not ask.drain.eks or status.state != "unknown" or node.status != "Running":
+    if not request.drain.eks or reported.state != "unknown" or node.status != "Running":
         return False
-    came = max(ask.began, node.launched or ask.began)
-    return ask.now < min(came + JOINING, ask.limit(node))
+    came = max(request.began, node.launched or request.began)
+    return request.now < min(came + JOIN_TIME, request.limit(node))
 
 
-def _is_unsaved(status: NodeStatus, ask: Ask) -> bool:
+def _is_unsaved(reported: NodeStatus, request: DrainRequest) -> bool:
     """Whether a drained node has to be saved, and is not. Under EKS a node whose kubelet is silent may have pods all the same.
     Slurm gives up the jobs of a dead node by itself."""
-    if not ask.drain.eks or not ask.drain.must_be_saved or ask.rolling_back:
+    if not request.drain.eks or not request.drain.must_be_saved or request.rolling_back:
         return False
-    return status.state == "ready" and not status.saved
+    return reported.state == "ready" and not reported.saved
 
 
-def _is_final(status: NodeStatus, ask: Ask) -> bool:
+def _is_final(reported: NodeStatus, request: DrainRequest) -> bool:
     """Whether no time helps. A drainer refuses Karpenter's nodes. An agent may refuse a login node only until HyperPod reports
     what the node is."""
-    if status.state == "backup-failed":
-        return ask.drain.must_be_saved
-    return status.state == "refused" and ask.drain.eks
+    if reported.state == "backup-failed":
+        return request.drain.must_be_saved
+    return reported.state == "refused" and request.drain.eks
 
 
 def _await_pods(view: _NodeView) -> NodeReadiness | None:

@@ -16,7 +16,7 @@ from ...common import api
 from ...common.drain_protocol import NodeRequest, make_node_request, make_request
 from ..cluster import Cluster, Node
 from .channels import Channel, NoStatusError, UnansweredError
-from .readiness import NOTHING_SAID, Ask, Said
+from .readiness import NO_STATUS, AgentStatus, DrainRequest
 
 DRAIN_LEASE = timedelta(minutes=10)
 """How long a node is held that the deployment waits for: many polls long, so that some may fail."""
@@ -28,14 +28,14 @@ GROUP_LEASE = timedelta(hours=13)
 """How long a group's nodes are held, until the cluster's own update is over and the group is deleted. Nothing polls meanwhile, and
 CloudFormation waits for the cluster for twelve hours at most."""
 
-Retry = Callable[[Callable[[], Said]], Said]
+Retry = Callable[[Callable[[], AgentStatus]], AgentStatus]
 """Reads, maybe more than once."""
 
 _Requests = Mapping[str, dict[str, Any] | None]
 """Node -> what is requested of it. None: it cannot be requested yet, or not any more."""
 
 
-def _read_once(read: Callable[[], Said]) -> Said:
+def _read_once(read: Callable[[], AgentStatus]) -> AgentStatus:
     return read()
 
 
@@ -70,17 +70,17 @@ class RetryBudget:
 class DrainRequester:
     """Requests drains for one deployment, during one run of the function."""
 
-    def __init__(self, ask: Ask, channel: Channel, *, must: bool) -> None:
+    def __init__(self, ask: DrainRequest, channel: Channel, *, must: bool) -> None:
         """`must`: re-raise call errors, except those that mean silence. Otherwise treat them as no answer."""
         self.ask, self._channel, self._must = ask, channel, must
-        self.status = NOTHING_SAID
+        self.status = NO_STATUS
         """The last status. A write may bring a newer one."""
         self.held: frozenset[str] = frozenset()
         """Names of nodes that were not released, as far as the status shows."""
         self.released = False
         """Nodes were held, and their release was requested."""
 
-    def read(self, retry: Retry = _read_once) -> Said:
+    def read(self, retry: Retry = _read_once) -> AgentStatus:
         """The current status."""
         try:
             self.status = retry(self._channel.read)
@@ -88,14 +88,14 @@ class DrainRequester:
             self.status = self._status_after(error)
         return self.status
 
-    def _status_after(self, error: Exception) -> Said:
+    def _status_after(self, error: Exception) -> AgentStatus:
         silence = self._channel.excuse(error)
         if silence is not None:
             return silence
         if self._must:
             raise error
         # A read that AWS rejects is no silence.
-        return Said(silent=timedelta(0), unreachable=f"cannot be heard ({api.reason(error)})")
+        return AgentStatus(silent=timedelta(0), unreachable=f"cannot be heard ({api.reason(error)})")
 
     def is_unanswered(self, error: Exception) -> bool:
         """Whether the read found that nothing answers. Otherwise AWS rejected it."""
@@ -150,7 +150,7 @@ class DrainRequester:
         try:
             self.status = self._channel.read()
         except NoStatusError:
-            self.status = NOTHING_SAID
+            self.status = NO_STATUS
         held = frozenset(self.status.deployment_requests())
         live = look() if held else None
         kept = self._held_requests([*_accepted(live, accepted), *_terminating(live)])
