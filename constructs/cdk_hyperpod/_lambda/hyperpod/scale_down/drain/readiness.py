@@ -1,8 +1,7 @@
-"""The seam "make this node ready to go": what has to happen on a node before it may be deleted. Pure.
+"""Decides whether nodes are ready to be deleted. Pure.
 
-What the agent on the controller, or the drainer of an EKS cluster, says of each node is looked at afresh at every poll, and
-nothing else is remembered. The plan
-is carried out when every node of the request may go, so where one may not, none has gone.
+Every poll decides anew, from the latest status of the agent on the controller or of the drainer of an EKS cluster. Nothing else is
+remembered. The plan is carried out once every node of the request is ready, so if one is not, none is deleted.
 """
 
 from __future__ import annotations
@@ -19,46 +18,47 @@ from ..actions import Plan, Wait
 from ..cluster import Cluster, DrainSettings, Node
 
 DEADLINE = timedelta(minutes=55)
-"""CloudFormation gives a custom resource 3,600 s and then says "timed out"; prepare and finalize end before, with a reason."""
+"""CloudFormation gives a custom resource 3,600 s and then reports "timed out". Prepare and finalize end before, with a reason."""
 
 SILENT_AFTER = timedelta(seconds=SILENT_S)
-"""The agent writes its status every minute; after this long it is taken for dead. So long a look that finds no answer is
-repeated, under Slurm and under EKS: between polls nobody remembers that there was none. Under Slurm the time of reads that S3
-refuses is none of it."""
+"""The agent writes its status every minute. After this long without an answer it counts as dead.
+
+Under Slurm and under EKS, one poll repeats a look without an answer for this long, because polls do not remember each other's
+looks. Under Slurm, the time of reads that S3 refuses does not count."""
 
 READ_WITHIN = timedelta(minutes=1)
-"""The agent reads what is asked every ten seconds."""
+"""The agent reads the request every ten seconds, so by then it has read this one."""
 
 ROLLBACK_WAIT = timedelta(minutes=5)
 """The most that a rollback waits for a node, and the least that a node has from its launch."""
 
 JOIN_TIME = timedelta(minutes=5)
-"""So long a node that runs is waited for that Kubernetes does not have: it may join yet, and get pods."""
+"""How long a running node that Kubernetes does not have is waited for: it may still join, and get pods."""
 
 NO_INSTANCE = "is no instance of this cluster"
-"""How the agent begins where HyperPod's list on the controller does not have the node."""
+"""How the agent's message begins if HyperPod's list on the controller does not have the node."""
 
 FORCED_AFTER = 0.8
-"""Where jobs are ended at the deadline: when, as a share of the time there is. What is left is for ending and saving."""
+"""If jobs are ended at the deadline: when, as a share of the time that a node has. The rest is for ending and saving."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentStatus:
-    """What the agent said last (docs/adr/0014). All of it is data of another machine."""
+    """The last status of the agent, or the drainer's answer (docs/adr/0014). All of it is data of another machine."""
 
     silent: timedelta | None = None
-    """Age of what it said last, by S3's clock. Absent: there was no answer for SILENT_AFTER."""
+    """Age of the status, by S3's clock. None: no status was ever written, or there was no answer for SILENT_AFTER."""
     unreachable: str = ""
     """Why there was no answer."""
     rejected: str = ""
-    """Why it does not take the deployment's request."""
+    """Why it rejects the deployment's request."""
     problem: str = ""
     """Why it does nothing."""
     nodes: Mapping[str, NodeStatus] = field(default_factory=dict)
     busy: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Ids of the instances that have jobs -> some of them: `4711 of alice`. An agent of before told of none."""
+    """Ids of the instances that have jobs -> some of them: `4711 of alice`. Agents before version 3 do not report jobs."""
     saves: bool = False
-    """It has been told what to save, and where. One that runs since before slurm.drain.backup was in the file has not."""
+    """It knows what to save, and where. An agent that was started before slurm.drain.backup was set does not."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Node -> how many files its backup has left out (slurm.drain.backup.on_unsavable), also after the node was deleted."""
 
@@ -72,7 +72,7 @@ NO_STATUS = AgentStatus()
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A length of time from a moment on."""
+    """A length of time from a point in time on."""
 
     begins: datetime
     length: timedelta
@@ -95,13 +95,13 @@ class DrainRequest:
     now: datetime
     rolling_back: bool = False
     taken: frozenset[str] = frozenset()
-    """Groups of whose nodes to take some are gone. Nobody tells whether they were taken for this request, or HyperPod replaced them."""
+    """Groups in which some of the nodes to delete are gone. Whether this request deleted them or HyperPod replaced them is not known."""
     nowhere: frozenset[str] = frozenset()
-    """Names of nodes that do not run and have no address, so that nobody can be asked for them."""
+    """Names of nodes that do not run and have no address, so that no request can name them."""
 
     @property
     def request_id(self) -> str:
-        """What it is called: the same at every poll."""
+        """The same at every poll."""
         return f"{self.began:%Y%m%dT%H%M%S}"
 
     @property
@@ -111,13 +111,13 @@ class DrainRequest:
 
     @property
     def must_be_ready(self) -> bool:
-        """Whether a node that is not ready at the limit stays."""
+        """Whether a node that is not ready at its limit is kept."""
         return not self.rolling_back and (self.drain.must_be_saved or not self.drain.force)
 
     def limit(self, node: Node) -> datetime:
         """Until when the node is waited for."""
         if self.must_be_ready and self._came_in_place_of_another(node):
-            # Other nodes are deleted already, and it may have been seen late: it is waited for as long as anybody polls.
+            # Other nodes are deleted already, and the node may have been seen late: it is waited for as long as polls go on.
             return self.began + DEADLINE
         return self._span(node).end
 
@@ -145,11 +145,11 @@ class DrainRequest:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether the nodes may go: all of them, or none yet."""
+    """Whether the nodes may be deleted: all of them, or none yet."""
 
     waits: tuple[Wait, ...] = ()
     never: tuple[str, ...] = ()
-    """Why they may not, and never will; absent: they may, or may yet."""
+    """Why they may not, and never will be. Empty: they may, or still may become ready."""
 
     @property
     def ready(self) -> bool:
@@ -160,7 +160,7 @@ READY = Readiness()
 
 
 def is_silent(status: AgentStatus) -> bool:
-    """Whether nobody does what is asked."""
+    """Whether no agent and no drainer carries out requests."""
     return status.silent is None or status.silent > SILENT_AFTER
 
 
