@@ -40,7 +40,7 @@ HELD = NodeView(
     lost=False,
     pods=(),
     awaited_pods=(),
-    refused_pods=(),
+    rejected_pods=(),
     saved=False,
     pending_backup=None,
     note="",
@@ -59,20 +59,20 @@ def purposes(decision: Decision | None) -> list[str]:
 
 
 def test_a_node_of_karpenters_is_refused_and_released() -> None:
-    decision = rules.refuse_karpenter(replace(HELD, node=replace(NODE, karpenter="gpu")))
+    decision = rules.reject_karpenter(replace(HELD, node=replace(NODE, karpenter="gpu")))
     assert decision is not None
     assert (decision.state, decision.release) == ("refused", True)
     assert decision.message.startswith("is a node of Karpenter's (NodePool gpu)")
-    assert rules.refuse_karpenter(HELD) is None
+    assert rules.reject_karpenter(HELD) is None
 
 
 @pytest.mark.parametrize(("view", "released"), [(FREE, True), (HELD, False)])
 def test_pods_without_a_controller_are_refused_and_a_held_node_stays_held(view: NodeView, released: bool) -> None:
-    decision = rules.refuse_unmanaged_pods(replace(view, refused_pods=(LONE,)))
+    decision = rules.reject_unmanaged_pods(replace(view, rejected_pods=(LONE,)))
     assert decision is not None
     assert (decision.state, decision.release, decision.changes) == ("refused", released, ())
     assert ": team/debug; end them" in decision.message
-    assert rules.refuse_unmanaged_pods(view) is None
+    assert rules.reject_unmanaged_pods(view) is None
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ KARPENTERS = replace(NODE, karpenter="gpu")
 ALL = replace(
     with_pods(HELD, LONE),
     node=KARPENTERS,
-    refused_pods=(LONE,),
+    rejected_pods=(LONE,),
     phase=Phase.TIMED_OUT,
     lost=True,
     awaited_pods=(),
@@ -212,9 +212,9 @@ ALL = replace(
 
 
 STEPS: list[tuple[dict[str, Any], str]] = [
-    ({}, "refuse_karpenter"),
-    ({"node": NODE}, "refuse_unmanaged_pods"),
-    ({"refused_pods": ()}, "give_up_lost_node"),
+    ({}, "reject_karpenter"),
+    ({"node": NODE}, "reject_unmanaged_pods"),
+    ({"rejected_pods": ()}, "give_up_lost_node"),
     ({"lost": False}, "time_out"),
     ({"phase": Phase.FORCED}, "reject_impossible_backup"),
     ({"awaited_pods": (POD,), "pending_backup": FAILED}, "drain"),

@@ -78,8 +78,8 @@ def test_under_force_no_pod_is_awaited_past_the_deadline() -> None:
 
 def test_pods_that_nothing_creates_again_are_refused_unless_the_request_evicts_them() -> None:
     pods = (POD, LONE, replace(LONE, name="ending", leaving=True))
-    assert view(REQUEST, NODE, *pods).refused_pods == (LONE,)
-    assert view(replace(REQUEST, evict_unmanaged=True), NODE, *pods).refused_pods == ()
+    assert view(REQUEST, NODE, *pods).rejected_pods == (LONE,)
+    assert view(replace(REQUEST, evict_unmanaged=True), NODE, *pods).rejected_pods == ()
 
 
 def test_only_the_job_in_the_mark_of_a_held_node_counts() -> None:

@@ -103,10 +103,10 @@ def _pods_of(instance: str, snapshot: ClusterSnapshot) -> list[Pod]:
 
 
 def _message(decision: Decision, failed: Sequence[str]) -> str:
-    return _ascii(join_clauses(decision.message, *_first_refusals(failed)))
+    return _ascii(join_clauses(decision.message, *_first_failures(failed)))
 
 
-def _first_refusals(failed: Sequence[str]) -> Iterable[str]:
+def _first_failures(failed: Sequence[str]) -> Iterable[str]:
     yield from failed[:SHOWN]
     if len(failed) > SHOWN:
         yield f"and {len(failed) - SHOWN} more refusals"

@@ -200,10 +200,10 @@ class _MayPassError(Exception):
 def _error(what: str, reply: Reply, found: Any) -> KubernetesError:
     status = found if isinstance(found, dict) else {}
     detail = str(status.get("message") or f"HTTP {reply.status}")
-    return KubernetesError(what, detail, reply.status, _refusing_budgets(status.get("details")))
+    return KubernetesError(what, detail, reply.status, _blocking_budgets(status.get("details")))
 
 
-def _refusing_budgets(details: Any) -> tuple[str, ...]:
+def _blocking_budgets(details: Any) -> tuple[str, ...]:
     """The disruption budgets that a Status names as causes, in the server's words."""
     if not isinstance(details, dict):
         return ()

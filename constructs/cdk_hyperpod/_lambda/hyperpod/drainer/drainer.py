@@ -84,7 +84,7 @@ class Drainer:
         try:
             self._api.change("POST", *probe)
         except KubernetesError as error:
-            return replace(snapshot, hook=_refused_hook(snapshot.hook, error))
+            return replace(snapshot, hook=_rejected_hook(snapshot.hook, error))
         return snapshot
 
     # -- changes ------------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def _unread(now: float, problem: str) -> Outcome:
     return Outcome(nothing, problem=problem)
 
 
-def _refused_hook(hook: Hook, error: KubernetesError) -> Hook:
+def _rejected_hook(hook: Hook, error: KubernetesError) -> Hook:
     lasting = 400 <= error.status < 500 and error.status != 429
     return replace(hook, trouble=f"the server would refuse its Job: {error.detail}", lasting=lasting)
 

@@ -47,7 +47,7 @@ class Decision:
 # -- one node ---------------------------------------------------------------------------------------------------------
 
 
-def refuse_karpenter(view: NodeView) -> Decision | None:
+def reject_karpenter(view: NodeView) -> Decision | None:
     """Karpenter would replace the node, or delete it by itself."""
     if not view.node.karpenter:
         return None
@@ -58,11 +58,11 @@ def refuse_karpenter(view: NodeView) -> Decision | None:
     return Decision("refused", message, release=True)
 
 
-def refuse_unmanaged_pods(view: NodeView) -> Decision | None:
+def reject_unmanaged_pods(view: NodeView) -> Decision | None:
     """No controller would create such pods again. A node that is held stays held until the deployment releases it."""
-    if not view.refused_pods:
+    if not view.rejected_pods:
         return None
-    pods = some([pod.title for pod in view.refused_pods], SHOWN)
+    pods = some([pod.title for pod in view.rejected_pods], SHOWN)
     message = (
         f"has pods that no controller owns, so nothing would create them again: {pods}; end them, or set "
         "scale_down.drain.unmanaged_pods: evict"
@@ -168,8 +168,8 @@ def begin_backup(view: NodeView) -> Decision | None:
 Rule = Callable[[NodeView], Decision | None]
 
 RULES: tuple[Rule, ...] = (
-    refuse_karpenter,
-    refuse_unmanaged_pods,
+    reject_karpenter,
+    reject_unmanaged_pods,
     report_ready,
     give_up_lost_node,
     time_out,

@@ -54,7 +54,7 @@ class NodeView:
     """Pods that run there and have to leave."""
     awaited_pods: tuple[Pod, ...]
     """Those of `pods` that the drain waits for. None once the node is lost or the request forces."""
-    refused_pods: tuple[Pod, ...]
+    rejected_pods: tuple[Pod, ...]
     """Those of `pods` that no controller would create again, unless the request allows their eviction."""
     saved: bool
     """Its data is saved for this very request."""
@@ -83,7 +83,7 @@ def view_node(request: NodeRequest, node: Node, snapshot: ClusterSnapshot) -> No
         lost=lost,
         pods=pods,
         awaited_pods=() if lost or phase is Phase.FORCED else pods,
-        refused_pods=_refused_pods(request, pods),
+        rejected_pods=_rejected_pods(request, pods),
         saved=saved,
         pending_backup=None if saved else backup,
         note=_whose_cordon(node, held=held) + _responds(node, snapshot),
@@ -109,7 +109,7 @@ def _is_lost(node: Node, phase: Phase, snapshot: ClusterSnapshot) -> bool:
     return node.dead
 
 
-def _refused_pods(request: NodeRequest, pods: Sequence[Pod]) -> tuple[Pod, ...]:
+def _rejected_pods(request: NodeRequest, pods: Sequence[Pod]) -> tuple[Pod, ...]:
     if request.evict_unmanaged:
         return ()
     return tuple(pod for pod in pods if not pod.leaving and not pod.owner)
