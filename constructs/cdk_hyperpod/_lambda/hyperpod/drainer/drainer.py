@@ -150,13 +150,14 @@ def _current_requests(question: Question, now: float) -> dict[str, NodeRequest]:
 
 def _held_requests(snapshot: ClusterSnapshot) -> dict[str, NodeRequest]:
     """Instance -> the request in its node's mark, if its lease is not over."""
-    nodes = [node for some in snapshot.nodes.values() for node in some]
-    marked = {node.instance: node.mark.request for node in nodes if node.instance and node.mark}
-    return {
-        instance: request
-        for instance, request in marked.items()
-        if request.request_id and request.expires > snapshot.now
-    }
+    marks = [node.mark for nodes in snapshot.nodes.values() for node in nodes if node.mark]
+    requests = {mark.request.instance: mark.request for mark in marks}
+    return {instance: request for instance, request in requests.items() if _is_held_for(request, snapshot.now)}
+
+
+def _is_held_for(request: NodeRequest, now: float) -> bool:
+    """Whether a request in a mark is one: of a known instance, and with an id and a lease that is not over."""
+    return bool(request.instance and request.request_id) and request.expires > now
 
 
 def _unread(now: float, problem: str) -> Outcome:

@@ -188,18 +188,24 @@ def controller_of(found: Json) -> Json:
 
 def delay_of(pod: Json) -> str:
     """What the pod waits for, as far as Kubernetes reports it; else its phase."""
+    phase = str((pod.get("status") or {}).get("phase") or "")
+    return _waiting_reason(pod) or _scheduling_problem(pod) or phase
+
+
+def _waiting_reason(pod: Json) -> str:
+    """Why its first container that waits does so. Empty: none waits."""
     for state in _container_states(pod, "initContainerStatuses", "containerStatuses"):
         if state.get("waiting"):
             return str(state["waiting"].get("reason") or "waits")[:TEXT]
-    status = pod.get("status") or {}
-    for condition in status.get("conditions") or ():
-        if _is_unscheduled(condition):
+    return ""
+
+
+def _scheduling_problem(pod: Json) -> str:
+    """Why it has no node. Empty: it has one."""
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return f"{condition.get('reason', '')}: {condition.get('message', '')}"[:TEXT]
-    return str(status.get("phase") or "")
-
-
-def _is_unscheduled(condition: Json) -> bool:
-    return condition.get("type") == "PodScheduled" and condition.get("status") == "False"
+    return ""
 
 
 # -- backups' Jobs ----------------------------------------------------------------------------------------------------

@@ -168,11 +168,14 @@ def nodes_to_drain(found: Plan, live: Cluster | None) -> list[Node]:
     """Every node that may have jobs and that this plan deletes, now or later."""
     if live is None:
         return []
-    groups = {deletion.group for deletion in found.deletions}
-    logins = {group.name for group in live.groups if group.fixed.node_type == "Login"}
     picked = [pick.node for pick in (*found.taken, *found.held)]
-    of_groups = [node for node in live.nodes if node.group in groups]
-    return [node for node in (*picked, *of_groups) if node.group not in logins]
+    logins = {group.name for group in live.groups if group.fixed.node_type == "Login"}
+    return [node for node in (*picked, *_nodes_of_deleted_groups(found, live)) if node.group not in logins]
+
+
+def _nodes_of_deleted_groups(found: Plan, live: Cluster) -> list[Node]:
+    groups = {deletion.group for deletion in found.deletions}
+    return [node for node in live.nodes if node.group in groups]
 
 
 # -- the agent --------------------------------------------------------------------------------------------------------
