@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeRequest
-from cdk_hyperpod._lambda.hyperpod.drainer import rules
+from cdk_hyperpod._lambda.hyperpod.drainer import changes, rules
+from cdk_hyperpod._lambda.hyperpod.drainer.backup_job import job_name
 from cdk_hyperpod._lambda.hyperpod.drainer.cluster_snapshot import ClusterSnapshot, Hook
 from cdk_hyperpod._lambda.hyperpod.drainer.mark import Mark
 from cdk_hyperpod._lambda.hyperpod.drainer.objects import Job, Node, Pod
@@ -123,6 +124,19 @@ def test_at_its_deadline_a_node_goes_back_to_work_and_the_server_is_asked_what_k
     assert decided.message.endswith("; Job ops/drain-1: ImagePullBackOff")
 
 
+@pytest.mark.parametrize(
+    ("events", "delay"),
+    [({f"drain-{INSTANCE}-0": "E: quota"}, "; Job ops/drain-i-00000001-0: E: quota"), ({"drain-x": "E"}, "")],
+)
+def test_a_node_that_timed_out_tells_the_last_event_of_a_job_that_is_deleted(
+    events: dict[str, str], delay: str
+) -> None:
+    backup = replace(PENDING, hook=replace(HOOK, events=events))
+    decision = rules.time_out(replace(HELD, phase=Phase.TIMED_OUT, pending_backup=backup))
+    assert decision is not None
+    assert decision.message == f"went back to work at its deadline{delay}"
+
+
 @pytest.mark.parametrize("phase", [Phase.DRAINING, Phase.FORCED])
 def test_nothing_times_out_before_the_deadline_or_under_force(phase: Phase) -> None:
     assert rules.time_out(replace(HELD, phase=phase)) is None
@@ -141,11 +155,11 @@ def test_a_backup_that_cannot_be_made_stops_the_drain_before_it_begins(lasting: 
 
 
 def test_a_free_node_is_cordoned_before_its_pods_are_evicted() -> None:
-    decision = rules.drain(with_pods(FREE, POD, ENDING))
+    decision = rules.drain(replace(with_pods(FREE, POD, ENDING), now=NOW - 59 * 60))
     assert decision is not None
     assert purposes(decision) == ["cordon hyperpod-i-00000001", "evict team/web-1"]
     assert [change.begins_drain for change in decision.changes] == [True, True]
-    assert decision.message.endswith("; 10 minutes left")
+    assert decision.message.endswith("; 69 minutes left")
 
 
 def test_a_held_node_is_only_evicted_from_and_an_empty_one_is_drained() -> None:
@@ -290,3 +304,28 @@ def test_what_no_request_wants_is_released_and_its_backup_stopped() -> None:
     released = rules.release_unwanted({}, snapshot(NODE, hook=hook))
     assert [change.purpose for change in released] == ["give hyperpod-i-00000001 back", "stop its backup"]
     assert rules.release_unwanted({INSTANCE: REQUEST}, snapshot(NODE)) == ()
+
+
+def test_a_backup_goes_on_only_under_the_name_that_its_request_gives_it() -> None:
+    wanted = replace(JOB, name=job_name(REQUEST, NODE))
+    hook = replace(HOOK, jobs={wanted.name: wanted, JOB.name: JOB})
+    (stopped,) = rules.release_unwanted({INSTANCE: REQUEST}, snapshot(NODE, hook=hook))
+    assert stopped.path.endswith(f"/jobs/{JOB.name}")
+
+
+def test_each_look_begins_with_another_node_and_cordons_all_before_it_evicts() -> None:
+    instances = ["i-00000001", "i-00000002", "i-00000003"]
+    requests = {instance: replace(REQUEST, instance=instance) for instance in instances}
+    decisions = {
+        instance: Decision(
+            "draining",
+            changes=(changes.evict(instance, POD), changes.write_mark(NODE, replace(MARK, request=request), "cordon")),
+        )
+        for instance, request in requests.items()
+    }
+    for later, order in enumerate(([0, 1, 2], [1, 2, 0], [2, 0, 1])):
+        seen = replace(snapshot(), now=NOW + later)
+        found = [(change.instance, change.method) for change in rules.order_changes(requests, decisions, seen)]
+        turn = [instances[at] for at in order]
+        assert found == [*((each, "PATCH") for each in turn), *((each, "POST") for each in turn)]
+    assert rules.order_changes({}, {}, snapshot()) == []
