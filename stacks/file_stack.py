@@ -30,4 +30,4 @@ class FileStack(Stack):
     def warn(self, findings: tuple[Finding, ...]) -> None:
         """Tell the warnings of this stack's part of the file."""
         for warning in findings:
-            Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
+            Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.code}", warning.text)

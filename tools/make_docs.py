@@ -1,4 +1,4 @@
-"""Writes what is made from the code: the JSON schema, both references, and what nodes know of types.
+"""Writes what is made from the code: the JSON schema, both references, the messages, and what nodes know of types.
 
 `make docs` runs it.
 """
@@ -16,7 +16,7 @@ from cdk_hyperpod.facts.instance_types import catalogue
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
 
-from tools import api_page
+from tools import api_page, messages_page
 
 
 def generated() -> dict[Path, str]:
@@ -25,6 +25,7 @@ def generated() -> dict[Path, str]:
         ROOT / "cluster.schema.json": json.dumps(json_schema(), indent=1) + "\n",
         ROOT / "docs" / "reference.md": reference(),
         ROOT / "docs" / "api.md": api_page.page(),
+        ROOT / "docs" / "messages.md": messages_page.page(),
         ROOT / "lifecycle" / "devices.json": devices(),
     }
 

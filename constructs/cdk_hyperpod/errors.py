@@ -11,6 +11,9 @@ from typing import Literal
 class Finding:
     """One thing that is wrong, or worth knowing, in a configuration."""
 
+    code: str = ""
+    """A stable name of the problem, such as `tags-too-many`: docs/messages.md has a row for it, and an app acknowledges a
+    warning by it. Empty: not named yet."""
     path: str
     """Where: `instance_groups[p5].min_instance_count`; empty for the file as a whole."""
     problem: str
@@ -18,15 +21,18 @@ class Finding:
     remedy: str
     """What to do."""
     level: Literal["error", "warning"] = "error"
-    """`warning`: the cluster can be made, and somebody should read this first."""
-    topic: str = ""
-    """A stable name for a warning, by which CDK lets an app acknowledge it."""
+    """`warning`: the cluster can be created. Read the text first."""
     line: int | None = field(default=None, compare=False)
     """The line of the cluster file, from 1; of what lacks the setting, where it is missing. None without a file."""
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """Path, problem and remedy without the code, which CDK itself adds to an annotation."""
         place = f"{self.path}: " if self.path else ""
         return f"{place}{self.problem}; {self.remedy}"
+
+    def __str__(self) -> str:
+        return f"{self.text} [{self.code}]" if self.code else self.text
 
 
 class HyperPodError(Exception):

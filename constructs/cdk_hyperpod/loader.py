@@ -79,7 +79,7 @@ def load_config(path: str | Path) -> LoadedConfig:
 def _part(warning: Finding) -> str:
     if warning.path.startswith("teams"):
         return "teams"
-    return "eks" if warning.path.startswith("eks.") or warning.topic == "second-zone" else "cluster"
+    return "eks" if warning.path.startswith("eks.") or warning.code == "second-zone" else "cluster"
 
 
 def _refusal(source: str, problem: str, remedy: str, line: int | None = None) -> ConfigError:

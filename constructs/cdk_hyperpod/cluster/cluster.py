@@ -384,7 +384,7 @@ class HyperPodCluster(IHyperPodCluster):
             access_logs=scripts.access_logs,
             removal_policy=removal_policy,
         )
-        if any(warning.topic == DRAIN_OPERATORS for warning in self._known_warnings):
+        if any(warning.code == DRAIN_OPERATORS for warning in self._known_warnings):
             Annotations.of(channel).acknowledge_warning(
                 f"cdk-hyperpod:{DRAIN_OPERATORS}", "It is a warning of the file."
             )
@@ -507,7 +507,7 @@ class HyperPodCluster(IHyperPodCluster):
         new = [warning for warning in dict.fromkeys(warnings) if warning not in self._known_warnings]
         self._known_warnings |= frozenset(new)
         for warning in new:
-            Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
+            Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.code}", warning.text)
 
     def _come_after(self, needed: IConstruct) -> None:
         if Stack.of(needed) is self._stack:

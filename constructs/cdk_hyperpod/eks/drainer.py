@@ -140,7 +140,7 @@ class EksDrainer(IEksDrainer):
             lambda: self.node.path,
         )
         for warning in warnings:
-            Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.topic}", str(warning))
+            Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.code}", warning.text)
         self._control_plane = control_plane
         self.cluster_name = cluster_name
         self.eks_cluster_arn = control_plane.cluster_arn

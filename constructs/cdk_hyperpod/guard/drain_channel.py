@@ -26,7 +26,7 @@ from ..typed.judge import check_arguments, require_arguments
 from ..typed.known import is_known
 
 DRAIN_OPERATORS = "drain-operators"
-"""The topic of a warning: anybody may ask whom S3 lets."""
+"""The code of the warning that the drain operators are not named."""
 _AGENT = "cdk-hyperpod:drain-agent"
 
 

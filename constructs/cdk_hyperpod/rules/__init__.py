@@ -111,7 +111,7 @@ def check_rules(config: ClusterConfig, of_network: Sequence[Finding] | None = No
             problem="AWS announced it for EKS clusters, and a Slurm cluster may refuse it",
             remedy="remove it if the first deployment fails",
             level="warning",
-            topic="tiered-storage-under-slurm",
+            code="tiered-storage-under-slurm",
         )
     yield from _check_tags(config)
     yield from check_accounts(config)

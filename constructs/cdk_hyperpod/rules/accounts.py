@@ -37,7 +37,7 @@ def check_accounts(config: ClusterConfig) -> Iterator[Finding]:
                 problem=f"{show(arn)} is in account {account}, and the cluster in {config.account}",
                 remedy="name one of the cluster's account, or make sure that you mean the other account, and that it lets you in",
                 level="warning",
-                topic="foreign-account",
+                code="foreign-account",
             )
 
 

@@ -62,7 +62,7 @@ def _check_operators(operators: object) -> Iterator[Finding]:
             problem="is missing, so every principal with s3:PutObject on all buckets can drain nodes",
             remedy="name the roles of those who run `cdk-hyperpod drain`",
             level="warning",
-            topic="drain-operators",
+            code="drain-operators",
         )
 
 

@@ -99,7 +99,7 @@ def _check_elastic_training(config: ClusterConfig, eks: EksConfig) -> Iterator[F
             problem=f"runs elastic jobs, and AWS excludes elastic training {' and '.join(excluded)}",
             remedy="give such jobs one size there (job render --nodes), or leave that out",
             level="warning",
-            topic="elastic-training-excluded",
+            code="elastic-training-excluded",
         )
 
 
@@ -110,13 +110,13 @@ def check_installed_chart(config: ClusterConfig) -> Iterator[Finding]:
     """
     eks = config.eks
     if isinstance(eks, EksConfig) and eks.dependencies_chart == INSTALLED and eks.existing_cluster is None:
+        stack = eks_stack_name(shown_name(config.name))
         yield Finding(
             path="eks.dependencies_chart",
             problem="is installed, and this file makes the EKS cluster, which begins without the chart",
-            remedy=f"deploy {eks_stack_name(shown_name(config.name))} first, install the chart, then deploy the rest "
-            "(docs/eks.md)",
+            remedy=f"deploy {stack} first, install the chart, then deploy the rest (docs/eks.md)",
             level="warning",
-            topic="chart-first",
+            code="chart-first",
         )
 
 
@@ -192,13 +192,14 @@ def _check_two_zones(network: NetworkConfig, region: str, second: str | None) ->
     if zones is None or len(set(zones)) > 1:
         return
     if second is not None:
+        zone = zones[0]
         yield Finding(
             path="network.availability_zones",
             problem=f"EKS needs subnets in two zones: the control plane gets one in {second} too, for good, which no node uses",
-            remedy=f"name both, [{zones[0]}, {second}], or before the first deployment another one that has EKS "
+            remedy=f"name both, [{zone}, {second}], or before the first deployment another one that has EKS "
             "(use1-az3, usw1-az2 and cac1-az3 do not)",
             level="warning",
-            topic="second-zone",
+            code="second-zone",
         )
         return
     example = two_zones(region)
@@ -272,7 +273,7 @@ def _check_public_access(cidrs: tuple[str, ...]) -> Iterator[Finding]:
             problem=f"lets {who} reach the API, so that its authentication alone keeps people out",
             remedy="name the addresses that need it, or remove it for an API that is reached from the VPC only",
             level="warning",
-            topic="public-api",
+            code="public-api",
         )
 
 
@@ -370,7 +371,7 @@ def _check_autoscaled(path: str, group: InstanceGroup) -> Iterator[Finding]:
             problem=f"is {group.instance_count}, and the autoscaler terminates the nodes that no pod needs",
             remedy="set it to 0 for a new group; to change a cluster, to what the group holds",
             level="warning",
-            topic="autoscaled-count",
+            code="autoscaled-count",
         )
     for field in ("spot", "training_plan_arn", "on_start_deep_health_checks"):
         if getattr(group, field):
@@ -432,7 +433,7 @@ def _check_pod_roles(teams: tuple[Team, ...]) -> Iterator[Finding]:
                 problem="pods get it from EKS's pod identity agent, and that add-on is off here",
                 remedy="set eks.add_ons.eks_pod_identity_agent.enabled: true, unless the EKS cluster has it already",
                 level="warning",
-                topic="no-pod-identity-agent",
+                code="no-pod-identity-agent",
             )
 
 

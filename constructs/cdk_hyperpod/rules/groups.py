@@ -82,7 +82,7 @@ def _check_room_for_system_pods(
             "operators, which may time out before there is one",
             remedy="set min_instance_count on a group without a taint, best one without accelerators",
             level="warning",
-            topic="no-minimum",
+            code="no-minimum",
         )
     counts = [group.instance_count for group in open_to_all]
     if open_to_all and node_provisioning_mode == "standard" and is_known(tuple(counts)) and not any(counts):
@@ -91,7 +91,7 @@ def _check_room_for_system_pods(
             problem="no group without a taint has a node, so CoreDNS and the operators find none that takes them",
             remedy="raise instance_count of a group without a taint, best one without accelerators",
             level="warning",
-            topic="no-open-node",
+            code="no-open-node",
         )
     if not open_to_all:
         yield Finding(
@@ -99,17 +99,18 @@ def _check_room_for_system_pods(
             problem="every group has a taint, so CoreDNS and the operators find no node that takes them",
             remedy="leave one group without, best one with a minimum and without accelerators",
             level="warning",
-            topic="all-tainted",
+            code="all-tainted",
         )
     for path, group in known:
         small = [kind.name for kind in known_types(group) if kind.vcpus <= _VCPUS_OF_FEW_ADDRESSES]
         if small:
+            instance_type = small[0]
             yield Finding(
                 path=path,
-                problem=f"a node of {small[0]} has addresses for 14 pods at most, those of HyperPod's own daemons included",
+                problem=f"a node of {instance_type} has addresses for 14 pods at most, those of HyperPod's own daemons included",
                 remedy="use a type of 16 vCPUs or more where add-ons or many pods are to run",
                 level="warning",
-                topic="few-pod-addresses",
+                code="few-pod-addresses",
             )
 
 

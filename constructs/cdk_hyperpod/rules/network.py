@@ -142,7 +142,7 @@ def _check_existing(network: NetworkConfig, path: str) -> Iterator[Finding]:
             problem="is missing: the nodes would reach S3's gateway endpoint and no other AWS service",
             remedy="name the security group of the VPC's interface endpoints, or set internet_egress",
             level="warning",
-            topic="no-way-to-endpoints",
+            code="no-way-to-endpoints",
         )
     for index, subnet in enumerate(network.subnets if isinstance(network.subnets, tuple) else ()):
         if not is_known(subnet) or subnet.cidr is None or not is_known(subnet.cidr):
@@ -209,7 +209,7 @@ def _check_endpoint_policies(network: NetworkConfig, path: str) -> Iterator[Find
             ),
             remedy="set internet_egress: false, or endpoint_policies: none",
             level="warning",
-            topic="endpoint-policies-beside-the-internet",
+            code="endpoint-policies-beside-the-internet",
         )
 
 
@@ -313,7 +313,7 @@ def check_file_system_zone(groups: Sequence[InstanceGroup], file_system_zone: st
                 problem=f"the nodes are in {zone} and their file system in {file_system_zone}",
                 remedy="every read and write crosses zones, which is slower and billed; place them together if you can",
                 level="warning",
-                topic="file-system-in-another-zone",
+                code="file-system-in-another-zone",
             )
 
 
@@ -340,12 +340,13 @@ def _check_unnamed_zone(config: ClusterConfig) -> Iterator[Finding]:
     groups = [group for _, group in _known_groups(config.instance_groups)]
     scarce = [kind.name for group in groups for kind in known_types(group) if kind.is_accelerated]
     if scarce:
+        instance_type = scarce[0]
         yield Finding(
             path="network.availability_zones",
-            problem=f"the cluster goes to the account's first zone, which may not offer {scarce[0]}",
+            problem=f"the cluster goes to the account's first zone, which may not offer {instance_type}",
             remedy="name a zone that has the capacity, such as network: {availability_zones: [us-west-2c]}",
             level="warning",
-            topic="unnamed-zone",
+            code="unnamed-zone",
         )
 
 

@@ -67,7 +67,7 @@ def check_backup_namespace(cron_job: str | None, path: str, teams: object = ()) 
             "prevent the backup, and a quota or Pod Security can refuse it",
             remedy=own,
             level="warning",
-            topic="backup-namespace",
+            code="backup-namespace",
         )
 
 

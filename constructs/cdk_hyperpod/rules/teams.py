@@ -136,7 +136,7 @@ def _check_quota(
             problem="has limits.cpu, with which Kubernetes refuses every job of hyp: they declare no CPU limit",
             remedy="keep requests.cpu alone; what is requested is what is shared",
             level="warning",
-            topic="cpu-limit",
+            code="cpu-limit",
         )
     if not team.quota:
         yield from _check_unlimited(team, path, task_governance, autoscaling)
@@ -179,7 +179,7 @@ def _check_unlimited(team: Team, path: str, task_governance: bool, autoscaling: 
             problem=f"is missing: the team {show(team.name)} may take every node of the cluster",
             remedy="add one such as {ml.p5.48xlarge: 8}, or acknowledge that it has no ceiling",
             level="warning",
-            topic="no-quota",
+            code="no-quota",
         )
 
 

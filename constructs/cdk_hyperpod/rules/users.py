@@ -220,7 +220,7 @@ def _check_homes(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> It
                 problem=f"{home} is on no storage of the file, so each node has one of its own, which is lost with the node",
                 remedy=f"put it below {' or '.join(sorted(mounts))}, or see that your own scripts mount something there",
                 level="warning",
-                topic="homes-on-each-node",
+                code="homes-on-each-node",
             )
     if users and config.storage is None and any(user.home is None for _, user in users):
         yield Finding(
@@ -228,7 +228,7 @@ def _check_homes(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> It
             problem="there is no shared storage, so each node has homes of its own, and no login from node to node",
             remedy="add storage, or give each user a home on storage that your own scripts mount",
             level="warning",
-            topic="homes-on-each-node",
+            code="homes-without-storage",
         )
 
 
@@ -239,6 +239,7 @@ def _check_members(config: ClusterConfig, accounts: Sequence[tuple[str, SlurmAcc
     names = [user.name for user in config.users]
     if not is_known(names):
         return
+    some_names = ", ".join(names[:10])
     members = {name for _, account in accounts for name in account.users}
     for path, account in accounts:
         for name in dict.fromkeys(account.users):
@@ -246,9 +247,9 @@ def _check_members(config: ClusterConfig, accounts: Sequence[tuple[str, SlurmAcc
                 yield Finding(
                     path=f"{path}.users",
                     problem=f"the file has no user {show(name)}",
-                    remedy=f"use one of {', '.join(names[:10])}, or see that somebody else makes the user on the nodes",
+                    remedy=f"use one of {some_names}, or see that somebody else makes the user on the nodes",
                     level="warning",
-                    topic="account-of-unknown-user",
+                    code="account-of-unknown-user",
                 )
     for path, user in zip(item_paths("users", config.users), config.users, strict=True):
         if user.name not in members:
@@ -257,7 +258,7 @@ def _check_members(config: ClusterConfig, accounts: Sequence[tuple[str, SlurmAcc
                 problem="is in no account, and as soon as there are accounts Slurm refuses jobs of users without one",
                 remedy="add the user to an account of slurm.accounts",
                 level="warning",
-                topic="user-without-account",
+                code="user-without-account",
             )
 
 
@@ -279,7 +280,7 @@ def _check_slurm(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]
             problem="under customer_managed the controller may have no accounting database, and the step then fails",
             remedy="name slurm.accounting_database, or set one up in your own scripts",
             level="warning",
-            topic="accounts-without-database",
+            code="accounts-without-database",
         )
     yield from _check_members(config, accounts)
     yield from _check_metadata_users(config, slurm.metadata_users)
@@ -290,7 +291,7 @@ def _check_slurm(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]
             problem="is false, so slurm.conf does not enforce the accounts and their limits, unless it does so by itself",
             remedy="remove it, or look for AccountingStorageEnforce in slurm.conf",
             level="warning",
-            topic="accounts-without-limits",
+            code="accounts-without-limits",
         )
     database = slurm.accounting_database
     if database is None or not is_known(database):
@@ -337,5 +338,5 @@ def _check_metadata_users(config: ClusterConfig, users: object) -> Iterator[Find
         problem="jobs of other users no longer get what is granted to the nodes' roles, such as access to a bucket",
         remedy="add the users whose jobs need it, or give those jobs credentials of their own",
         level="warning",
-        topic="metadata-users",
+        code="metadata-users",
     )

@@ -39,7 +39,7 @@ def test_check_sums_a_valid_cluster_up(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr() == (
         """\
 warning: line 1  network.availability_zones: the cluster goes to the account's first zone, which may not offer ml.p5.48xlarge; \
-name a zone that has the capacity, such as network: {availability_zones: [us-west-2c]}
+name a zone that has the capacity, such as network: {availability_zones: [us-west-2c]} [unnamed-zone]
 note: nodes cannot reach the internet, but data can still leave: a program on a node that has keys of another account can \
 copy data through the VPC endpoints to any bucket of the region; set network.endpoint_policies: account to refuse that \
 (try it first: docs/deploying.md)
@@ -249,6 +249,7 @@ def test_json_of_check_has_the_errors_of_a_wrong_file(capsys: pytest.CaptureFixt
         told = json.loads(out)
         (error,) = told["errors"]
         assert (error["file"], error["path"], told["groups"]) == ("other.yaml", "removal", [])
+        assert "code" in error
         assert error["line"] > 0 and "'keep'" in error["message"] and "'keep'" in err
     assert main(["check", good, "--json"]) == 0
     assert json.loads(capsys.readouterr().out).keys() == told.keys()

@@ -157,7 +157,7 @@ def test_a_hundred_wrong_groups_are_told_in_full() -> None:
 
 def test_findings_that_are_equal_are_told_once_and_warnings_are_no_errors() -> None:
     error = Finding(path="a", problem="is wrong", remedy="change it")
-    warning = Finding(path="b", problem="is odd", remedy="read on", level="warning", topic="odd")
+    warning = Finding(path="b", problem="is odd", remedy="read on", level="warning", code="odd")
 
     with pytest.raises(ConfigError) as caught:
         raise_errors([error, warning, error], "my.yaml")
@@ -165,5 +165,6 @@ def test_findings_that_are_equal_are_told_once_and_warnings_are_no_errors() -> N
     assert str(caught.value) == "my.yaml: 1 error\n  a: is wrong; change it"
     assert raise_errors([warning]) == (warning,)
     assert (
-        str(ConfigError([error, warning])) == "configuration: 2 errors\n  a: is wrong; change it\n  b: is odd; read on"
+        str(ConfigError([error, warning]))
+        == "configuration: 2 errors\n  a: is wrong; change it\n  b: is odd; read on [odd]"
     )

@@ -256,10 +256,10 @@ def test_warnings_of_one_kind_have_one_topic() -> None:
     closed = load_text(safe_dump(changed({"network": {"vpc_id": VPC, "subnets": [SUBNET]}})))
     tiered = load_text(safe_dump(changed({"tiered_storage": {}})))
 
-    assert [warning.topic for warning in plain.warnings] == ["unnamed-zone"]
-    assert [warning.topic for warning in crossing.warnings] == ["file-system-in-another-zone"]
-    assert [warning.topic for warning in closed.warnings] == ["no-way-to-endpoints"]
-    assert [warning.topic for warning in tiered.warnings] == ["tiered-storage-under-slurm"]
+    assert [warning.code for warning in plain.warnings] == ["unnamed-zone"]
+    assert [warning.code for warning in crossing.warnings] == ["file-system-in-another-zone"]
+    assert [warning.code for warning in closed.warnings] == ["no-way-to-endpoints"]
+    assert [warning.code for warning in tiered.warnings] == ["tiered-storage-under-slurm"]
     assert load_text(safe_dump(dict(SMALL))).warnings == ()
 
 

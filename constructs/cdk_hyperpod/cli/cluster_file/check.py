@@ -71,13 +71,19 @@ def _old(against: str) -> LoadedConfig:
 
 
 def _refused(error: ConfigError) -> dict[str, Any]:
-    """What --json prints where a file has errors: the same members, and nothing in them but those."""
-    errors = [
-        {"file": error.source, "path": each.path, "line": each.line, "message": f"{each.problem}; {each.remedy}"}
-        for each in error.findings
-    ]
+    """What --json prints of a file with errors: the same members, empty except for `errors`."""
     nothing = dict.fromkeys(("cluster", "region", "orchestrator"))
+    errors = [{"file": error.source, **_row(finding)} for finding in error.findings]
     return {**nothing, "errors": errors, "warnings": [], "groups": [], "changes": None}
+
+
+def _row(finding: Finding) -> dict[str, Any]:
+    return {
+        "code": finding.code,
+        "path": finding.path,
+        "line": finding.line,
+        "message": f"{finding.problem}; {finding.remedy}",
+    }
 
 
 def _content(loaded: LoadedConfig, changes: Sequence[Changed] | None) -> dict[str, Any]:
@@ -88,7 +94,7 @@ def _content(loaded: LoadedConfig, changes: Sequence[Changed] | None) -> dict[st
         "region": config.region,
         "orchestrator": config.orchestrator,
         "errors": [],
-        "warnings": [str(warning) for warning in with_lines(loaded.warnings)],
+        "warnings": [_row(warning) for warning in loaded.warnings],
         "groups": [
             {
                 "group": group.name,

@@ -152,7 +152,7 @@ def check_elastic_training(
             problem=f"{group.name} is spot capacity, for which AWS excludes elastic training",
             remedy="use --nodes, or a group of on-demand nodes",
             level="warning",
-            topic="elastic-training-on-spot",
+            code="elastic-training-on-spot",
         )
     if config is not None and config.tiered_storage is not None:
         yield Finding(
@@ -160,5 +160,5 @@ def check_elastic_training(
             problem="has managed tiered checkpointing on, beside which AWS excludes elastic training",
             remedy="use --nodes, or turn it off",
             level="warning",
-            topic="elastic-training-with-tiered-storage",
+            code="elastic-training-with-tiered-storage",
         )

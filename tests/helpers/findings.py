@@ -1,0 +1,26 @@
+"""Findings as tests assert them: by code and path. docs/messages.md has the sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from cdk_hyperpod.errors import ConfigError, Finding
+
+Found = list[tuple[str, str]]
+"""Code and path of each finding, in order."""
+
+
+def found(findings: Iterable[Finding]) -> Found:
+    """Code and path of each finding, in order."""
+    return [(finding.code, finding.path) for finding in findings]
+
+
+@contextmanager
+def refused(*expected: tuple[str, str]) -> Iterator[pytest.ExceptionInfo[ConfigError]]:
+    """The body raises ConfigError with exactly these findings, each given as code and path."""
+    with pytest.raises(ConfigError) as caught:
+        yield caught
+    assert found(caught.value.findings) == list(expected)

@@ -1,0 +1,322 @@
+"""The page of messages: one row per code of a finding or refusal, read from the syntax tree without running anything."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "constructs" / "cdk_hyperpod"
+SOURCES = (PACKAGE, ROOT / "stacks")
+
+HEAD = """# Messages
+
+Look up the code that a message ends with, and read what is wrong and what to do. A warning can be acknowledged in an app by
+its code: `Annotations.of(cluster).acknowledge_warning("cdk-hyperpod:CODE", "the reason")`.
+
+`make docs` writes this page from the code. Words in `<angle brackets>` stand for values of your configuration."""
+
+HEADINGS: Mapping[str, str] = {
+    "loader.py": "Cluster file: reading it",
+    "config": "Cluster file: reading it",
+    "typed": "Cluster file: types and names of settings",
+    "names.py": "Cluster file: types and names of settings",
+    "rules/__init__.py": "Cluster file: the cluster as a whole",
+    "rules/accounts.py": "Cluster file: the cluster as a whole",
+    "rules/lifecycle.py": "Cluster file: lifecycle scripts",
+    "rules/files.py": "Cluster file: lifecycle scripts",
+    "rules/groups.py": "Cluster file: instance groups",
+    "rules/network.py": "Cluster file: network",
+    "rules/storage.py": "Cluster file: storage",
+    "rules/users.py": "Cluster file: users, groups and Slurm accounts",
+    "rules/drain_agent.py": "Cluster file: draining nodes under Slurm",
+    "rules/scale_down.py": "Cluster file: lowering counts and deleting groups",
+    "rules/scale_down_drain.py": "Cluster file: lowering counts and deleting groups",
+    "rules/guard.py": "Lowering counts and deleting nodes",
+    "rules/charts.py": "Cluster file: EKS",
+    "rules/eks.py": "Cluster file: EKS",
+    "rules/governance.py": "Cluster file: teams",
+    "rules/quotas.py": "Cluster file: teams",
+    "rules/teams.py": "Cluster file: teams",
+    "rules/jobs.py": "Commands: job",
+    "cli": "Commands",
+    "cli/job": "Commands: job",
+    "_lambda/hyperpod/scale_down": "Lowering counts and deleting nodes",
+    "_lambda/hyperpod/drainer": "Lowering counts and deleting nodes",
+    "_lambda/hyperpod/foundation_guard": "Settings that cannot change after creation",
+    "_lambda": "Deployments",
+    "guard": "Lowering counts and deleting nodes",
+    "interface.py": "Arguments of constructs",
+    "": "Arguments of constructs",
+}
+"""The heading of each file or folder of the package; the longest path that fits decides."""
+
+MAKERS: Mapping[str, tuple[str, str]] = {
+    "Finding": ("problem", "remedy"),
+    "Refuse": ("why", "fix"),
+    "Problem": ("problem", "remedy"),
+}
+"""The classes that have a code, and the two arguments with the text."""
+
+GENERAL: Mapping[str, tuple[str, str]] = {}
+"""What is wrong and what to do, for codes whose text comes from elsewhere, such as a parser, or differs between places."""
+
+FORMATTERS = frozenset(
+    ["listed", "listing", "plural", "several", "show", "shown", "shown_name", "some", "sorted", "str", "set", "tuple"]
+)
+"""Functions that say the same as their first argument."""
+
+_CODE = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
+
+
+class PageError(Exception):
+    """A place in the code of which no row can be made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One place that makes a finding or a refusal."""
+
+    code: str
+    problem: str
+    remedy: str
+    is_warning: bool
+    heading: str
+    place: str
+    """File and line."""
+
+
+class _Module:
+    """One file: its tree, its constants, and what it imports."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tree = ast.parse(path.read_text("utf-8"))
+        self.values: dict[str, ast.expr] = {}
+        self.imports: dict[str, tuple[Path, str]] = {}
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                self.values[node.targets[0].id] = node.value
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+                self.values[node.target.id] = node.value
+            if isinstance(node, ast.ImportFrom):
+                self._note_import(node)
+
+    def _note_import(self, node: ast.ImportFrom) -> None:
+        if node.level == 0:
+            return
+        folder = self.path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+        source = folder.with_suffix(".py") if folder.with_suffix(".py").is_file() else folder / "__init__.py"
+        for alias in node.names:
+            self.imports[alias.asname or alias.name] = (source, alias.name)
+
+
+class Reader:
+    """Reads every message of the sources."""
+
+    def __init__(self, sources: tuple[Path, ...] = SOURCES, general: Mapping[str, tuple[str, str]] = GENERAL) -> None:
+        self._sources = sources
+        self._general = general
+        self._modules: dict[Path, _Module] = {}
+        self.messages: list[Message] = []
+        self.uncoded: list[str] = []
+        """The places that make a finding or a refusal without a code: file and line."""
+        self._unreadable: list[PageError] = []
+        for source in sources:
+            for path in sorted(source.rglob("*.py")):
+                self._read(path)
+
+    def _module(self, path: Path) -> _Module:
+        if path not in self._modules:
+            self._modules[path] = _Module(path)
+        return self._modules[path]
+
+    def _read(self, path: Path) -> None:
+        module = self._module(path)
+        for call, function in _calls(module.tree):
+            if isinstance(call.func, ast.Name) and call.func.id in MAKERS:
+                try:
+                    self._note(module, function, call, MAKERS[call.func.id])
+                except PageError as error:
+                    self._unreadable.append(error)
+
+    def _note(self, module: _Module, function: ast.AST | None, call: ast.Call, texts: tuple[str, str]) -> None:
+        place = f"{self._shown(module.path)}:{call.lineno}"
+        arguments = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+        code_value = arguments.get("code")
+        if code_value is None:
+            self.uncoded.append(place)
+            return
+        if isinstance(code_value, ast.Attribute) and code_value.attr == "code":
+            return  # a message that was made elsewhere is handed on
+        text = _Text(self._constant_finder(module), module, function, place)
+        code = text.template(code_value)
+        if not _CODE.fullmatch(code):
+            raise PageError(f"{place}: {code!r} is not two or more lower-case words joined by hyphens")
+        if code in self._general:
+            problem, remedy = self._general[code]
+        else:
+            problem, remedy = (text.template(arguments[name]) for name in texts)
+        level = arguments.get("level")
+        self.messages.append(
+            Message(
+                code=code,
+                problem=problem,
+                remedy=remedy,
+                is_warning=isinstance(level, ast.Constant) and level.value == "warning",
+                heading=self._heading(module.path),
+                place=place,
+            )
+        )
+
+    def _shown(self, path: Path) -> str:
+        return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
+
+    def _heading(self, path: Path) -> str:
+        if not path.is_relative_to(PACKAGE):
+            return HEADINGS[""]
+        name = path.relative_to(PACKAGE).as_posix()
+        fitting = [each for each in HEADINGS if each in ("", name) or name.startswith(f"{each}/")]
+        return HEADINGS[max(fitting, key=len)]
+
+    def _constant_finder(self, module: _Module) -> Callable[[str], ast.expr | None]:
+        def find(name: str) -> ast.expr | None:
+            if name in module.values:
+                return module.values[name]
+            if name not in module.imports:
+                return None
+            source, original = module.imports[name]
+            return self._module(source).values.get(original) if source.is_file() else None
+
+        return find
+
+    def rows(self) -> dict[str, list[Message]]:
+        """One message per code below each heading. Raises PageError with every place of which no row can be made."""
+        first: dict[str, Message] = {}
+        errors = [*self._unreadable]
+        for message in self.messages:
+            other = first.setdefault(message.code, message)
+            if (other.problem, other.remedy) != (message.problem, message.remedy):
+                errors.append(
+                    PageError(
+                        f"{message.place}: {message.code} has another text than in {other.place}. Use another code, the "
+                        "same text, or add the code to GENERAL in tools/messages_page.py"
+                    )
+                )
+            if other.is_warning != message.is_warning:
+                errors.append(PageError(f"{message.place}: {message.code} has another level than in {other.place}"))
+        if errors:
+            raise PageError("\n".join(map(str, errors)))
+        headings = dict.fromkeys(HEADINGS.values())
+        rows = {heading: [each for each in first.values() if each.heading == heading] for heading in headings}
+        return {heading: sorted(found, key=lambda each: each.code) for heading, found in rows.items() if found}
+
+
+class _Text:
+    """Texts of one call as templates."""
+
+    def __init__(
+        self, constant: Callable[[str], ast.expr | None], module: _Module, function: ast.AST | None, place: str
+    ) -> None:
+        self._constant = constant
+        self._module = module
+        self._function = function
+        self._place = place
+
+    def template(self, value: ast.expr) -> str:
+        """A literal, an f-string, or a name that stands for one."""
+        match value:
+            case ast.Constant(value=str(text)):
+                return text
+            case ast.JoinedStr(values=parts):
+                return "".join(self._part(part) for part in parts)
+            case ast.Name(id=name):
+                return self.template(self._assigned(name) or self._refuse(value))
+            case _:
+                return self._refuse(value)
+
+    def _assigned(self, name: str) -> ast.expr | None:
+        values = [
+            node.value
+            for node in ast.walk(self._function or ast.Module([], []))
+            if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == name for to in node.targets)
+        ]
+        if len(values) > 1:
+            raise PageError(f"{self._place}: {name} is assigned more than once. Make one finding per text")
+        return values[0] if values else self._constant(name)
+
+    def _part(self, part: ast.expr) -> str:
+        match part:
+            case ast.Constant(value=str(text)):
+                return text
+            case ast.FormattedValue(value=value):
+                return self._placeholder(value)
+            case _:
+                return self._refuse(part)
+
+    def _placeholder(self, value: ast.expr) -> str:
+        match value:
+            case ast.Name(id=name) if name.isupper():
+                return self._of_constant(name)
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                return f"<{name.strip('_').replace('_', ' ').lower()}>"
+            case ast.Call(func=ast.Name(id="len"), args=[argument]):
+                return f"<number of {self._placeholder(argument).strip('<>')}>"
+            case ast.Call(func=ast.Name(id=name), args=[argument, *_]) if name in FORMATTERS:
+                return self._placeholder(argument)
+            case ast.Call(func=ast.Attribute(value=ast.Constant(), attr="join"), args=[argument]):
+                return self._placeholder(argument)
+            case _:
+                return self._refuse(value)
+
+    def _of_constant(self, name: str) -> str:
+        match self._constant(name):
+            case ast.Constant(value=str(text)):
+                return text
+            case ast.Constant(value=int(number)):
+                return f"{number:,}"
+            case ast.JoinedStr() as text:
+                return self.template(text)
+            case _:
+                return f"<{name.strip('_').replace('_', ' ').lower()}>"
+
+    def _refuse(self, value: ast.expr) -> NoReturn:
+        raise PageError(f"{self._place}: give `{ast.unparse(value)}` a name before the finding, or make one per text")
+
+
+def _calls(tree: ast.Module) -> Iterator[tuple[ast.Call, ast.AST | None]]:
+    """Every call, and the innermost function that it stands in."""
+
+    def walk(node: ast.AST, function: ast.AST | None) -> Iterator[tuple[ast.Call, ast.AST | None]]:
+        if isinstance(node, ast.Call):
+            yield node, function
+        inside = node if isinstance(node, ast.FunctionDef) else function
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, inside)
+
+    yield from walk(tree, None)
+
+
+def page(reader: Reader | None = None) -> str:
+    """The page in Markdown."""
+    lines = [HEAD]
+    for heading, messages in (reader or Reader()).rows().items():
+        lines += [f"\n## {heading}\n", "| code | what is wrong | what to do |", "| --- | --- | --- |"]
+        lines += [_row(message) for message in messages]
+    return "\n".join(lines) + "\n"
+
+
+def _row(message: Message) -> str:
+    code = f"`{message.code}`{' (warning)' if message.is_warning else ''}"
+    return f"| {code} | {_cell(message.problem)} | {_cell(message.remedy)} |"
+
+
+def _cell(text: str) -> str:
+    """A template in Markdown: placeholders as code, of which a browser shows the angle brackets."""
+    outside_code = text.replace("|", "\\|").split("`")
+    outside_code[::2] = [re.sub(r"<[^<>]+>", r"`\g<0>`", part) for part in outside_code[::2]]
+    return "`".join(outside_code)
