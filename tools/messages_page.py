@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -61,8 +61,37 @@ MAKERS: Mapping[str, tuple[str, str]] = {
     "Problem": ("problem", "remedy"),
 }
 """The classes that have a code, and the two arguments with the text."""
+AFTER_PROBLEM = {"Problem": ", got <value>"}
+"""What a finding adds to the text of such a class."""
 
-GENERAL: Mapping[str, tuple[str, str]] = {}
+GENERAL: Mapping[str, tuple[str, str]] = {
+    "argument-known-at-deployment-only": (
+        "is known at deployment only, and is needed at synthesis",
+        "write the value out, without a token or parameter",
+    ),
+    "argument-of-wrong-class": ("must be of the class <class name>, got <value>", "create one"),
+    "argument-without-interface": ("must be an <interface>, got <value>", "create or import one"),
+    "backup-namespace-reserved": (
+        "is in the namespace <namespace>, which belongs to Kubernetes",
+        "name the backup namespace, and create the CronJob there after the EKS stack has created the namespace",
+    ),
+    "instance-type-unknown": (
+        "HyperPod has no instance type <name>",
+        "use the type that the message suggests, or another one of the region",
+    ),
+    "limit-key-unknown": ("nodes have no resource <key>", "use the key that the message suggests"),
+    "quota-key-ambiguous": ("<key> is another name for requests.<key>, which the quota already has", "remove it"),
+    "quota-key-device": (
+        "a quota does not enforce <key>: Kubernetes limits devices by their requests",
+        "use requests.<key>",
+    ),
+    "quota-key-limit-of-device": (
+        "a quota has no key <key>: the limit of a device is always its request",
+        "use requests.<key>",
+    ),
+    "quota-key-unknown": ("a quota has no key <key>", "use the key that the message suggests"),
+    "value-missing": ("must have a value, got nothing", "give it a value, or leave it out"),
+}
 """What is wrong and what to do, for codes whose text comes from elsewhere, such as a parser, or differs between places."""
 
 FORMATTERS = frozenset(
@@ -86,6 +115,8 @@ class Message:
     remedy: str
     is_warning: bool
     heading: str
+    settings: tuple[str, ...]
+    """The settings that it is about, as far as the code names them. `…` stands for the path before them."""
     place: str
     """File and line."""
 
@@ -140,11 +171,11 @@ class Reader:
         for call, function in _calls(module.tree):
             if isinstance(call.func, ast.Name) and call.func.id in MAKERS:
                 try:
-                    self._note(module, function, call, MAKERS[call.func.id])
+                    self._note(module, function, call, call.func.id)
                 except PageError as error:
                     self._unreadable.append(error)
 
-    def _note(self, module: _Module, function: ast.AST | None, call: ast.Call, texts: tuple[str, str]) -> None:
+    def _note(self, module: _Module, function: ast.AST | None, call: ast.Call, maker: str) -> None:
         place = f"{self._shown(module.path)}:{call.lineno}"
         arguments = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
         code_value = arguments.get("code")
@@ -160,7 +191,8 @@ class Reader:
         if code in self._general:
             problem, remedy = self._general[code]
         else:
-            problem, remedy = (text.template(arguments[name]) for name in texts)
+            problem, remedy = (text.template(arguments[name]) for name in MAKERS[maker])
+            problem += AFTER_PROBLEM.get(maker, "")
         level = arguments.get("level")
         self.messages.append(
             Message(
@@ -169,6 +201,7 @@ class Reader:
                 remedy=remedy,
                 is_warning=isinstance(level, ast.Constant) and level.value == "warning",
                 heading=self._heading(module.path),
+                settings=text.settings(arguments.get("path")),
                 place=place,
             )
         )
@@ -196,10 +229,11 @@ class Reader:
 
     def rows(self) -> dict[str, list[Message]]:
         """One message per code below each heading. Raises PageError with every place of which no row can be made."""
-        first: dict[str, Message] = {}
+        by_code: dict[str, list[Message]] = {}
         errors = [*self._unreadable]
         for message in self.messages:
-            other = first.setdefault(message.code, message)
+            by_code.setdefault(message.code, []).append(message)
+            other = by_code[message.code][0]
             if (other.problem, other.remedy) != (message.problem, message.remedy):
                 errors.append(
                     PageError(
@@ -211,9 +245,12 @@ class Reader:
                 errors.append(PageError(f"{message.place}: {message.code} has another level than in {other.place}"))
         if errors:
             raise PageError("\n".join(map(str, errors)))
-        headings = dict.fromkeys(HEADINGS.values())
-        rows = {heading: [each for each in first.values() if each.heading == heading] for heading in headings}
-        return {heading: sorted(found, key=lambda each: each.code) for heading, found in rows.items() if found}
+        rows: dict[str, list[Message]] = {heading: [] for heading in HEADINGS.values()}
+        for code, places in sorted(by_code.items()):
+            heading = min((each.heading for each in places), key=[*rows].index)
+            settings = tuple(dict.fromkeys(setting for each in places for setting in each.settings))
+            rows[heading].append(replace(places[0], settings=settings))
+        return {heading: found for heading, found in rows.items() if found}
 
 
 class _Text:
@@ -239,15 +276,38 @@ class _Text:
             case _:
                 return self._refuse(value)
 
+    def settings(self, path: ast.expr | None) -> tuple[str, ...]:
+        """The path as a template, in which `…` stands for whatever the code does not name. Empty: it names nothing."""
+        text = self._path(path)
+        return (text,) if text.strip("….[]") else ()
+
+    def _path(self, path: ast.expr | None, *, resolve: bool = True) -> str:
+        match path:
+            case ast.Constant(value=str(text)):
+                return text
+            case ast.JoinedStr(values=parts):
+                return "".join(self._path(part, resolve=resolve) for part in parts)
+            case ast.FormattedValue(value=value):
+                return self._path(value, resolve=resolve)
+            case ast.Name(id=name) if resolve and len(values := self._values(name)) == 1:
+                # `path` itself may be in the value.
+                return self._path(values[0], resolve=False)
+            case _:
+                return "…"
+
     def _assigned(self, name: str) -> ast.expr | None:
-        values = [
+        values = self._values(name)
+        if len(values) > 1:
+            raise PageError(f"{self._place}: {name} is assigned more than once. Make one finding per text")
+        return values[0] if values else self._constant(name)
+
+    def _values(self, name: str) -> list[ast.expr]:
+        """What the function assigns to a name."""
+        return [
             node.value
             for node in ast.walk(self._function or ast.Module([], []))
             if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == name for to in node.targets)
         ]
-        if len(values) > 1:
-            raise PageError(f"{self._place}: {name} is assigned more than once. Make one finding per text")
-        return values[0] if values else self._constant(name)
 
     def _part(self, part: ast.expr) -> str:
         match part:
@@ -305,14 +365,16 @@ def page(reader: Reader | None = None) -> str:
     """The page in Markdown."""
     lines = [HEAD]
     for heading, messages in (reader or Reader()).rows().items():
-        lines += [f"\n## {heading}\n", "| code | what is wrong | what to do |", "| --- | --- | --- |"]
+        lines += [f"\n## {heading}\n", "| code | setting | what is wrong | what to do |", "| --- | --- | --- | --- |"]
         lines += [_row(message) for message in messages]
     return "\n".join(lines) + "\n"
 
 
 def _row(message: Message) -> str:
     code = f"`{message.code}`{' (warning)' if message.is_warning else ''}"
-    return f"| {code} | {_cell(message.problem)} | {_cell(message.remedy)} |"
+    settings = ", ".join(f"`{setting}`" for setting in message.settings[:3])
+    more = ", …" if len(message.settings) > 3 else ""
+    return f"| {code} | {settings}{more} | {_cell(message.problem)} | {_cell(message.remedy)} |"
 
 
 def _cell(text: str) -> str:

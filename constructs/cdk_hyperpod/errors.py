@@ -1,4 +1,4 @@
-"""What the library says when something is wrong: findings with a place, a problem and a remedy."""
+"""Errors and warnings of the library: findings with a code, a path, a problem and a remedy."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong, or worth knowing, in a configuration."""
+    """One error or warning about a configuration."""
 
     code: str = ""
     """A stable name of the problem, such as `tags-too-many`: docs/messages.md has a row for it, and an app acknowledges a
     warning by it. Empty: not named yet."""
     path: str
-    """Where: `instance_groups[p5].min_instance_count`; empty for the file as a whole."""
+    """The setting, such as `instance_groups[p5].min_instance_count`. Empty: the file as a whole."""
     problem: str
     """What is wrong, with the value."""
     remedy: str
@@ -23,7 +23,7 @@ class Finding:
     level: Literal["error", "warning"] = "error"
     """`warning`: the cluster can be created. Read the text first."""
     line: int | None = field(default=None, compare=False)
-    """The line of the cluster file, from 1; of what lacks the setting, where it is missing. None without a file."""
+    """The line of the cluster file, from 1. For a missing setting, the line of the settings around it. None: there is no file."""
 
     @property
     def text(self) -> str:
@@ -36,22 +36,22 @@ class Finding:
 
 
 class HyperPodError(Exception):
-    """Any error that this library raises on purpose; its text is meant for the user."""
+    """Base class of this library's errors. The text is written for the user."""
 
 
 class ConfigError(HyperPodError):
-    """A configuration that cannot become a cluster. Holds every finding, not only the first."""
+    """An invalid configuration, with all findings."""
 
     def __init__(self, findings: Iterable[Finding], source: str = "") -> None:
-        """Say everything that was found.
+        """Create the error.
 
-        :param findings: what was found; doubles are said once.
-        :param source: where: the file, or the construct's path. Default: - not known.
+        :param findings: the errors; duplicates are removed.
+        :param source: the file, or the construct's path. Default: - not known.
         """
         self.findings: Sequence[Finding] = tuple(dict.fromkeys(findings))
-        """Everything that is wrong, each thing once."""
+        """All errors, without duplicates."""
         self.source: str = source
-        """What is wrong: the file, or the construct's path."""
+        """The file, or the construct's path."""
         super().__init__(str(self))
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class ConfigError(HyperPodError):
 
 
 def with_lines(findings: Sequence[Finding]) -> list[str]:
-    """The findings' texts, each behind its line of the file, where one of them has any."""
+    """The findings as text, after their lines of the file if any finding has a line."""
     places = ["" if finding.line is None else f"line {finding.line}" for finding in findings]
     width = max(map(len, places), default=0)
     return [
@@ -70,9 +70,9 @@ def with_lines(findings: Sequence[Finding]) -> list[str]:
 
 
 def raise_errors(findings: Iterable[Finding], source: str | Callable[[], str] = "") -> tuple[Finding, ...]:
-    """Raise ConfigError with every error among the findings; return the warnings.
+    """Raise ConfigError with all errors among the findings. Return the warnings if there is no error.
 
-    `source`: what was judged, or what tells it: to ask CDK for a path takes time, and hardly anything is wrong.
+    `source`: the file or the construct's path, or a function that returns it, since CDK needs time to compute a path.
     """
     findings = tuple(findings)
     errors = [finding for finding in findings if finding.level == "error"]

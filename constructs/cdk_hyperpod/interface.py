@@ -1,4 +1,4 @@
-"""What other constructs may rely on of a HyperPod cluster, made by this app or by another."""
+"""The interface of a HyperPod cluster, which this app or another one creates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .guard.drain_channel import DrainChannel, IEksDrainer
 
 RoleName = Literal["controller", "login", "compute", "node"]
-"""Whose execution role: of the nodes of one type; under EKS, where all nodes are of one, `node`."""
+"""The node type of an execution role. Under EKS, all nodes have the type `node`."""
 EventKind = Literal["state_change", "node_health", "event"]
 
 # The developer guide's page "SageMaker HyperPod cluster events reference", "EventBridge integration".
@@ -40,32 +40,34 @@ _DETAIL_TYPES: Mapping[EventKind, str] = {
 class IHyperPodCluster(Resource):
     """A HyperPod cluster: of this app (`HyperPodCluster`), or of another (`HyperPodCluster.from_cluster_attributes`).
 
-    It is grantable: `bucket.grant_read(cluster)` gives a right to all of its nodes, `bucket.grant_read(cluster.roles["compute"])`
-    to those of one type. It is connectable: `database.connections.allow_default_port_from(cluster)` lets its nodes in.
+    It is grantable: `bucket.grant_read(cluster)` gives a permission to all of its nodes, and
+    `bucket.grant_read(cluster.roles["compute"])` to the nodes of one type. It is connectable:
+    `database.connections.allow_default_port_from(cluster)` lets its nodes connect.
     """
 
     cluster_name: str
     """The cluster's name (`ClusterName`)."""
     cluster_arn: str
-    """The cluster's ARN, which ends in an id that HyperPod chooses."""
+    """The cluster's ARN. HyperPod chooses the id at its end."""
     roles: Mapping[RoleName, iam.IRole]
-    """The groups' execution roles by node type; under EKS the one of all nodes, `node`."""
+    """The groups' execution roles by node type. Under EKS, there is one role for all nodes, `node`."""
     autoscaled_groups: Sequence[str] = ()
     """The groups whose counts an autoscaler owns."""
     encryption_key: kms.IKey | None = None
-    """The key of the cluster's volumes, scripts and logs. None: not known."""
+    """The key of the cluster's volumes, scripts and logs. None: it is not known."""
     resource: sagemaker.CfnCluster | None = None
-    """CloudFormation's resource. None: another app's."""
+    """CloudFormation's resource. None: another app creates the cluster."""
     drain_channel: DrainChannel | None = None
-    """Where the agent on its controller is asked to drain nodes. None: there is no agent, or none that this app knows."""
+    """The channel by which the drain agent on the controller receives drain requests. None: there is no agent, or this app does not
+    know its channel."""
     drainer: IEksDrainer | None = None
-    """The function that drains its nodes under EKS. None: there is none, or none that this app knows."""
+    """The function that drains the cluster's nodes under EKS. None: there is no such function, or this app does not know it."""
 
     limits_metadata: bool = False
-    """Whether jobs of some users cannot take the nodes' roles, as far as this app knows."""
+    """Whether jobs of some users cannot use the nodes' roles, as far as this app knows."""
 
     def __init__(self, scope: Construct, construct_id: str, *, environment_from_arn: str | None = None) -> None:
-        """Make the construct, without anything in it.
+        """Create the construct without resources.
 
         :param environment_from_arn: the ARN whose account and region the cluster is in. Default: - those of its stack
         """
@@ -81,15 +83,18 @@ class IHyperPodCluster(Resource):
     @property
     @jsii.member(jsii_name="connections")
     def connections(self) -> ec2.Connections:
-        """The nodes' security groups, for other constructs to let nodes in, or to be let in.
+        """The nodes' security groups, by which other constructs allow connections from and to the nodes.
 
-        Raises ConfigError where none is known, which CDK passes on as RuntimeError.
+        Raises ConfigError if no security group is known, which CDK passes on as RuntimeError.
         """
         if self._connections is None:
             groups = self._security_groups()
             if not groups:
                 finding = Finding(
-                    path="security_groups", problem="none is known that could be let in", remedy="give the nodes' ones"
+                    code="security-groups-unknown",
+                    path="security_groups",
+                    problem="are not known, so no connection can be allowed",
+                    remedy="give the security groups of the nodes",
                 )
                 raise_errors([finding], lambda: self.node.path)
             self._connections = ec2.Connections(security_groups=groups)
@@ -98,21 +103,24 @@ class IHyperPodCluster(Resource):
     @property
     @jsii.member(jsii_name="grantPrincipal")
     def grant_principal(self) -> iam.IPrincipal:
-        """All nodes: what is granted to it, every execution role of the cluster gets, that of a later group too.
+        """All nodes: what is granted to it is granted to every execution role of the cluster, including roles of later groups.
 
-        A resource's own policy names the roles that are there by then. Raises ConfigError where no role is known,
-        which a grant of CDK's passes on as RuntimeError.
+        A resource policy names only the roles that exist at that time. Raises ConfigError if no role is known, which CDK's grants
+        pass on as RuntimeError.
         """
         if not self.roles:
             finding = Finding(
-                path="roles", problem="none is known that a right could be given to", remedy="name them by node type"
+                code="roles-unknown",
+                path="roles",
+                problem="are not known, so nothing can be granted to the nodes",
+                remedy="give the roles by node type",
             )
             raise_errors([finding], lambda: self.node.path)
         if self.limits_metadata:
             Annotations.of(self).add_warning_v2(
                 "cdk-hyperpod:metadata-users",
-                "jobs get what is granted to the cluster only if their users are in metadata_users; other users need credentials "
-                "of their own",
+                "only jobs of users in metadata_users have permissions that are granted to the cluster; other users need "
+                "credentials of their own",
             )
         if self._principal is None:
             self._principal = _AllNodes(self)
@@ -120,7 +128,7 @@ class IHyperPodCluster(Resource):
 
     @property
     def cluster_id(self) -> str:
-        """The id at the end of the ARN, by which HyperPod names the cluster's log group."""
+        """The id at the end of the ARN, which is also in the name of the cluster's log group."""
         return Fn.select(1, Fn.split("/", self.cluster_arn))
 
     @property
@@ -130,7 +138,7 @@ class IHyperPodCluster(Resource):
 
     @property
     def log_group(self) -> logs.ILogGroup:
-        """Where nodes log. HyperPod makes it with the first node, not this app."""
+        """The log group of the nodes. HyperPod creates it with the first node."""
         if self._log_group is None:
             self._log_group = logs.LogGroup.from_log_group_name(self, "LogGroupReference", self.log_group_name)
         return self._log_group
@@ -144,18 +152,18 @@ class IHyperPodCluster(Resource):
         detail: Mapping[str, Any] | None = None,
         description: str | None = None,
     ) -> events.Rule:
-        """A rule for what HyperPod tells EventBridge of this cluster. No node is touched.
+        """Create a rule for the events that HyperPod sends to EventBridge about this cluster. Nodes do not change.
 
         Source: the developer guide's page "SageMaker HyperPod cluster events reference".
 
-        :param target: what is told. Default: - nothing; add it to the rule that is returned.
-        :param kinds: `state_change` (the cluster's status), `node_health` (what the health monitoring agent finds, with the
+        :param target: what receives the events. Default: - nothing; add a target to the rule that is returned.
+        :param kinds: `state_change` (the cluster's status), `node_health` (findings of the health monitoring agent, with the
             repair that it recommends), `event` (launches, scaling, patching; under continuous provisioning only). Default: - all.
-        :param detail: narrows them, as in `{"EventDetails": {"EventLevel": ["Error"]}}`. Default: - all of these kinds.
+        :param detail: limits the events, as in `{"EventDetails": {"EventLevel": ["Error"]}}`. Default: - all of these kinds.
         :param description: the rule's description. Default: - none.
-        :raises ConfigError: for kinds that there are not, a target that is none, and a cluster of another region.
+        :raises ConfigError: for unknown kinds, an invalid target, or a cluster in another region.
         """
-        from aws_cdk import aws_events as events  # only here: most apps have no use for it
+        from aws_cdk import aws_events as events  # imported here, since most apps do not use it
 
         findings = [
             *check_value(target, events.IRuleTarget | None, "target"),
@@ -163,14 +171,22 @@ class IHyperPodCluster(Resource):
             *check_value(description, str | None, "description"),
         ]
         if not findings and not kinds:
-            findings.append(Finding(path="kinds", problem="names no kind of event", remedy="leave it out for all"))
-        here, there = Stack.of(self).region, self.env.region
-        if is_known((here, there)) and here != there:
             findings.append(
                 Finding(
+                    code="event-kinds-empty",
+                    path="kinds",
+                    problem="is empty",
+                    remedy="remove it for all kinds, or name one",
+                )
+            )
+        rule_region, cluster_region = Stack.of(self).region, self.env.region
+        if is_known((rule_region, cluster_region)) and rule_region != cluster_region:
+            findings.append(
+                Finding(
+                    code="rule-in-another-region",
                     path="cluster_arn",
-                    problem=f"the cluster is in {there}, and no event of it reaches a rule in {here}",
-                    remedy=f"make the rule in a stack of {there}",
+                    problem=f"the cluster is in {cluster_region}, but the rule is in {rule_region}, which receives none of its events",
+                    remedy=f"create the rule in a stack in {cluster_region}",
                 )
             )
         raise_errors(findings, f"{self.node.path}/{construct_id}")
@@ -206,12 +222,12 @@ class _AllNodes:
 
     @property
     def principal_account(self) -> str:
-        # As CDK writes the account of a resource: another text for the same account has a grant write both policies.
+        # The same text as CDK uses for a resource's account. With another text, a grant would write both policies.
         return self._cluster.env.account
 
     @property
     def policy_fragment(self) -> iam.PrincipalPolicyFragment:
-        """How a resource's own policy names them."""
+        """The principals in a resource policy."""
         arns = [role.role_arn for role in self._cluster.roles.values()]
         return iam.PrincipalPolicyFragment({"AWS": arns})
 
@@ -219,7 +235,7 @@ class _AllNodes:
         return self.add_to_principal_policy(statement).statement_added
 
     def add_to_principal_policy(self, statement: iam.PolicyStatement) -> iam.AddToPrincipalPolicyResult:
-        """Give every role the statement, where CDK may."""
+        """Add the statement to every role's policy, if CDK manages it."""
         added = DependencyGroup()
         results = [role.add_to_principal_policy(statement) for role in self._cluster.roles.values()]
         for result in results:
@@ -230,8 +246,8 @@ class _AllNodes:
             statement_added=all(result.statement_added for result in results), policy_dependable=added
         )
 
-    def welcome(self, role: iam.IRole) -> None:
-        """Give a role that came later what all have."""
+    def add_role(self, role: iam.IRole) -> None:
+        """Grant a later role what the other roles have been granted."""
         for statement, added in self._given:
             policy = role.add_to_principal_policy(statement).policy_dependable
             if policy is not None:

@@ -1,4 +1,4 @@
-"""Reads a cluster file: YAML in, a ClusterConfig out, or every finding at once."""
+"""Reads a cluster file and returns a ClusterConfig, or raises ConfigError with all findings."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from .typed.words import shown_name
 from .typed.yaml_text import YamlProblem, decoded, in_words
 
 MAX_FILE_BYTES = 1_048_576
-"""A cluster of 100 groups is a tenth of this."""
+"""A cluster file with 100 groups has a tenth of this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedConfig:
-    """A cluster file that has no error."""
+    """A cluster file without errors."""
 
     config: ClusterConfig
     """The cluster."""
     warnings: tuple[Finding, ...]
-    """What is only worth knowing."""
+    """Findings that do not prevent a deployment."""
     folder: Path
-    """The file's own folder: relative paths in the file begin there."""
+    """The file's own folder, to which paths in the file are relative."""
 
     @property
     def lifecycle_scripts(self) -> Path | None:
-        """The user's own folder of lifecycle scripts; None for the library's."""
+        """The user's own folder of lifecycle scripts. None: the library's scripts."""
         name = self.config.scripts_folder
         return None if name is None else self.folder / name
 
     def warnings_of(self, part: Literal["cluster", "eks", "teams"]) -> tuple[Finding, ...]:
-        """The warnings of one part of the file, so that each is told once.
+        """The warnings of one part of the file, so that each is reported once.
 
         :param part: the EKS cluster, the teams, or the rest.
         """
@@ -48,9 +48,9 @@ class LoadedConfig:
 
 
 def load_config(path: str | Path) -> LoadedConfig:
-    """The cluster that a file describes.
+    """Read the cluster that a file describes.
 
-    Reads nothing but the file and the names in the folder that it may point to.
+    Reads only the file, and the scripts' folder and the chart that it names.
 
     Example::
 
@@ -58,8 +58,8 @@ def load_config(path: str | Path) -> LoadedConfig:
         groups = loaded.config.instance_groups
 
     :param path: the file.
-    :raises ConfigError: with every finding in the order of the file, for a file that is missing, unreadable, not YAML,
-        or describes a cluster that HyperPod would refuse.
+    :raises ConfigError: with every finding in the order of the file. The file is missing, unreadable or not YAML, or HyperPod
+        would refuse the cluster.
     """
     require_arguments(load_config, path=path)
     path = Path(path)
@@ -82,40 +82,79 @@ def _part(warning: Finding) -> str:
     return "eks" if warning.path.startswith("eks.") or warning.code == "second-zone" else "cluster"
 
 
-def _refusal(source: str, problem: str, remedy: str, line: int | None = None) -> ConfigError:
-    return ConfigError([Finding(path="", problem=problem, remedy=remedy, line=line)], source)
-
-
 def _read(path: Path, source: str) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
-            raise _refusal(
-                source, f"the file has more than {MAX_FILE_BYTES:,} bytes", "name a cluster file, which is smaller"
-            )
+            raise ConfigError([_TOO_LARGE], source)
         return decoded(content)
     except FileNotFoundError:
-        remedy = (
-            "give its path (`cdk-hyperpod … --config FILE`, `cdk -c config=FILE`, `make … CONFIG=FILE`), "
-            "or let `cdk-hyperpod init` write one"
-        )
-        raise _refusal(source, f"there is no file {shown_name(str(path.absolute()), length=4096)}", remedy) from None
+        raise ConfigError([_not_found(path)], source) from None
     except YamlProblem as problem:
-        raise _refusal(source, str(problem), "save the file as UTF-8", problem.line) from None
+        not_text = Finding(
+            code="file-not-utf-8", path="", problem=f"{problem}", remedy="save the file as UTF-8", line=problem.line
+        )
+        raise ConfigError([not_text], source) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise _refusal(source, f"the file cannot be read ({reason})", "name a readable file") from None
+        unreadable = Finding(
+            code="file-unreadable",
+            path="",
+            problem=f"the file cannot be read ({reason})",
+            remedy="name a readable file",
+        )
+        raise ConfigError([unreadable], source) from None
+
+
+_TOO_LARGE = Finding(
+    code="file-too-large",
+    path="",
+    problem=f"the file has more than {MAX_FILE_BYTES:,} bytes",
+    remedy="name a cluster file, which is smaller",
+)
+
+
+def _not_found(path: Path) -> Finding:
+    absolute_path = str(path.absolute())
+    return Finding(
+        code="file-not-found",
+        path="",
+        problem=f"there is no file {shown_name(absolute_path, length=4096)}",
+        remedy="give its path (`cdk-hyperpod … --config FILE`, `cdk -c config=FILE`, `make … CONFIG=FILE`), or create one "
+        "with `cdk-hyperpod init`",
+    )
 
 
 def _parse(text: str, source: str) -> Document:
     try:
         document = Document(text)
     except (yaml.YAMLError, RecursionError) as error:
-        why = in_words(error, text)
-        remedy = "indent with spaces, never with tabs" if "character '\\t'" in str(why) else "correct it there"
-        raise _refusal(source, f"cannot be read as YAML: {why}", remedy, why.line) from None
+        raise ConfigError([_not_yaml(in_words(error, text))], source) from None
     if document.data is None:
-        remedy = "begin with name, region and instance_groups; `cdk-hyperpod init` writes an example in an empty folder"
-        raise _refusal(source, "the file is empty", remedy)
+        empty = Finding(
+            code="file-empty",
+            path="",
+            problem="the file is empty",
+            remedy="begin with name, region and instance_groups. `cdk-hyperpod init` writes an example in an empty folder",
+        )
+        raise ConfigError([empty], source)
     return document
+
+
+def _not_yaml(why: YamlProblem) -> Finding:
+    if "character '\\t'" in str(why):
+        return Finding(
+            code="file-with-tabs",
+            path="",
+            problem=f"cannot be read as YAML: {why}",
+            remedy="indent with spaces, not with tabs",
+            line=why.line,
+        )
+    return Finding(
+        code="file-not-yaml",
+        path="",
+        problem=f"cannot be read as YAML: {why}",
+        remedy="correct this line",
+        line=why.line,
+    )

@@ -1,4 +1,4 @@
-"""A small valid cluster, ways to change it, and what the loader says of it: what the tests of the cluster file share."""
+"""A small valid cluster, changes of it, and the findings about it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import yaml
 
 from cdk_hyperpod.errors import ConfigError, Finding
 from cdk_hyperpod.loader import LoadedConfig, load_config
+from helpers.findings import Found, found
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,7 +51,7 @@ def changed(changes: Changes, base: Mapping[str, Any] = SMALL) -> dict[str, Any]
 
 
 def load_text(text: str | bytes) -> LoadedConfig:
-    """What the loader makes of a file `cluster.yaml` with this text."""
+    """Load a file `cluster.yaml` with this text."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "cluster.yaml")
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -58,18 +59,18 @@ def load_text(text: str | bytes) -> LoadedConfig:
 
 
 def findings_of(text: str | bytes) -> list[Finding]:
-    """Every error of a file, or every warning where there is no error."""
+    """Every error of a file, or every warning if there is no error."""
     try:
         return list(load_text(text).warnings)
     except ConfigError as error:
         return list(error.findings)
 
 
-def judge(changes: Changes) -> list[str]:
-    """What the loader says of the small cluster with changes, warnings marked as such."""
-    return told(findings_of(yaml.safe_dump(changed(changes), sort_keys=False, allow_unicode=True)))
+def judge(changes: Changes) -> Found:
+    """Code and path of each finding about the small cluster with changes."""
+    return found(changed_findings(changes))
 
 
-def told(findings: list[Finding]) -> list[str]:
-    """The texts of findings, for tests that do not assert codes yet."""
-    return [f"{'warning: ' if finding.level == 'warning' else ''}{finding.text}" for finding in findings]
+def changed_findings(changes: Changes) -> list[Finding]:
+    """Every finding about the small cluster with changes."""
+    return findings_of(yaml.safe_dump(changed(changes), sort_keys=False, allow_unicode=True))

@@ -484,7 +484,7 @@ class HyperPodCluster(IHyperPodCluster):
         self._come_after_given(new)
         if self._principal is not None:
             for name in sorted(new):
-                self._principal.welcome(self.roles[name])
+                self._principal.add_role(self.roles[name])
         self.resource.instance_groups = self._rendered()
         self._acknowledge_new_types()
 

@@ -1,7 +1,7 @@
-"""What makes a cluster one that HyperPod accepts: pure checks over the values of `config/`.
+"""Validates a cluster: pure checks of the values of `config/` for everything that HyperPod would refuse.
 
-The loader runs them over a file and the constructs over their arguments, so that both refuse the same things in the
-same words. A value that is not known (a CDK token, or a leaf that was wrong already) is never judged.
+The loader validates a file, and the constructs validate their arguments, by the same rules. A rule skips values that are not
+known: CDK tokens, and UNKNOWN, which replaces a value that its type refuses.
 
 May import: config, errors, facts, kubernetes, names, typed, _lambda.hyperpod.common.drain_protocol.
 """
@@ -64,14 +64,14 @@ __all__ = [
 
 
 def check_cluster(config: ClusterConfig) -> Iterator[Finding]:
-    """Everything that is wrong with a cluster, and what somebody should read before making it."""
+    """Everything that is wrong with a cluster, and warnings to read before it is created."""
     yield from check_config(config, "", check_rules)
 
 
 def check_rules(config: ClusterConfig, of_network: Sequence[Finding] | None = None) -> Iterator[Finding]:
-    """The same of a cluster that has UNKNOWN where its types refuse something.
+    """Validate a cluster with UNKNOWN in place of what its types refuse.
 
-    `of_network`: what there is to say of its network, which was judged before. None: it is judged here.
+    `of_network`: the findings about its network, if the network was validated before. None: validate it here.
     """
     yield from check_region(config.region)
     if is_known(config.region) and config.region not in regions().known:
@@ -101,48 +101,59 @@ def check_rules(config: ClusterConfig, of_network: Sequence[Finding] | None = No
     if config.encrypt_root_volumes is True and config.node_provisioning_mode == "standard":
         # https://docs.aws.amazon.com/sagemaker/latest/dg/smcluster-cmk.html
         yield Finding(
+            code="continuous-provisioning-required",
             path="encrypt_root_volumes",
-            problem="needs continuous provisioning",
+            problem="requires continuous provisioning",
             remedy="set node_provisioning_mode to continuous, or remove it",
         )
     if config.orchestrator == "slurm" and config.tiered_storage is not None:
         yield Finding(
+            code="tiered-storage-under-slurm",
             path="tiered_storage",
-            problem="AWS announced it for EKS clusters, and a Slurm cluster may refuse it",
+            problem="is announced by AWS for EKS clusters, and a Slurm cluster may refuse it",
             remedy="remove it if the first deployment fails",
             level="warning",
-            code="tiered-storage-under-slurm",
         )
     yield from _check_tags(config)
     yield from check_accounts(config)
 
 
 def _check_tags(config: ClusterConfig) -> Iterator[Finding]:
-    """AWS: at most 50 tags, of which CloudFormation and this library add some; keys to 128, values to 256 characters."""
+    """AWS allows 50 tags, some of which CloudFormation and this library add. Keys have up to 128, values up to 256 characters."""
     if not isinstance(config.tags, Mapping):
         return
     if len(config.tags) > 40:
-        yield Finding(path="tags", problem=f"there are {len(config.tags)} tags", remedy="use at most 40")
+        yield Finding(
+            code="tags-too-many",
+            path="tags",
+            problem=f"there are {len(config.tags)} tags",
+            remedy="use at most 40",
+        )
     for key, value in config.tags.items():
         if not is_known(key):
             continue
         if not 1 <= len(key) <= 128 or key.lower().startswith(("aws:", "cdk-hyperpod:")) or not _is_tag_text(key):
             yield Finding(
+                code="tag-key-invalid",
                 path=join("tags", key),
-                problem=f"a tag cannot have the key {show(key)}",
-                remedy=f"use 1 to 128 {_TAG_TEXT}, beginning neither with aws: nor with cdk-hyperpod:",
+                problem=f"{show(key)} is not a valid key of a tag",
+                remedy=f"use 1 to 128 {_TAG_TEXT}, and begin neither with aws: nor with cdk-hyperpod:",
             )
         if is_known(value) and (len(value) > 256 or not _is_tag_text(value)):
             yield Finding(
+                code="tag-value-invalid",
                 path=join("tags", key),
-                problem=f"a tag cannot have the value {show(value)}",
+                problem=f"{show(value)} is not a valid value of a tag",
                 remedy=f"use at most 256 {_TAG_TEXT}",
             )
-    # IAM takes Team and team for one key.
+    # IAM ignores case: Team and team are the same key.
     for key, count in Counter(key.lower() for key in config.tags).items():
         if count > 1:
             yield Finding(
-                path="tags", problem=f"{count} keys are {show(key)} but for upper case", remedy="keep one of them"
+                code="tags-differ-in-case-only",
+                path="tags",
+                problem=f"{count} keys differ from {show(key)} in upper case only",
+                remedy="keep one of them",
             )
 
 

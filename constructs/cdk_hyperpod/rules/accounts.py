@@ -1,4 +1,4 @@
-"""Rules of the account: what the file names by its ARN belongs to the cluster's own account, as a rule."""
+"""Rules of the account: ARNs in the file usually belong to the cluster's own account."""
 
 from __future__ import annotations
 
@@ -13,31 +13,38 @@ from ..typed.words import item_paths, join, show
 
 
 def check_accounts(config: ClusterConfig) -> Iterator[Finding]:
-    """A warning for each ARN of another account than the file's, whichever setting it stands in.
+    """A warning for each ARN of another account than the file's, in every setting.
 
-    For a role of pods it is an error: EKS takes on those of the cluster's account alone (UpdatePodIdentityAssociation in
-    the EKS API reference).
+    For a role of pods it is an error: EKS accepts only roles of the cluster's account (UpdatePodIdentityAssociation in the EKS
+    API reference).
     """
     if config.account is None or not is_known(config.account):
         return
+    own_account = config.account
     for path, arn in _arns(config, ""):
         account = arn.split(":")[4]
-        if account == config.account:
+        if account == own_account:
             continue
         if path.endswith(".pod_role_arn"):
             yield Finding(
+                code="pod-role-in-another-account",
                 path=path,
-                problem=f"{show(arn)} is in account {account}, and EKS gives pods only roles of the "
-                f"cluster's account, {config.account}",
+                problem=(
+                    f"{show(arn)} is in account {account}, but EKS gives pods only roles of the cluster's account, "
+                    f"{own_account}"
+                ),
                 remedy="name a role of the cluster's account, which may assume the other one",
             )
         else:
             yield Finding(
+                code="arn-in-another-account",
                 path=path,
-                problem=f"{show(arn)} is in account {account}, and the cluster in {config.account}",
-                remedy="name one of the cluster's account, or make sure that you mean the other account, and that it lets you in",
+                problem=f"{show(arn)} is in account {account}, but the cluster is in {own_account}",
+                remedy=(
+                    "name one of the cluster's account, or make sure that the other account is intended and "
+                    "grants access"
+                ),
                 level="warning",
-                code="foreign-account",
             )
 
 

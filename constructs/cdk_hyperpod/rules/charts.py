@@ -1,4 +1,4 @@
-"""Whether HyperPod's Helm chart can be installed: it is there, whole, and the one that was meant."""
+"""Whether HyperPod's Helm chart can be installed: it exists, is complete, and has the expected digest."""
 
 from __future__ import annotations
 
@@ -13,41 +13,56 @@ from ..typed.words import show, shown_name
 def check_chart(
     path: Path, shown: str, *, digest: str | None, image_registry: str | None, neuron: bool
 ) -> Iterator[Finding]:
-    """Whether the chart is there, whole, the one that was meant, and can be installed where there is no internet."""
+    """Whether the chart exists, is complete, has the expected digest, and can be installed without internet access."""
     place = "eks.dependencies_chart"
     try:
         chart = HelmChart(path)
     except FileNotFoundError:
-        yield Finding(path=place, problem=f"there is no chart {show(shown)}", remedy=f"get it with: {GET_CHART}")
+        yield Finding(
+            code="chart-not-found",
+            path=place,
+            problem=f"there is no chart {show(shown)}",
+            remedy=f"get it with: {GET_CHART}",
+        )
         return
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else shown_name(str(error), 300)
         yield Finding(
-            path=place, problem=f"{show(shown)} is not a Helm chart ({reason})", remedy=f"get it with: {GET_CHART}"
+            code="chart-invalid",
+            path=place,
+            problem=f"{show(shown)} is not a Helm chart ({reason})",
+            remedy=f"get it with: {GET_CHART}",
         )
         return
     if chart.missing:
         yield Finding(
+            code="chart-incomplete",
             path=place,
             problem=f"{show(shown)} lacks the charts that it depends on: {', '.join(chart.missing)}",
             remedy=f"run helm dependency update on it, or get it with: {GET_CHART}",
         )
     if digest is None:
+        digest_of_chart = chart.digest
         yield Finding(
+            code="chart-digest-missing",
             path=f"{place}_digest",
-            problem="is missing, and the chart must be the one that you looked at",
-            remedy=f"add `dependencies_chart_digest: {chart.digest}`",
+            problem="is missing: it makes sure that the chart is the one that you reviewed",
+            remedy=f"add `dependencies_chart_digest: {digest_of_chart}`",
         )
     elif digest != chart.digest:
+        actual = chart.digest
         yield Finding(
+            code="chart-digest-differs",
             path=f"{place}_digest",
-            problem=f"the chart's content is {chart.digest}, got {digest}",
-            remedy="look at what changed, then change the digest; or use the chart that has this digest",
+            problem=f"the chart's digest is {actual}, got {digest}",
+            remedy="review what changed, then change the digest. Or use the chart with this digest",
         )
     for name, image in chart.public_images() if image_registry else ():
         if neuron or "neuron-device-plugin" not in name:
+            image_name = image.partition("/")[2]
             yield Finding(
+                code="chart-image-not-configurable",
                 path=place,
-                problem=f"{name} takes {image} outright, which no setting can change",
-                remedy=f"write {image_registry}/{image.partition('/')[2]} there, and change the digest",
+                problem=f"{name} uses {image}, which no setting can change",
+                remedy=f"write {image_registry}/{image_name} there, and change the digest",
             )

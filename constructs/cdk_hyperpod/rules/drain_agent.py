@@ -1,4 +1,4 @@
-"""Rules of `slurm.drain`: what the agent on the controller would refuse, or never hear, at synth."""
+"""Rules of `slurm.drain`: refuses at synthesis what the drain agent would refuse, or could not do."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _SYSTEM = frozenset(
         *("opt/amazon", "opt/aws", "opt/ml", "opt/nvidia", "opt/sagemaker", "opt/slurm"),
     ]
 )
-"""Folders that hold the node's system and its secrets: no work of users is there, and every node has its own from its image."""
+"""Folders of the operating system and its secrets, which every node has from its image. Users keep no work there."""
 
 
 def check_drain_agent(config: ClusterConfig) -> Iterator[Finding]:
-    """An agent that nothing starts, and a backup that cannot be."""
+    """Whether the drain agent is started, who may request drains, and whether the backup can work."""
     slurm = config.slurm
     if config.orchestrator == "eks" or not isinstance(slurm, SlurmConfig) or slurm.drain is None:
         return
@@ -58,101 +58,118 @@ def _check_operators(operators: object) -> Iterator[Finding]:
     yield from check_writers(operators, "slurm.drain.operators")
     if operators == ():
         yield Finding(
+            code="drain-operators",
             path="slurm.drain.operators",
             problem="is missing, so every principal with s3:PutObject on all buckets can drain nodes",
-            remedy="name the roles of those who run `cdk-hyperpod drain`",
+            remedy="name the roles of the people who run `cdk-hyperpod drain`",
             level="warning",
-            code="drain-operators",
         )
 
 
 def _check_started(config: ClusterConfig) -> Iterator[Finding]:
     if config.lifecycle_mode == "bootstrap" or config.scripts_folder is not None:
         yield Finding(
+            code="drain-agent-without-scripts",
             path="slurm.drain",
-            problem="the library's own scripts start the agent on the controller, and they do not run",
-            remedy="remove it, or let them run (docs/lifecycle.md)",
+            problem="needs the library's own scripts, which start the drain agent but do not run on this cluster",
+            remedy="remove it, or use the library's scripts (docs/lifecycle.md)",
         )
     elif config.lifecycle_steps.drain is False:
         yield Finding(
+            code="drain-agent-without-step",
             path="lifecycle.steps.drain",
-            problem="is false, so nothing starts the agent that slurm.drain asks for",
+            problem="is false, but slurm.drain needs the step, which starts the drain agent",
             remedy="remove one of the two",
         )
 
 
 def check_backup(backup: DrainBackup, mounts: frozenset[str], path: str) -> Iterator[Finding]:
-    """What is not said, or twice, and folders that could not be saved."""
+    """Settings of a backup that are missing or cannot be combined, and folders that cannot be saved."""
     if not isinstance(backup.paths, tuple) or not is_known(backup.hook) or not is_known(backup.to):
         return
     if backup.hook is not None:
         if backup.on_unsavable == "skip":
             yield Finding(
+                code="backup-hook-with-on-unsavable",
                 path=f"{path}.on_unsavable",
-                problem=f"is about files that are copied from {path}.paths, and {path}.hook saves the node by itself",
+                problem=f"cannot be combined with {path}.hook: it is about files that are copied from {path}.paths",
                 remedy="remove it",
             )
         for name in ("paths", "to"):
             if getattr(backup, name):
                 yield Finding(
+                    code="backup-hook-with-folders",
                     path=f"{path}.{name}",
-                    problem=f"says what is copied, and {path}.hook saves the node by itself",
+                    problem=f"cannot be combined with {path}.hook, which saves the node by itself",
                     remedy="remove one of the two",
                 )
         return
     yield from check_repeated(backup.paths, f"{path}.paths")
     if not 1 <= len(backup.paths) <= MOST_PATHS:
         yield Finding(
+            code="backup-paths-wrong-number",
             path=f"{path}.paths",
-            problem=f"{len(backup.paths)} folders are named",
-            remedy=f"name 1 to {MOST_PATHS}, or a `hook` of your own, or remove slurm.drain.backup",
+            problem=f"there are {len(backup.paths)} folders",
+            remedy=f"use 1 to {MOST_PATHS}, or a `hook` of your own, or remove slurm.drain.backup",
         )
     if backup.to is None:
         yield Finding(
+            code="backup-target-missing",
             path=f"{path}.to",
-            problem="is missing, so nobody knows where the copy goes",
-            remedy="add a folder such as /fsx/backup, or a `hook` of your own in place of both",
+            problem="is missing, so the copy has no target",
+            remedy="add a folder such as /fsx/backup, or use a `hook` of your own in place of both",
         )
         return
     yield from _check_folders(backup.paths, backup.to, mounts, path)
 
 
-def _is_systems(folder: PurePosixPath) -> bool:
+def _is_system_folder(folder: PurePosixPath) -> bool:
     parts = folder.parts[1:]
     return parts in (("opt",), ("var",)) or not _SYSTEM.isdisjoint("/".join(parts[:length]) for length in (1, 2))
 
 
 def _check_folders(paths: tuple[str, ...], target: str, mounts: frozenset[str], path: str) -> Iterator[Finding]:
-    """Folders that lead in a circle, that are shared anyway, or a target that goes with the node."""
+    """Folders that contain the target or are shared, and a target that is lost with the node."""
     to = PurePosixPath(target)
-    if not any(PurePosixPath(mount) in to.parents for mount in mounts):
-        below = " or ".join(sorted(mounts))
+    if not mounts:
         yield Finding(
+            code="backup-target-without-storage",
             path=f"{path}.to",
-            problem=f"{target} is on no storage of the file, so the copy would go with the node",
-            remedy=f"put it below {below}" if below else "add storage, and put it there",
+            problem=f"{target} is on the node's own disk, so the copy would be lost with the node",
+            remedy="add storage, and put the copy there",
+        )
+    elif not any(PurePosixPath(mount) in to.parents for mount in mounts):
+        some_mounts = " or ".join(sorted(mounts))
+        yield Finding(
+            code="backup-target-not-on-storage",
+            path=f"{path}.to",
+            problem=f"{target} is not on the file's storage, so the copy would be lost with the node",
+            remedy=f"put it below {some_mounts}",
         )
     for item_path, item in zip(item_paths(f"{path}.paths", paths), paths, strict=True):
         if not is_known(item):
             continue
         source = PurePosixPath(item)
-        if _is_systems(source):
+        if _is_system_folder(source):
             yield Finding(
+                code="backup-of-system-folder",
                 path=item_path,
-                problem=f"{item} is the node's system's, with its secrets, and no work of users is there",
-                remedy="name folders of work, such as /opt/dlami/nvme/work",
+                problem=f"{item} belongs to the operating system, and contains secrets but no work of users",
+                remedy="name folders with work, such as /opt/dlami/nvme/work",
             )
             continue
         shared = next((mount for mount in sorted(mounts) if PurePosixPath(mount) in (source, *source.parents)), None)
         if shared is not None:
             yield Finding(
+                code="backup-of-shared-folder",
                 path=item_path,
-                problem=f"{item} is on {shared}, which all nodes share and no node takes with it",
+                problem=f"{item} is on {shared}, which all nodes share, so it is not lost with the node",
                 remedy="name folders on the nodes' own disks, such as /opt/dlami/nvme/work",
             )
         elif source in to.parents:
             yield Finding(
+                code="backup-of-its-target",
                 path=item_path,
-                problem=f"{item} holds {target}, so the copy would be copied too",
+                problem=f"{item} contains {target}, so the copy would be copied again",
                 remedy="name a smaller folder",
             )

@@ -1,4 +1,4 @@
-"""Rules of EKS: the control plane, autoscaling and teams, and what only Slurm has.
+"""Rules of EKS: the control plane, autoscaling and teams, and settings that apply only under Slurm.
 
 Sources: the developer guide's pages "Getting started with Amazon EKS support" (versions, authentication, chart first),
 "Autoscaling on HyperPod EKS" (what a node class may hold) and "Installing the training operator" (endpoints); "VPC and
@@ -28,15 +28,19 @@ from .governance import check_task_governance
 from .network import PRIVATE, own_zones
 from .quotas import check_limits
 from .teams import check_priority_classes, check_teams
+from .wording import SLURM_ONLY
 
 
 def check_eks(config: ClusterConfig) -> Iterator[Finding]:
-    """Everything that is wrong with `eks` and `teams`, whichever the orchestrator is."""
+    """Everything that is wrong with `eks` and `teams`, under EKS or Slurm."""
     if config.orchestrator == "slurm":
         for field in ("eks", "teams"):
             if getattr(config, field):
                 yield Finding(
-                    path=field, problem="applies only under EKS", remedy="remove it, or set orchestrator: eks"
+                    code="orchestrator-not-eks",
+                    path=field,
+                    problem="applies only under EKS",
+                    remedy="remove it, or set orchestrator: eks",
                 )
         return
     if config.orchestrator != "eks":
@@ -44,9 +48,10 @@ def check_eks(config: ClusterConfig) -> Iterator[Finding]:
     yield from _check_groups(config.instance_groups)
     if config.eks is None:
         yield Finding(
+            code="eks-missing",
             path="eks",
-            problem="is missing, and the orchestrator is eks",
-            remedy="add eks: {dependencies_chart: …} with the path of HyperPod's Helm chart, or installed",
+            problem="is missing, but the orchestrator is eks",
+            remedy="add eks: {dependencies_chart: …} with the path of HyperPod's Helm chart, or `installed`",
         )
         return
     if not isinstance(config.eks, EksConfig):
@@ -74,8 +79,8 @@ def check_control_plane(
     has_file_system: bool | None,
     control_plane_zone: str | None = None,
 ) -> Iterator[Finding]:
-    """What is wrong with the EKS cluster itself. `has_file_system`: None where that is not known. `control_plane_zone`: where
-    its second subnet is made; None: nowhere."""
+    """Everything that is wrong with the EKS cluster itself. `has_file_system`: None if that is not known. `control_plane_zone`: the
+    zone in which its second subnet is created. None: no zone."""
     without = [] if eks.existing_cluster is not None else [*_check_zones_without_eks(network, control_plane_zone)]
     yield from without or _check_two_zones(network, region, control_plane_zone)
     yield from _check_cluster(eks, network)
@@ -87,36 +92,46 @@ def check_control_plane(
 
 
 def _check_elastic_training(config: ClusterConfig, eks: EksConfig) -> Iterator[Finding]:
-    """What AWS excludes for elastic training. (Checkpointless training is a job's own: docs/submit-a-job.md.)"""
+    """What AWS excludes for elastic training. (Checkpointless training is a property of a job: docs/submit-a-job.md.)"""
     if not is_on(eks, "training_operator", has_file_system=False):
         return
     spot = [group.name for _, group in _known(config.instance_groups) if group.spot is True]
-    excluded = [f"on spot capacity ({', '.join(map(shown_name, spot[:5]))})"] if spot else []
-    excluded += ["with managed tiered checkpointing (tiered_storage)"] if config.tiered_storage is not None else []
-    if excluded:
+    if spot:
+        spot_groups = ", ".join(map(shown_name, spot[:5]))
         yield Finding(
+            code="elastic-training-on-spot-groups",
             path="eks.add_ons.training_operator",
-            problem=f"runs elastic jobs, and AWS excludes elastic training {' and '.join(excluded)}",
-            remedy="give such jobs one size there (job render --nodes), or leave that out",
+            problem=f"runs elastic jobs, but AWS excludes elastic training on spot capacity ({spot_groups})",
+            remedy="render jobs for these groups with one size (job render --nodes), or remove spot",
             level="warning",
-            code="elastic-training-excluded",
+        )
+    if config.tiered_storage is not None:
+        yield Finding(
+            code="elastic-training-with-tiered-checkpointing",
+            path="eks.add_ons.training_operator",
+            problem=(
+                "runs elastic jobs, but AWS excludes elastic training with managed tiered checkpointing "
+                "(tiered_storage)"
+            ),
+            remedy="render jobs with one size (job render --nodes), or remove tiered_storage",
+            level="warning",
         )
 
 
 def check_installed_chart(config: ClusterConfig) -> Iterator[Finding]:
-    """A warning where a file makes the very EKS cluster in which it takes HyperPod's chart for installed.
+    """A warning if the file creates the EKS cluster in which HyperPod's chart should already be installed.
 
-    Of a file only: it goes to the stacks that it names, and an app of one's own has others.
+    For a file only, since the remedy names its stacks. An app of your own has other stacks.
     """
     eks = config.eks
     if isinstance(eks, EksConfig) and eks.dependencies_chart == INSTALLED and eks.existing_cluster is None:
         stack = eks_stack_name(shown_name(config.name))
         yield Finding(
+            code="chart-on-a-new-cluster",
             path="eks.dependencies_chart",
-            problem="is installed, and this file makes the EKS cluster, which begins without the chart",
+            problem="is `installed`, but this file creates the EKS cluster, and a new cluster has no chart",
             remedy=f"deploy {stack} first, install the chart, then deploy the rest (docs/eks.md)",
             level="warning",
-            code="chart-first",
         )
 
 
@@ -124,12 +139,20 @@ def _check_groups(groups: tuple[InstanceGroup, ...]) -> Iterator[Finding]:
     for path, group in _known(groups):
         for field in ("node_type", "partition"):
             if getattr(group, field) is not None:
-                yield Finding(path=f"{path}.{field}", problem="applies only under Slurm", remedy="remove it")
+                yield Finding(
+                    code="setting-for-slurm-only",
+                    path=f"{path}.{field}",
+                    problem=SLURM_ONLY,
+                    remedy="remove it",
+                )
         for field in ("labels", "taints"):
             values = getattr(group, field)
             if is_known(values) and len(values) > 50:
                 yield Finding(
-                    path=f"{path}.{field}", problem=f"there are {len(values)} {field}", remedy="use at most 50"
+                    code="labels-too-many",
+                    path=f"{path}.{field}",
+                    problem=f"there are {len(values)} {field}",
+                    remedy="use at most 50",
                 )
         if isinstance(group.labels, Mapping):
             for key, value in group.labels.items():
@@ -146,6 +169,7 @@ def _check_taints(taints: tuple[Taint, ...], path: str) -> Iterator[Finding]:
     for (key, effect), count in Counter(pairs).items():
         if count > 1:
             yield Finding(
+                code="taint-duplicated",
                 path=path,
                 problem=f"{count} taints have the key {show(key)} and the effect {effect}",
                 remedy="keep one of them",
@@ -153,16 +177,21 @@ def _check_taints(taints: tuple[Taint, ...], path: str) -> Iterator[Finding]:
 
 
 def _check_label(kind: str, key: str, value: str | None, path: str) -> Iterator[Finding]:
-    """What Kubernetes, and SageMaker before it, refuses of a label or a taint: both are written alike."""
+    """What Kubernetes and SageMaker refuse in a label or a taint. Both have the same syntax."""
     if is_known(key) and not _is_label_key(key):
         yield Finding(
+            code="label-key-invalid",
             path=path,
-            problem=f"a {kind} cannot have the key {show(key)}",
-            remedy=f"use 1 to 63 {_LABEL_TEXT}, behind a domain and a slash if you like, such as example.com/pool",
+            problem=f"{show(key)} is not a valid key of a {kind}",
+            remedy=f"use 1 to 63 {_LABEL_TEXT}, if you like after a domain and a slash, such as example.com/pool",
         )
     if value is not None and is_known(value) and not _LABEL_NAME.fullmatch(value):
-        remedy = f"use 1 to 63 {_LABEL_TEXT}"
-        yield Finding(path=path, problem=f"a {kind} cannot have the value {show(value)}", remedy=remedy)
+        yield Finding(
+            code="label-value-invalid",
+            path=path,
+            problem=f"{show(value)} is not a valid value of a {kind}",
+            remedy=f"use 1 to 63 {_LABEL_TEXT}",
+        )
 
 
 def _is_label_key(key: str) -> bool:
@@ -181,9 +210,10 @@ def _check_zones_without_eks(network: NetworkConfig, second: str | None) -> Iter
     for zone in control_plane_zones(zones, second) if zones else ():
         if zone in ZONES_WITHOUT_EKS:
             yield Finding(
+                code="zone-without-eks",
                 path="network.subnets" if network.vpc_id is not None else "network.availability_zones",
-                problem=f"EKS is not in {zone}, and the control plane is in the first two zones",
-                remedy="name two others first; groups of nodes may be in it",
+                problem=f"EKS is not available in {zone}, and the control plane is in the first two zones",
+                remedy="name two other zones first. Groups of nodes can be in this zone",
             )
 
 
@@ -194,23 +224,37 @@ def _check_two_zones(network: NetworkConfig, region: str, second: str | None) ->
     if second is not None:
         zone = zones[0]
         yield Finding(
-            path="network.availability_zones",
-            problem=f"EKS needs subnets in two zones: the control plane gets one in {second} too, for good, which no node uses",
-            remedy=f"name both, [{zone}, {second}], or before the first deployment another one that has EKS "
-            "(use1-az3, usw1-az2 and cac1-az3 do not)",
-            level="warning",
             code="second-zone",
+            path="network.availability_zones",
+            problem=(
+                f"has one zone, but EKS needs subnets in two. The control plane gets one in {second}, which no "
+                "node uses and which cannot change after creation"
+            ),
+            remedy=(
+                f"name both zones, [{zone}, {second}], or before the first deployment another one that has EKS "
+                "(use1-az3, usw1-az2 and cac1-az3 do not)"
+            ),
+            level="warning",
+        )
+        return
+    if network.vpc_id is not None:
+        yield Finding(
+            code="subnets-in-one-zone",
+            path="network.subnets",
+            problem="EKS needs subnets in two zones",
+            remedy="add a subnet of another zone after the cluster's own",
         )
         return
     example = two_zones(region)
-    such_as = f", such as [{', '.join(example)}] (in a cluster file the first alone is enough)" if example else ""
-    named = "the network names none" if not zones else f"the network names {show(zones[0])} alone"
+    listed = ", ".join(example) if example else "FIRST, SECOND"
     yield Finding(
-        path="network.subnets" if network.vpc_id is not None else "network.availability_zones",
-        problem=f"EKS needs subnets in two zones, and {named}",
-        remedy="add a subnet of another zone behind the cluster's own"
-        if network.vpc_id is not None
-        else f"name two, the one that has the capacity first{such_as}",
+        code="zones-too-few",
+        path="network.availability_zones",
+        problem="EKS needs subnets in two zones",
+        remedy=(
+            f"name two zones, the one with the capacity first, such as [{listed}]. In a cluster file, the "
+            "first one is enough"
+        ),
     )
 
 
@@ -221,15 +265,17 @@ def _check_cluster(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
         return
     if isinstance(network, NetworkConfig) and network.vpc_id is None:
         yield Finding(
+            code="existing-cluster-without-vpc",
             path="eks.existing_cluster",
-            problem="an existing EKS cluster has a VPC, and network describes a new one",
+            problem="is in an existing VPC, but network describes a new one",
             remedy="add network.vpc_id and network.subnets of the EKS cluster's VPC",
         )
     for field in ("kubernetes_version", "public_access_cidrs"):
         if getattr(eks, field):
             yield Finding(
+                code="existing-cluster-setting",
                 path=f"eks.{field}",
-                problem="describes a new EKS cluster, and existing_cluster names one",
+                problem="cannot be combined with existing_cluster: it describes a new EKS cluster",
                 remedy="remove one of the two",
             )
 
@@ -245,6 +291,7 @@ def _check_public_access(cidrs: tuple[str, ...]) -> Iterator[Finding]:
             parsed = ipaddress.IPv4Network(cidr, strict=False)
         except ValueError:
             yield Finding(
+                code="cidr-invalid",
                 path=f"{path}[{index}]",
                 problem=f"{show(cidr)} is not an IPv4 range",
                 remedy="use one such as 203.0.113.0/24, or 203.0.113.5/32 for one address",
@@ -252,33 +299,47 @@ def _check_public_access(cidrs: tuple[str, ...]) -> Iterator[Finding]:
             continue
         if any(parsed.subnet_of(inside) for inside in (*PRIVATE, *_LOCAL)):
             yield Finding(
+                code="public-access-private-range",
                 path=f"{path}[{index}]",
-                problem=f"{show(cidr)} is a private range, which EKS refuses: nobody comes from there over the internet",
-                remedy="name the addresses that the internet sees, or remove it: who is in the VPC gets in without it",
+                problem=(
+                    f"{show(cidr)} is a private range, which EKS refuses, since no client comes from there over "
+                    "the internet"
+                ),
+                remedy="name public addresses, or remove it. Clients in the VPC have access without it",
             )
         elif str(parsed) != cidr:
+            address = cidr.partition("/")[0]
             yield Finding(
+                code="cidr-with-host-bits",
                 path=f"{path}[{index}]",
-                problem=f"{show(cidr)} is not where a range begins",
-                remedy=f"use {parsed}, or {cidr.partition('/')[0]}/32 for the one address",
+                problem=f"{show(cidr)} is not the first address of a range",
+                remedy=f"use {parsed}, or {address}/32 for the one address",
             )
         else:
             good.append(parsed)
-    # 0.0.0.0/1 and 128.0.0.0/1 are the whole internet too.
+    # 0.0.0.0/1 and 128.0.0.0/1 together are the whole internet.
     addresses = sum(network.num_addresses for network in ipaddress.collapse_addresses(good))
-    if addresses > MANY_ADDRESSES:
-        who = "the whole internet" if addresses == 2**32 else f"{addresses:,} addresses"
+    if addresses == 2**32:
         yield Finding(
+            code="public-access-for-everyone",
             path=path,
-            problem=f"lets {who} reach the API, so that its authentication alone keeps people out",
-            remedy="name the addresses that need it, or remove it for an API that is reached from the VPC only",
+            problem="lets the whole internet reach the API, so only its authentication protects it",
+            remedy="name the addresses that need access, or remove it, so that the API can be reached from the VPC only",
             level="warning",
-            code="public-api",
+        )
+    elif addresses > MANY_ADDRESSES:
+        size = f"{addresses:,}"
+        yield Finding(
+            code="public-access-wide",
+            path=path,
+            problem=f"lets {size} addresses reach the API, so only its authentication protects it",
+            remedy="name the addresses that need access, or remove it, so that the API can be reached from the VPC only",
+            level="warning",
         )
 
 
 MANY_ADDRESSES = 2**16
-"""More addresses than this, a /16, are no organization's own any more; docs/eks.md names it."""
+"""A /16. More addresses than this do not belong to one organization. docs/eks.md names the number."""
 _LOCAL = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv4Network("169.254.0.0/16"))
 
 
@@ -289,17 +350,24 @@ def _check_chart(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
         for field in ("dependencies_chart_digest", "image_registry"):
             if getattr(eks, field) is not None:
                 yield Finding(
+                    code="installed-chart-setting",
                     path=f"eks.{field}",
-                    problem="is about a chart that this library installs, and dependencies_chart is installed",
-                    remedy="remove it, or name the chart's path",
+                    problem=(
+                        "cannot be combined with dependencies_chart: installed, since it is about a chart that the "
+                        "library installs"
+                    ),
+                    remedy="remove it, or set dependencies_chart to the chart's path",
                 )
         return
     closed = isinstance(network, NetworkConfig) and network.internet_egress is False
     if eks.image_registry is None and closed:
         yield Finding(
+            code="image-registry-missing",
             path="eks.image_registry",
-            problem="is missing: the chart's images are in public registries, and the network is closed",
-            remedy="copy them to a registry that the nodes reach and name it, or set network.internet_egress: true",
+            problem=("is missing: the chart's images are in public registries, and the network has no internet access"),
+            remedy=(
+                "copy them to a registry that the nodes can reach and name it, or set network.internet_egress: true"
+            ),
         )
 
 
@@ -308,21 +376,23 @@ def _check_add_ons(eks: EksConfig, *, has_file_system: bool | None) -> Iterator[
         add_on = getattr(eks.add_ons, name, None)
         if isinstance(add_on, AddOn) and add_on.enabled is False and eks.existing_cluster is None:
             yield Finding(
+                code="add-on-required",
                 path=f"eks.add_ons.{name}.enabled",
-                problem="a new EKS cluster does not work without it",
+                problem="cannot be false: a new EKS cluster does not work without this add-on",
                 remedy="remove the line",
             )
     for name in ("training_operator", "task_governance", "cert_manager", "observability", "fsx_csi_driver"):
         add_on = getattr(eks.add_ons, name, None)
-        # Whether the CSI driver is on may not be known here; then it is.
+        # If it is not known whether the CSI driver is on, it counts as on.
         if (
             isinstance(add_on, AddOn)
             and add_on.version
             and not is_on(eks, name, has_file_system=has_file_system is not False)
         ):
             yield Finding(
+                code="add-on-off",
                 path=f"eks.add_ons.{name}.version",
-                problem="names a version of an add-on that is off",
+                problem="is the version of an add-on that is off",
                 remedy="add enabled: true, or remove it",
             )
 
@@ -333,14 +403,20 @@ def _check_autoscaling(autoscaling: AutoscalingConfig, config: ClusterConfig) ->
     if not isinstance(names, tuple):
         return
     if not 1 <= len(names) <= 10:
-        yield Finding(path=path, problem=f"there are {len(names)} groups", remedy="name 1 to 10")
+        yield Finding(
+            code="autoscaled-groups-wrong-number",
+            path=path,
+            problem=f"there are {len(names)} groups",
+            remedy="use 1 to 10",
+        )
     yield from check_repeated(names, path)
     if isinstance(autoscaling.limits, Mapping):
         yield from check_limits(autoscaling.limits, "eks.autoscaling.limits")
     if config.node_provisioning_mode == "standard":
         yield Finding(
+            code="continuous-provisioning-required",
             path="eks.autoscaling",
-            problem="needs continuous provisioning",
+            problem="requires continuous provisioning",
             remedy="set node_provisioning_mode to continuous, or remove it",
         )
     groups = {group.name: (group_path, group) for group_path, group in _known(config.instance_groups)}
@@ -349,8 +425,9 @@ def _check_autoscaling(autoscaling: AutoscalingConfig, config: ClusterConfig) ->
             continue
         if name not in groups:
             yield Finding(
+                code="autoscaled-group-unknown",
                 path=f"{path}[{index}]",
-                problem=f"no instance group has the name {show(name)}",
+                problem=f"the file has no instance group {show(name)}",
                 remedy="name one of instance_groups",
             )
             continue
@@ -360,26 +437,30 @@ def _check_autoscaling(autoscaling: AutoscalingConfig, config: ClusterConfig) ->
 def _check_autoscaled(path: str, group: InstanceGroup) -> Iterator[Finding]:
     if is_known(group.min_instance_count) and group.min_instance_count != 0:
         yield Finding(
+            code="autoscaled-minimum",
             path=f"{path}.min_instance_count",
-            problem=f"the autoscaler owns the count, and begins at 0, got {group.min_instance_count}",
-            remedy="remove it, or take the group out of eks.autoscaling",
+            problem=f"must be 0, since the autoscaler owns the count, got {group.min_instance_count}",
+            remedy="remove it, or remove the group from eks.autoscaling",
         )
-    # No error: a deployment that changes a cluster whose autoscaler holds nodes must say how many.
+    # A warning only: a change of a cluster with autoscaled nodes must name their count.
     if is_known(group.instance_count) and group.instance_count != 0:
         yield Finding(
-            path=f"{path}.instance_count",
-            problem=f"is {group.instance_count}, and the autoscaler terminates the nodes that no pod needs",
-            remedy="set it to 0 for a new group; to change a cluster, to what the group holds",
-            level="warning",
             code="autoscaled-count",
+            path=f"{path}.instance_count",
+            problem=f"is {group.instance_count}, but the autoscaler terminates nodes that no pod needs",
+            remedy="set it to 0 for a new group. For a change of a cluster, set it to the group's current count",
+            level="warning",
         )
     for field in ("spot", "training_plan_arn", "on_start_deep_health_checks"):
         if getattr(group, field):
             yield Finding(
+                code="autoscaled-setting",
                 path=f"{path}.{field}",
-                problem="an autoscaled group cannot have it: HyperPod's autoscaler takes on-demand nodes without deep "
-                "health checks",
-                remedy="remove it, or take the group out of eks.autoscaling",
+                problem=(
+                    "cannot be set on an autoscaled group: HyperPod's autoscaler uses on-demand nodes without "
+                    "deep health checks"
+                ),
+                remedy="remove it, or remove the group from eks.autoscaling",
             )
 
 
@@ -390,16 +471,17 @@ def _check_task_governance(eks: EksConfig) -> Iterator[Finding]:
     yield from check_task_governance(policy, "eks.task_governance")
     if policy != TaskGovernance() and not is_on(eks, "task_governance", has_file_system=False):
         yield Finding(
+            code="task-governance-off",
             path="eks.task_governance",
             problem="is a policy of task governance, which is off",
-            remedy="remove eks.add_ons.task_governance, or this",
+            remedy="remove eks.add_ons.task_governance, or remove this",
         )
 
 
 def check_eks_teams(
     teams: tuple[Team, ...], eks: EksConfig, *, groups: tuple[InstanceGroup, ...] | None, has_file_system: bool
 ) -> Iterator[Finding]:
-    """What is wrong with the teams. `groups`: the cluster's; None where they are not known."""
+    """Everything that is wrong with the teams. `groups`: the cluster's groups. None: they are not known."""
     if not isinstance(teams, tuple):
         return
     yield from check_teams(
@@ -411,16 +493,17 @@ def check_eks_teams(
     )
     if not is_on(eks, "eks_pod_identity_agent", has_file_system=has_file_system):
         yield from _check_pod_roles(teams)
-    # Each by itself: one that is malformed hides none of the others.
+    # Role by role, so that a malformed one does not hide the others.
     admins = {arn for arn in eks.admin_role_arns if is_known(arn)} if isinstance(eks.admin_role_arns, tuple) else set()
     paths = item_paths("teams", teams)
     for index, team in enumerate(teams):
         for arn in team.role_arns if isinstance(team, Team) and isinstance(team.role_arns, tuple) else ():
             if isinstance(arn, str) and arn in admins:
                 yield Finding(
+                    code="team-role-is-administrator",
                     path=f"{paths[index]}.role_arns",
-                    problem=f"{show(arn)} is an administrator too, and EKS has one access entry for a role",
-                    remedy="remove it here: administrators may do everything that a team may",
+                    problem=f"{show(arn)} is also an administrator, but EKS has one access entry per role",
+                    remedy="remove it here. Administrators have all permissions of a team",
                 )
 
 
@@ -429,16 +512,16 @@ def _check_pod_roles(teams: tuple[Team, ...]) -> Iterator[Finding]:
     for index, team in enumerate(teams):
         if isinstance(team, Team) and team.pod_role_arn is not None:
             yield Finding(
+                code="pod-role-without-agent",
                 path=f"{paths[index]}.pod_role_arn",
-                problem="pods get it from EKS's pod identity agent, and that add-on is off here",
-                remedy="set eks.add_ons.eks_pod_identity_agent.enabled: true, unless the EKS cluster has it already",
+                problem="needs EKS's pod identity agent, but that add-on is off",
+                remedy="set eks.add_ons.eks_pod_identity_agent.enabled: true, unless the EKS cluster already has it",
                 level="warning",
-                code="no-pod-identity-agent",
             )
 
 
 def _nodes(groups: tuple[InstanceGroup, ...], eks: EksConfig) -> dict[str, int | None] | None:
-    """Nodes by type; None for a type whose nodes nobody can count, or in place of all where a type is not known."""
+    """Nodes by type. None for a type whose count is not known. None in place of all if a type is not known."""
     if not isinstance(groups, tuple) or not all(
         isinstance(group, InstanceGroup) and is_known(group.all_instance_types) for group in groups
     ):
@@ -454,7 +537,7 @@ def _nodes(groups: tuple[InstanceGroup, ...], eks: EksConfig) -> dict[str, int |
 
 
 def _autoscaled(groups: tuple[InstanceGroup, ...], eks: EksConfig) -> list[str]:
-    """The groups whose counts an autoscaler owns; all, where it names one that is not there and was meant for any."""
+    """The groups whose counts an autoscaler owns. All groups if it names an unknown one, which may be any of them."""
     if eks.autoscaling is None:
         return []
     names = eks.autoscaling.instance_groups if isinstance(eks.autoscaling, AutoscalingConfig) else UNKNOWN

@@ -1,6 +1,6 @@
-"""Whether what a cluster file points to is there. `folder`: the file's own, where relative paths begin.
+"""Rules of the files that a cluster file names. `folder`: the cluster file's own folder, to which paths are relative.
 
-These rules read the disk, and nothing but what the file names; so they run for a file and not for constructs.
+These rules read the disk, so they run for a cluster file and not for constructs. They read only what the file names.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .groups import has_neuron
 
 
 def check_dependencies_chart(config: ClusterConfig, folder: Path) -> Iterable[Finding]:
-    """Whether the chart that the file names is there and can be installed."""
+    """Whether the chart that the file names exists and can be installed."""
     eks = config.eks
     if config.orchestrator != "eks" or not isinstance(eks, EksConfig) or not isinstance(eks.dependencies_chart, str):
         return []
     if eks.dependencies_chart == INSTALLED:
         return check_installed_chart(config)
-    # Only here, where there is a chart to read.
+    # Imported only if there is a chart to read.
     from .charts import check_chart
 
     return check_chart(
@@ -37,7 +37,7 @@ def check_dependencies_chart(config: ClusterConfig, folder: Path) -> Iterable[Fi
 
 
 def check_scripts(config: ClusterConfig, folder: Path) -> Sequence[Finding]:
-    """Whether the folder of scripts that the file names is there and has what HyperPod runs."""
+    """Whether the folder of scripts that the file names exists and has the scripts that HyperPod runs."""
     path = "lifecycle.scripts"
     name = config.lifecycle.scripts if isinstance(config.lifecycle, LifecycleConfig) else None
     if not isinstance(name, str):
@@ -48,20 +48,30 @@ def check_scripts(config: ClusterConfig, folder: Path) -> Sequence[Finding]:
         if not scripts.is_dir():
             return [
                 Finding(
+                    code="scripts-not-found",
                     path=path,
                     problem=f"there is no folder {show(name)}",
-                    remedy="name one, relative to the file, or remove the line to use the library's scripts",
+                    remedy="name a folder, relative to the file, or remove the line to use the library's scripts",
                 )
             ]
         missing = [script for script in wanted if not (scripts / script).is_file()]
     except OSError as error:
-        return [Finding(path=path, problem=f"{show(name)} cannot be read ({error.strerror})", remedy="name a folder")]
+        reason = error.strerror
+        return [
+            Finding(
+                code="scripts-unreadable",
+                path=path,
+                problem=f"{show(name)} cannot be read ({reason})",
+                remedy="name a folder",
+            )
+        ]
     if not missing:
         return []
     return [
         Finding(
+            code="scripts-incomplete",
             path=path,
-            problem=f"{show(name)} has no {', '.join(missing)}",
+            problem=f"{show(name)} lacks {', '.join(missing)}",
             remedy="add it: HyperPod runs the script of the node's type",
         )
     ]

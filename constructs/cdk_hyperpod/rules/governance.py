@@ -13,7 +13,7 @@ from ..typed.words import item_paths, show
 
 
 def check_task_governance(policy: TaskGovernance, path: str = "task_governance") -> Iterator[Finding]:
-    """Everything that is wrong with the cluster's policy."""
+    """Everything that is wrong with the cluster's policy of task governance."""
     kinds = [*check_kinds(policy, TaskGovernance, path)]
     yield from kinds
     if kinds:
@@ -25,8 +25,16 @@ def check_task_governance(policy: TaskGovernance, path: str = "task_governance")
             yield from field_findings(item, item_path)
     if len(policy.priority_classes) > 10:
         yield Finding(
-            path=path, problem=f"there are {len(policy.priority_classes)}, and a policy holds 10", remedy="use fewer"
+            code="priority-classes-too-many",
+            path=path,
+            problem=f"there are {len(policy.priority_classes)} priority classes",
+            remedy="use at most 10",
         )
     for name, count in Counter(item.name for item in known).items():
         if count > 1:
-            yield Finding(path=path, problem=f"{count} classes have the name {show(name)}", remedy="keep one of them")
+            yield Finding(
+                code="priority-class-duplicated",
+                path=path,
+                problem=f"{count} priority classes have the name {show(name)}",
+                remedy="keep one of them",
+            )

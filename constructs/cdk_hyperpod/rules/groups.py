@@ -1,4 +1,4 @@
-"""Rules of instance groups: each by itself, and all of a cluster together.
+"""Rules of instance groups: of each group, and of all groups of a cluster.
 
 Sources: the CreateCluster and ClusterInstanceGroupSpecification pages of the SageMaker API reference; the developer
 guide's pages on continuous provisioning for Slurm, on Slurm configuration through the API, on minimum capacity, and on
@@ -15,6 +15,7 @@ from ..facts.instance_types import InstanceType, catalogue, suggestion
 from ..typed.judge import check_repeated
 from ..typed.known import is_known
 from ..typed.words import item_paths, show
+from .wording import EKS_ONLY
 
 
 def check_groups(
@@ -29,88 +30,121 @@ def check_groups(
     if not isinstance(groups, tuple):
         return
     if not 1 <= len(groups) <= 100:
-        yield Finding(path=path, problem=f"there are {len(groups)} groups", remedy="a cluster has 1 to 100")
+        yield Finding(
+            code="groups-wrong-number", path=path, problem=f"there are {len(groups)} groups", remedy="use 1 to 100"
+        )
     paths = item_paths(path, groups)
     known = [(paths[index], group) for index, group in enumerate(groups) if is_known(group)]
     for group_path, group in known:
-        yield from _check_types(group, group_path)
-        yield from _check_threads(group, group_path)
-        yield from _check_counts(group, group_path)
-        yield from _check_ebs_volumes(group, group_path)
-        yield from check_repeated(group.on_start_deep_health_checks, f"{group_path}.on_start_deep_health_checks")
-        yield from _check_region(group, group_path, region)
-        yield from _check_capacity(group, group_path)
+        yield from _check_group(group, group_path, region)
         if node_provisioning_mode == "standard":
             yield from _check_needs_continuous(group, group_path)
         if orchestrator == "slurm":
             yield from _check_slurm_group(group, group_path)
-    names: set[str] = set()
-    for group_path, group in known:
-        if is_known(group.name) and group.name in names:
-            yield Finding(
-                path=f"{group_path}.name",
-                problem=f"an earlier group has the name {show(group.name)} too",
-                remedy="give each group a name of its own",
-            )
-        names.add(group.name)
+    yield from _check_names(known)
     if orchestrator == "slurm" and groups:
         yield from _check_slurm_cluster(groups, known, node_provisioning_mode)
     if orchestrator == "eks" and known and len(known) == len(groups):
         yield from _check_room_for_system_pods(known, node_provisioning_mode)
 
 
-def _check_room_for_system_pods(
-    known: list[tuple[str, InstanceGroup]], node_provisioning_mode: str
-) -> Iterator[Finding]:
-    """CoreDNS, the operators and Kueue run on the cluster's own nodes, and their add-ons fail where they find none.
+def _check_group(group: InstanceGroup, path: str, region: str) -> Iterator[Finding]:
+    yield from _check_types(group, path)
+    yield from _check_threads(group, path)
+    yield from _check_counts(group, path)
+    yield from _check_ebs_volumes(group, path)
+    yield from check_repeated(group.on_start_deep_health_checks, f"{path}.on_start_deep_health_checks")
+    yield from _check_region(group, path, region)
+    yield from _check_capacity(group, path)
 
-    HyperPod gives pods the addresses of a node's first interface, one of which is the node's own: 14 are left on types
-    of up to 8 vCPUs (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/AvailableIpPerENI.html), and HyperPod's own
-    daemons take several.
-    """
+
+def _check_names(known: Sequence[tuple[str, InstanceGroup]]) -> Iterator[Finding]:
+    names: set[str] = set()
+    for path, group in known:
+        if is_known(group.name) and group.name in names:
+            yield Finding(
+                code="group-name-duplicated",
+                path=f"{path}.name",
+                problem=f"the group name {show(group.name)} is duplicated",
+                remedy="give each group a name of its own",
+            )
+        names.add(group.name)
+
+
+def _check_room_for_system_pods(
+    known: Sequence[tuple[str, InstanceGroup]], node_provisioning_mode: str
+) -> Iterator[Finding]:
+    """Warn if CoreDNS, the operators and Kueue may find no node: they run on the cluster's own nodes, and their add-ons fail
+    without one."""
     groups = [group for _, group in known]
-    known_taints = is_known(tuple(group.taints for group in groups))
-    # Those of an autoscaler have a minimum of 0.
-    open_to_all = [
-        group for group in groups if not known_taints or all(t.effect == "prefer_no_schedule" for t in group.taints)
-    ]
-    minimums = [group.min_instance_count for group in open_to_all]
-    if open_to_all and node_provisioning_mode == "continuous" and is_known(tuple(minimums)) and not any(minimums):
+    open_groups = _open_groups(groups)
+    if not open_groups:
+        yield from _warn_of_taints()
+    elif node_provisioning_mode == "continuous":
+        yield from _check_a_minimum(open_groups)
+    elif node_provisioning_mode == "standard":
+        yield from _check_a_count(open_groups)
+    yield from _check_pod_addresses(known)
+
+
+def _open_groups(groups: Sequence[InstanceGroup]) -> Sequence[InstanceGroup]:
+    """The groups whose nodes take every pod; all groups if some taints are not known."""
+    if not is_known(tuple(group.taints for group in groups)):
+        return groups
+    return [group for group in groups if all(taint.effect == "prefer_no_schedule" for taint in group.taints)]
+
+
+def _warn_of_taints() -> Iterator[Finding]:
+    yield Finding(
+        code="groups-all-tainted",
+        path="instance_groups",
+        problem="every group has a taint, so no node accepts CoreDNS and the operators",
+        remedy="leave one group without a taint, best one with a minimum and without accelerators",
+        level="warning",
+    )
+
+
+def _check_a_minimum(open_groups: Sequence[InstanceGroup]) -> Iterator[Finding]:
+    # A group with an autoscaler has a minimum of 0.
+    minimums = tuple(group.min_instance_count for group in open_groups)
+    if is_known(minimums) and not any(minimums):
         yield Finding(
+            code="groups-without-minimum",
             path="instance_groups",
-            problem="no group without a taint has a minimum, so the cluster is ready without a node for CoreDNS and the "
-            "operators, which may time out before there is one",
+            problem="no group without a taint has a minimum, so the cluster is ready before it has a node for CoreDNS and "
+            "the operators, which may time out",
             remedy="set min_instance_count on a group without a taint, best one without accelerators",
             level="warning",
-            code="no-minimum",
         )
-    counts = [group.instance_count for group in open_to_all]
-    if open_to_all and node_provisioning_mode == "standard" and is_known(tuple(counts)) and not any(counts):
+
+
+def _check_a_count(open_groups: Sequence[InstanceGroup]) -> Iterator[Finding]:
+    counts = tuple(group.instance_count for group in open_groups)
+    if is_known(counts) and not any(counts):
         yield Finding(
+            code="groups-without-open-node",
             path="instance_groups",
-            problem="no group without a taint has a node, so CoreDNS and the operators find none that takes them",
+            problem="no group without a taint has a node, so no node accepts CoreDNS and the operators",
             remedy="raise instance_count of a group without a taint, best one without accelerators",
             level="warning",
-            code="no-open-node",
         )
-    if not open_to_all:
-        yield Finding(
-            path="instance_groups",
-            problem="every group has a taint, so CoreDNS and the operators find no node that takes them",
-            remedy="leave one group without, best one with a minimum and without accelerators",
-            level="warning",
-            code="all-tainted",
-        )
+
+
+def _check_pod_addresses(known: Sequence[tuple[str, InstanceGroup]]) -> Iterator[Finding]:
+    """HyperPod gives pods the addresses of a node's first interface, one of which is the node's own: types of up to 8 vCPUs
+    have 14 left (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/AvailableIpPerENI.html), and HyperPod's own daemons use
+    several of them.
+    """
     for path, group in known:
         small = [kind.name for kind in known_types(group) if kind.vcpus <= _VCPUS_OF_FEW_ADDRESSES]
         if small:
             instance_type = small[0]
             yield Finding(
+                code="group-few-pod-addresses",
                 path=path,
-                problem=f"a node of {instance_type} has addresses for 14 pods at most, those of HyperPod's own daemons included",
-                remedy="use a type of 16 vCPUs or more where add-ons or many pods are to run",
+                problem=f"a node of {instance_type} has addresses for at most 14 pods, including HyperPod's own daemons",
+                remedy="use a type with 16 vCPUs or more for add-ons or many pods",
                 level="warning",
-                code="few-pod-addresses",
             )
 
 
@@ -118,7 +152,7 @@ _VCPUS_OF_FEW_ADDRESSES = 8
 
 
 def known_types(group: InstanceGroup) -> list[InstanceType]:
-    """Those of a group's types that the catalogue has."""
+    """The types of a group that are in the catalogue."""
     names = group.all_instance_types
     return [catalogue()[name] for name in names if name in catalogue()] if isinstance(names, tuple) else []
 
@@ -130,22 +164,35 @@ def has_neuron(groups: Sequence[InstanceGroup]) -> bool:
 
 
 def _check_types(group: InstanceGroup, path: str) -> Iterator[Finding]:
-    if (group.instance_type is None) == (not group.instance_types):
-        both = "has both instance_type and instance_types" if group.instance_type else "has no instance_type"
-        yield Finding(path=path, problem=both, remedy="give it one of instance_type and instance_types")
+    if group.instance_type is None and not group.instance_types:
+        yield Finding(
+            code="instance-type-missing",
+            path=path,
+            problem="has no instance_type",
+            remedy="add instance_type or instance_types",
+        )
+    if group.instance_type is not None and group.instance_types:
+        yield Finding(
+            code="instance-type-and-types",
+            path=path,
+            problem="instance_type cannot be combined with instance_types",
+            remedy="use one of them",
+        )
     if not isinstance(group.instance_types, tuple):
         return
     if len(group.instance_types) > 20:
         yield Finding(
+            code="instance-types-too-many",
             path=f"{path}.instance_types",
             problem=f"there are {len(group.instance_types)} types",
             remedy="use at most 20",
         )
     yield from check_repeated(group.instance_types, f"{path}.instance_types")
+    field = "instance_types" if group.instance_types else "instance_type"
     for name in dict.fromkeys(group.all_instance_types):
         if is_known(name) and name not in catalogue():
-            field = "instance_types" if group.instance_types else "instance_type"
             yield Finding(
+                code="instance-type-unknown",
                 path=f"{path}.{field}",
                 problem=f"HyperPod has no instance type {show(name)}",
                 remedy=suggestion(name),
@@ -158,9 +205,12 @@ def _check_threads(group: InstanceGroup, path: str) -> Iterator[Finding]:
         return
     for kind in known_types(group):
         if kind.threads_per_core is not None and threads not in kind.threads_per_core:
+            possible = " or ".join(map(str, kind.threads_per_core))
+            instance_type = kind.name
             yield Finding(
+                code="threads-not-supported",
                 path=f"{path}.threads_per_core",
-                problem=f"{kind.name} has {' or '.join(map(str, kind.threads_per_core))} thread per core, got {threads}",
+                problem=f"{instance_type} supports {possible} thread per core, got {threads}",
                 remedy="remove it",
             )
 
@@ -170,6 +220,7 @@ def _check_counts(group: InstanceGroup, path: str) -> Iterator[Finding]:
         return
     if group.min_instance_count > group.instance_count:
         yield Finding(
+            code="minimum-above-count",
             path=f"{path}.min_instance_count",
             problem=f"{group.min_instance_count} is more than instance_count, which is {group.instance_count}",
             remedy="lower it, or raise instance_count",
@@ -177,7 +228,7 @@ def _check_counts(group: InstanceGroup, path: str) -> Iterator[Finding]:
 
 
 def _check_needs_continuous(group: InstanceGroup, path: str) -> Iterator[Finding]:
-    """MinInstanceCount, Spot, InstanceRequirements and keys of yours exist under continuous provisioning only."""
+    """MinInstanceCount, Spot, InstanceRequirements and customer managed keys require continuous provisioning."""
     needs = {
         "min_instance_count": is_known(group.min_instance_count) and group.min_instance_count > 0,
         "spot": group.spot is True,
@@ -185,14 +236,15 @@ def _check_needs_continuous(group: InstanceGroup, path: str) -> Iterator[Finding
     }
     for index, volume in enumerate(group.ebs_volumes if isinstance(group.ebs_volumes, tuple) else ()):
         if is_known(volume):
-            # An entry for the root volume names its key, and nothing else.
+            # An entry for the root volume sets its key and nothing else.
             needs[f"ebs_volumes[{index}].root_volume"] = volume.root_volume is True
             needs[f"ebs_volumes[{index}].volume_kms_key_arn"] = volume.volume_kms_key_arn is not None
     for field, used in needs.items():
         if used:
             yield Finding(
+                code="continuous-provisioning-required",
                 path=f"{path}.{field}",
-                problem="needs continuous provisioning",
+                problem="requires continuous provisioning",
                 remedy="set node_provisioning_mode to continuous, or remove it",
             )
 
@@ -204,37 +256,48 @@ def _check_ebs_volumes(group: InstanceGroup, path: str) -> Iterator[Finding]:
     for kind, is_root in (("root", True), ("second", False)):
         volumes = [volume for volume in group.ebs_volumes if is_known(volume) and volume.root_volume is is_root]
         if len(volumes) > 1:
-            yield Finding(path=path, problem=f"there are {len(volumes)} {kind} volumes", remedy="a node has one")
+            yield Finding(
+                code="volumes-of-one-kind",
+                path=path,
+                problem=f"there are {len(volumes)} {kind} volumes",
+                remedy="keep one: a node has one root volume and one second volume",
+            )
     for index, volume in enumerate(group.ebs_volumes):
         if not is_known(volume) or not is_known(volume.volume_size_gib):
             continue
         if volume.root_volume is True and volume.volume_size_gib is not None:
             yield Finding(
+                code="root-volume-with-size",
                 path=f"{path}[{index}].volume_size_gib",
-                problem="HyperPod decides the size of the root volume",
+                problem="cannot be set on the root volume, whose size HyperPod decides",
                 remedy="remove it",
             )
         if volume.root_volume is False and volume.volume_size_gib is None:
             yield Finding(
+                code="volume-without-size",
                 path=f"{path}[{index}].volume_size_gib",
-                problem="a second volume needs a size",
+                problem="is missing, but a second volume requires it",
                 remedy="add volume_size_gib, 1 to 16384",
             )
 
 
 def _check_region(group: InstanceGroup, path: str, region: str) -> Iterator[Finding]:
-    """A training plan and a key serve the region that their ARN names."""
+    """A training plan and a key can be used only in the region of their ARN."""
+    if not is_known(region):
+        return
     arns = {f"{path}.training_plan_arn": group.training_plan_arn}
     for index, volume in enumerate(group.ebs_volumes if isinstance(group.ebs_volumes, tuple) else ()):
         if is_known(volume):
             arns[f"{path}.ebs_volumes[{index}].volume_kms_key_arn"] = volume.volume_kms_key_arn
     for arn_path, arn in arns.items():
-        if arn is None or not is_known(arn) or not is_known(region):
+        if arn is None or not is_known(arn):
             continue
-        if arn.split(":")[3] != region:
+        region_of_arn = arn.split(":")[3]
+        if region_of_arn != region:
             yield Finding(
+                code="arn-in-another-region",
                 path=arn_path,
-                problem=f"is in {show(arn.split(':')[3])}, the cluster in {region}",
+                problem=f"is in {show(region_of_arn)}, but the cluster is in {region}",
                 remedy="use one of the cluster's region",
             )
 
@@ -242,8 +305,9 @@ def _check_region(group: InstanceGroup, path: str, region: str) -> Iterator[Find
 def _check_capacity(group: InstanceGroup, path: str) -> Iterator[Finding]:
     if group.spot is True and group.training_plan_arn is not None:
         yield Finding(
+            code="spot-with-training-plan",
             path=f"{path}.spot",
-            problem="a training plan's capacity is not spot",
+            problem="cannot be combined with training_plan_arn: the capacity of a training plan is not spot",
             remedy="remove spot or training_plan_arn",
         )
 
@@ -251,38 +315,55 @@ def _check_capacity(group: InstanceGroup, path: str) -> Iterator[Finding]:
 def _check_slurm_group(group: InstanceGroup, path: str) -> Iterator[Finding]:
     for field in ("labels", "taints"):
         if getattr(group, field):
-            yield Finding(path=f"{path}.{field}", problem="applies only under EKS", remedy="remove it")
+            yield Finding(code="setting-for-eks-only", path=f"{path}.{field}", problem=EKS_ONLY, remedy="remove it")
     if group.node_type is None:
         yield Finding(
+            code="node-type-missing",
             path=f"{path}.node_type",
-            problem="is missing, and Slurm needs it",
+            problem="is missing, but Slurm requires it",
             remedy="set it to controller, login or compute",
         )
-    if group.node_type == "compute" and group.partition is None:
-        yield Finding(
-            path=f"{path}.partition",
-            problem="a compute group must name its partition",
-            remedy="add partition: with a name such as the group's",
-        )
-    if group.partition is not None and is_known(group.partition) and group.partition.lower() in ("default", "dev"):
-        owner = (
-            "Slurm takes it for the settings of all partitions"
-            if group.partition.lower() == "default"
-            else "HyperPod makes it"
-        )
-        yield Finding(
-            path=f"{path}.partition", problem=f"{group.partition} is taken: {owner}", remedy="use another name"
-        )
-    if group.node_type in ("controller", "login") and group.partition is not None:
-        yield Finding(
-            path=f"{path}.partition",
-            problem=f"a {group.node_type} group has no partition",
-            remedy="remove it; only compute groups run jobs",
-        )
+    yield from _check_partition(group, path)
     if group.node_type == "controller" and group.spot is True:
         yield Finding(
+            code="controller-on-spot",
             path=f"{path}.spot",
-            problem="when AWS takes a spot controller back, Slurm is gone",
+            problem="cannot be set on the controller: if AWS reclaims the node, Slurm stops",
+            remedy="remove it",
+        )
+
+
+def _check_partition(group: InstanceGroup, path: str) -> Iterator[Finding]:
+    path = f"{path}.partition"
+    partition = group.partition
+    if group.node_type == "compute" and partition is None:
+        yield Finding(
+            code="partition-missing",
+            path=path,
+            problem="is missing, but a compute group requires it",
+            remedy="add partition: with a name such as the group's",
+        )
+    if partition is None:
+        return
+    if is_known(partition) and partition.lower() == "default":
+        yield Finding(
+            code="partition-default",
+            path=path,
+            problem=f"{partition} is reserved: Slurm reads it as the settings of all partitions",
+            remedy="use another name",
+        )
+    if is_known(partition) and partition.lower() == "dev":
+        yield Finding(
+            code="partition-dev",
+            path=path,
+            problem=f"{partition} is reserved: HyperPod creates it",
+            remedy="use another name",
+        )
+    if group.node_type in ("controller", "login"):
+        yield Finding(
+            code="partition-without-jobs",
+            path=path,
+            problem=f"cannot be set on a {group.node_type} group, which runs no jobs",
             remedy="remove it",
         )
 
@@ -290,34 +371,50 @@ def _check_slurm_group(group: InstanceGroup, path: str) -> Iterator[Finding]:
 def _check_slurm_cluster(
     groups: Sequence[InstanceGroup], known: Sequence[tuple[str, InstanceGroup]], node_provisioning_mode: str
 ) -> Iterator[Finding]:
-    of_type = {
-        node_type: [(path, group) for path, group in known if group.node_type == node_type]
-        for node_type in ("controller", "login")
-    }
-    # A group whose node type is not known, or missing, may be the one that is missed, so nothing is said then.
-    all_known = len(known) == len(groups) and all(group.node_type and is_known(group.node_type) for _, group in known)
-    if not of_type["controller"] and all_known:
+    controllers = [(path, group) for path, group in known if group.node_type == "controller"]
+    logins = [(path, group) for path, group in known if group.node_type == "login"]
+    if not controllers and _all_node_types_known(groups, known):
         yield Finding(
+            code="controller-missing",
             path="instance_groups",
-            problem="no group is the controller",
-            remedy="give one group node_type: controller and instance_count: 1",
+            problem="there is no controller group",
+            remedy="add one with node_type: controller and instance_count: 1",
         )
-    for node_type, found in of_type.items():
-        if len(found) > 1:
-            names = ", ".join(path.removeprefix("instance_groups") for path, _ in found[:5])
-            names += ", …" if len(found) > 5 else ""
-            yield Finding(
-                path="instance_groups",
-                problem=f"{len(found)} groups have node_type: {node_type} ({names})",
-                remedy=f"keep one {node_type} group",
-            )
-    for path, group in of_type["controller"]:
-        # Multi-head Slurm exists without continuous provisioning only.
-        if not is_known(group.instance_count) or group.instance_count == 1:
+    yield from _check_one_group("controller", controllers)
+    yield from _check_one_group("login", logins)
+    yield from _check_controller_count(controllers, node_provisioning_mode)
+
+
+def _all_node_types_known(groups: Sequence[InstanceGroup], known: Sequence[tuple[str, InstanceGroup]]) -> bool:
+    """A group without a known node type may be the missing controller."""
+    return len(known) == len(groups) and all(group.node_type and is_known(group.node_type) for _, group in known)
+
+
+def _check_one_group(node_type: str, found: Sequence[tuple[str, InstanceGroup]]) -> Iterator[Finding]:
+    if len(found) < 2:
+        return
+    names = [path.removeprefix("instance_groups") for path, _ in found]
+    shown_names = ", ".join(names if len(names) <= 5 else [*names[:5], "…"])
+    yield Finding(
+        code="node-type-duplicated",
+        path="instance_groups",
+        problem=f"{len(found)} groups have node_type: {node_type} ({shown_names})",
+        remedy=f"keep one {node_type} group",
+    )
+
+
+def _check_controller_count(
+    controllers: Sequence[tuple[str, InstanceGroup]], node_provisioning_mode: str
+) -> Iterator[Finding]:
+    for path, group in controllers:
+        count = group.instance_count
+        if not is_known(count) or count == 1:
             continue
-        if node_provisioning_mode == "continuous" or group.instance_count < 1:
+        # Several Slurm controllers are possible without continuous provisioning.
+        if node_provisioning_mode == "continuous" or count < 1:
             yield Finding(
+                code="controller-count",
                 path=f"{path}.instance_count",
-                problem=f"Slurm has one controller node, got {group.instance_count}",
+                problem=f"must be 1 for the controller, got {count}",
                 remedy="set it to 1",
             )

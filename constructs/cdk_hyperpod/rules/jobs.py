@@ -1,4 +1,4 @@
-"""Everything for which the operator, Kubernetes or the elastic agent would refuse a job, or never run it."""
+"""Rules of jobs: everything for which the operator, Kubernetes or the elastic agent would refuse a job or never run it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .teams import namespace_findings
 def check_job(job: ElasticJob, *, hard: Mapping[str, str] | None = None) -> Iterator[Finding]:
     """Everything for which the operator, Kubernetes or the elastic agent would refuse the job, or never run it.
 
-    hard: the `spec.hard` of its team's ResourceQuota (`teams.quota_hard`). None: not known, not checked.
+    hard: the `spec.hard` of its team's ResourceQuota (`teams.quota_hard`). None: it is not known, and not checked.
     """
     kinds = [*check_kinds(job, ElasticJob, "")]
     yield from kinds
@@ -29,11 +29,17 @@ def check_job(job: ElasticJob, *, hard: Mapping[str, str] | None = None) -> Iter
     yield from field_findings(job, "")
     yield from field_findings(job.run_policy, "run_policy")
     if not job.image.strip() or job.image != job.image.strip():
-        yield Finding(path="image", problem=f"must be an image, got {show(job.image)}", remedy="name one")
+        yield Finding(
+            code="job-image-invalid",
+            path="image",
+            problem=f"must be an image, got {show(job.image)}",
+            remedy="name one",
+        )
     yield from _check_namespace(job)
     kind = catalogue().get(job.instance_type)
     if kind is None:
         yield Finding(
+            code="instance-type-unknown",
             path="instance_type",
             problem=f"HyperPod has no instance type {show(job.instance_type)}",
             remedy=suggestion(job.instance_type),
@@ -42,16 +48,20 @@ def check_job(job: ElasticJob, *, hard: Mapping[str, str] | None = None) -> Iter
     yield from out_of_bounds
     wrong_sizes = [finding for finding in out_of_bounds if not finding.path.endswith("_in_seconds")]
     if not wrong_sizes:
-        # Only now: with a number that is out of bounds, counting might never end.
+        # After the bounds: with a number out of bounds, the sizes could not be enumerated.
         wrong_sizes = [*_check_sizes(policy)]
         yield from wrong_sizes
     granularity = [*_check_granularity(policy)]
     yield from granularity
     if policy.graceful_shutdown_timeout_in_seconds == 0:
         yield Finding(
+            code="job-without-shutdown-time",
             path="elastic_policy.graceful_shutdown_timeout_in_seconds",
-            problem="0 leaves no time for a checkpoint: each change of size would lose what came after the last one",
-            remedy="leave it out, or use the seconds that a checkpoint takes",
+            problem=(
+                "must be more than 0, since a checkpoint takes time. Otherwise each change of size loses the "
+                "progress since the last checkpoint"
+            ),
+            remedy="remove it, or use the seconds that a checkpoint takes",
         )
     wrong_sizes += granularity
     if not wrong_sizes:
@@ -70,8 +80,9 @@ def _check_namespace(job: ElasticJob) -> Iterator[Finding]:
         yield from namespace_findings(job.namespace, "namespace")
     elif job.queue_name is None and len(queue := queue_of(job) or "") > 63:
         yield Finding(
+            code="job-queue-name-too-long",
             path="namespace",
-            problem=f"its queue would be {show(queue)}, and a label holds 63 characters",
+            problem=f"its queue would be {show(queue)}, but a label has at most 63 characters",
             remedy="name the queue (queue_name), or use a shorter team name",
         )
 
@@ -80,12 +91,14 @@ def _check_granularity(policy: ElasticPolicy) -> Iterator[Finding]:
     path = "elastic_policy"
     if policy.replica_increment_step is not None and policy.replica_discrete_values:
         yield Finding(
+            code="job-step-and-sizes",
             path=path,
-            problem="has both replica_increment_step and replica_discrete_values",
-            remedy="keep one: a step, or the sizes themselves",
+            problem="replica_increment_step cannot be combined with replica_discrete_values",
+            remedy="use one of them: a step, or the sizes themselves",
         )
     if policy.replica_increment_step is None and not policy.replica_discrete_values:
         yield Finding(
+            code="job-without-step-or-sizes",
             path=path,
             problem="has neither replica_increment_step nor replica_discrete_values",
             remedy="add one: a step such as 1, or the sizes such as 2,4,8",
@@ -97,17 +110,20 @@ def _check_sizes(policy: ElasticPolicy) -> Iterator[Finding]:
     low, high, step = policy.min_replicas, policy.max_replicas, policy.replica_increment_step
     if low > high:
         yield Finding(
+            code="job-minimum-above-maximum",
             path=f"{path}.min_replicas",
             problem=f"{low} is more than max_replicas, which is {high}",
             remedy="lower it, or raise max_replicas",
         )
     elif step is not None and (high - low) % step:
         reached = [*range(low, high, step)]
-        shown = ", ".join(map(str, reached if len(reached) < 6 else [*reached[:3], "…", reached[-1]]))
+        listed = ", ".join(map(str, reached if len(reached) < 6 else [*reached[:3], "…", reached[-1]]))
+        distance, last = high - low, reached[-1]
         yield Finding(
+            code="job-maximum-not-reached",
             path=f"{path}.replica_increment_step",
-            problem=f"from {low} in steps of {step} the job never reaches max_replicas, which is {high} ({shown})",
-            remedy=f"use a step that divides {high - low}, or max_replicas {reached[-1]}",
+            problem=f"from {low} in steps of {step} the job never reaches max_replicas, which is {high} ({listed})",
+            remedy=f"use a step that divides {distance}, or max_replicas {last}",
         )
     yield from _check_values(policy.replica_discrete_values, low, high)
 
@@ -116,22 +132,27 @@ def _check_values(values: tuple[int, ...], low: int, high: int) -> Iterator[Find
     path = "elastic_policy.replica_discrete_values"
     for value, count in Counter(values).items():
         if count > 1:
-            yield Finding(path=path, problem=f"{show(value)} is there twice", remedy="name it once")
+            yield Finding(
+                code="value-duplicated",
+                path=path,
+                problem=f"{show(value)} is duplicated",
+                remedy="name it once",
+            )
         if low <= high and not low <= value <= high:
             yield Finding(
+                code="job-size-out-of-range",
                 path=path,
                 problem=f"{show(value)} is outside of min_replicas {low} and max_replicas {high}",
-                remedy="leave it out, or move the bound",
+                remedy="remove it, or change the limit",
             )
     if values and low <= high:
         for name, bound in (("min_replicas", low), ("max_replicas", high)):
             if bound not in values:
-                inside = [value for value in values if low <= value <= high]
-                nearest = (min(inside) if name == "min_replicas" else max(inside)) if inside else bound
                 yield Finding(
+                    code="job-size-missing",
                     path=path,
-                    problem=f"{name} {bound} is not among them, so the job could never have that size",
-                    remedy=f"add {bound}, or set {name} to {nearest}" if inside else f"add {bound}",
+                    problem=f"{name} {bound} is missing, so the job could never have that size",
+                    remedy=f"add {bound}, or change {name}",
                 )
             if low == high:
                 break
@@ -142,14 +163,17 @@ def _check_replicas(job: ElasticJob) -> Iterator[Finding]:
     if job.replicas is not None and job.replicas not in sizes:
         listed = ", ".join(map(str, sizes if len(sizes) < 8 else [*sizes[:4], "…", sizes[-1]]))
         yield Finding(
+            code="job-replicas-not-a-size",
             path="replicas",
             problem=f"the job cannot start with {job.replicas}: its sizes are {listed}",
-            remedy="use one of them, or leave it out",
+            remedy="use one of them, or remove it",
         )
     if job.base_priority_class_name is not None and len(sizes) == 1:
+        only_size = sizes[0]
         yield Finding(
+            code="job-base-priority-without-effect",
             path="base_priority_class_name",
-            problem=f"the job has one size, {sizes[0]}, and so no replicas beyond its minimum",
+            problem=f"the job has one size, {only_size}, so it has no replicas above its minimum",
             remedy="use priority_class_name",
         )
 
@@ -161,21 +185,28 @@ def _check_resources(job: ElasticJob, kind: InstanceType) -> Iterator[Finding]:
         ("memory_gib", "GiB of host memory", job.memory_gib, node.memory_mib / 1024),
     ):
         if wanted is not None and wanted > there:
+            available, whole_node, instance_type = f"{there:g}", _whole_node(node), kind.name
             yield Finding(
+                code="job-above-node",
                 path=name,
-                problem=f"pods can have {there:g} {unit} of {kind.name}, got {wanted}: the job would wait for ever",
-                remedy=f"leave it out for all that pods can have ({_whole_node(node)})",
+                problem=(
+                    f"pods can use {available} {unit} of {instance_type}, got {wanted}, so the job would wait forever"
+                ),
+                remedy=f"remove it to use all that pods can have ({whole_node})",
             )
 
 
 def _check_processes(job: ElasticJob, kind: InstanceType) -> Iterator[Finding]:
-    """More processes than accelerators: two of them would have one device, which NCCL and Neuron refuse."""
+    """More processes than accelerators: two of them would share a device, which NCCL and Neuron refuse."""
     there = kind.neuron_cores or kind.accelerators
     if there and job.nproc_per_node is not None and job.nproc_per_node > there:
+        devices = "NeuronCores" if kind.neuron_cores else "GPUs"
+        instance_type = kind.name
         yield Finding(
+            code="job-processes-above-devices",
             path="nproc_per_node",
-            problem=f"{kind.name} has {there} {'NeuronCores' if kind.neuron_cores else 'GPUs'}, got {job.nproc_per_node}",
-            remedy="leave it out for a process each",
+            problem=f"{instance_type} has {there} {devices}, got {job.nproc_per_node}",
+            remedy="remove it for one process per device",
         )
 
 
@@ -190,31 +221,51 @@ def _check_quota(job: ElasticJob, hard: Mapping[str, str]) -> Iterator[Finding]:
         if key and need and need * most > limits[key]:
             fits = min(fits, int(limits[key] / need))
             short.append(f"{name} {_amount(name, text, most)} of {hard[key]}")
-    if short:
+    if short and fits:
         yield Finding(
+            code="job-above-quota",
             path="elastic_policy.max_replicas",
-            problem=f"{most} replicas are more than the team's quota holds ({', '.join(short)})",
-            remedy=f"lower it to {fits} at most, or raise the quota" if fits else "raise the quota: not even one fits",
+            problem=f"{most} replicas need more than the team's quota ({', '.join(short)})",
+            remedy=f"lower it to at most {fits}, or raise the quota",
+        )
+    elif short:
+        yield Finding(
+            code="job-replica-above-quota",
+            path="elastic_policy.max_replicas",
+            problem=f"one replica needs more than the team's quota ({', '.join(short)})",
+            remedy="raise the quota",
         )
 
 
 def _check_container(job: ElasticJob) -> Iterator[Finding]:
     if job.command and (job.script is not None or job.script_args):
-        yield Finding(path="command", problem="does not go with a script", remedy="keep one of them")
+        yield Finding(
+            code="job-command-and-script",
+            path="command",
+            problem="cannot be combined with a script",
+            remedy="use one of them",
+        )
     elif job.script_args and job.script is None:
-        yield Finding(path="script_args", problem="there is no script for them", remedy="add the script")
+        yield Finding(
+            code="job-script-missing",
+            path="script_args",
+            problem="needs a script",
+            remedy="add the script",
+        )
     for name, value in job.env.items():
         if not name.isidentifier() or not name.isascii():
             yield Finding(
+                code="job-variable-name-invalid",
                 path=join("env", name),
-                problem=f"{show(name)} is not a name for an environment variable",
-                remedy="use letters, digits and underscores, no digit first",
+                problem=f"{show(name)} is not a valid name of an environment variable",
+                remedy="use letters, digits and underscores, and begin with a letter or underscore",
             )
         elif name == COORDINATION and value != "distributed":
             yield Finding(
+                code="job-coordination-overridden",
                 path=join("env", name),
-                problem=f"with {show(value)} the training script never hears of a change of size",
-                remedy="remove it: it is set to distributed",
+                problem=f"with {show(value)} the training script is not notified of a change of size",
+                remedy="remove it: the library sets it to distributed",
             )
     for index, claim in enumerate(job.claims):
         yield from field_findings(claim, f"claims[{index}]")
@@ -222,7 +273,10 @@ def _check_container(job: ElasticJob) -> Iterator[Finding]:
     for path, count in Counter([*reserved, *(claim.mount_path for claim in job.claims)]).items():
         if count > 1:
             yield Finding(
-                path="claims", problem=f"{count} volumes are mounted at {show(path)}", remedy="mount each elsewhere"
+                code="job-mounts-duplicated",
+                path="claims",
+                problem=f"{count} volumes are mounted at {show(path)}",
+                remedy="use a path of its own for each",
             )
 
 
@@ -231,23 +285,35 @@ def _check_scale_config(job: ElasticJob, kind: InstanceType | None) -> Iterator[
         return
     sizes = job.elastic_policy.sizes
     if job.elastic_policy.replica_increment_step is not None:
+        listed = ",".join([*map(str, sizes[:20]), *(["…"] if len(sizes) > 20 else [])])
         yield Finding(
+            code="job-scale-config-with-step",
             path="scale_config",
-            problem="goes with replica_discrete_values, and the policy has replica_increment_step",
-            remedy=f"use replica_discrete_values {','.join(map(str, sizes[:20]))}{',…' if len(sizes) > 20 else ''}",
+            problem="requires replica_discrete_values, but the policy has replica_increment_step",
+            remedy=f"use replica_discrete_values {listed}",
         )
-    for size in sorted({*sizes} ^ {*job.scale_config}):
+    for size in sorted({*sizes} - {*job.scale_config}):
         yield Finding(
+            code="job-scale-config-missing",
             path=f"scale_config[{size}]",
-            problem="is missing" if size in sizes else f"the job never has {size} replicas",
-            remedy="add it" if size in sizes else "remove it, or add the size",
+            problem="is missing",
+            remedy="add it",
+        )
+    for size in sorted({*job.scale_config} - {*sizes}):
+        yield Finding(
+            code="job-scale-config-unused",
+            path=f"scale_config[{size}]",
+            problem=f"the job never has {size} replicas",
+            remedy="remove it, or add the size",
         )
     batches = Counter(settings.train_batch_size for settings in job.scale_config.values())
     if len(batches) > 1:
+        listed_batches = ", ".join(map(str, sorted(batches)))
         yield Finding(
+            code="job-batches-differ",
             path="scale_config",
-            problem=f"the global batch differs between sizes ({', '.join(map(str, sorted(batches)))})",
-            remedy="use one train_batch_size at every size, so that the loss does not depend on the free capacity",
+            problem=f"the global batch differs between sizes ({listed_batches})",
+            remedy=("use one train_batch_size at every size, so that the loss does not depend on the free capacity"),
         )
     for size, settings in sorted(job.scale_config.items()):
         yield from field_findings(settings, f"scale_config[{size}]")
@@ -257,8 +323,10 @@ def _check_scale_config(job: ElasticJob, kind: InstanceType | None) -> Iterator[
 
 def _check_batch(settings: ScaleSettings, ranks: int, path: str) -> Iterator[Finding]:
     batch, uneven = settings.train_batch_size, settings.uneven_batch
+    samples, small_ranks = batch // ranks, ranks - batch % ranks
     if batch < ranks:
         yield Finding(
+            code="job-batch-too-small",
             path=f"{path}.train_batch_size",
             problem=f"{batch} samples are too few for {ranks} ranks",
             remedy=f"use at least {ranks}, or fewer replicas",
@@ -266,25 +334,35 @@ def _check_batch(settings: ScaleSettings, ranks: int, path: str) -> Iterator[Fin
     elif uneven is not None:
         small = uneven.num_dp_groups_with_small_batch_size
         total = small * uneven.small_local_batch_size + (ranks - small) * uneven.large_local_batch_size
-        if not 0 <= small <= ranks or total != batch:
+        if 0 <= small <= ranks and total == batch:
+            return
+        if batch % ranks == 0:
             yield Finding(
+                code="job-uneven-batch-not-needed",
                 path=f"{path}.uneven_batch",
-                problem=f"deals out {total} samples to {ranks} ranks, and the global batch is {batch}",
-                remedy=f"leave it out: {batch} divides evenly"
-                if batch % ranks == 0
-                else f"give {ranks - batch % ranks} ranks {batch // ranks} samples and the others one more",
+                problem=f"distributes {total} samples to {ranks} ranks, but the global batch is {batch}",
+                remedy=f"remove it: {batch} divides evenly",
+            )
+        else:
+            yield Finding(
+                code="job-uneven-batch-wrong",
+                path=f"{path}.uneven_batch",
+                problem=f"distributes {total} samples to {ranks} ranks, but the global batch is {batch}",
+                remedy=f"give {small_ranks} ranks {samples} samples and the others one more",
             )
     elif batch % ranks:
         yield Finding(
+            code="job-batch-not-even",
             path=f"{path}.train_batch_size",
-            problem=f"{batch} samples cannot be dealt out evenly to {ranks} ranks",
-            remedy=f"add uneven_batch: {ranks - batch % ranks} ranks with {batch // ranks} samples, the others one more",
+            problem=f"{batch} samples cannot be distributed evenly to {ranks} ranks",
+            remedy=f"add uneven_batch: {small_ranks} ranks with {samples} samples, the others one more",
         )
-    elif settings.micro_train_batch_size and (batch // ranks) % settings.micro_train_batch_size:
+    elif (micro_batch := settings.micro_train_batch_size) and samples % micro_batch:
         yield Finding(
+            code="job-micro-batch-not-even",
             path=f"{path}.micro_train_batch_size",
-            problem=f"{settings.micro_train_batch_size} does not divide a rank's {batch // ranks} samples",
-            remedy=f"use one that divides {batch // ranks}",
+            problem=f"{micro_batch} does not divide a rank's {samples} samples",
+            remedy=f"use one that divides {samples}",
         )
 
 
@@ -293,6 +371,6 @@ def _whole_node(node: Allocatable) -> str:
 
 
 def _amount(name: str, text: str, replicas: int) -> str:
-    """What so many replicas need, in the unit of one."""
+    """What this number of replicas needs, in the unit of one replica's amount."""
     digits = text.rstrip("KMGTi" if name == "memory" else "m")
     return f"{int(digits) * replicas}{text[len(digits) :]}"

@@ -15,28 +15,32 @@ from ..typed.known import is_known
 
 MAX_WRITERS = 100
 MAX_WRITERS_CHARACTERS = 15_000
-"""Of all ARNs together: what else stands in the bucket's policy of 20 KB, is less than 4 KB."""
+"""The maximum for all ARNs together. The rest of the bucket's policy of 20 KB needs less than 4 KB."""
 
 
 def check_writers(writers: object, path: str) -> Iterator[Finding]:
-    """More roles than the bucket's policy has room for, and one that is there twice."""
+    """Too many roles for the bucket's policy, and duplicates."""
     if not isinstance(writers, tuple):
         return
-    # What is no text is reported by its type.
+    # Anything but text is reported by its type.
     arns = tuple(arn for arn in writers if isinstance(arn, str))
     yield from check_repeated(arns, path)
     characters = sum(map(len, arns))
+    size = f"{characters:,}"
     if len(writers) > MAX_WRITERS or characters > MAX_WRITERS_CHARACTERS:
         yield Finding(
+            code="writers-too-many",
             path=path,
-            problem=f"there are {len(writers)} roles with {characters:,} characters, and the bucket's policy holds "
-            f"{MAX_WRITERS}, with {MAX_WRITERS_CHARACTERS:,}",
-            remedy="name fewer, such as one role that the others may take on",
+            problem=(
+                f"there are {len(writers)} roles with {size} characters, but the bucket's policy has room for "
+                f"{MAX_WRITERS} roles with {MAX_WRITERS_CHARACTERS:,} characters"
+            ),
+            remedy="name fewer, such as one role that the others may assume",
         )
 
 
 def check_lifecycle(config: ClusterConfig) -> Iterator[Finding]:
-    """Everything that contradicts itself in `lifecycle`, and beside it."""
+    """Settings of `lifecycle` that cannot be combined with each other or with the orchestrator."""
     lifecycle = config.lifecycle
     if lifecycle is None or not is_known(lifecycle):
         return
@@ -44,13 +48,15 @@ def check_lifecycle(config: ClusterConfig) -> Iterator[Finding]:
     mode = lifecycle.mode
     if config.orchestrator == "eks" and mode in ("extended", "bootstrap"):
         yield Finding(
+            code="lifecycle-mode-under-eks",
             path="lifecycle.mode",
             problem=f"{mode} is documented for Slurm only",
             remedy="remove it, or set it to customer_managed",
         )
     if mode == "bootstrap" and lifecycle.scripts is not None:
         yield Finding(
+            code="scripts-in-bootstrap-mode",
             path="lifecycle.scripts",
-            problem="no script runs in the mode bootstrap",
+            problem="cannot be combined with the lifecycle mode bootstrap, in which no script runs",
             remedy="remove it, or set lifecycle.mode to extended or customer_managed",
         )

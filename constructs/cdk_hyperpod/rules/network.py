@@ -23,42 +23,54 @@ from ..typed.words import item_paths, show
 from .groups import known_types
 
 MAX_TRUSTED_ACCOUNTS = 200
-"""An endpoint's policy has at most 20,480 characters (AWS PrivateLink quotas, "Characters per VPC endpoint policy"), and
-lists them up to five times."""
+"""An endpoint's policy has at most 20,480 characters (AWS PrivateLink quotas, "Characters per VPC endpoint policy") and lists the
+accounts up to five times."""
 RESERVED_ADDRESSES = 5
-"""Of each subnet, AWS keeps the first four and the last."""
+"""AWS reserves the first four addresses and the last one of each subnet."""
 
 
 def check_region(region: str) -> Iterator[Finding]:
     """Whether AWS::SageMaker::Cluster exists in the region."""
     if not is_known(region) or region in regions().available:
         return
+    available = sorted(regions().available)
     if region in regions().known:
         yield Finding(
+            code="region-without-hyperpod",
             path="region",
-            problem=f"HyperPod is not in {region}",
-            remedy=f"use one of {', '.join(sorted(regions().available))}",
+            problem=f"HyperPod is not available in {region}",
+            remedy=f"use one of {', '.join(available)}",
         )
         return
-    close = difflib.get_close_matches(region[:80], sorted(regions().available), n=1)
-    yield Finding(
-        path="region",
-        problem=f"AWS has no region {show(region)}",
-        remedy=f"did you mean {close[0]}?" if close else "use one such as us-west-2",
-    )
+    close = difflib.get_close_matches(region[:80], available, n=1)
+    if close:
+        likely = close[0]
+        yield Finding(
+            code="region-misspelled",
+            path="region",
+            problem=f"AWS has no region {show(region)}",
+            remedy=f"did you mean {likely}?",
+        )
+    else:
+        yield Finding(
+            code="region-unknown",
+            path="region",
+            problem=f"AWS has no region {show(region)}",
+            remedy="use one such as us-west-2",
+        )
 
 
 def what_closed_means(network: NetworkConfig) -> str | None:
-    """One sentence on what a network without internet egress does not keep in. None: there is nothing to tell."""
+    """One sentence on how data can leave a network without internet egress. None: it cannot, or there is internet egress."""
     if network.internet_egress or network.endpoint_policies != "none":
         return None
-    told = (
+    note = (
         "nodes cannot reach the internet, but data can still leave: a program on a node that has keys of another account can "
         "copy data through the VPC endpoints to any bucket of the region"
     )
     if network.vpc_id is not None:
-        return f"{told}; the owner of the VPC can refuse that by policies of its endpoints"
-    return f"{told}; set network.endpoint_policies: account to refuse that (try it first: docs/deploying.md)"
+        return f"{note}; the owner of the VPC can prevent that by policies of its endpoints"
+    return f"{note}; set network.endpoint_policies: account to prevent that (try it first: docs/deploying.md)"
 
 
 def check_network(network: NetworkConfig, *, region: str, path: str = "network") -> Iterator[Finding]:
@@ -72,14 +84,18 @@ def check_network(network: NetworkConfig, *, region: str, path: str = "network")
         yield from _check_cidr(network.cidr, f"{path}.cidr")
         if network.endpoint_security_group_id is not None:
             yield Finding(
+                code="endpoint-group-in-new-vpc",
                 path=f"{path}.endpoint_security_group_id",
-                problem="a new VPC's endpoints get a group of their own",
+                problem="cannot be set for a new VPC, whose endpoints get a security group of their own",
                 remedy="remove it",
             )
         zone_count = len(network.availability_zones) if isinstance(network.availability_zones, tuple) else 0
         if zone_count > 6:
             yield Finding(
-                path=f"{path}.availability_zones", problem=f"there are {zone_count} zones", remedy="use at most 6"
+                code="zones-too-many",
+                path=f"{path}.availability_zones",
+                problem=f"there are {zone_count} zones",
+                remedy="use at most 6",
             )
     yield from _check_endpoint_policies(network, path)
     zones = _known_zones(network)
@@ -87,22 +103,33 @@ def check_network(network: NetworkConfig, *, region: str, path: str = "network")
         yield from _check_zone_region(zone, region, zone_path)
     if len({is_zone_id(zone) for _, zone in zones}) > 1:
         yield Finding(
+            code="zone-names-and-ids",
             path=path,
             problem="zone names and zone ids are mixed",
-            remedy="use names such as us-west-2c throughout, or ids such as usw2-az3",
+            remedy="use only names such as us-west-2c, or only ids such as usw2-az3",
         )
     for zone, count in Counter(zone for _, zone in zones).items():
         if count > 1:
-            yield Finding(path=path, problem=f"the zone {show(zone)} is there twice", remedy="name each zone once")
+            yield Finding(
+                code="zone-duplicated",
+                path=path,
+                problem=f"the zone {show(zone)} is duplicated",
+                remedy="name each zone once",
+            )
 
 
 def _check_zone_region(zone: str, region: str, path: str) -> Iterator[Finding]:
     if is_known(region) and region in regions().available and not zone.startswith(zone_prefixes(region)):
-        yield Finding(path=path, problem=f"{show(zone)} is not in {region}", remedy="name a zone of the region")
+        yield Finding(
+            code="zone-in-another-region",
+            path=path,
+            problem=f"{show(zone)} is not in {region}",
+            remedy="name a zone of the region",
+        )
 
 
 def _known_zones(network: NetworkConfig) -> list[tuple[str, str]]:
-    """Path and name of every zone that the network names and that can be looked at."""
+    """Path and name of every zone that the network names, without those that are not known."""
     zones: list[tuple[str, str]] = []
     if isinstance(network.availability_zones, tuple):
         zones += [(f"network.availability_zones[{i}]", zone) for i, zone in enumerate(network.availability_zones)]
@@ -117,32 +144,40 @@ def _known_zones(network: NetworkConfig) -> list[tuple[str, str]]:
 
 def _check_existing(network: NetworkConfig, path: str) -> Iterator[Finding]:
     if network.vpc_id is None:
-        yield Finding(path=f"{path}.vpc_id", problem="is missing, and subnets is set", remedy="add the subnets' VPC")
+        yield Finding(
+            code="vpc-missing",
+            path=f"{path}.vpc_id",
+            problem="is missing, but subnets is set",
+            remedy="add the subnets' VPC",
+        )
     if not network.subnets:
         yield Finding(
+            code="subnets-missing",
             path=f"{path}.subnets",
-            problem="is missing, and vpc_id is set",
+            problem="is missing, but vpc_id is set",
             remedy="name a private subnet: {subnet_id: …, availability_zone: …}",
         )
     if network.availability_zones:
         yield Finding(
+            code="zones-in-existing-vpc",
             path=f"{path}.availability_zones",
-            problem="an existing VPC's subnets name their zones",
+            problem="cannot be combined with vpc_id: the subnets name their zones",
             remedy="remove it",
         )
     if network.interface_endpoints is True:
         yield Finding(
+            code="endpoints-in-existing-vpc",
             path=f"{path}.interface_endpoints",
-            problem="an existing VPC's endpoints are yours to make",
+            problem="cannot be combined with vpc_id: you create the endpoints of an existing VPC",
             remedy="remove it",
         )
     if not network.internet_egress and network.endpoint_security_group_id is None:
         yield Finding(
+            code="endpoint-group-missing",
             path=f"{path}.endpoint_security_group_id",
-            problem="is missing: the nodes would reach S3's gateway endpoint and no other AWS service",
+            problem="is missing, so the nodes can reach S3's gateway endpoint but no other AWS service",
             remedy="name the security group of the VPC's interface endpoints, or set internet_egress",
             level="warning",
-            code="no-way-to-endpoints",
         )
     for index, subnet in enumerate(network.subnets if isinstance(network.subnets, tuple) else ()):
         if not is_known(subnet) or subnet.cidr is None or not is_known(subnet.cidr):
@@ -151,9 +186,11 @@ def _check_existing(network: NetworkConfig, path: str) -> Iterator[Finding]:
         if parsed is None:
             yield _bad_cidr(f"{path}.subnets[{index}].cidr", subnet.cidr)
         elif not 16 <= parsed.prefixlen <= 28:
+            cidr, length = subnet.cidr, parsed.prefixlen
             yield Finding(
+                code="subnet-size",
                 path=f"{path}.subnets[{index}].cidr",
-                problem=f"{subnet.cidr} is a /{parsed.prefixlen}, and AWS has subnets of /16 to /28",
+                problem=f"{cidr} is a /{length}, but AWS has subnets of /16 to /28",
                 remedy="write the subnet's own range",
             )
 
@@ -163,10 +200,13 @@ def _check_endpoint_policies(network: NetworkConfig, path: str) -> Iterator[Find
     yield from check_repeated(network.trusted_accounts, f"{path}.trusted_accounts")
     if isinstance(network.trusted_accounts, tuple) and len(network.trusted_accounts) > MAX_TRUSTED_ACCOUNTS:
         yield Finding(
+            code="trusted-accounts-too-many",
             path=f"{path}.trusted_accounts",
-            problem=f"there are {len(network.trusted_accounts)} accounts, and an endpoint's policy holds "
-            f"{MAX_TRUSTED_ACCOUNTS}",
-            remedy="name fewer: `endpoint_policies: organization` lets all of an organization's in",
+            problem=(
+                f"there are {len(network.trusted_accounts)} accounts, but an endpoint's policy has room for "
+                f"{MAX_TRUSTED_ACCOUNTS}"
+            ),
+            remedy="name fewer. `endpoint_policies: organization` trusts all accounts of an organization",
         )
     if not is_known(policies):
         return
@@ -177,6 +217,7 @@ def _check_endpoint_policies(network: NetworkConfig, path: str) -> Iterator[Find
         ):
             if value and value is not UNKNOWN:
                 yield Finding(
+                    code="endpoint-policies-none",
                     path=f"{path}.{key}",
                     problem="has no effect while endpoint_policies is none",
                     remedy="set endpoint_policies, or remove it",
@@ -184,48 +225,52 @@ def _check_endpoint_policies(network: NetworkConfig, path: str) -> Iterator[Find
         return
     if network.vpc_id is not None:
         yield Finding(
+            code="endpoint-policies-in-existing-vpc",
             path=f"{path}.endpoint_policies",
-            problem="an existing VPC's endpoints are their owner's, and so are their policies",
+            problem=("cannot be combined with vpc_id: the owner of an existing VPC sets the policies of its endpoints"),
             remedy="remove it, and set the policies there",
         )
     if policies == "organization" and network.organization_id is None:
         yield Finding(
+            code="organization-missing",
             path=f"{path}.organization_id",
-            problem="is missing, and endpoint_policies is organization",
+            problem="is missing, but endpoint_policies is organization",
             remedy="add what `aws organizations describe-organization --query Organization.Id` prints",
         )
     if policies == "account" and network.organization_id is not None:
         yield Finding(
+            code="organization-without-effect",
             path=f"{path}.organization_id",
             problem="has no effect with endpoint_policies: account",
             remedy="remove it, or set endpoint_policies: organization",
         )
     if network.vpc_id is None and network.internet_egress:
         yield Finding(
+            code="endpoint-policies-with-internet",
             path=f"{path}.endpoint_policies",
             problem=(
-                "does not keep data in with internet_egress: true, which leads past the endpoints; the policies then hold for "
-                "what still goes through them, such as S3 in the region"
+                "does not keep data in with internet_egress: true, since traffic can bypass the endpoints. "
+                "The policies apply only to traffic through them, such as to S3 in the region"
             ),
             remedy="set internet_egress: false, or endpoint_policies: none",
             level="warning",
-            code="endpoint-policies-beside-the-internet",
         )
 
 
 def _check_prefix_list(network: NetworkConfig, region: str, path: str) -> Iterator[Finding]:
-    """An existing VPC may have routes to anywhere, so "S3" has to be S3's own addresses."""
+    """An existing VPC may have routes to any address, so access to S3 is limited to the addresses of S3's prefix list."""
     if network.internet_egress or network.s3_prefix_list_id is not None or region in S3_PREFIX_LISTS:
         return
     if region is UNKNOWN:
         return
-    name = f"com.amazonaws.{region}.s3" if is_known(region) else "com.amazonaws.REGION.s3"
+    shown_region = region if is_known(region) else "REGION"
     yield Finding(
+        code="prefix-list-unknown",
         path=f"{path}.s3_prefix_list_id",
-        problem=f"is missing, and S3's prefix list of {region if is_known(region) else 'the region'} is not known here",
+        problem=f"is missing, and S3's prefix list in {shown_region} is not known to this library",
         remedy=(
             "name what `aws ec2 describe-managed-prefix-lists --filters "
-            f"Name=prefix-list-name,Values={name}` prints, or set internet_egress"
+            f"Name=prefix-list-name,Values=com.amazonaws.{shown_region}.s3` prints, or set internet_egress"
         ),
     )
 
@@ -237,13 +282,16 @@ def _check_cidr(cidr: str, path: str) -> Iterator[Finding]:
     if parsed is None:
         yield _bad_cidr(path, cidr)
     elif not 16 <= parsed.prefixlen <= 21:
+        length = parsed.prefixlen
         yield Finding(
+            code="vpc-size",
             path=path,
-            problem=f"{cidr} is a /{parsed.prefixlen}",
-            remedy="use a /16 to /21; an eighth of it is one zone's subnet",
+            problem=f"{cidr} is a /{length}",
+            remedy="use a /16 to /21. One eighth of it becomes a zone's subnet",
         )
     elif not any(parsed.subnet_of(private) for private in PRIVATE):
         yield Finding(
+            code="vpc-range-public",
             path=path,
             problem=f"{cidr} is not a private range",
             remedy="use part of 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or 100.64.0.0/10",
@@ -253,7 +301,7 @@ def _check_cidr(cidr: str, path: str) -> Iterator[Finding]:
 PRIVATE = tuple(
     ipaddress.IPv4Network(cidr) for cidr in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
 )
-"""Ranges that a VPC may have, and the internet has not."""
+"""Ranges that a VPC may have and that do not exist on the internet."""
 
 
 def _parse_cidr(cidr: str) -> ipaddress.IPv4Network | None:
@@ -266,11 +314,16 @@ def _parse_cidr(cidr: str) -> ipaddress.IPv4Network | None:
 
 
 def _bad_cidr(path: str, cidr: str) -> Finding:
-    return Finding(path=path, problem=f"{show(cidr)} is not an IPv4 range", remedy="use one such as 10.0.0.0/16")
+    return Finding(
+        code="network-cidr-invalid",
+        path=path,
+        problem=f"{show(cidr)} is not an IPv4 range",
+        remedy="use one such as 10.0.0.0/16",
+    )
 
 
 def check_zones(config: ClusterConfig) -> Iterator[Finding]:
-    """Whether every group's zone fits the network, and what crossing zones costs."""
+    """Whether the network has every group's zone."""
     network = config.network
     if not isinstance(network, NetworkConfig):
         return
@@ -285,40 +338,47 @@ def check_zones(config: ClusterConfig) -> Iterator[Finding]:
         yield from _check_zone_region(zone, config.region, path)
         if own == [] and network.vpc_id is None:
             yield Finding(
+                code="zone-of-group-only",
                 path=path,
-                problem="a group names its zone, and network.availability_zones does not name the cluster's own",
+                problem="is set, but network.availability_zones does not name the cluster's own zone",
                 remedy="add network.availability_zones, the cluster's own zone first",
             )
         if own and network.subnets and zone not in own:
+            example = own[0]
             yield Finding(
+                code="zone-without-subnet",
                 path=path,
                 problem=f"no subnet of network.subnets is in {show(zone)}",
-                remedy=f"add one, or use a zone that has one, such as {own[0]}",
+                remedy=f"add one, or use a zone that has one, such as {example}",
             )
         if own and not network.subnets and is_zone_id(zone) != is_zone_id(own[0]):
             yield Finding(
+                code="zone-name-and-id",
                 path=path,
                 problem=f"{show(zone)} and network.availability_zones mix zone names and zone ids",
-                remedy="use names such as us-west-2c throughout, or ids such as usw2-az3",
+                remedy="use only names such as us-west-2c, or only ids such as usw2-az3",
             )
 
 
 def check_file_system_zone(groups: Sequence[InstanceGroup], file_system_zone: str | None) -> Iterator[Finding]:
-    """A warning for each group that lives in another zone than its file system; None: that zone is not known."""
+    """A warning for each group in another zone than its file system. `file_system_zone`: None: it is not known."""
     for path, group in _known_groups(groups) if file_system_zone is not None and is_known(file_system_zone) else ():
         zone = group.availability_zone
         if zone is not None and is_known(zone) and zone != file_system_zone:
             yield Finding(
-                path=f"{path}.availability_zone",
-                problem=f"the nodes are in {zone} and their file system in {file_system_zone}",
-                remedy="every read and write crosses zones, which is slower and billed; place them together if you can",
-                level="warning",
                 code="file-system-in-another-zone",
+                path=f"{path}.availability_zone",
+                problem=(
+                    f"the nodes are in {zone}, but their file system is in {file_system_zone}, so every read and "
+                    "write crosses zones, which is slower and billed"
+                ),
+                remedy="use the same zone if you can",
+                level="warning",
             )
 
 
 def file_system_zone(config: ClusterConfig) -> str | None:
-    """The zone of a cluster's file system; None: there is none, or it is not known."""
+    """The zone of a cluster's file system. None: there is no file system, or its zone is not known."""
     storage, network = config.storage, config.network
     if not isinstance(storage, StorageConfig) or not isinstance(network, NetworkConfig):
         return None
@@ -329,7 +389,7 @@ def file_system_zone(config: ClusterConfig) -> str | None:
 
 
 def own_zones(network: NetworkConfig) -> list[str] | None:
-    """The zones that a network names; the first is the cluster's own. None: they are not all known."""
+    """The zones that a network names. The first one is the cluster's own. None: not all are known."""
     if not is_known(network.availability_zones) or not is_known(network.subnets):
         return None
     zones = [*network.availability_zones, *(subnet.availability_zone for subnet in network.subnets)]
@@ -342,11 +402,11 @@ def _check_unnamed_zone(config: ClusterConfig) -> Iterator[Finding]:
     if scarce:
         instance_type = scarce[0]
         yield Finding(
+            code="zone-unnamed",
             path="network.availability_zones",
-            problem=f"the cluster goes to the account's first zone, which may not offer {instance_type}",
+            problem=(f"is missing, so the cluster uses the account's first zone, which may not offer {instance_type}"),
             remedy="name a zone that has the capacity, such as network: {availability_zones: [us-west-2c]}",
             level="warning",
-            code="unnamed-zone",
         )
 
 
@@ -358,9 +418,9 @@ def _known_groups(groups: Sequence[InstanceGroup]) -> list[tuple[str, InstanceGr
 
 
 def check_room(config: ClusterConfig) -> Iterator[Finding]:
-    """Whether each subnet has an address for every node and interface endpoint; a file system takes a few more.
+    """Whether each subnet has an address for every node and interface endpoint. A file system needs a few more.
 
-    Of a network and zones that are right by themselves.
+    Call it only if network and zones have no other mistake.
     """
     network = config.network
     if not isinstance(network, NetworkConfig) or not is_known(network.cidr) or own_zones(network) is None:
@@ -374,31 +434,34 @@ def check_room(config: ClusterConfig) -> Iterator[Finding]:
 def check_subnet_room(
     subnets: Sequence[ZoneSubnet], groups: Sequence[InstanceGroup], orchestrator: str
 ) -> Iterator[Finding]:
-    """Whether each subnet whose range is known has an address for every node and interface endpoint."""
-    needs: dict[str | None, list[tuple[int, str]]] = {}
+    """Whether each subnet with a known range has an address for every node and interface endpoint."""
+    by_zone: dict[str | None, list[tuple[int, str]]] = {}
     for group in groups:
         zone = subnets[0].availability_zone if group.availability_zone is None else group.availability_zone
-        needs.setdefault(zone, []).append((_addresses(group, orchestrator), group.name))
+        by_zone.setdefault(zone, []).append((_addresses(group, orchestrator), group.name))
     for subnet in subnets:
         if subnet.cidr is None or not is_known(subnet.cidr):
             continue
-        here = needs.get(subnet.availability_zone, [])
+        here = by_zone.get(subnet.availability_zone, [])
         needed = subnet.endpoints + sum(addresses for addresses, _ in here)
         room = ipaddress.IPv4Network(subnet.cidr).num_addresses - RESERVED_ADDRESSES
         if here and needed > room:
-            most, name = max(here, key=lambda need: need[0])
+            most, name = max(here, key=lambda each: each[0])
+            sizes = [f"{number:,}" for number in (room, needed, most)]
+            available, required, required_by_largest = sizes
             yield Finding(
+                code="subnet-too-small",
                 path="network",
                 problem=(
-                    f"the subnet {subnet.cidr} has {room:,} addresses, and its nodes need {needed:,} "
-                    f"({show(name)} alone {most:,})"
+                    f"the subnet {subnet.cidr} has {available} addresses, but its nodes need {required} "
+                    f"({show(name)} alone {required_by_largest})"
                 ),
                 remedy="use a larger range, or place groups in several zones",
             )
 
 
 def _addresses(group: InstanceGroup, orchestrator: str) -> int:
-    """How many addresses a group at its full count takes."""
+    """The number of addresses that a group needs at its full count."""
     if not is_known(group.instance_count):
         return 0
     kinds = known_types(group)

@@ -1,4 +1,4 @@
-"""What a quota may not say: nodes that are not there, shares beyond the cluster, keys that Kubernetes would not enforce."""
+"""Rules of quotas: nodes that the cluster does not have, shares above the cluster's nodes, keys that Kubernetes does not enforce."""
 
 from __future__ import annotations
 
@@ -19,58 +19,72 @@ from ..typed.words import join, show
 def check_nodes(
     nodes: Mapping[str, int], path: str, *, cluster: Mapping[str, int | None] | None = None
 ) -> Iterator[Finding]:
-    """What is wrong with nodes by instance type. `cluster`: the nodes that there are; None: not known."""
+    """What is wrong with nodes by instance type. `cluster`: the cluster's nodes by type. None: they are not known."""
     for name, count in nodes.items():
         place = join(path, name)
         if not is_known(name) or not is_known(count):
             continue
         if name not in catalogue():
             yield Finding(
+                code="instance-type-unknown",
                 path=place,
                 problem=f"HyperPod has no instance type {show(name)}",
                 remedy=suggestion(name),
             )
         elif cluster is not None and name not in cluster:
+            some_types = " or ".join(sorted(cluster)[:5]) or "a type of the cluster"
             yield Finding(
+                code="instance-type-not-in-cluster",
                 path=place,
                 problem=f"no instance group has {name}",
-                remedy=f"use {' or '.join(sorted(cluster)[:5]) or 'a type of the cluster'}, or add a group",
+                remedy=f"use {some_types}, or add a group",
             )
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_NODES:
-            yield Finding(path=place, problem=f"must be 1 to {MAX_NODES} nodes, got {show(count)}", remedy="change it")
+            yield Finding(
+                code="quota-nodes-out-of-range",
+                path=place,
+                problem=f"must be 1 to {MAX_NODES} nodes, got {show(count)}",
+                remedy="change it",
+            )
 
 
 def check_shares(
     shares: Mapping[str, Mapping[str, int]], cluster: Mapping[str, int | None], path: str = "teams"
 ) -> Iterator[Finding]:
-    """Types of which the teams' shares add up to more nodes than the cluster has. None of a type: nobody knows."""
+    """Types of which the teams' shares add up to more nodes than the cluster has. `cluster`: None for a type: not known."""
     for name in sorted({name for quota in shares.values() for name in quota if name in cluster}):
         held = {team: quota[name] for team, quota in shares.items() if _is_count(quota.get(name))}
         total, there = sum(held.values()), cluster[name]
         if there is not None and total > there:
-            listed = ", ".join(f"{team} {count}" for team, count in [*held.items()][:5])
+            some_shares = [f"{team} {count}" for team, count in [*held.items()][:5]]
+            listed = ", ".join(some_shares if len(held) <= 5 else [*some_shares, "…"])
             yield Finding(
+                code="shares-above-cluster",
                 path=path,
-                problem=f"the shares of {name} add up to {total} nodes ({listed}{', …' if len(held) > 5 else ''}), "
-                f"and the cluster has {there}",
+                problem=f"the shares of {name} add up to {total} nodes ({listed}), but the cluster has {there}",
                 remedy="lower a quota and let its team borrow (borrow_limit), or raise instance_count",
             )
 
 
 def check_hard(overrides: Mapping[str, str], path: str) -> Iterator[Finding]:
-    """Keys that a ResourceQuota would take and not enforce, or not take, and values that are no quantities."""
+    """Keys that a ResourceQuota refuses or does not enforce, and values that are not quantities."""
     for key, value in overrides.items():
         if not is_known(key) or not is_known(value):
             continue
         if not _HARD_KEY.fullmatch(key):
-            yield Finding(path=join(path, key), problem=f"a quota {_why_not(key)}", remedy=_instead_of(key))
+            yield _wrong_key(key, join(path, key))
         elif "." in key and (plural := key.replace(".", "s.", 1)) in bounds(0):
-            yield Finding(path=join(path, key), problem=f"a quota {_why_not(key)}", remedy=f"did you mean {plural}?")
+            yield Finding(
+                code="quota-key-not-plural",
+                path=join(path, key),
+                problem=f"a quota has no key {show(key)}",
+                remedy=f"did you mean {plural}?",
+            )
         yield from _check_quantity(key, value, path)
 
 
 def check_limits(limits: Mapping[str, str], path: str) -> Iterator[Finding]:
-    """Keys of a NodePool's limits that no node has, which would limit nothing, and values that are no quantities."""
+    """Keys of a NodePool's limits that no node has, which would limit nothing, and values that are not quantities."""
     for key, value in limits.items():
         if not is_known(key) or not is_known(value):
             continue
@@ -79,10 +93,12 @@ def check_limits(limits: Mapping[str, str], path: str) -> Iterator[Finding]:
             known = [CPU, MEMORY, *DEVICE_KEYS]
             close = [base] if _LIMIT_KEY.fullmatch(base) else [name for name in known if name.endswith(f"/{base}")]
             close += difflib.get_close_matches(base[:80], known, n=1)
+            remedy = f"did you mean {close[0]}?" if close else f"use one such as {CPU}, {MEMORY}, {GPU}"
             yield Finding(
+                code="limit-key-unknown",
                 path=join(path, key),
                 problem=f"nodes have no resource {show(key)}",
-                remedy=f"did you mean {close[0]}?" if close else f"use one such as {CPU}, {MEMORY}, {GPU}",
+                remedy=remedy,
             )
         yield from _check_quantity(key, value, path)
 
@@ -91,20 +107,22 @@ def _check_quantity(key: str, value: object, path: str) -> Iterator[Finding]:
     amount = parse_quantity(value) if isinstance(value, str) else None
     if amount is None:
         yield Finding(
+            code="quantity-invalid",
             path=join(path, key),
             problem=f"must be a quantity, got {show(value)}",
             remedy='write it as "64", "500m" or "5120Gi"',
         )
     elif amount.denominator != 1 and not _CPU_KEY.fullmatch(key):
         yield Finding(
+            code="quantity-with-fraction",
             path=join(path, key),
             problem=f"must be a whole amount, got {show(value)}",
-            remedy="leave the fraction out",
+            remedy="remove the fraction",
         )
 
 
 _DEVICE = r"[a-z0-9]([a-z0-9.-]{0,100}[a-z0-9])?\.[a-z]+/[A-Za-z0-9]([A-Za-z0-9._-]{0,60}[A-Za-z0-9])?"
-# What Kubernetes counts without a group behind the kind. (An Event is counted too, and ends by itself.)
+# The kinds that Kubernetes counts by name alone, without a group. (Events, too, which expire by themselves.)
 _CORE_KINDS = (
     "configmaps",
     "endpoints",
@@ -130,14 +148,35 @@ _HARD_KEY = re.compile(
 )
 
 
-def _why_not(key: str) -> str:
+def _wrong_key(key: str, path: str) -> Finding:
+    remedy = _instead_of(key)
     if re.fullmatch(rf"limits\.{_DEVICE}", key):
-        return f"has no key {show(key)}: a device's limit is always its request"
+        return Finding(
+            code="quota-key-limit-of-device",
+            path=path,
+            problem=f"a quota has no key {show(key)}: the limit of a device is always its request",
+            remedy=remedy,
+        )
     if re.fullmatch(_DEVICE, key):
-        return f"is not enforced under {show(key)}: Kubernetes limits devices by what is requested"
+        return Finding(
+            code="quota-key-device",
+            path=path,
+            problem=f"a quota does not enforce {show(key)}: Kubernetes limits devices by their requests",
+            remedy=remedy,
+        )
     if key in (CPU, MEMORY):
-        return f"has {show(f'requests.{key}')} already, and {show(key)} is another name for it"
-    return f"has no key {show(key)}"
+        return Finding(
+            code="quota-key-ambiguous",
+            path=path,
+            problem=f"{show(key)} is another name for requests.{key}, which the quota already has",
+            remedy=remedy,
+        )
+    return Finding(
+        code="quota-key-unknown",
+        path=path,
+        problem=f"a quota has no key {show(key)}",
+        remedy=remedy,
+    )
 
 
 def _instead_of(key: str) -> str:

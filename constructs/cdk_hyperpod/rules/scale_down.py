@@ -1,4 +1,4 @@
-"""Rules of what a deployment may take away, as far as the file alone can tell."""
+"""Rules of `scale_down` that need only the file: which nodes and groups a deployment may delete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..typed.words import show
 
 
 def check_scale_down(scale_down: ScaleDownConfig, groups: Sequence[InstanceGroup]) -> Iterator[Finding]:
-    """Everything that is wrong with a scale-down before anybody looks at the live cluster."""
+    """Everything that is wrong with a scale-down without a look at the running cluster."""
     path = "scale_down"
     for field in ("nodes_to_delete", "instance_groups_to_delete"):
         yield from check_repeated(getattr(scale_down, field), f"{path}.{field}")
@@ -22,7 +22,8 @@ def check_scale_down(scale_down: ScaleDownConfig, groups: Sequence[InstanceGroup
     for name in dict.fromkeys(scale_down.instance_groups_to_delete):
         if is_known(name) and name in kept:
             yield Finding(
+                code="scale-down-group-still-listed",
                 path=f"{path}.instance_groups_to_delete",
-                problem=f"the group {show(name)} is to be deleted, and is still in instance_groups",
+                problem=f"the group {show(name)} is still in instance_groups",
                 remedy="remove it from one of the two",
             )

@@ -1,4 +1,4 @@
-"""Rules of `scale_down.drain`: what a deployment could not drain, and where the backup of an EKS cluster may be."""
+"""Rules of `scale_down.drain`: what a deployment cannot drain, and in which namespace the backup of an EKS cluster may be."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..typed.known import is_known
 
 
 def check_scale_down_drain(config: ClusterConfig) -> Iterator[Finding]:
-    """A drain that a deployment asks for and that nothing could do."""
+    """A drain that deployments request, but that is impossible on this cluster."""
     if not isinstance(config.scale_down, ScaleDownConfig) or config.scale_down.drain is None:
         return
     drain: object = config.scale_down.drain
@@ -29,51 +29,67 @@ def check_scale_down_drain(config: ClusterConfig) -> Iterator[Finding]:
         return
     if isinstance(drain, ScaleDownDrain) and drain.backup_cron_job is not None:
         yield Finding(
+            code="drain-cron-job-under-slurm",
             path="scale_down.drain.backup_cron_job",
-            problem="is a CronJob of Kubernetes, and this cluster is under Slurm",
-            remedy="remove it; under Slurm, slurm.drain.backup says what is saved",
+            problem="applies only under EKS",
+            remedy="remove it. Under Slurm, set slurm.drain.backup",
         )
     if isinstance(drain, ScaleDownDrain) and drain.unmanaged_pods == "evict":
         yield Finding(
+            code="drain-pods-under-slurm",
             path="scale_down.drain.unmanaged_pods",
-            problem="is about pods, and this cluster is under Slurm",
+            problem="applies only under EKS, which has pods",
             remedy="remove it",
         )
     if config.slurm is None or (isinstance(config.slurm, SlurmConfig) and config.slurm.drain is None):
         yield Finding(
+            code="drain-without-agent",
             path="scale_down.drain",
-            problem="asks an agent on the controller, and without slurm.drain there is none",
-            remedy="add `slurm: {drain: {}}`, and deploy it before you take nodes",
+            problem="needs the drain agent on the controller, but slurm.drain is missing",
+            remedy="add `slurm: {drain: {}}`, and deploy it before you lower a count",
         )
 
 
 def check_backup_namespace(cron_job: str | None, path: str, teams: object = ()) -> Iterator[Finding]:
-    """Whoever may change Jobs where the backup's are can replace them; and a team's quota and Pod Security may refuse them."""
+    """Who can change Jobs in the backup's namespace can replace the backup. A quota or Pod Security can refuse it."""
     if not isinstance(cron_job, str) or not is_known(cron_job):
         return
     namespace, _, name = cron_job.partition("/")
-    own = f"name {BACKUP_NAMESPACE}/{name}, and create the CronJob there once the EKS stack has made the namespace"
+    own = f"name {BACKUP_NAMESPACE}/{name}, and create the CronJob there after the EKS stack has created the namespace"
     if namespace == BACKUP_NAMESPACE:
         return
     if namespace in RESERVED:
-        yield Finding(path=path, problem=f"is in the namespace {namespace}, which is Kubernetes' own", remedy=own)
+        yield Finding(
+            code="backup-namespace-reserved",
+            path=path,
+            problem=f"is in the namespace {namespace}, which belongs to Kubernetes",
+            remedy=own,
+        )
     elif namespace.startswith("hyperpod-ns-") or namespace in _team_namespaces(teams):
-        problem = f"is in the namespace {namespace} of a team, whose members can replace the backup, and whose quota can refuse it"
-        yield Finding(path=path, problem=problem, remedy=own)
+        yield Finding(
+            code="backup-namespace-of-team",
+            path=path,
+            problem=(
+                f"is in the namespace {namespace} of a team, whose members can replace the backup, and whose "
+                "quota can refuse it"
+            ),
+            remedy=own,
+        )
     else:
         yield Finding(
+            code="backup-namespace",
             path=path,
-            problem=f"is in the namespace {namespace}: unless it exists, the teams' stack fails; who may change Jobs there can "
-            "prevent the backup, and a quota or Pod Security can refuse it",
+            problem=(
+                f"is in the namespace {namespace}. Unless it exists, the teams' stack fails. Who can change "
+                "Jobs there can prevent the backup, and a quota or Pod Security can refuse it"
+            ),
             remedy=own,
             level="warning",
-            code="backup-namespace",
         )
 
 
 def _team_namespaces(teams: object) -> set[str]:
-    """With HyperPod's prefix and without, whichever the team has: task governance may be switched. Every other namespace with the
-    prefix is a team's too, that somebody made elsewhere."""
+    """The teams' namespaces with and without HyperPod's prefix, since task governance may be switched on or off."""
     known = [
         team
         for team in (teams if isinstance(teams, tuple) else ())
@@ -85,11 +101,16 @@ def _team_namespaces(teams: object) -> set[str]:
 
 
 def check_existing(cluster: ExistingEksCluster, path: str) -> Iterator[Finding]:
-    """How the API of an EKS cluster that exists is reached: nothing at synthesis, and no right of the drainer's, could find out."""
+    """The address of an existing EKS cluster's API: neither synthesis nor the drainer's permissions can look it up."""
     for name, query in (("endpoint", "endpoint"), ("certificate_authority", "certificateAuthority.data")):
         if getattr(cluster, name) is None:
+            eks_cluster = cluster.name
             yield Finding(
+                code="existing-cluster-address-missing",
                 path=f"{path}.{name}",
-                problem="is missing, and scale_down.drain asks this EKS cluster's API",
-                remedy=f"add what `aws eks describe-cluster --name {cluster.name} --query cluster.{query} --output text` prints",
+                problem="is missing, but scale_down.drain calls the API of this EKS cluster",
+                remedy=(
+                    f"add what `aws eks describe-cluster --name {eks_cluster} --query cluster.{query} --output "
+                    "text` prints"
+                ),
             )

@@ -18,14 +18,14 @@ EFA_STEP_GIB = {125: 38_400, 250: 19_200, 500: 9_600, 1000: 4_800}
 METADATA_IOPS = (1500, 3000, 6000, *range(12_000, 192_001, 12_000))
 
 MAX_CAPACITY_GIB = 16 * 1024**2
-"""16 PiB. FSx names no maximum (a new account has 100,800 GiB): beyond this, somebody typed a nought too many."""
+"""16 PiB. FSx documents no maximum (the quota of a new account is 100,800 GiB). A larger number is probably a typing error."""
 
-# Where a node's system, HyperPod and Slurm live: a mount there hides what they need. Whole trees.
+# Folders of the operating system, HyperPod and Slurm, with all folders in them. A mount there would hide what they need.
 _SYSTEM = (
     *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "root", "run", "sbin", "snap", "sys"),
     *("tmp", "usr", "var", "opt/amazon", "opt/aws", "opt/dlami", "opt/ml", "opt/nvidia", "opt/sagemaker", "opt/slurm"),
 )
-# These hold other folders, which may be mounted upon.
+# A mount is possible on folders in these, but not on these.
 _HOLDERS = ("home", "media", "mnt", "opt", "srv")
 
 _OF_A_NEW_ONE = ("capacity_gib", "metadata_iops", "data_repositories", "automatic_backup_retention_days", "efa")
@@ -33,13 +33,14 @@ _OF_AN_EXISTING_ONE = ("mount_name", "security_group_id", "availability_zone")
 
 
 def check_storage(storage: StorageConfig, path: str = "storage") -> Iterator[Finding]:
-    """Everything that FSx would refuse, or that contradicts itself."""
+    """Everything that FSx would refuse, and settings that cannot be combined."""
     yield from _check_openzfs(storage, path)
     yield from _check_mount_path(storage.mount_path, f"{path}.mount_path")
     if storage.file_system_id is not None:
         yield from _check_existing(storage, path)
     elif storage.capacity_gib is None:
         yield Finding(
+            code="file-system-missing",
             path=path,
             problem="names neither a new nor an existing file system",
             remedy="add capacity_gib: 1200 or more, or file_system_id and mount_name",
@@ -52,18 +53,18 @@ def _check_mount_path(mount_path: str, path: str) -> Iterator[Finding]:
     if not is_known(mount_path):
         return
     if is_the_nodes_own(mount_path):
-        yield _hides(mount_path, path, "such as /fsx or /mnt/data")
+        yield _hides(mount_path, path, "/fsx or /mnt/data")
 
 
 def is_the_nodes_own(path: str) -> bool:
-    """Whether a node's system, HyperPod or Slurm needs what is at this path, or below it."""
+    """Whether the operating system, HyperPod or Slurm needs what is at this path or below it."""
     parts = PurePosixPath(path).parts[1:]
     inside = {"/".join(parts[:length]) for length in (1, 2)}
     return bool(inside & set(_SYSTEM)) or path.removeprefix("/") in _HOLDERS
 
 
 def mount_paths(config: ClusterConfig) -> frozenset[str]:
-    """Where file systems are mounted, as far as it is known."""
+    """The paths at which file systems are mounted, as far as they are known."""
     storage = config.storage
     if storage is None or not is_known(storage):
         return frozenset()
@@ -74,11 +75,12 @@ def mount_paths(config: ClusterConfig) -> frozenset[str]:
     return frozenset(path for path in found if is_known(path))
 
 
-def _hides(mount_path: str, path: str, better: str) -> Finding:
+def _hides(mount_path: str, path: str, example: str) -> Finding:
     return Finding(
+        code="mount-path-of-the-system",
         path=path,
-        problem=f"{mount_path} is the node's own, and a file system there would hide what the node needs",
-        remedy=f"use a folder that nothing else uses, {better}",
+        problem=(f"{mount_path} belongs to the node's operating system, and a mount would hide what the node needs"),
+        remedy=f"use a folder that nothing else uses, such as {example}",
     )
 
 
@@ -86,22 +88,24 @@ def _check_openzfs(storage: StorageConfig, path: str) -> Iterator[Finding]:
     openzfs = storage.openzfs
     if openzfs is None or not is_known(openzfs) or not is_known(openzfs.mount_path):
         return
-    # Homes may well lie in /home: what the image has there is its own user's.
+    # /home is possible: the image has only the home of its own user there.
     if openzfs.mount_path != "/home" and is_the_nodes_own(openzfs.mount_path):
-        yield _hides(openzfs.mount_path, f"{path}.openzfs.mount_path", "such as /home or /mnt/homes")
+        yield _hides(openzfs.mount_path, f"{path}.openzfs.mount_path", "/home or /mnt/homes")
     if not is_known(storage.mount_path):
         return
     lustre, homes = PurePosixPath(storage.mount_path), PurePosixPath(openzfs.mount_path)
     if lustre == homes or lustre in homes.parents or homes in lustre.parents:
         yield Finding(
+            code="mount-paths-overlap",
             path=f"{path}.openzfs.mount_path",
             problem=f"{homes} overlaps {lustre}, where Lustre is mounted",
-            remedy="mount them beside each other, such as at /home and /fsx",
+            remedy="mount them side by side, such as at /home and /fsx",
         )
     if is_known(storage.file_system_id) and openzfs.file_system_id == storage.file_system_id:
         yield Finding(
+            code="openzfs-is-lustre",
             path=f"{path}.openzfs.file_system_id",
-            problem=f"{openzfs.file_system_id} is the Lustre file system's too",
+            problem=f"{openzfs.file_system_id} is the Lustre file system",
             remedy="name the OpenZFS file system",
         )
 
@@ -109,15 +113,17 @@ def _check_openzfs(storage: StorageConfig, path: str) -> Iterator[Finding]:
 def _check_existing(storage: StorageConfig, path: str) -> Iterator[Finding]:
     if storage.mount_name is None:
         yield Finding(
+            code="mount-name-missing",
             path=f"{path}.mount_name",
-            problem="is missing, and an existing file system needs it",
+            problem="is missing, but an existing file system requires it",
             remedy="add it as `aws fsx describe-file-systems` prints it",
         )
     for field in _OF_A_NEW_ONE:
         if getattr(storage, field):
             yield Finding(
+                code="new-file-system-setting",
                 path=f"{path}.{field}",
-                problem="describes a new file system, and file_system_id names an existing one",
+                problem="cannot be combined with file_system_id: it describes a new file system",
                 remedy="remove one of the two",
             )
 
@@ -126,16 +132,18 @@ def _check_new(storage: StorageConfig, path: str) -> Iterator[Finding]:
     for field in _OF_AN_EXISTING_ONE:
         if getattr(storage, field) is not None:
             yield Finding(
+                code="existing-file-system-setting",
                 path=f"{path}.{field}",
-                problem="describes an existing file system, and file_system_id is missing",
+                problem="describes an existing file system, but file_system_id is missing",
                 remedy="remove it, or add file_system_id",
             )
     yield from _check_capacity(storage, path)
     iops = storage.metadata_iops
     if iops is not None and is_known(iops) and iops not in METADATA_IOPS:
         yield Finding(
+            code="metadata-iops-not-supported",
             path=f"{path}.metadata_iops",
-            problem=f"FSx refuses {iops}",
+            problem=f"{iops} is not supported by FSx",
             remedy="use 1500, 3000, 6000 or a multiple of 12000 up to 192000, or remove it for automatic",
         )
     repositories = storage.data_repositories
@@ -143,9 +151,10 @@ def _check_new(storage: StorageConfig, path: str) -> Iterator[Finding]:
         return
     if repositories and is_known(storage.automatic_backup_retention_days) and storage.automatic_backup_retention_days:
         yield Finding(
+            code="backups-with-data-repositories",
             path=f"{path}.automatic_backup_retention_days",
-            problem="FSx keeps no backups of a file system with data repositories",
-            remedy="set it to 0; auto_export is what saves the data",
+            problem="cannot be combined with data_repositories: FSx does not back up such a file system",
+            remedy="set it to 0. auto_export saves the data instead",
         )
     yield from _check_repositories(repositories, f"{path}.data_repositories")
 
@@ -156,25 +165,30 @@ def _check_capacity(storage: StorageConfig, path: str) -> Iterator[Finding]:
         return
     if capacity > MAX_CAPACITY_GIB:
         yield Finding(
+            code="capacity-too-large",
             path=f"{path}.capacity_gib",
-            problem=f"{capacity:,} GiB are more than 16 PiB",
-            remedy="use what the cluster needs: a file system can grow, and never shrinks",
+            problem=f"{capacity:,} GiB is more than 16 PiB",
+            remedy="use what the cluster needs. A file system can grow, but cannot shrink",
         )
         return
     throughput = storage.throughput_mbps_per_tib
     if storage.efa is True:
         step = EFA_STEP_GIB.get(throughput) if is_known(throughput) else None
         if step and (capacity < step or capacity % step):
+            possible = _round_up(capacity, step)
             yield Finding(
+                code="capacity-not-supported-with-efa",
                 path=f"{path}.capacity_gib",
-                problem=f"FSx refuses {capacity} GiB with EFA at {throughput} MB/s/TiB",
-                remedy=f"use a multiple of {step}, such as {_round_up(capacity, step)}",
+                problem=f"{capacity} GiB is not supported by FSx with EFA at {throughput} MB/s/TiB",
+                remedy=f"use a multiple of {step}, such as {possible}",
             )
     elif capacity != 1200 and (capacity < 1200 or capacity % 2400):
+        possible = 1200 if capacity < 1200 else _round_up(capacity, 2400)
         yield Finding(
+            code="capacity-not-supported",
             path=f"{path}.capacity_gib",
-            problem=f"FSx refuses {capacity} GiB",
-            remedy=f"use 1200 or a multiple of 2400, such as {1200 if capacity < 1200 else _round_up(capacity, 2400)}",
+            problem=f"{capacity} GiB is not supported by FSx",
+            remedy=f"use 1200 or a multiple of 2400, such as {possible}",
         )
 
 
@@ -184,7 +198,12 @@ def _round_up(capacity: int, step: int) -> int:
 
 def _check_repositories(repositories: tuple[DataRepository, ...], path: str) -> Iterator[Finding]:
     if len(repositories) > 8:
-        yield Finding(path=path, problem=f"there are {len(repositories)} links", remedy="a file system has at most 8")
+        yield Finding(
+            code="data-repositories-too-many",
+            path=path,
+            problem=f"there are {len(repositories)} data repositories",
+            remedy="use at most 8",
+        )
     linked: set[str] = set()
     below: dict[str, str] = {}  # each folder above a linked one, and itself: the linked one
     for index, repository in enumerate(repositories):
@@ -195,9 +214,10 @@ def _check_repositories(repositories: tuple[DataRepository, ...], path: str) -> 
         other = next(filter(linked.__contains__, above), below.get(str(folder)))
         if other is not None:
             yield Finding(
+                code="data-repositories-overlap",
                 path=f"{path}[{index}].file_system_path",
                 problem=f"{folder} overlaps {other}",
-                remedy="link folders that lie beside each other",
+                remedy="link folders that lie side by side",
             )
         linked.add(str(folder))
         for part in above:

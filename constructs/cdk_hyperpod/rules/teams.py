@@ -26,10 +26,10 @@ def check_teams(
     has_file_system: bool = False,
     path: str = "teams",
 ) -> Iterator[Finding]:
-    """Everything that is wrong with the teams of one cluster. `has_file_system`: each team gets a claim on one.
+    """Everything that is wrong with the teams of one cluster. `has_file_system`: each team gets a claim on it.
 
-    nodes: the cluster's nodes by type (`cluster_nodes`). None for a type: nobody knows how many, as where an autoscaler
-    owns the count, and its shares are not compared. None in place of all: not even the types are known.
+    nodes: the cluster's nodes by type (`cluster_nodes`). None for a type: their number is not known, for example with an
+    autoscaler, and the shares of that type are not compared. None in place of all: the types are not known.
     """
     kinds = [*check_kinds(teams, Sequence[Team], path)]
     yield from kinds
@@ -67,30 +67,35 @@ def check_priority_classes(classes: Sequence[PriorityClass], path: str = "priori
             yield from field_findings(item, paths[index])
     for name, count in Counter(item.name for item in classes if is_known(item)).items():
         if count > 1:
-            yield Finding(path=path, problem=f"{count} classes have the name {show(name)}", remedy="keep one of them")
+            yield Finding(
+                code="priority-class-duplicated",
+                path=path,
+                problem=f"{count} priority classes have the name {show(name)}",
+                remedy="keep one of them",
+            )
 
 
 def _check_roles(team: Team, path: str) -> Iterator[Finding]:
     if not isinstance(team.role_arns, tuple):
         return
     for index, arn in enumerate(team.role_arns):
-        if is_known(arn) and (words := ROLE_ARN.problem(arn)):
-            yield Finding(path=f"{path}.role_arns[{index}]", problem=f"{words}, got {show(arn)}", remedy="change it")
+        if is_known(arn) and (problem := ROLE_ARN.problem(arn)):
+            yield problem.at(f"{path}.role_arns[{index}]", arn)
     yield from check_repeated(team.role_arns, f"{path}.role_arns")
 
 
 def _check_priorities(team: Team, path: str) -> Iterator[Finding]:
     names = team.priority_classes
     for index, name in enumerate(names if isinstance(names, tuple) else ()):
-        if is_known(name) and (words := CLASS_NAME.problem(name)):
-            place = f"{path}.priority_classes[{index}]"
-            yield Finding(path=place, problem=f"{words}, got {show(name)}", remedy="change it")
+        if is_known(name) and (problem := CLASS_NAME.problem(name)):
+            yield problem.at(f"{path}.priority_classes[{index}]", name)
     yield from check_repeated(names or (), f"{path}.priority_classes")
 
 
 def _check_namespace(team: Team, path: str, task_governance: bool) -> Iterator[Finding]:
     if task_governance and team.name == BACKUP_NAMESPACE:
         yield Finding(
+            code="team-of-the-backups",
             path=f"{path}.name",
             problem=f"{BACKUP_NAMESPACE} is the namespace of the backups, in which no team has permissions",
             remedy="use another name",
@@ -99,8 +104,9 @@ def _check_namespace(team: Team, path: str, task_governance: bool) -> Iterator[F
         own = f"hyperpod-ns-{team.name}"
         if team.namespace is not None and is_known(team.namespace) and team.namespace != own:
             yield Finding(
+                code="namespace-of-task-governance",
                 path=f"{path}.namespace",
-                problem=f"under task governance HyperPod makes the namespace {own}, got {show(team.namespace)}",
+                problem=f"must be {own}, which HyperPod creates under task governance, got {show(team.namespace)}",
                 remedy="remove it, or turn task governance off",
             )
     elif team.namespace is None:
@@ -115,6 +121,7 @@ def _check_not_governed(team: Team, path: str) -> Iterator[Finding]:
         value = getattr(team, field)
         if is_known(value) and value:
             yield Finding(
+                code="task-governance-required",
                 path=f"{path}.{field}",
                 problem="applies only under task governance, which is off",
                 remedy="remove it, or turn task governance on",
@@ -132,65 +139,73 @@ def _check_quota(
     yield from quotas.check_nodes(team.absolute_borrow_limits, f"{path}.absolute_borrow_limits", cluster=nodes)
     if isinstance(team.hard, Mapping) and "limits.cpu" in team.hard:
         yield Finding(
+            code="quota-of-cpu-limits",
             path=f"{path}.hard",
-            problem="has limits.cpu, with which Kubernetes refuses every job of hyp: they declare no CPU limit",
-            remedy="keep requests.cpu alone; what is requested is what is shared",
+            problem="has limits.cpu, so Kubernetes refuses every job of hyp, which declares no CPU limit",
+            remedy="remove it, and keep requests.cpu",
             level="warning",
-            code="cpu-limit",
         )
     if not team.quota:
         yield from _check_unlimited(team, path, task_governance, autoscaling)
     for name in ("quota", "absolute_borrow_limits"):
         if task_governance and len(getattr(team, name)) > 15:
+            instance_types = getattr(team, name)
             yield Finding(
+                code="quota-types-too-many",
                 path=f"{path}.{name}",
-                problem=f"there are {len(getattr(team, name))} instance types, and a compute quota holds 15",
-                remedy="use fewer",
+                problem=f"there are {len(instance_types)} instance types",
+                remedy="use at most 15",
             )
     if team.borrow_limit is not None and team.absolute_borrow_limits:
         yield Finding(
+            code="borrow-limits-both",
             path=f"{path}.borrow_limit",
-            problem="absolute_borrow_limits is set too",
-            remedy="keep one of them: percent of the share, or nodes",
+            problem="cannot be combined with absolute_borrow_limits",
+            remedy="use one of them: percent of the share, or nodes",
         )
     if not team.quota and (team.borrow_limit is not None or team.absolute_borrow_limits):
         yield Finding(
-            path=path, problem="borrows, and has no quota to borrow beyond", remedy="add a quota, or borrow nothing"
+            code="borrow-without-quota",
+            path=path,
+            problem="borrows, but has no quota",
+            remedy="add a quota, or remove the borrow limits",
         )
 
 
 def _check_unlimited(team: Team, path: str, task_governance: bool, autoscaling: bool) -> Iterator[Finding]:
-    """What a team without a quota could take."""
+    """What a team without a quota could use."""
     if autoscaling:
         yield Finding(
+            code="quota-missing-with-autoscaling",
             path=f"{path}.quota",
-            problem="is missing, and autoscaling is on: the team's requests could provision nodes without limit",
+            problem=("is missing, but autoscaling is on, so the team's requests could provision nodes without limit"),
             remedy="add one such as {ml.p5.48xlarge: 8}",
         )
     elif task_governance:
         yield Finding(
+            code="quota-missing-with-task-governance",
             path=f"{path}.quota",
-            problem="is missing, and task governance gives each team a share",
+            problem="is missing, but task governance requires a share for each team",
             remedy="add one such as {ml.p5.48xlarge: 8}",
         )
     elif isinstance(team.hard, Mapping) and not _is_bounded(team) and is_known(team.name):
         yield Finding(
+            code="quota-missing",
             path=f"{path}.quota",
-            problem=f"is missing: the team {show(team.name)} may take every node of the cluster",
-            remedy="add one such as {ml.p5.48xlarge: 8}, or acknowledge that it has no ceiling",
+            problem=f"is missing, so the team {show(team.name)} can use every node of the cluster",
+            remedy="add one such as {ml.p5.48xlarge: 8}, or acknowledge that the team has no limit",
             level="warning",
-            code="no-quota",
         )
 
 
 def _is_bounded(team: Team) -> bool:
-    """Whether anything says how much the team may take. (What borrows without a quota is an error of its own.)"""
+    """Whether any setting limits what the team may use. (A team that borrows without a quota has an error of its own.)"""
     of_nodes = [key for key in team.hard if key.startswith(("requests.", "limits."))]
     return bool(team.quota or of_nodes or team.borrow_limit is not None or team.absolute_borrow_limits)
 
 
 def _check_defaults(team: Team, path: str) -> Iterator[Finding]:
-    """A default beyond the whole quota: Kubernetes would refuse every pod that does not say how much it takes."""
+    """A default above the whole quota: Kubernetes would refuse every pod that declares no resources."""
     nodes = (team.quota, team.absolute_borrow_limits)
     if not is_known((*nodes, team.borrow_limit, team.hard)) or any([*quotas.check_nodes(part, "")] for part in nodes):
         return
@@ -200,38 +215,53 @@ def _check_defaults(team: Team, path: str) -> Iterator[Finding]:
         ("default_memory_gib", "memory", f"{team.default_memory_gib}Gi"),
         (None, "ephemeral-storage", DEFAULT_DISK),
     ):
-        # A default is a request, and a limit where there is a quota of limits.
+        # A default is a request, and also a limit if there is a quota for limits.
         held = {key: parse_quantity(hard[key]) for key in (f"requests.{name}", f"limits.{name}") if key in hard}
         default = parse_quantity(text)
         too_small = [key for key, most in held.items() if default is not None and most is not None and default > most]
-        if too_small:
+        if not too_small:
+            continue
+        key = too_small[0]
+        quota = hard[key]
+        if field is None:
             yield Finding(
-                path=join(f"{path}.hard", too_small[0]) if field is None else f"{path}.{field}",
-                problem=f"a container that declares nothing gets {text}, and the team's quota holds "
-                f"{hard[too_small[0]]} ({too_small[0]})",
-                remedy=f"{'raise it' if field is None else 'lower it, or raise the quota'}: Kubernetes would refuse every such "
-                "pod",
+                code="quota-below-default-disk",
+                path=join(f"{path}.hard", key),
+                problem=(
+                    f"is {quota}, but a container that declares nothing gets {text}, so Kubernetes would refuse its pod"
+                ),
+                remedy="raise it",
+            )
+        else:
+            yield Finding(
+                code="default-above-quota",
+                path=f"{path}.{field}",
+                problem=(
+                    f"a container that declares nothing gets {text}, but the team's quota is {quota} ({key}), so "
+                    "Kubernetes would refuse its pod"
+                ),
+                remedy="lower it, or raise the quota",
             )
 
 
 def _check_room(team: Team, path: str, *, has_file_system: bool) -> Iterator[Finding]:
-    """A quota without room for what a deployment itself puts into the namespace, which Kubernetes would refuse then."""
-    needs: dict[str, tuple[int, str]] = {}
+    """A quota without room for what a deployment itself creates in the namespace, which Kubernetes would refuse."""
+    created: dict[str, tuple[int, str]] = {}
     if team.pod_role_arn is not None:
-        needs |= {
-            "count/serviceaccounts": (2, f"{POD_SERVICE_ACCOUNT} for pod_role_arn, beside Kubernetes' own default")
-        }
+        accounts = (2, f"{POD_SERVICE_ACCOUNT} for pod_role_arn, beside Kubernetes' own default")
+        created |= {"count/serviceaccounts": accounts}
     if has_file_system:
         claims = (1, "the claim on the file system")
-        needs |= {"persistentvolumeclaims": claims, "count/persistentvolumeclaims": claims}
-    for key, (least, what) in needs.items():
+        created |= {"persistentvolumeclaims": claims, "count/persistentvolumeclaims": claims}
+    for key, (least, what) in created.items():
         text = team.hard.get(key) if isinstance(team.hard, Mapping) else None
         amount = parse_quantity(text) if isinstance(text, str) and is_known(text) else None
         if amount is not None and amount < least:
             yield Finding(
+                code="quota-without-room",
                 path=join(f"{path}.hard", key),
-                problem=f"is {text}, and the deployment makes {what}",
-                remedy=f"raise it to {least} at least",
+                problem=f"is {text}, but the deployment creates {what}",
+                remedy=f"raise it to at least {least}",
             )
 
 
@@ -243,14 +273,17 @@ def _check_unique(known: Sequence[tuple[str, Team]], task_governance: bool) -> I
             continue
         if team.name in names:
             yield Finding(
+                code="team-name-duplicated",
                 path=f"{path}.name",
-                problem=f"an earlier team has the name {show(team.name)} too",
+                problem=f"the team name {show(team.name)} is duplicated",
                 remedy="give each team a name of its own",
             )
         elif (namespace := namespace_name(team, task_governance=task_governance)) in namespaces:
+            other_team = namespaces[namespace]
             yield Finding(
+                code="namespace-duplicated",
                 path=f"{path}.namespace",
-                problem=f"the team {show(namespaces[namespace])} has the namespace {show(namespace)} too",
+                problem=f"the team {show(other_team)} also has the namespace {show(namespace)}",
                 remedy="give each team a namespace of its own",
             )
         else:
@@ -258,7 +291,7 @@ def _check_unique(known: Sequence[tuple[str, Team]], task_governance: bool) -> I
         names.add(team.name)
 
 
-# Where Kubernetes, EKS, HyperPod and its add-ons live. Any namespace that begins with kube- or hyperpod- is taken too:
+# The namespaces of Kubernetes, EKS, HyperPod and its add-ons. Names that begin with kube- or hyperpod- are reserved, too:
 # hyperpod-observability, hyperpod-inference-system, hyperpod-ns-<team>.
 _RESERVED = frozenset(
     [
@@ -278,10 +311,11 @@ _RESERVED = frozenset(
 
 
 def namespace_findings(namespace: str, path: str) -> Iterator[Finding]:
-    """Why a namespace cannot be a team's own. (hyperpod-ns-<team>, which HyperPod makes, never comes here.)"""
+    """Why a namespace cannot belong to a team. (hyperpod-ns-<team>, which HyperPod creates, is not checked here.)"""
     if namespace in _RESERVED or namespace.startswith(("kube-", "hyperpod-")):
         yield Finding(
+            code="namespace-reserved",
             path=path,
             problem=f"the namespace {show(namespace)} belongs to Kubernetes, EKS or HyperPod",
-            remedy="use one of the team's own",
+            remedy="use a namespace of the team's own",
         )

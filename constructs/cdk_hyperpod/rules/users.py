@@ -1,4 +1,4 @@
-"""Rules of the users, groups and accounts that the nodes have: what Linux or Slurm would refuse on a node, at synth.
+"""Rules of users, groups and Slurm accounts: refuses at synthesis what Linux or Slurm would refuse on a node.
 
 Sources: useradd(8), login.defs(5) and groupadd(8) of Debian and Ubuntu; sacctmgr(1).
 """
@@ -6,16 +6,18 @@ Sources: useradd(8), login.defs(5) and groupadd(8) of Debian and Ubuntu; sacctmg
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from ..config.cluster import ClusterConfig
-from ..config.slurm import Group, SlurmAccount, SlurmConfig, User
+from ..config.slurm import AccountingDatabase, Group, SlurmAccount, SlurmConfig, User
 from ..errors import Finding
 from ..typed.judge import check_repeated
 from ..typed.known import is_known
 from ..typed.words import item_paths, show
 from .storage import is_the_nodes_own, mount_paths
+from .wording import SLURM_ONLY
 
 SYSTEM_NAMES = frozenset(
     [
@@ -96,18 +98,13 @@ SYSTEM_NAMES = frozenset(
         "src",
     ]
 )
-"""Names of the image's own users and groups, as far as AWS's and Ubuntu's images have them: no list is complete."""
+"""Names of users and groups in AWS's and Ubuntu's images. The list is not complete."""
 
 
 def check_users(config: ClusterConfig) -> Iterator[Finding]:
     """Everything that is wrong with `users`, `groups` and `slurm`."""
     if config.orchestrator == "eks":
-        for field in ("groups", "users", "slurm"):
-            if getattr(config, field):
-                yield Finding(path=field, problem="applies only under Slurm", remedy="remove it")
-        if config.storage is not None and is_known(config.storage) and config.storage.openzfs is not None:
-            problem = "nodes mount it, and under EKS pods mount file systems"
-            yield Finding(path="storage.openzfs", problem=problem, remedy="remove it")
+        yield from _check_slurm_only(config)
         return
     groups = _known(config.groups, "groups")
     users = _known(config.users, "users")
@@ -117,17 +114,36 @@ def check_users(config: ClusterConfig) -> Iterator[Finding]:
     yield from _check_numbers([(path, "uid", user.uid) for path, user in users])
     yield from _check_memberships(config.groups, users)
     yield from _check_homes(config, users)
-    if config.lifecycle is not None and is_known(config.lifecycle) and config.lifecycle.mode == "bootstrap":
-        accounts = config.slurm.accounts if isinstance(config.slurm, SlurmConfig) else ()
-        for field, value in (("groups", config.groups), ("users", config.users), ("slurm.accounts", accounts)):
-            if value:
-                yield Finding(
-                    path=field,
-                    problem="no script runs in the mode bootstrap, so nobody makes them",
-                    remedy="set lifecycle.mode to extended, or remove them",
-                )
+    yield from _check_bootstrap(config)
     if isinstance(config.slurm, SlurmConfig):
         yield from _check_slurm(config, config.slurm)
+
+
+def _check_slurm_only(config: ClusterConfig) -> Iterator[Finding]:
+    for field in ("groups", "users", "slurm"):
+        if getattr(config, field):
+            yield Finding(code="setting-for-slurm-only", path=field, problem=SLURM_ONLY, remedy="remove it")
+    if config.storage is not None and is_known(config.storage) and config.storage.openzfs is not None:
+        yield Finding(
+            code="openzfs-under-eks",
+            path="storage.openzfs",
+            problem="is mounted on nodes, but under EKS pods mount file systems",
+            remedy="remove it",
+        )
+
+
+def _check_bootstrap(config: ClusterConfig) -> Iterator[Finding]:
+    if config.lifecycle is None or not is_known(config.lifecycle) or config.lifecycle.mode != "bootstrap":
+        return
+    accounts = config.slurm.accounts if isinstance(config.slurm, SlurmConfig) else ()
+    for field, value in (("groups", config.groups), ("users", config.users), ("slurm.accounts", accounts)):
+        if value:
+            yield Finding(
+                code="users-without-scripts",
+                path=field,
+                problem="cannot be created, since no script runs in the lifecycle mode bootstrap",
+                remedy="set lifecycle.mode to extended, or remove them",
+            )
 
 
 def _known(values: Any, path: str) -> list[tuple[str, Any]]:
@@ -141,12 +157,18 @@ def _check_names(items: Sequence[tuple[str, Group | User | SlurmAccount]], noun:
         if not is_known(item.name):
             continue
         if item.name in SYSTEM_NAMES:
-            yield Finding(path=f"{path}.name", problem=f"{item.name} is the system's own", remedy="use another name")
+            yield Finding(
+                code="name-of-the-system",
+                path=f"{path}.name",
+                problem=f"{item.name} is a {noun} of the operating system",
+                remedy="use another name",
+            )
         if item.name in seen:
             yield Finding(
+                code="name-duplicated",
                 path=f"{path}.name",
-                problem=f"an earlier {noun} has the name {show(item.name)} too",
-                remedy=f"name each {noun} once",
+                problem=f"the {noun} name {show(item.name)} is duplicated",
+                remedy="use another name",
             )
         seen.add(item.name)
 
@@ -157,10 +179,12 @@ def _check_numbers(items: Iterable[tuple[str, str, int]]) -> Iterator[Finding]:
         if not is_known(number):
             continue
         if number in owners:
+            owner = owners[number]
             yield Finding(
+                code="id-duplicated",
                 path=f"{path}.{field}",
-                problem=f"{number} is the {field} of {owners[number]} too",
-                remedy="give each a number of its own",
+                problem=f"{number} is also the {field} of {owner}",
+                remedy="use another number",
             )
         owners.setdefault(number, path)
 
@@ -171,172 +195,281 @@ def _check_memberships(groups: Any, users: Sequence[tuple[str, User]]) -> Iterat
     names = list(dict.fromkeys(group.name for group in groups))
     if not is_known(tuple(names)):
         return
-    remedy = "add it to groups" + (f", or use one of {', '.join(names[:10])}" if names else "")
     for path, user in users:
         more = user.groups if isinstance(user.groups, tuple) else ()
         yield from check_repeated(user.groups, f"{path}.groups")
         for field, name in [("group", user.group), *(("groups", name) for name in more)]:
             if is_known(name) and name not in names:
-                yield Finding(path=f"{path}.{field}", problem=f"there is no group {show(name)}", remedy=remedy)
+                yield _unknown_group(f"{path}.{field}", name, names)
+
+
+def _unknown_group(path: str, name: str, names: Sequence[str]) -> Finding:
+    if not names:
+        return Finding(
+            code="groups-missing", path=path, problem=f"the file has no group {show(name)}", remedy="add it to groups"
+        )
+    some_groups = ", ".join(names[:10])
+    return Finding(
+        code="group-unknown",
+        path=path,
+        problem=f"the file has no group {show(name)}",
+        remedy=f"add it to groups, or use one of {some_groups}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """The home of one user."""
+
+    user_path: str
+    folder: PurePosixPath
+    is_set: bool
+    """Whether the user has a `home` of their own. False: the cluster's default."""
+    example: str
+    """A folder that the user could have instead."""
+
+    @property
+    def path(self) -> str:
+        return f"{self.user_path}.home" if self.is_set else self.user_path
 
 
 def _check_homes(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> Iterator[Finding]:
-    storage = config.storage
-    judged = storage is None or (is_known(storage) and is_known(storage.openzfs) and is_known(storage.mount_path))
-    default = config.home_path if judged else None
     mounts = mount_paths(config)
-    owners: dict[str, str] = {}
+    homes = _known_homes(config, users)
+    for number, home in enumerate(homes):
+        yield from _check_home_is_a_folder_of_one_user(home, mounts)
+        yield from _check_home_apart_from_others(home, homes[:number])
+        yield from _check_home_on_storage(home, mounts)
+    yield from _check_default_homes_on_storage(config, users)
+
+
+def _known_homes(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> list[_Home]:
+    default = _default_home_folder(config)
+    homes = []
     for path, user in users:
-        home = user.home
-        if home is None:
-            home = None if default is None or not is_known(user.name) else f"{default}/{user.name}"
-        if home is None or not is_known(home):
-            continue
-        if user.home is not None and (home in mounts or is_the_nodes_own(home)):
-            yield Finding(
-                path=f"{path}.home",
-                problem=f"{home} is not a folder that one user can own",
-                remedy=f"name a folder of the user's own, such as {default or '/fsx/home'}/{user.name if is_known(user.name) else 'NAME'}",
-            )
-        above = [str(parent) for parent in PurePosixPath(home).parents]
-        around = next((place for place in (home, *above) if place in owners), None)
-        inside = next((place for place in owners if PurePosixPath(home) in PurePosixPath(place).parents), None)
-        if around == home:
-            yield Finding(
-                path=f"{path}.home" if user.home else path,
-                problem=f"{home} is the home of {owners[home]} too",
-                remedy="give each user a home of their own",
-            )
-        elif other := around or inside:
-            yield Finding(
-                path=f"{path}.home" if user.home else path,
-                problem=f"{home} and {other}, the home of {owners[other]}, lie one in the other, and a home is its owner's alone",
-                remedy="put them beside each other",
-            )
-        owners.setdefault(home, path)
-        if user.home is not None and mounts and not mounts.intersection(above):
-            yield Finding(
-                path=f"{path}.home",
-                problem=f"{home} is on no storage of the file, so each node has one of its own, which is lost with the node",
-                remedy=f"put it below {' or '.join(sorted(mounts))}, or see that your own scripts mount something there",
-                level="warning",
-                code="homes-on-each-node",
-            )
-    if users and config.storage is None and any(user.home is None for _, user in users):
+        name = user.name if is_known(user.name) else "NAME"
+        example = f"{default or '/fsx/home'}/{name}"
+        if user.home is not None and is_known(user.home):
+            homes.append(_Home(path, PurePosixPath(user.home), True, example))
+        if user.home is None and default is not None and is_known(user.name):
+            homes.append(_Home(path, PurePosixPath(f"{default}/{user.name}"), False, example))
+    return homes
+
+
+def _default_home_folder(config: ClusterConfig) -> str | None:
+    """The folder of the homes of users without a `home`. None: it is not known, since `storage` has a mistake."""
+    storage = config.storage
+    if storage is None:
+        return config.home_path
+    parts = (storage, storage.openzfs, storage.mount_path) if is_known(storage) else (storage,)
+    return config.home_path if all(map(is_known, parts)) else None
+
+
+def _check_home_is_a_folder_of_one_user(home: _Home, mounts: frozenset[str]) -> Iterator[Finding]:
+    folder = str(home.folder)
+    if home.is_set and (folder in mounts or is_the_nodes_own(folder)):
         yield Finding(
-            path="users",
-            problem="there is no shared storage, so each node has homes of its own, and no login from node to node",
-            remedy="add storage, or give each user a home on storage that your own scripts mount",
-            level="warning",
-            code="homes-without-storage",
+            code="home-not-of-one-user",
+            path=home.path,
+            problem=f"{folder} is not a folder that one user can own",
+            remedy=f"name a folder for this user alone, such as {home.example}",
         )
 
 
+def _check_home_apart_from_others(home: _Home, earlier: Sequence[_Home]) -> Iterator[Finding]:
+    for other in earlier:
+        if other.folder == home.folder:
+            yield Finding(
+                code="home-duplicated",
+                path=home.path,
+                problem=f"{home.folder} is also the home of {other.user_path}",
+                remedy="give each user a home of their own",
+            )
+            return
+    for other in earlier:
+        if home.folder.is_relative_to(other.folder) or other.folder.is_relative_to(home.folder):
+            other_home = other.folder
+            yield Finding(
+                code="home-in-another",
+                path=home.path,
+                problem=f"{home.folder} overlaps {other_home}, the home of {other.user_path}, "
+                "but only its owner can enter a home",
+                remedy="put them side by side",
+            )
+            return
+
+
+def _check_home_on_storage(home: _Home, mounts: frozenset[str]) -> Iterator[Finding]:
+    if not home.is_set or not mounts or any(home.folder.is_relative_to(mount) for mount in mounts - {str(home.folder)}):
+        return
+    some_mounts = " or ".join(sorted(mounts))
+    yield Finding(
+        code="home-on-each-node",
+        path=home.path,
+        problem=f"{home.folder} is not on the file's storage, so each node has its own copy, which is lost with the node",
+        remedy=f"put it below {some_mounts}, or mount storage there in your own scripts",
+        level="warning",
+    )
+
+
+def _check_default_homes_on_storage(config: ClusterConfig, users: Sequence[tuple[str, User]]) -> Iterator[Finding]:
+    if config.storage is not None or all(user.home is not None for _, user in users):
+        return
+    yield Finding(
+        code="home-without-storage",
+        path="users",
+        problem="have no shared storage, so each node has its own homes, and users cannot log in from node to node",
+        remedy="add storage, or give each user a home on storage that your own scripts mount",
+        level="warning",
+    )
+
+
 def _check_members(config: ClusterConfig, accounts: Sequence[tuple[str, SlurmAccount]]) -> Iterator[Finding]:
-    """Users of accounts whom the file does not have, and users of the file who are in no account."""
+    """Users of accounts that are not in the file, and users of the file without an account."""
     if not accounts or not is_known(config.users) or not is_known(tuple(account.users for _, account in accounts)):
         return
     names = [user.name for user in config.users]
     if not is_known(names):
         return
-    some_names = ", ".join(names[:10])
+    yield from _check_unknown_members(accounts, names)
     members = {name for _, account in accounts for name in account.users}
-    for path, account in accounts:
-        for name in dict.fromkeys(account.users):
-            if names and name not in names:
-                yield Finding(
-                    path=f"{path}.users",
-                    problem=f"the file has no user {show(name)}",
-                    remedy=f"use one of {some_names}, or see that somebody else makes the user on the nodes",
-                    level="warning",
-                    code="account-of-unknown-user",
-                )
     for path, user in zip(item_paths("users", config.users), config.users, strict=True):
         if user.name not in members:
             yield Finding(
+                code="user-without-account",
                 path=path,
-                problem="is in no account, and as soon as there are accounts Slurm refuses jobs of users without one",
+                problem="is not in an account: once there are accounts, Slurm refuses jobs of users without one",
                 remedy="add the user to an account of slurm.accounts",
                 level="warning",
-                code="user-without-account",
             )
+
+
+def _check_unknown_members(accounts: Sequence[tuple[str, SlurmAccount]], names: Sequence[str]) -> Iterator[Finding]:
+    if not names:
+        return
+    some_users = ", ".join(names[:10])
+    for path, account in accounts:
+        for name in dict.fromkeys(account.users):
+            if name not in names:
+                yield Finding(
+                    code="account-user-unknown",
+                    path=f"{path}.users",
+                    problem=f"the file has no user {show(name)}",
+                    remedy=f"use one of {some_users}, or create the user on the nodes in your own scripts",
+                    level="warning",
+                )
 
 
 def _check_slurm(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]:
-    path = "slurm.accounts"
-    accounts = _known(slurm.accounts, path)
-    seen: set[str] = set()
-    for account_path, account in accounts:
-        if is_known(account.name) and account.name in (*seen, "root"):
-            owner = "Slurm's own" if account.name == "root" else "an earlier account's too"
-            yield Finding(path=f"{account_path}.name", problem=f"{account.name} is {owner}", remedy="use another name")
-        seen.add(account.name)
-        yield from check_repeated(account.users, f"{account_path}.users")
-    judged = config.lifecycle is None or is_known(config.lifecycle)
-    mode = config.lifecycle_mode if judged else None
-    if accounts and slurm.accounting_database is None and mode == "customer_managed":
-        yield Finding(
-            path=path,
-            problem="under customer_managed the controller may have no accounting database, and the step then fails",
-            remedy="name slurm.accounting_database, or set one up in your own scripts",
-            level="warning",
-            code="accounts-without-database",
-        )
+    accounts = _known(slurm.accounts, "slurm.accounts")
+    lifecycle_known = config.lifecycle is None or is_known(config.lifecycle)
+    yield from _check_account_names(accounts)
+    if accounts and lifecycle_known:
+        yield from _check_accounts_have_database(config, slurm)
     yield from _check_members(config, accounts)
-    yield from _check_metadata_users(config, slurm.metadata_users)
-    steps = config.lifecycle_steps if judged else None
-    if accounts and steps is not None and is_known(steps) and steps.slurm_conf is False:
+    yield from _check_metadata_user_names(slurm.metadata_users)
+    if lifecycle_known:
+        yield from _check_metadata_users(config, slurm.metadata_users)
+    if accounts and lifecycle_known:
+        yield from _check_limits_enforced(config)
+    if slurm.accounting_database is not None and is_known(slurm.accounting_database):
+        yield from _check_database(config, slurm.accounting_database)
+
+
+def _check_account_names(accounts: Sequence[tuple[str, SlurmAccount]]) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for path, account in accounts:
+        if is_known(account.name) and account.name == "root":
+            yield Finding(
+                code="account-of-slurm",
+                path=f"{path}.name",
+                problem="root is Slurm's own account",
+                remedy="use another name",
+            )
+        elif is_known(account.name) and account.name in seen:
+            yield Finding(
+                code="account-duplicated",
+                path=f"{path}.name",
+                problem=f"the account name {account.name} is duplicated",
+                remedy="use another name",
+            )
+        seen.add(account.name)
+        yield from check_repeated(account.users, f"{path}.users")
+
+
+def _check_accounts_have_database(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]:
+    if slurm.accounting_database is None and config.lifecycle_mode == "customer_managed":
         yield Finding(
-            path="lifecycle.steps.slurm_conf",
-            problem="is false, so slurm.conf does not enforce the accounts and their limits, unless it does so by itself",
-            remedy="remove it, or look for AccountingStorageEnforce in slurm.conf",
+            code="accounts-without-database",
+            path="slurm.accounts",
+            problem="need an accounting database, which the controller may not have under customer_managed. "
+            "Then the step accounts fails",
+            remedy="set slurm.accounting_database, or set up a database in your own scripts",
             level="warning",
-            code="accounts-without-limits",
         )
-    database = slurm.accounting_database
-    if database is None or not is_known(database):
-        return
+
+
+def _check_limits_enforced(config: ClusterConfig) -> Iterator[Finding]:
+    steps = config.lifecycle_steps
+    if is_known(steps) and steps.slurm_conf is False:
+        yield Finding(
+            code="accounts-not-enforced",
+            path="lifecycle.steps.slurm_conf",
+            problem="is false, so the library does not make slurm.conf enforce the accounts and their limits",
+            remedy="remove it, or set AccountingStorageEnforce in slurm.conf yourself",
+            level="warning",
+        )
+
+
+def _check_database(config: ClusterConfig, database: AccountingDatabase) -> Iterator[Finding]:
     if config.node_provisioning_mode == "standard":
         yield Finding(
+            code="continuous-provisioning-required",
             path="slurm.accounting_database",
-            problem="needs continuous provisioning",
+            problem="requires continuous provisioning",
             remedy="set node_provisioning_mode to continuous, or remove it",
         )
-    if is_known(database.secret_arn) and is_known(config.region):
-        region = database.secret_arn.split(":")[3]
-        if region != config.region:
-            yield Finding(
-                path="slurm.accounting_database.secret_arn",
-                problem=f"is in {show(region)}, the cluster in {config.region}",
-                remedy="use one of the cluster's region",
-            )
+    region = config.region
+    if not is_known(database.secret_arn) or not is_known(region):
+        return
+    region_of_arn = database.secret_arn.split(":")[3]
+    if region_of_arn != region:
+        yield Finding(
+            code="arn-in-another-region",
+            path="slurm.accounting_database.secret_arn",
+            problem=f"is in {show(region_of_arn)}, but the cluster is in {region}",
+            remedy="use one of the cluster's region",
+        )
+
+
+def _check_metadata_user_names(users: object) -> Iterator[Finding]:
+    if isinstance(users, tuple):
+        yield from check_repeated(tuple(user for user in users if is_known(user)), "slurm.metadata_users")
 
 
 def _check_metadata_users(config: ClusterConfig, users: object) -> Iterator[Finding]:
     path = "slurm.metadata_users"
     if not isinstance(users, tuple):
         return
-    yield from check_repeated(tuple(user for user in users if is_known(user)), path)
-    if config.lifecycle is not None and not is_known(config.lifecycle):
-        return
     if config.lifecycle_mode == "bootstrap" or config.scripts_folder is not None:
         yield Finding(
+            code="metadata-users-without-scripts",
             path=path,
-            problem="the library's own scripts refuse the metadata to the other users, and they do not run",
-            remedy="remove it, or let them run (docs/lifecycle.md)",
+            problem="needs the library's own scripts, which do not run on this cluster",
+            remedy="remove it, or use the library's scripts (docs/lifecycle.md)",
         )
-        return
-    if config.lifecycle_steps.metadata is False:
+    elif config.lifecycle_steps.metadata is False:
         yield Finding(
+            code="metadata-users-without-step",
             path="lifecycle.steps.metadata",
-            problem="is false, so nothing refuses the metadata to the other users",
+            problem="is false, but slurm.metadata_users needs the step",
             remedy="remove one of the two",
         )
-        return
-    yield Finding(
-        path=path,
-        problem="jobs of other users no longer get what is granted to the nodes' roles, such as access to a bucket",
-        remedy="add the users whose jobs need it, or give those jobs credentials of their own",
-        level="warning",
-        code="metadata-users",
-    )
+    else:
+        yield Finding(
+            code="metadata-users",
+            path=path,
+            problem="jobs of other users can no longer use the permissions of the nodes' roles, such as access to a bucket",
+            remedy="add the users whose jobs need them, or give those jobs credentials of their own",
+            level="warning",
+        )

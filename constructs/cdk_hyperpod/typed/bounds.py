@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from .problem import Problem
+
 PATH_SEGMENT = r"(?!\.{1,2}(/|$))[a-zA-Z0-9._-]+"
 """One part of a path, neither `.` nor `..`: as part of a longer expression."""
 
@@ -15,15 +17,15 @@ class Pattern:
 
     regex: str
     says: str
-    """The expression in words, for people."""
+    """The expression in words."""
     length: int = 256
-    """The most characters; checked before the expression, which may be slow on long text."""
+    """The maximum number of characters. It is checked first, since the expression may be slow on long text."""
 
-    def problem(self, value: object) -> str | None:
-        """What is wrong with the value, or None."""
+    def problem(self, value: object) -> Problem | None:
+        """What is wrong with the value. None: nothing."""
         if isinstance(value, str) and len(value) <= self.length and re.fullmatch(self.regex, value):
             return None
-        return f"must be {self.says}"
+        return Problem(code="value-malformed", problem=f"must be {self.says}", remedy="change it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +35,11 @@ class Range:
     low: int
     high: int
 
-    def problem(self, value: object) -> str | None:
-        """What is wrong with the value, or None."""
+    def problem(self, value: object) -> Problem | None:
+        """What is wrong with the value. None: nothing."""
         if isinstance(value, int) and self.low <= value <= self.high:
             return None
-        return f"must be {self.low} to {self.high}"
+        return Problem(code="value-out-of-range", problem=f"must be {self.low} to {self.high}", remedy="change it")
 
 
 Constraint = Pattern | Range

@@ -1,7 +1,7 @@
-"""Plain data (parsed YAML) to the frozen values of `config/`, noting everything that is wrong on the way.
+"""Builds the frozen values of `config/` from plain data (parsed YAML), and reports everything that is wrong with it.
 
-A leaf that is wrong becomes UNKNOWN and the rest is built all the same, so that the rules, which skip what they do
-not know, still find the other mistakes of the file: people mend a file once, not finding by finding.
+A wrong leaf becomes UNKNOWN and the rest is built anyway. Rules skip UNKNOWN and still find the other mistakes, so that a
+user corrects the file once.
 """
 
 from __future__ import annotations
@@ -9,33 +9,47 @@ from __future__ import annotations
 import dataclasses
 import functools
 import typing
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..errors import Finding
 from .annotations import Fields, Items, Leaf, Names, field_types, shape
 from .known import UNKNOWN
 from .plain import MAPPED, leaf_problem
-from .words import closest, item_paths, join, show, shown_name
+from .problem import Problem
+from .words import closest, item_paths, join, shown_name
 
 T = TypeVar("T")
 
-# A key that people will try, and what to tell them beyond "unknown".
 _HINTS = {
-    "lifecycle_scripts": ("is not a setting", "write the folder as `lifecycle: {scripts: FOLDER}`"),
-    "scale_down.drain.backup": (
-        "what is saved stands in slurm.drain.backup, for deployments and `cdk-hyperpod drain` alike",
-        "move it there",
+    "lifecycle_scripts": Finding(
+        code="setting-lifecycle-scripts",
+        path="lifecycle_scripts",
+        problem="is not a setting",
+        remedy="write the folder as `lifecycle: {scripts: FOLDER}`",
+    ),
+    "scale_down.drain.backup": Finding(
+        code="setting-drain-backup-moved",
+        path="scale_down.drain.backup",
+        problem="is not a setting: slurm.drain.backup holds for deployments and for `cdk-hyperpod drain`",
+        remedy="move it there",
     ),
 }
+"""Keys that users are likely to try, and where the setting is instead."""
 
 _EITHER = (("instance_type", "instance_types"),)
-"""Settings without a default of their own, of which a value needs one: rules say so, and not the types."""
+"""Pairs of settings of which one is required. A rule reports it, not the types."""
+
+_NOT_A_LIST = Problem(
+    code="value-not-a-list", problem="must be a list", remedy="write it as [a, b] or as lines that begin with a dash"
+)
+_NOT_SETTINGS = Problem(code="value-not-settings", problem="must hold settings", remedy="write it as key: value lines")
 
 
 def structure(kind: type[T], data: object, findings: list[Finding], path: str = "") -> T:
-    """The value of the kind that the data describes; what is wrong with the data is added to the findings.
+    """Build a value of the kind from the data. What is wrong with the data is added to the findings.
 
-    UNKNOWN where the data is of another shape altogether.
+    UNKNOWN if the data is not a mapping.
     """
     return typing.cast(T, _build(kind, data, path, findings, kind))
 
@@ -49,21 +63,21 @@ def _build(annotation: Any, data: object, path: str, findings: list[Finding], wh
         case Names(_, value):
             return _build_mapping(value, data, path, findings)
         case Leaf(kind) if problem := leaf_problem(kind, data):
-            return _wrong(data, *problem, path, findings)
+            return _wrong(data, problem, path, findings)
         case _:
             return data
 
 
 def _build_items(kind: Any, data: object, path: str, findings: list[Finding], whole: type) -> Any:
     if not isinstance(data, list):
-        return _wrong(data, "must be a list", "write it as [a, b] or as lines that begin with a dash", path, findings)
+        return _wrong(data, _NOT_A_LIST, path, findings)
     paths = item_paths(path, data)
     return tuple(_build(kind, item, paths[index], findings, whole) for index, item in enumerate(data))
 
 
 def _build_object(kind: type, data: object, path: str, findings: list[Finding], whole: type) -> Any:
     if not isinstance(data, dict):
-        return _wrong(data, "must hold settings", "write it as key: value lines", path, findings)
+        return _wrong(data, _NOT_SETTINGS, path, findings)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     missing = [name for name, field in fields.items() if name not in data and _is_required(field)]
     eithers = [either for either in _EITHER if {*either} <= fields.keys() and not {*either} & data.keys()]
@@ -76,7 +90,10 @@ def _build_object(kind: type, data: object, path: str, findings: list[Finding], 
         if name in data:
             values[name] = _build(field_types(kind)[name], data[name], join(path, name), findings, whole)
         elif name in missing:
-            findings.append(Finding(path=join(path, name), problem="is missing", remedy=f"add `{name}:`"))
+            missing_path = join(path, name)
+            findings.append(
+                Finding(code="setting-missing", path=missing_path, problem="is missing", remedy=f"add `{name}:`")
+            )
             values[name] = UNKNOWN
     return kind(**values)
 
@@ -88,51 +105,56 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 def _build_mapping(kind: Any, data: object, path: str, findings: list[Finding]) -> Any:
     if not isinstance(data, dict):
         noun = MAPPED[kind]
-        return _wrong(data, f"must hold names and {noun}s", f"write it as name: {noun} lines", path, findings)
+        not_a_mapping = Problem(
+            code="value-not-a-mapping", problem=f"must hold names and {noun}s", remedy=f"write it as name: {noun} lines"
+        )
+        return _wrong(data, not_a_mapping, path, findings)
     values: dict[str, Any] = {}
     for key, value in data.items():
         if problem := leaf_problem(str, key):
-            _wrong(key, f"the name {problem[0]}", problem[1], join(path, key), findings)
+            _wrong(key, replace(problem, problem=f"the name {problem.problem}"), join(path, key), findings)
         elif problem := leaf_problem(kind, value):
-            values[key] = _wrong(value, *problem, join(path, key), findings)
+            values[key] = _wrong(value, problem, join(path, key), findings)
         else:
             values[key] = value
     return values
 
 
-def _wrong(data: object, problem: str, remedy: str, path: str, findings: list[Finding]) -> Any:
-    if data is None:
-        got, remedy = "nothing", "give it a value, or remove the line"
-    else:
-        got = show(data)
-    findings.append(Finding(path=path, problem=f"{problem}, got {got}", remedy=remedy))
+def _wrong(data: object, problem: Problem, path: str, findings: list[Finding]) -> Any:
+    findings.append(problem.at(path, data))
     return UNKNOWN
 
 
 def _unknown_key(key: object, path: str, names: list[str], wanted: list[str], whole: type) -> Finding:
-    problem, remedy = _HINTS.get(
-        path, ("is not a setting", _meant(key, names, wanted, whole) or f"remove it, or use one of {', '.join(names)}")
+    if path in _HINTS:
+        return _HINTS[path]
+    meant = _meant(key, names, wanted, whole)
+    if meant:
+        likely = ", or ".join(meant)
+        return Finding(
+            code="setting-misspelled", path=path, problem="is not a setting", remedy=f"did you mean {likely}?"
+        )
+    settings = ", ".join(names)
+    return Finding(
+        code="setting-unknown", path=path, problem="is not a setting", remedy=f"remove it, or use one of {settings}"
     )
-    return Finding(path=path, problem=problem, remedy=remedy)
 
 
-def _meant(key: object, names: list[str], wanted: list[str], whole: type) -> str | None:
-    """The setting that was probably meant: of this level, one that is still wanted before the others; or of another one of the
-    whole."""
+def _meant(key: object, names: list[str], wanted: list[str], whole: type) -> list[str]:
+    """The settings that were probably meant: of this level (a missing one before the others), or of another level."""
     text = shown_name(key)
     here = closest(text, wanted, certain=True) or closest(text, names, certain=True)
     # A slip of the finger seldom hits the first letter: count is not account.
     near = closest(text, [name for name in names if name[:1] == text[:1]])
-    meant = list(filter(None, [here, _elsewhere(text, here, whole)])) or list(filter(None, [near]))
-    return f"did you mean {', or '.join(meant)}?" if meant else None
+    return list(filter(None, [here, _elsewhere(text, here, whole)])) or list(filter(None, [near]))
 
 
 def _elsewhere(text: str, here: str | None, whole: type) -> str | None:
-    """Where else a setting has this name, or its words: `min_count` is `instance_groups[…].min_instance_count`. None: in no
-    place, or in several."""
+    """Where else a setting has this name, or its words: `min_count` is `instance_groups[…].min_instance_count`. None: nowhere, or
+    in several places."""
     settings = _settings(whole)
     names = [name for name, _ in settings]
-    # One word is part of many names, and says little; and what is near at hand needs no other.
+    # A single word is part of many names, so only an exact match counts; if this level has a match, no other is needed.
     meant = text if text in names or here or "_" not in text else closest(text, names, certain=True)
     places = [place for name, place in settings if name == meant]
     if len(places) != 1:

@@ -1,4 +1,4 @@
-"""YAML text as plain data, and where in it each setting stands."""
+"""YAML text as plain data, with the line of each setting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REPLACED = re.compile(r"[$#]\{Token\[|\{\{\s*resolve\s*:", re.IGNORECASE)
 
 
 class Document:
-    """What a file says, and where in it each setting stands."""
+    """The data of a file, with the line of each setting."""
 
     def __init__(self, text: str) -> None:
         self.findings: list[Finding] = []
@@ -28,7 +28,7 @@ class Document:
         try:
             node = loader.get_single_node()
             if node is not None:
-                # What the file as a whole lacks is missing where its settings begin.
+                # A setting that is missing at the top is reported where the settings begin.
                 self._places[""] = (0, node.start_mark.line + 1)
                 self._note(node, "", node)
                 self.data = loader.construct_document(node)
@@ -36,8 +36,7 @@ class Document:
             loader.dispose()
 
     def _note(self, node: yaml.Node, path: str, begins: yaml.Node) -> None:
-        """Note the place of a value, which begins at its key, and of all in it; and keys that stand twice, of which YAML
-        would keep the last."""
+        """Note the line of a value's key, of all values in it, and duplicated keys, of which YAML would keep the last."""
         self._places.setdefault(path, (len(self._places), begins.start_mark.line + 1))
         if isinstance(node, yaml.ScalarNode):
             self._refuse_replaced(node, path)
@@ -59,27 +58,34 @@ class Document:
                     line = key.start_mark.line + 1
                     self.findings.append(
                         Finding(
-                            path=key_path, problem=f"is there twice, again in line {line}", remedy="keep one of them"
+                            code="setting-duplicated",
+                            path=key_path,
+                            problem=f"is duplicated in line {line}",
+                            remedy="keep one of them",
                         )
                     )
                 seen.add((key.tag, key.value))
                 self._note(value, key_path, key)
 
     def _refuse_replaced(self, node: yaml.ScalarNode, path: str) -> None:
-        """Note text that would be another one in the template: nothing here could judge what is deployed."""
+        """Note text that CDK or CloudFormation replaces: the value that is deployed could not be validated."""
         if path not in self._replaced and (found := _REPLACED.search(node.value)):
             who = "CDK" if found[0][0] in "$#" else "CloudFormation"
             mark = " ".join(found[0].split())  # on one line
-            problem = f"{who} would put another value in the place of {mark}…, got {show(node.value)}"
-            self._replaced[path] = Finding(path=path, problem=problem, remedy="write the value itself")
+            text = show(node.value)
+            self._replaced[path] = Finding(
+                code="value-replaced-at-deployment",
+                path=path,
+                problem=f"{who} replaces {mark}… by another value, got {text}",
+                remedy="write the value itself",
+            )
 
     def _note_merged(self, node: yaml.Node, path: str) -> None:
         for item in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             self._note(item, path, item)
 
     def in_order(self, findings: Iterable[Finding]) -> list[Finding]:
-        """Each finding once, with its line, in the order of the file; one about something that is missing stands with
-        what lacks it."""
+        """Each finding once, with its line, in the order of the file. A missing setting has the line of the settings around it."""
 
         def place(finding: Finding) -> tuple[int, int | None]:
             path = finding.path
@@ -87,8 +93,7 @@ class Document:
                 path = path[: max(path.rfind("."), path.rfind("["), 0)]
             return self._places[path]
 
-        # Text that is replaced is wrong whatever else is wrong with it.
-        # A list that has CDK's mark of a list in it is none to the types.
+        # Of text that is replaced, no other finding is reported. The types do not accept a list with CDK's mark in it.
         lists = {path.rpartition("[")[0] for path, finding in self._replaced.items() if "#{Token[" in finding.problem}
         others = [finding for finding in findings if finding.path not in {*self._replaced, *lists - {""}}]
         places = {finding: place(finding) for finding in [*self._replaced.values(), *others]}
@@ -98,7 +103,7 @@ class Document:
 
 
 def _name_of(node: yaml.Node) -> dict[str, object]:
-    """An item as far as its path needs it."""
+    """The name of an item, for its path."""
     for key, value in node.value if isinstance(node, yaml.MappingNode) else []:
         if key.value == "name" and isinstance(value, yaml.ScalarNode):
             return {"name": value.value}

@@ -1,7 +1,7 @@
-"""What a type says by itself, checked over whole values: a configuration, or the arguments of a construct.
+"""Validates whole values by their annotations: a configuration, or the arguments of a construct.
 
-Python checks no types when it runs, so a caller who gives one group where a list of them belongs would meet an
-AttributeError somewhere below. Everything public is judged here first, by its own annotations.
+Python checks no types at run time. Without this, one group in place of a list of groups would end in an AttributeError deep
+in the library. Everything public is validated here first.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from .annotations import Fields, Form, Items, Leaf, Made, Names, field_types, sh
 from .bounds import Constraint
 from .known import UNKNOWN, is_known
 from .plain import MAPPED, leaf_problem
+from .problem import Problem
 from .words import item_paths, join, show
 
 T = TypeVar("T")
 
-_MISSING = "give it a value"
-_AT_SYNTH = ("its value is known at deployment only", "write it out")
-"""What a token means where synth decides by the value."""
-_ALIAS = ("must be a key, and this is an alias", "give it the key itself, by Key.from_lookup or Key.from_key_arn")
+KNOWN_LATE = "is known at deployment only, and is needed at synthesis"
 
 
 def check_value(value: object, annotation: Any, path: str) -> Iterator[Finding]:
@@ -38,7 +36,7 @@ def check_value(value: object, annotation: Any, path: str) -> Iterator[Finding]:
 
 
 def check_kinds(value: object, annotation: Any, path: str) -> Iterator[Finding]:
-    """The same without the bounds and patterns: where this finds nothing, a rule can read every field."""
+    """Like `check_value`, without bounds and patterns. If it finds nothing, a rule can read every field."""
     findings: list[Finding] = []
     _judge(value, annotation, path, findings, bounds=False)
     yield from findings
@@ -54,7 +52,7 @@ def check_arguments(function: Callable[..., object], /, **arguments: object) -> 
 def check_call(
     function: Callable[..., object], given: Mapping[str, object], *, apart: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """The same of all arguments that a function takes by name only, so that a new one needs no line of its own.
+    """Validate all keyword-only arguments of a function, so that a new argument needs no line of its own.
 
     `given`: the function's `locals()`. `apart`: the arguments that are validated as fields of a configuration.
     """
@@ -69,15 +67,15 @@ def check_call(
 def require_arguments(
     function: Callable[..., object], where: str | Callable[[], str] = "", /, **arguments: object
 ) -> None:
-    """Raise ConfigError where arguments of a function, given by name, are not what its signature says.
+    """Raise ConfigError if arguments of a function, given by name, are not what its signature says.
 
-    `where`: the construct's path, which a message begins with, or what tells it. Empty: there is none.
+    `where`: the construct's path, with which the message begins, or a function that returns it. Empty: no path.
     """
     raise_errors(check_arguments(function, **arguments), where)
 
 
 def check_config(value: T, path: str = "", *rules: Callable[[T], Iterable[Finding]]) -> Iterator[Finding]:
-    """What its types refuse of a configuration, at any depth, and what rules say of the rest."""
+    """Validate a configuration by its types, at any depth, and then by rules, which get UNKNOWN for what the types refuse."""
     refused: list[Finding] = []
     known = without_refused(value, refused, path)
     yield from refused
@@ -86,29 +84,31 @@ def check_config(value: T, path: str = "", *rules: Callable[[T], Iterable[Findin
 
 
 def check_at_synth(value: object, path: str, remedy: str, *, kinds: tuple[type, ...] = (str,)) -> Iterator[Finding]:
-    """Whether synth knows a value that it cannot do without. `kinds`: those that its type allows; a token of another one is
-    refused for that already."""
+    """Refuse a token where synthesis needs the value. `kinds`: the types that the annotation allows; another check refuses tokens
+    of other types."""
     if isinstance(value, kinds) and not is_known(value):
-        yield Finding(path=path, problem=_AT_SYNTH[0], remedy=remedy)
+        yield Finding(code="argument-known-at-deployment-only", path=path, problem=KNOWN_LATE, remedy=remedy)
 
 
 def check_repeated(values: object, path: str) -> Iterator[Finding]:
-    """What stands more than once in a list that is one as far as its type goes."""
+    """Duplicates in a list. Anything that is not a tuple is reported by its type."""
     known = [value for value in values if is_known(value)] if isinstance(values, tuple) else []
     for value, count in Counter(known).items():
         if count > 1:
-            yield Finding(path=path, problem=f"{show(value)} is there twice", remedy="name it once")
+            yield Finding(
+                code="value-duplicated", path=path, problem=f"{show(value)} is duplicated", remedy="name it once"
+            )
 
 
 def as_tuple(value: Sequence[T]) -> tuple[T, ...]:
-    """A list as the frozen values have it. What is no list stays what it is, for the checks of that value to report."""
+    """A list as a tuple, which is what the frozen values have. Anything else is returned as it is, and its type is reported."""
     return tuple(value) if _is_list(value) else typing.cast(tuple[T, ...], value)
 
 
 def without_refused(value: T, findings: list[Finding], path: str = "") -> T:
-    """The value, UNKNOWN in place of what its types refuse: a rule that came upon it would report it once more.
+    """The value with UNKNOWN in place of what its types refuse, so that rules do not report it again.
 
-    Names stay, good or bad: paths tell the items of a list apart by them.
+    Invalid names stay, since the paths of list items contain them.
     """
     return _judge_fields(value, path, findings, bounds=True)
 
@@ -125,16 +125,16 @@ def _judge_fields(value: T, path: str, findings: list[Finding], *, bounds: bool)
 
 def _judge(value: Any, annotation: Any, path: str, findings: list[Finding], *, bounds: bool = True) -> Any:
     """The value as far as the annotation accepts it, UNKNOWN in place of the rest."""
-    said = shape(annotation)
-    if value is UNKNOWN or (value is None and said.optional):
+    expected = shape(annotation)
+    if value is UNKNOWN or (value is None and expected.optional):
         return value
-    if _is_token(value, said.form):
-        late = _late_problem(said.form, value)
+    if _is_token(value, expected.form):
+        late = _token_finding(expected.form, value, path)
         if late is None:
             return value
-        findings.append(Finding(path=path, problem=late[0], remedy=late[1]))
+        findings.append(late)
         return UNKNOWN
-    match said.form:
+    match expected.form:
         case Items(item, exact) if isinstance(value, tuple) or (not exact and _is_list(value)):
             return _judge_items(value, item, path, findings, bounds=bounds)
         case Names(key, item) if isinstance(value, Mapping) and isinstance(shape(item).form, (Fields, Made)):
@@ -144,11 +144,10 @@ def _judge(value: Any, annotation: Any, path: str, findings: list[Finding], *, b
             return value
         case Fields(kind) if isinstance(value, kind):
             return _judge_fields(value, path, findings, bounds=bounds)
-    problem = _problem(said.form, value) or (_out_of_bounds(value, said.bounds) if bounds else None)
+    problem = _problem(expected.form, value) or (_out_of_bounds(value, expected.bounds) if bounds else None)
     if problem is None:
         return value
-    got, remedy = ("nothing", _MISSING) if value is None else (show(value), problem[1])
-    findings.append(Finding(path=path, problem=f"{problem[0]}, got {got}", remedy=remedy))
+    findings.append(problem.at(path, value))
     return UNKNOWN
 
 
@@ -160,56 +159,81 @@ def _judge_items(
     return values if all(map(operator.is_, items, values)) else items
 
 
-def _late_problem(form: Form, value: object) -> tuple[str, str] | None:
-    """Why a token cannot stand here; None: it goes into the template as it is.
+def _token_finding(form: Form, value: object, path: str) -> Finding | None:
+    """Why a token cannot be used here. None: it goes into the template as it is.
 
-    A list, a flag, a choice and a path decide at synth what is made, where a token would count as one of their values.
+    A list, a flag, a choice and a path decide at synthesis what is created. A token would count as one of their values.
     """
     kind = form.kind if isinstance(form, Leaf) else None
     choices = typing.get_args(kind)
     if kind is str:
-        return None if isinstance(value, str) else _of_another_kind("text", "string")
+        return None if isinstance(value, str) else _of_another_kind("text", "string", path)
     if kind in (int, float) or (choices and isinstance(choices[0], int)):
-        return None if isinstance(value, float) else _of_another_kind("a number", "number")
+        return None if isinstance(value, float) else _of_another_kind("a number", "number", path)
     if choices:
-        return _AT_SYNTH[0], f"{_AT_SYNTH[1]}: {', '.join(choices[:-1])} or {choices[-1]}"
-    return _AT_SYNTH
+        first, last = ", ".join(choices[:-1]), choices[-1]
+        return Finding(
+            code="choice-known-at-deployment-only",
+            path=path,
+            problem=KNOWN_LATE,
+            remedy=f"write it out: {first} or {last}",
+        )
+    return Finding(code="value-known-at-deployment-only", path=path, problem=KNOWN_LATE, remedy="write it out")
 
 
-def _of_another_kind(noun: str, way: str) -> tuple[str, str]:
-    return f"must be {noun}, got a token of another kind", f"use the parameter's value_as_{way}, or Token.as_{way}"
+def _of_another_kind(noun: str, way: str, path: str) -> Finding:
+    return Finding(
+        code="token-of-wrong-type",
+        path=path,
+        problem=f"must be {noun}, got a token of another type",
+        remedy=f"use the parameter's value_as_{way}, or Token.as_{way}",
+    )
 
 
-def _problem(form: Form, value: object) -> tuple[str, str] | None:
+def _problem(form: Form, value: object) -> Problem | None:
     match form:
         case Made([kind]) if kind.__name__ == "IKey" and hasattr(value, "alias_name"):
-            # CDK takes it for a key, and its ARN for the key's, which no policy does.
-            return _ALIAS
+            # CDK accepts an alias as a key and uses the alias' ARN, which no policy accepts.
+            return Problem(
+                code="key-is-an-alias",
+                problem="must be a key, not an alias",
+                remedy="give it the key itself, by Key.from_lookup or Key.from_key_arn",
+            )
         case Leaf(kind):
             return leaf_problem(kind, value)
-        case Items(_, exact):
-            return (
-                ("must be a tuple", "write it as (a, b) or (a,)") if exact else ("must be a list", "write it as [a, b]")
-            )
+        case Items(_, True):
+            return Problem(code="value-not-a-tuple", problem="must be a tuple", remedy="write it as (a, b) or (a,)")
+        case Items():
+            return Problem(code="argument-not-a-list", problem="must be a list", remedy="write it as [a, b]")
         case Names(key, item):
-            return (
-                None
-                if _are_names(key, item, value)
-                else (f"must be a mapping of {_in_a_word(key)} to {_in_a_word(item)}", "make one")
-            )
+            return None if _are_names(key, item, value) else _not_a_mapping(key, item)
         case Made(kinds) if any(_is_one(kind, value) for kind in kinds):
             return None
         case Made([kind]) if is_interface(kind):
-            return f"must be an {kind.__name__}", _held(kind, value) or "make or import one"
+            interface = kind.__name__
+            remedy = _held(kind, value) or "create or import one"
+            return Problem(code="argument-without-interface", problem=f"must be an {interface}", remedy=remedy)
         case Fields(kind) | Made([kind]):
-            return f"must be of the class {kind.__name__}", _held(kind, value) or "make one"
+            class_name = kind.__name__
+            remedy = _held(kind, value) or "create one"
+            return Problem(code="argument-of-wrong-class", problem=f"must be of the class {class_name}", remedy=remedy)
         case Made(kinds):
             names = ["text" if kind is str else f"{_article(kind)} {kind.__name__}" for kind in kinds]
-            return f"must be {', '.join(names[:-1])} or {names[-1]}", "give it one of these"
+            first, last = ", ".join(names[:-1]), names[-1]
+            return Problem(
+                code="argument-of-no-class", problem=f"must be {first} or {last}", remedy="give it one of these"
+            )
+
+
+def _not_a_mapping(key: Any, item: Any) -> Problem:
+    key_type, value_type = _in_a_word(key), _in_a_word(item)
+    return Problem(
+        code="argument-not-a-mapping", problem=f"must be a mapping of {key_type} to {value_type}", remedy="make one"
+    )
 
 
 def _held(kind: Any, value: object) -> str | None:
-    """The remedy where what was given has just what is wanted: a LustreFileSystem has its `mount`. None: it has not."""
+    """The remedy if an attribute of the value has the right type, such as `mount` of a LustreFileSystem. None: no attribute has."""
     own: dict[str, object] = getattr(value, "__dict__", {})
     names = [name for name, held in own.items() if not name.startswith("_") and _is_one(kind, held)]
     return f"give it the .{names[0]} of this one" if len(names) == 1 else None
@@ -223,9 +247,8 @@ def _article(kind: Any) -> str:
     return "an" if kind.__name__[0] in "AEIO" else "a"
 
 
-def _out_of_bounds(value: object, bounds: Iterable[Constraint]) -> tuple[str, str] | None:
-    words = next(filter(None, (bound.problem(value) for bound in bounds)), None)
-    return None if words is None else (words, "change it")
+def _out_of_bounds(value: object, bounds: Iterable[Constraint]) -> Problem | None:
+    return next(filter(None, (bound.problem(value) for bound in bounds)), None)
 
 
 def _fits(kind: Any, value: object) -> bool:
@@ -234,7 +257,7 @@ def _fits(kind: Any, value: object) -> bool:
     if is_interface(kind):
         return _is_one(kind, value)
     leaf = Leaf(kind)
-    return (_late_problem(leaf, value) if _is_token(value, leaf) else leaf_problem(kind, value)) is None
+    return (_token_finding(leaf, value, "") if _is_token(value, leaf) else leaf_problem(kind, value)) is None
 
 
 def _in_a_word(kind: Any) -> str:
@@ -244,12 +267,12 @@ def _in_a_word(kind: Any) -> str:
 
 
 def _is_list(value: object) -> bool:
-    """Whether a value is a list of things: text is one of characters, and never meant as such."""
+    """Whether a value is a list. Text is a sequence, too, and does not count."""
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
 
 def _is_token(value: object, form: Form) -> bool:
-    """Whether CDK puts another value in the place of this one, and would have to know it."""
+    """Whether the value is a token of CDK, whose value is known at deployment only."""
     match form:
         case Fields() | Made([_]):
             return False
@@ -258,22 +281,22 @@ def _is_token(value: object, form: Form) -> bool:
         case _:
             kind = None
     if isinstance(value, (list, tuple)):
-        # A list that is a token has one item, which says so.
+        # A list that is a token has one item with CDK's mark.
         return any(isinstance(item, str) and "#{Token[" in item for item in value)
     if isinstance(value, (str, float)):
         return not is_known(value)
-    # A parameter itself, mostly, in place of its value: what CDK resolves has this, and nothing else does.
+    # Usually a parameter in place of its value. Only what CDK resolves has this attribute.
     return kind in (str, int, float) and hasattr(type(value), "creation_stack")
 
 
 def _is_one(kind: Any, value: object) -> bool:
-    """Whether a value is of a class, or has what an interface of jsii asks for, which isinstance cannot tell."""
+    """Whether a value is of a class or has the members of a jsii interface, for which isinstance does not work."""
     return has_interface(value, kind) if is_interface(kind) else isinstance(value, kind)
 
 
 def field_findings(value: object, path: str) -> Iterator[Finding]:
-    """Bounds and patterns of a frozen value's own fields, at no depth."""
+    """Validate bounds and patterns of a frozen value's own fields, without the values in them."""
     for name, annotation in field_types(type(value)).items():
         field = getattr(value, name)
         if field is not None and is_known(field) and (problem := _out_of_bounds(field, shape(annotation).bounds)):
-            yield Finding(path=join(path, name), problem=f"{problem[0]}, got {show(field)}", remedy=problem[1])
+            yield problem.at(join(path, name), field)

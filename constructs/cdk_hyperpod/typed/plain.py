@@ -1,45 +1,87 @@
-"""One plain value (text, a number, a flag, a choice): whether it is of its type, and the words where it is not."""
+"""One plain value (text, a number, a flag, a choice): what is wrong with its type."""
 
 from __future__ import annotations
 
 import typing
 from typing import Any, Literal
 
+from .problem import Problem
 from .words import TOO_LARGE, closest, show, shown_name
 
+TYPE_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+"""The plain types in words."""
+MAPPED = {str: "text", int: "number"}
+"""The types of a mapping's values in a word."""
 
-def leaf_problem(kind: Any, value: object) -> tuple[str, str] | None:
-    """What is wrong with the type of one plain value, and the remedy; None: nothing."""
+_HOW_TO_WRITE = {
+    str: "put it in quotes",
+    int: "write digits without quotes",
+    float: "write digits without quotes",
+    bool: "write true or false without quotes",
+}
+
+
+def leaf_problem(kind: Any, value: object) -> Problem | None:
+    """What is wrong with the type of one plain value. None: nothing."""
     if typing.get_origin(kind) is Literal:
-        options = typing.get_args(kind)
-        if any(value == option and type(value) is type(option) for option in options):
-            return None
-        problem = f"must be one of {', '.join(map(str, options))}"
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and _is_version(options[0]):
-            # YAML takes a version for a number, and 1.30 for 1.3: which one was meant, the number does not say.
-            return problem, f'put it in quotes, such as "{show(value) if show(value) in options else options[0]}"'
-        near = None if isinstance(value, int) else closest(shown_name(value), options)
-        return problem, f"did you mean {near}?" if near else "use one of these"
-    if isinstance(value, (int, float) if kind is float else kind) and (kind is bool or not isinstance(value, bool)):
-        if isinstance(value, str) and not value.isprintable():
-            return "must be printable text on one line", "remove the characters that are not"
-        if isinstance(value, int) and abs(value) >= TOO_LARGE:
-            return "must have at most 18 digits", "use a smaller number"
+        return _choice_problem(typing.get_args(kind), value)
+    if not _is_of(kind, value):
+        return _type_problem(kind, value)
+    return _text_problem(value) or _size_problem(value)
+
+
+def _choice_problem(options: tuple[Any, ...], value: object) -> Problem | None:
+    if any(value == option and type(value) is type(option) for option in options):
         return None
+    listed = ", ".join(map(str, options))
+    if _is_number(value) and _is_version(options[0]):
+        # YAML reads a version as a number, and 1.30 as 1.3: the number does not say which one was meant.
+        quoted = show(value) if show(value) in options else options[0]
+        return Problem(
+            code="version-not-quoted",
+            problem=f"must be one of {listed}",
+            remedy=f'put it in quotes, such as "{quoted}"',
+        )
+    near = None if isinstance(value, int) else closest(shown_name(value), options)
+    if near is not None:
+        return Problem(code="value-misspelled", problem=f"must be one of {listed}", remedy=f"did you mean {near}?")
+    return Problem(code="value-not-a-choice", problem=f"must be one of {listed}", remedy="use one of these")
+
+
+def _type_problem(kind: Any, value: object) -> Problem:
+    type_name = TYPE_NAMES[kind]
     if isinstance(value, (dict, list, tuple)):
-        return f"must be {_WORDS[kind][0]}", "give it one plain value"
-    return f"must be {_WORDS[kind][0]}", _WORDS[kind][1]
+        return Problem(code="value-not-plain", problem=f"must be {type_name}", remedy="give it one plain value")
+    how_to_write = _HOW_TO_WRITE[kind]
+    return Problem(code="value-of-wrong-type", problem=f"must be {type_name}", remedy=f"{how_to_write}")
+
+
+def _text_problem(value: object) -> Problem | None:
+    if not isinstance(value, str) or value.isprintable():
+        return None
+    return Problem(
+        code="text-not-printable",
+        problem="must be printable text on one line",
+        remedy="remove line breaks and control characters",
+    )
+
+
+def _size_problem(value: object) -> Problem | None:
+    if not isinstance(value, int) or abs(value) < TOO_LARGE:
+        return None
+    return Problem(code="number-too-long", problem="must have at most 18 digits", remedy="use a smaller number")
+
+
+def _is_of(kind: Any, value: object) -> bool:
+    """Whether the value is of the type. Python's bool is an int; here it is not a number."""
+    if kind is bool:
+        return isinstance(value, bool)
+    return isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_version(option: object) -> bool:
     return isinstance(option, str) and option[:1].isdecimal()
-
-
-_WORDS = {
-    str: ("text", "put it in quotes"),
-    int: ("a whole number", "write digits without quotes"),
-    float: ("a number", "write digits without quotes"),
-    bool: ("true or false", "write true or false without quotes"),
-}
-MAPPED = {str: "text", int: "number"}
-"""What a mapping's values may be, in a word."""

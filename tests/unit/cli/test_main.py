@@ -38,10 +38,10 @@ def test_check_sums_a_valid_cluster_up(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["check"]) == 0
     assert capsys.readouterr() == (
         """\
-warning: line 1  network.availability_zones: the cluster goes to the account's first zone, which may not offer ml.p5.48xlarge; \
-name a zone that has the capacity, such as network: {availability_zones: [us-west-2c]} [unnamed-zone]
+warning: line 1  network.availability_zones: is missing, so the cluster uses the account's first zone, which may not offer ml.p5.48xlarge; \
+name a zone that has the capacity, such as network: {availability_zones: [us-west-2c]} [zone-unnamed]
 note: nodes cannot reach the internet, but data can still leave: a program on a node that has keys of another account can \
-copy data through the VPC endpoints to any bucket of the region; set network.endpoint_policies: account to refuse that \
+copy data through the VPC endpoints to any bucket of the region; set network.endpoint_policies: account to prevent that \
 (try it first: docs/deploying.md)
 small: a slurm cluster in us-west-2, no errors
   group  type            count  minimum  role

@@ -721,7 +721,7 @@ def test_a_group_away_from_its_file_system_is_a_warning() -> None:
 def test_accelerators_without_a_zone_are_a_warning() -> None:
     (warning,) = warnings_of(groups=[P5], network={})
     assert "which may not offer ml.p5.48xlarge" in warning
-    assert warning.endswith("[ack: cdk-hyperpod:unnamed-zone]")
+    assert warning.endswith("[ack: cdk-hyperpod:zone-unnamed]")
 
 
 def test_tiered_storage_under_slurm_is_a_warning() -> None:
@@ -740,7 +740,7 @@ def test_an_existing_vpc_without_a_way_to_aws_services_is_a_warning_that_is_said
 
     (warning,) = warnings_of(groups=[P5], network=closed)
     assert warning.startswith("network.endpoint_security_group_id: is missing")
-    assert warning.endswith("[ack: cdk-hyperpod:no-way-to-endpoints]")
+    assert warning.endswith("[ack: cdk-hyperpod:endpoint-group-missing]")
     assert not warnings_of(groups=[P5], network={**closed, "endpoint_security_group_id": "sg-01234567"})
     assert not warnings_of(groups=[P5], network={**closed, "internet_egress": True})
 

@@ -51,7 +51,9 @@ def test_each_warning_of_a_file_appears_once(path: Path) -> None:
         for message in Annotations.from_stack(stack).find_warning("*", Match.any_value())
     ]
     # Beside the file's own, the guard warns of what it takes.
-    assert sorted(text for text in told if "does not drain" not in text) == sorted(warning.text for warning in loaded.warnings)
+    assert sorted(text for text in told if "does not drain" not in text) == sorted(
+        warning.text for warning in loaded.warnings
+    )
 
 
 def test_a_warning_of_the_network_appears_once(tmp_path: Path) -> None:

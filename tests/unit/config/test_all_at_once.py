@@ -9,7 +9,8 @@ import yaml
 
 from cdk_hyperpod.errors import ConfigError, Finding, raise_errors
 from cdk_hyperpod.loader import load_config
-from helpers.judging import REMOVED, Changes, findings_of, judge, told
+from helpers.findings import found
+from helpers.judging import REMOVED, Changes, findings_of, judge
 
 FULL_OF_MISTAKES = """\
 name: -bad-
@@ -42,37 +43,30 @@ scale_down:
 tags: {aws:x: y, Cost: 5}
 """
 
-MESSAGE = """\
-cluster.yaml: 21 errors
-  line 1   name: must be 1 to 63 letters, digits and hyphens, no hyphen at either end, got '-bad-'; change it
-  line 3   acount: is not a setting; did you mean account?
-  line 5   network.availability_zones[1]: 'us-east-1a' is not in us-west-2; name a zone of the region
-  line 6   network.cidr: 10.0.0.0/8 is a /8; use a /16 to /21; an eighth of it is one zone's subnet
-  line 10  instance_groups[head].instance_count: Slurm has one controller node, got 2; set it to 1
-  line 12  instance_groups[head].partition: a controller group has no partition; remove it; only compute groups run jobs
-  line 14  instance_groups[p5].node_type: must be one of controller, login, compute, got 'worker'; use one of these
-  line 15  instance_groups[p5].instance_type: HyperPod has no instance type 'ml.p5.48xlrge'; did you mean \
-ml.p5.48xlarge?
-  line 17  instance_groups[p5].min_instance_count: is there twice, again in line 18; keep one of them
-  line 17  instance_groups[p5].min_instance_count: 9 is more than instance_count, which is 4; lower it, or raise \
-instance_count
-  line 19  instance_groups[2].name: is missing; add `name:`
-  line 19  instance_groups[2]: has no instance_type; give it one of instance_type and instance_types
-  line 19  instance_groups[2].partition: a compute group must name its partition; add partition: with a name such as \
-the group's
-  line 19  instance_groups[2].instance_count: must be 0 to 6758, got -1; change it
-  line 21  instance_groups[2].threads_per_core: must be a whole number, got 'two'; write digits without quotes
-  line 23  storage.capacity_gib: FSx refuses 5000 GiB; use 1200 or a multiple of 2400, such as 7200
-  line 24  storage.data_repositories[1].file_system_path: /a/b overlaps /a; link folders that lie beside each other
-  line 26  scale_down.instance_groups_to_delete: the group 'p5' is to be deleted, and is still in instance_groups; \
-remove it from \
-one of the two
-  line 27  scale_down.drain: asks an agent on the controller, and without slurm.drain there is none; \
-add `slurm: {drain: {}}`, and deploy it before you take nodes
-  line 28  tags.aws:x: a tag cannot have the key 'aws:x'; use 1 to 128 letters, digits, spaces and _.:/=+-@, \
-beginning neither \
-with aws: nor with cdk-hyperpod:
-  line 28  tags.Cost: must be text, got 5; put it in quotes"""
+MISTAKES = [
+    (1, "value-malformed", "name"),
+    (3, "setting-misspelled", "acount"),
+    (5, "zone-in-another-region", "network.availability_zones[1]"),
+    (6, "vpc-size", "network.cidr"),
+    (10, "controller-count", "instance_groups[head].instance_count"),
+    (12, "partition-without-jobs", "instance_groups[head].partition"),
+    (14, "value-not-a-choice", "instance_groups[p5].node_type"),
+    (15, "instance-type-unknown", "instance_groups[p5].instance_type"),
+    (17, "setting-duplicated", "instance_groups[p5].min_instance_count"),
+    (17, "minimum-above-count", "instance_groups[p5].min_instance_count"),
+    (19, "setting-missing", "instance_groups[2].name"),
+    (19, "instance-type-missing", "instance_groups[2]"),
+    (19, "partition-missing", "instance_groups[2].partition"),
+    (19, "value-out-of-range", "instance_groups[2].instance_count"),
+    (21, "value-of-wrong-type", "instance_groups[2].threads_per_core"),
+    (23, "capacity-not-supported", "storage.capacity_gib"),
+    (24, "data-repositories-overlap", "storage.data_repositories[1].file_system_path"),
+    (26, "scale-down-group-still-listed", "scale_down.instance_groups_to_delete"),
+    (27, "drain-without-agent", "scale_down.drain"),
+    (28, "tag-key-invalid", "tags.aws:x"),
+    (28, "value-of-wrong-type", "tags.Cost"),
+]
+"""Line, code and path."""
 
 
 def test_a_file_full_of_mistakes_gets_them_all_in_its_own_order(
@@ -84,7 +78,11 @@ def test_a_file_full_of_mistakes_gets_them_all_in_its_own_order(
     with pytest.raises(ConfigError) as caught:
         load_config("cluster.yaml")
 
-    assert str(caught.value) == MESSAGE
+    assert [(finding.line, finding.code, finding.path) for finding in caught.value.findings] == MISTAKES
+    head, *lines = str(caught.value).split("\n")
+    assert head == "cluster.yaml: 21 errors"
+    assert lines[0].startswith("  line 1   name: must be ") and lines[0].endswith("[value-malformed]")
+    assert lines[3].startswith("  line 6   network.cidr: 10.0.0.0/8 is a /8; ") and lines[3].endswith("[vpc-size]")
 
 
 @pytest.mark.parametrize(
@@ -115,22 +113,22 @@ def test_a_file_full_of_mistakes_gets_them_all_in_its_own_order(
     ],
 )  # fmt: skip
 def test_a_wrong_leaf_hides_and_invents_nothing(changes: Changes, paths: list[str]) -> None:
-    assert [message.split(": ")[0] for message in judge(changes)] == paths
+    assert [path for _, path in judge(changes)] == paths
 
 
 def test_a_group_that_names_a_zone_is_told_so_though_another_has_a_scarce_type() -> None:
     changes = {"network": REMOVED, "instance_groups.0.availability_zone": "us-west-2a"}
 
-    assert [message.split(": ")[0] for message in judge(changes)] == ["instance_groups[head].availability_zone"]
+    assert [path for _, path in judge(changes)] == ["instance_groups[head].availability_zone"]
 
 
 def test_the_same_mistake_in_two_groups_of_one_name_is_told_twice() -> None:
     group = {"name": "twin", "instance_type": "ml.m5.xlarge", "instance_count": 1, "node_type": "compute"}
 
     assert judge({"instance_groups.1": group, "instance_groups.2": group}) == [
-        "instance_groups[1].partition: a compute group must name its partition; add partition: with a name such as the group's",
-        "instance_groups[2].partition: a compute group must name its partition; add partition: with a name such as the group's",
-        "instance_groups[2].name: an earlier group has the name 'twin' too; give each group a name of its own",
+        ("partition-missing", "instance_groups[1].partition"),
+        ("partition-missing", "instance_groups[2].partition"),
+        ("group-name-duplicated", "instance_groups[2].name"),
     ]  # fmt: skip
 
 
@@ -141,9 +139,9 @@ def test_a_mistake_behind_an_anchor_is_told_where_it_is_used() -> None:
         "- {<<: *base, name: b, node_type: compute, partition: b}\n"
     )
 
-    assert told(findings_of(text)) == [
-        "instance_groups[a].instance_count: must be a whole number, got 'x'; write digits without quotes",
-        "instance_groups[b].instance_count: must be a whole number, got 'x'; write digits without quotes",
+    assert found(findings_of(text)) == [
+        ("value-of-wrong-type", "instance_groups[a].instance_count"),
+        ("value-of-wrong-type", "instance_groups[b].instance_count"),
     ]
 
 
@@ -151,7 +149,7 @@ def test_a_hundred_wrong_groups_are_told_in_full() -> None:
     group = {"instance_type": "ml.m5.xlarge", "instance_count": -1, "node_type": "compute", "partition": "p"}
 
     assert judge({f"instance_groups.{n}": {**group, "name": f"g{n}"} for n in range(2, 100)}) == [
-        f"instance_groups[g{n}].instance_count: must be 0 to 6758, got -1; change it" for n in range(2, 100)
+        ("value-out-of-range", f"instance_groups[g{n}].instance_count") for n in range(2, 100)
     ]
 
 

@@ -14,21 +14,19 @@ import yaml
 from cdk_hyperpod.errors import ConfigError
 from cdk_hyperpod.loader import MAX_FILE_BYTES, load_config
 from cdk_hyperpod.typed.yaml_text import MAX_VALUES
-from helpers.judging import SMALL, changed, findings_of, judge, load_text, told
+from helpers.findings import found
+from helpers.judging import SMALL, changed, changed_findings, findings_of, judge, load_text
 
-EMPTY = (
-    "the file is empty; begin with name, region and instance_groups; "
-    "`cdk-hyperpod init` writes an example in an empty folder"
-)
-NO_SETTINGS = "write it as key: value lines"
+EMPTY = ("file-empty", "the file is empty")
+NO_SETTINGS = "value-not-settings"
 
 
-def yaml_error(text: str, remedy: str = "correct it there") -> str:
-    return f"cannot be read as YAML: {text}; {remedy}"
+def yaml_error(reason: str, code: str = "file-not-yaml") -> tuple[str, str]:
+    return code, f"cannot be read as YAML: {reason}"
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "expected"),
     [
         pytest.param("", EMPTY, id="empty"),
         pytest.param(" \n\n", EMPTY, id="blank"),
@@ -36,10 +34,10 @@ def yaml_error(text: str, remedy: str = "correct it there") -> str:
         pytest.param("---\n# name: a\n", EMPTY, id="comments in a document"),
         pytest.param("---\n...\n", EMPTY, id="an empty document"),
         pytest.param("null\n", EMPTY, id="null"),
-        pytest.param("cluster", f"must hold settings, got 'cluster'; {NO_SETTINGS}", id="one word"),
-        pytest.param("- name: a\n", f"must hold settings, got [{{'name': 'a'}}]; {NO_SETTINGS}", id="a list"),
-        pytest.param(b"\xff\xfen\x00", "byte 0, in line 1, is not UTF-8 text; save the file as UTF-8", id="UTF-16"),
-        pytest.param(b"name: caf\xe9\n", "byte 9, in line 1, is not UTF-8 text; save the file as UTF-8", id="Latin-1"),
+        pytest.param("cluster", (NO_SETTINGS, "got 'cluster'"), id="one word"),
+        pytest.param("- name: a\n", (NO_SETTINGS, "got [{'name': 'a'}]"), id="a list"),
+        pytest.param(b"\xff\xfen\x00", ("file-not-utf-8", "byte 0, in line 1, is not UTF-8 text"), id="UTF-16"),
+        pytest.param(b"name: caf\xe9\n", ("file-not-utf-8", "byte 9, in line 1, is not UTF-8 text"), id="Latin-1"),
         pytest.param("name: a\0b\n", yaml_error("the character U+0000 is not allowed in line 1"), id="NUL"),
         pytest.param("name: a\x1b[31m\n", yaml_error("the character U+001B is not allowed in line 1"), id="escape"),
         pytest.param(
@@ -51,7 +49,7 @@ def yaml_error(text: str, remedy: str = "correct it there") -> str:
             "name: a\n\tregion: b\n",
             yaml_error(
                 "while scanning for the next token, found character '\\t' that cannot start any token in line 2",
-                "indent with spaces, never with tabs",
+                "file-with-tabs",
             ),
             id="tab",
         ),
@@ -110,17 +108,15 @@ def yaml_error(text: str, remedy: str = "correct it there") -> str:
             id="a tag of one's own",
         ),
         pytest.param("a: 1\nb: \x07\n", yaml_error("the character U+0007 is not allowed in line 2"), id="bell"),
-        pytest.param(
-            b"a: 1\nb: \xff\n", "byte 8, in line 2, is not UTF-8 text; save the file as UTF-8", id="one bad byte"
-        ),
+        pytest.param(b"a: 1\nb: \xff\n", ("file-not-utf-8", "byte 8, in line 2, is not UTF-8 text"), id="one bad byte"),
         pytest.param(
             "x" * (MAX_FILE_BYTES + 1),
-            "the file has more than 1,048,576 bytes; name a cluster file, which is smaller",
+            ("file-too-large", "the file has more than 1,048,576 bytes"),
             id="huge",
         ),
         pytest.param(
             "é" * MAX_FILE_BYTES,
-            "the file has more than 1,048,576 bytes; name a cluster file, which is smaller",
+            ("file-too-large", "the file has more than 1,048,576 bytes"),
             id="huge and cut inside a character",
         ),
         pytest.param(
@@ -128,11 +124,13 @@ def yaml_error(text: str, remedy: str = "correct it there") -> str:
         ),
     ],
 )
-def test_a_file_that_is_no_cluster_file_gets_one_message(text: str | bytes, message: str) -> None:
-    (found,) = findings_of(text)
-    assert told([found]) == [message]
-    if named := re.search(r"\bin line (\d+)", message):
-        assert found.line == int(named[1])
+def test_a_file_that_is_no_cluster_file_gets_one_message(text: str | bytes, expected: tuple[str, str]) -> None:
+    code, reason = expected
+    (finding,) = findings_of(text)
+    assert (finding.code, finding.path) == (code, "")
+    assert reason in finding.problem
+    if named := re.search(r"\bin line (\d+)", reason):
+        assert finding.line == int(named[1])
 
 
 @pytest.mark.parametrize(
@@ -148,7 +146,9 @@ def test_aliases_that_unfold_without_end_are_refused_at_once(bomb: str) -> None:
     lines += [bomb.format(name, ", ".join([f"*{before}"] * 9)) for before, name in itertools.pairwise(names)]
     start = time.process_time()
 
-    assert told(findings_of("".join(lines))) == [yaml_error("more than 20,000 values, aliases unfolded, in line 5")]
+    (finding,) = findings_of("".join(lines))
+    assert (finding.code, finding.line) == ("file-not-yaml", 5)
+    assert "more than 20,000 values, aliases unfolded, in line 5" in finding.problem
     assert time.process_time() - start < 5
 
 
@@ -161,18 +161,16 @@ def test_a_file_that_is_not_there(relative: bool, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ConfigError) as caught:
         load_config(name)
 
-    assert str(caught.value) == (
-        f"{name}: 1 error\n  there is no file {looked_at}; "
-        "give its path (`cdk-hyperpod … --config FILE`, `cdk -c config=FILE`, `make … CONFIG=FILE`), "
-        "or let `cdk-hyperpod init` write one"
-    )
+    assert found(caught.value.findings) == [("file-not-found", "")]
+    assert caught.value.source == name and str(looked_at) in caught.value.findings[0].problem
 
 
 def test_a_path_that_is_a_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path)
 
-    assert str(caught.value) == f"{tmp_path}: 1 error\n  the file cannot be read (Is a directory); name a readable file"
+    assert found(caught.value.findings) == [("file-unreadable", "")]
+    assert "(Is a directory)" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -192,12 +190,14 @@ def test_a_path_that_no_file_can_have(path: str, reason: str, monkeypatch: pytes
         load_config(path)
 
     head, line = str(caught.value).split("\n")
-    assert line.startswith(f"  the file cannot be read ({reason}") and line.endswith("; name a readable file")
+    assert found(caught.value.findings) == [("file-unreadable", "")] and reason in line
     assert head.isprintable()
 
 
 def test_a_stream_without_end_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"/dev/zero: 1 error\n  the file has more than 1,048,576 bytes;"):
+    with pytest.raises(
+        ConfigError, match=r"/dev/zero: 1 error\n  the file has more than 1,048,576 bytes; .* \[file-too-large\]"
+    ):
         load_config("/dev/zero")
 
 
@@ -255,19 +255,19 @@ def test_anchors_and_merge_keys_may_save_typing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "messages"),
+    ("text", "lines"),
     [
-        pytest.param("name: a\nname: b\n", ["name: is there twice, again in line 2; keep one of them"], id="top"),
+        pytest.param("name: a\nname: b\n", [("name", 2)], id="top"),
         pytest.param(
             "network: {cidr: 10.0.0.0/16, 'cidr': 10.1.0.0/16}\n",
-            ["network.cidr: is there twice, again in line 1; keep one of them"],
+            [("network.cidr", 1)],
             id="nested, quoted once",
         ),
         pytest.param(
             "instance_groups:\n- name: a\n- name: b\n  spot: true\n  spot: true\n  spot: true\n",
             [
-                "instance_groups[b].spot: is there twice, again in line 5; keep one of them",
-                "instance_groups[b].spot: is there twice, again in line 6; keep one of them",
+                ("instance_groups[b].spot", 5),
+                ("instance_groups[b].spot", 6),
             ],
             id="in a group, three times",
         ),
@@ -277,19 +277,22 @@ def test_anchors_and_merge_keys_may_save_typing() -> None:
         ),
     ],
 )
-def test_keys_that_stand_twice(text: str, messages: list[str]) -> None:
-    assert [message for message in told(findings_of(text)) if "twice" in message] == messages
+def test_keys_that_stand_twice(text: str, lines: list[tuple[str, int]]) -> None:
+    twice = [finding for finding in findings_of(text) if finding.code == "setting-duplicated"]
+    assert [(finding.path, finding.problem) for finding in twice] == [
+        (path, f"is duplicated in line {n}") for path, n in lines
+    ]
 
 
 @pytest.mark.parametrize(
-    ("has", "message"),
+    ("has", "code", "missing"),
     [
-        pytest.param(None, "there is no folder 'own'; name one, relative to the file, or remove the line to use the library's scripts", id="no folder"),
-        pytest.param((), "'own' has no controller.sh, login.sh, compute.sh; add it: HyperPod runs the script of the node's type", id="empty"),
-        pytest.param(("controller.sh", "compute.sh"), "'own' has no login.sh; add it: HyperPod runs the script of the node's type", id="one script short"),
+        pytest.param(None, "scripts-not-found", "", id="no folder"),
+        pytest.param((), "scripts-incomplete", "controller.sh, login.sh, compute.sh", id="empty"),
+        pytest.param(("controller.sh", "compute.sh"), "scripts-incomplete", "login.sh", id="one script short"),
     ],
 )  # fmt: skip
-def test_own_scripts_that_are_incomplete(has: tuple[str, ...] | None, message: str, tmp_path: Path) -> None:
+def test_own_scripts_that_are_incomplete(has: tuple[str, ...] | None, code: str, missing: str, tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(changed({"lifecycle": {"scripts": "own"}})))
     if has is not None:
         (tmp_path / "own").mkdir()
@@ -299,26 +302,26 @@ def test_own_scripts_that_are_incomplete(has: tuple[str, ...] | None, message: s
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "cluster.yaml")
 
-    assert told(list(caught.value.findings)) == [f"lifecycle.scripts: {message}"]
+    assert found(caught.value.findings) == [(code, "lifecycle.scripts")]
+    assert caught.value.findings[0].problem.endswith(missing)
 
 
 @pytest.mark.parametrize(
-    ("name", "problem"),
+    ("name", "code"),
     [
-        pytest.param("x" * 5000, "cannot be read (File name too long); name a folder", id="long"),
-        pytest.param("cluster.yaml", "there is no folder 'cluster.yaml'; name one, relative to the file, or remove the line to use the library's scripts", id="a file"),
+        pytest.param("x" * 5000, "scripts-unreadable", id="long"),
+        pytest.param("cluster.yaml", "scripts-not-found", id="a file"),
     ],
 )  # fmt: skip
-def test_own_scripts_in_a_place_that_is_no_folder(name: str, problem: str) -> None:
-    (message,) = told(findings_of(yaml.safe_dump(changed({"lifecycle": {"scripts": name}}))))
-
-    assert message.startswith("lifecycle.scripts: ") and message.endswith(problem)
+def test_own_scripts_in_a_place_that_is_no_folder(name: str, code: str) -> None:
+    assert judge({"lifecycle": {"scripts": name}}) == [(code, "lifecycle.scripts")]
 
 
 # -- text that something else would take the place of -------------------------------------------------------------------
 
-CDK_WOULD = "CDK would put another value in the place of"
-CLOUDFORMATION_WOULD = "CloudFormation would put another value in the place of"
+CDK_WOULD = "CDK replaces"
+CLOUDFORMATION_WOULD = "CloudFormation replaces"
+REPLACED = "value-replaced-at-deployment"
 
 
 @pytest.mark.parametrize(
@@ -342,14 +345,17 @@ CLOUDFORMATION_WOULD = "CloudFormation would put another value in the place of"
     ],
 )
 def test_text_that_is_replaced_later_is_refused(path: str, value: str, message: str) -> None:
-    assert judge({path: value}) == [f"{path}: {message}, got {value!r}; write the value itself"]
+    (finding,) = changed_findings({path: value})
+    assert (finding.code, finding.path) == (REPLACED, path)
+    assert finding.problem == f"{message} by another value, got {value!r}"
 
 
 @pytest.mark.parametrize("token", ["#{Token[TOKEN.3]}", "${Token[TOKEN.3]}"], ids=["of a list", "of text"])
 def test_in_a_list_it_is_refused_once(token: str) -> None:
-    (message,) = judge({"network.availability_zones": [token]})
+    (finding,) = changed_findings({"network.availability_zones": [token]})
 
-    assert message.startswith(f"network.availability_zones[0]: {CDK_WOULD} {token[:8]}…")
+    assert (finding.code, finding.path) == (REPLACED, "network.availability_zones[0]")
+    assert finding.problem.startswith(f"{CDK_WOULD} {token[:8]}…")
 
 
 @pytest.mark.parametrize(
@@ -363,12 +369,12 @@ def test_in_a_list_it_is_refused_once(token: str) -> None:
     ],
 )
 def test_so_is_a_key(text: str, path: str) -> None:
-    (message, *_) = [line for line in told(findings_of(text)) if line.startswith(f"{path}: ")]
-
-    assert "would put another value in the place of" in message
+    assert (REPLACED, path) in found(findings_of(text))
 
 
 def test_it_is_refused_behind_an_alias_too() -> None:
-    messages = told(findings_of("name: &n '${Token[TOKEN.1]}'\ntags: {Team: *n}\n"))
+    replaced = [
+        each for each in found(findings_of("name: &n '${Token[TOKEN.1]}'\ntags: {Team: *n}\n")) if each[0] == REPLACED
+    ]
 
-    assert [line.partition(":")[0] for line in messages if CDK_WOULD in line] == ["name", "tags.Team"]
+    assert replaced == [(REPLACED, "name"), (REPLACED, "tags.Team")]

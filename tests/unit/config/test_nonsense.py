@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from helpers.judging import ROOT, changed, findings_of, judge, told
+from cdk_hyperpod.errors import Finding
+from helpers.findings import Found, found
+from helpers.judging import ROOT, changed, findings_of, judge
 
 EKS = yaml.safe_load((ROOT / "tests/helpers/configs/eks.yaml").read_text("utf-8"))
 STORAGE = {"capacity_gib": 1200}
@@ -14,12 +16,12 @@ KEY = "arn:aws:kms:us-west-2:111122223333:key/1"
 ROLE = "arn:aws:iam::111122223333:role"
 
 
-def of_eks(**settings: object) -> list[str]:
+def of_eks(**settings: object) -> Found:
     """What is said of the EKS file with settings of `eks` changed, but for its chart, which lies elsewhere."""
     eks = {**EKS["eks"], "dependencies_chart": "installed", **settings}
     eks.pop("dependencies_chart_digest", None)
-    messages = told(findings_of(yaml.safe_dump({**EKS, "eks": eks})))
-    return [message for message in messages if "dependencies_chart" not in message]
+    every = found(findings_of(yaml.safe_dump({**EKS, "eks": eks})))
+    return [each for each in every if each[0] not in ("chart-on-a-new-cluster", "installed-chart-setting")]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +36,7 @@ def of_eks(**settings: object) -> list[str]:
 def test_no_file_system_is_mounted_over_what_a_node_needs(path: str) -> None:
     (message,) = judge({"storage": {**STORAGE, "mount_path": path}})
 
-    assert message.startswith("storage.mount_path: ")
+    assert message[1] == "storage.mount_path"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_no_bucket_has_such_a_name(name: str) -> None:
     link = {"file_system_path": "/a", "bucket_name": name}
     (message,) = judge({"storage": {**STORAGE, "data_repositories": [link]}})
 
-    assert message.startswith("storage.data_repositories[0].bucket_name: must be an S3 bucket name")
+    assert message == ("value-malformed", "storage.data_repositories[0].bucket_name")
 
 
 @pytest.mark.parametrize("name", ["a.b", "192.168.0.1a", "my-s3alias-2", "1.2.3"])
@@ -67,25 +69,20 @@ def test_another_bucket_has(name: str) -> None:
 def test_a_link_lies_below_the_file_systems_root(path: str) -> None:
     (message,) = judge({"storage": {**STORAGE, "data_repositories": [{"file_system_path": path}]}})
 
-    assert message.startswith("storage.data_repositories[0].file_system_path: must be a path")
+    assert message == ("value-malformed", "storage.data_repositories[0].file_system_path")
 
 
 @pytest.mark.parametrize("prefix", ["..", "../x", "a/..", "a/../b", "a//b", "./a"])
 def test_a_prefix_leads_nowhere_else(prefix: str) -> None:
     (message,) = judge({"storage": {**STORAGE, "data_repositories": [{"file_system_path": "/a", "prefix": prefix}]}})
 
-    assert message.startswith("storage.data_repositories[0].prefix: must be a prefix")
+    assert message == ("value-malformed", "storage.data_repositories[0].prefix")
 
 
 def test_a_file_system_of_240_pib_is_a_slip() -> None:
     gib = 240 * 1024**2 // 2400 * 2400
 
-    assert judge({"storage": {"capacity_gib": gib}}) == [
-        (
-            f"storage.capacity_gib: {gib:,} GiB are more than 16 PiB; use what the cluster needs: a file system can grow, "
-            "and never shrinks"
-        )
-    ]
+    assert judge({"storage": {"capacity_gib": gib}}) == [("capacity-too-large", "storage.capacity_gib")]
     assert judge({"storage": {"capacity_gib": 2400 * 1000}}) == []
 
 
@@ -105,7 +102,7 @@ def test_a_file_system_of_240_pib_is_a_slip() -> None:
 def test_no_such_role_gets_in(arn: str) -> None:
     (message,) = of_eks(admin_role_arns=[arn])
 
-    assert message.startswith("eks.admin_role_arns[0]: must be an IAM role's ARN")
+    assert message == ("value-malformed", "eks.admin_role_arns[0]")
 
 
 @pytest.mark.parametrize(
@@ -126,13 +123,13 @@ def test_such_a_role_does(name: str) -> None:
 def test_no_plan_or_key_is_of_another_partition(change: dict[str, object]) -> None:
     (message,) = judge({f"instance_groups.1.{name}": value for name, value in change.items()})
 
-    assert "_arn: must be a" in message
+    assert message[0] == "value-malformed" and message[1].endswith("_arn")
 
 
 def test_a_registry_has_no_two_dots() -> None:
     (message,) = of_eks(image_registry="a..b")
 
-    assert message.startswith("eks.image_registry: must be a registry")
+    assert message == ("value-malformed", "eks.image_registry")
 
 
 def test_what_is_of_another_account_is_a_warning_wherever_it_stands() -> None:
@@ -151,17 +148,16 @@ def test_what_is_of_another_account_is_a_warning_wherever_it_stands() -> None:
         del data["eks"][key]
     group = data["instance_groups"][0]["name"]
 
-    def warned() -> list[str]:
-        return [text for text in told(findings_of(yaml.safe_dump(data, sort_keys=False))) if "is in account" in text]
+    def warned() -> list[Finding]:
+        findings = findings_of(yaml.safe_dump(data, sort_keys=False))
+        return [finding for finding in findings if finding.code == "arn-in-another-account"]
 
-    assert [text.split(": ")[1] for text in warned()] == [
+    assert [warning.path for warning in warned()] == [
         "eks.admin_role_arns[0]",
         "teams[t].role_arns[0]",
         f"instance_groups[{group}].ebs_volumes[0].volume_kms_key_arn",
     ]
-    assert warned()[0] == (
-        f"warning: eks.admin_role_arns[0]: '{ROLE}/a' is in account 111122223333, and the cluster in 444455556666; "
-        "name one of the cluster's account, or make sure that you mean the other account, and that it lets you in"
-    )
+    assert "is in account 111122223333, but the cluster is in 444455556666" in warned()[0].problem
+    assert {warning.level for warning in warned()} == {"warning"}
     del data["account"]
     assert warned() == []

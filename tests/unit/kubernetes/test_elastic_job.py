@@ -20,6 +20,7 @@ from cdk_hyperpod.kubernetes.quantities import cpu_quantity, memory_quantity
 from cdk_hyperpod.kubernetes.replicas import even_scale_config, replica_resources, uneven_batch
 from cdk_hyperpod.kubernetes.teams import quota_hard
 from cdk_hyperpod.rules.jobs import check_job
+from helpers.findings import Found, found
 from helpers.kubernetes.samples import ELASTIC, GOVERNED
 
 BY_VALUES = ElasticPolicy(min_replicas=2, max_replicas=8, replica_discrete_values=(2, 4, 8))
@@ -33,8 +34,8 @@ def policy(**changes: Any) -> ElasticPolicy:
     return dataclasses.replace(ELASTIC.elastic_policy, **changes)
 
 
-def findings(checked: ElasticJob, **quota: Any) -> list[str]:
-    return [*map(str, check_job(checked, **quota))]
+def findings(checked: ElasticJob, **quota: Any) -> Found:
+    return found(check_job(checked, **quota))
 
 
 def spec(of: ElasticJob) -> Manifest:
@@ -119,7 +120,7 @@ def test_chips_are_requested_once_by_the_name_that_the_queue_covers(changes: dic
 
 def test_with_one_thread_a_core_there_are_half_the_vcpus() -> None:
     assert replica_resources(job(threads_per_core=1))["cpu"] == "89"
-    assert findings(job(threads_per_core=1, vcpus=90))[0].startswith("vcpus: pods can have 89 vCPUs")
+    assert findings(job(threads_per_core=1, vcpus=90)) == [("job-above-node", "vcpus")]
 
 
 def test_a_job_of_one_size_is_an_ordinary_one() -> None:
@@ -133,9 +134,9 @@ def test_a_job_of_one_size_is_an_ordinary_one() -> None:
 def test_a_quota_of_so_many_nodes_holds_so_many_replicas(name: str) -> None:
     hard = quota_hard(Team(name="t", quota={name: 8}))
     assert findings(job(instance_type=name), hard=hard) == []
-    (finding,) = findings(job(instance_type=name, elastic_policy=policy(max_replicas=10)), hard=hard)
-    assert finding.startswith("elastic_policy.max_replicas: 10 replicas are more than the team's quota holds (")
-    assert finding.endswith("); lower it to 8 at most, or raise the quota")
+    (finding,) = check_job(job(instance_type=name, elastic_policy=policy(max_replicas=10)), hard=hard)
+    assert (finding.code, finding.path) == ("job-above-quota", "elastic_policy.max_replicas")
+    assert finding.remedy == "lower it to at most 8, or raise the quota"
 
 
 def test_elastic_events_are_always_on() -> None:
@@ -166,13 +167,6 @@ def test_ranks_are_accelerators_unless_told() -> None:
     assert spec(job(nproc_per_node=4))["nprocPerNode"] == "4"
 
 
-NAME = "must be 1 to 63 lower-case letters, digits and hyphens, no hyphen at either end"
-RESERVED = "belongs to Kubernetes, EKS or HyperPod; use one of the team's own"
-OBJECT = "must be a Kubernetes name: lower-case letters, digits, hyphens and dots"
-LABEL = "must be 1 to 63 lower-case letters, digits, hyphens and dots, a letter or digit at either end"
-VALUES = "elastic_policy.replica_discrete_values"
-
-
 def values(*numbers: int, low: int = 2, high: int = 8) -> dict[str, Any]:
     return {"elastic_policy": ElasticPolicy(min_replicas=low, max_replicas=high, replica_discrete_values=numbers)}
 
@@ -189,181 +183,142 @@ def scales(**changes: ScaleSettings | None) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "finding"),
     [
-        ({"name": "Llama"}, f"name: {NAME}, got 'Llama'; change it"),
-        ({"namespace": "kube-system"}, f"namespace: the namespace 'kube-system' {RESERVED}"),
-        ({"namespace": "hyperpod-observability"}, f"namespace: the namespace 'hyperpod-observability' {RESERVED}"),
+        ({"name": "Llama"}, ("value-malformed", "name")),
+        ({"namespace": "kube-system"}, ("namespace-reserved", "namespace")),
+        ({"namespace": "hyperpod-observability"}, ("namespace-reserved", "namespace")),
         (
             {"namespace": f"hyperpod-ns-{'a' * 41}"},
-            (
-                f"namespace: its queue would be 'hyperpod-ns-{'a' * 41}-localqueue', and a label holds 63 characters; "
-                "name the queue (queue_name), or use a shorter team name"
-            ),
+            ("job-queue-name-too-long", "namespace"),
         ),
-        ({"image": ""}, "image: must be an image, got ''; name one"),
-        ({"image": "train:1 "}, "image: must be an image, got 'train:1 '; name one"),
+        ({"image": ""}, ("job-image-invalid", "image")),
+        ({"image": "train:1 "}, ("job-image-invalid", "image")),
         (
             {"instance_type": "p5.48xlarge"},
-            "instance_type: HyperPod has no instance type 'p5.48xlarge'; did you mean ml.p5.48xlarge?",
+            ("instance-type-unknown", "instance_type"),
         ),
         (
             {"elastic_policy": policy(replica_discrete_values=(2, 8))},
-            (
-                "elastic_policy: has both replica_increment_step and replica_discrete_values; keep one: a step, or the sizes "
-                "themselves"
-            ),
+            ("job-step-and-sizes", "elastic_policy"),
         ),
         (
             {"elastic_policy": policy(replica_increment_step=None)},
-            (
-                "elastic_policy: has neither replica_increment_step nor replica_discrete_values; add one: a step such as 1, or "
-                "the sizes such as 2,4,8"
-            ),
+            ("job-without-step-or-sizes", "elastic_policy"),
         ),
         (
             {"elastic_policy": policy(min_replicas=9)},
-            "elastic_policy.min_replicas: 9 is more than max_replicas, which is 8; lower it, or raise max_replicas",
+            ("job-minimum-above-maximum", "elastic_policy.min_replicas"),
         ),
         (
             {"elastic_policy": policy(min_replicas=0)},
-            "elastic_policy.min_replicas: must be 1 to 6758, got 0; change it",
+            ("value-out-of-range", "elastic_policy.min_replicas"),
         ),
         (
             {"elastic_policy": policy(max_replicas=10**9)},
-            "elastic_policy.max_replicas: must be 1 to 6758, got 1000000000; change it",
+            ("value-out-of-range", "elastic_policy.max_replicas"),
         ),
         (
             {"elastic_policy": policy(replica_increment_step=0)},
-            "elastic_policy.replica_increment_step: must be 1 to 6758, got 0; change it",
+            ("value-out-of-range", "elastic_policy.replica_increment_step"),
         ),
         (
             {"elastic_policy": policy(replica_increment_step=4)},
-            (
-                "elastic_policy.replica_increment_step: from 2 in steps of 4 the job never reaches max_replicas, which is 8 "
-                "(2, 6); use a step that divides 6, or max_replicas 6"
-            ),
+            ("job-maximum-not-reached", "elastic_policy.replica_increment_step"),
         ),
         (
             {"elastic_policy": policy(max_replicas=101)},
-            (
-                "elastic_policy.replica_increment_step: from 2 in steps of 2 the job never reaches max_replicas, which is 101 "
-                "(2, 4, 6, …, 100); use a step that divides 99, or max_replicas 100"
-            ),
+            ("job-maximum-not-reached", "elastic_policy.replica_increment_step"),
         ),
-        (values(2, 4, 4, 8), f"{VALUES}: 4 is there twice; name it once"),
+        (values(2, 4, 4, 8), ("value-duplicated", "elastic_policy.replica_discrete_values")),
         (
             values(2, 8, 16),
-            f"{VALUES}: 16 is outside of min_replicas 2 and max_replicas 8; leave it out, or move the bound",
+            ("job-size-out-of-range", "elastic_policy.replica_discrete_values"),
         ),
         (
             values(2, 0, 8),
-            f"{VALUES}: 0 is outside of min_replicas 2 and max_replicas 8; leave it out, or move the bound",
+            ("job-size-out-of-range", "elastic_policy.replica_discrete_values"),
         ),
         (
             values(4, 8),
-            (
-                f"{VALUES}: min_replicas 2 is not among them, so the job could never have that size; add 2, or set "
-                "min_replicas to 4"
-            ),
+            ("job-size-missing", "elastic_policy.replica_discrete_values"),
         ),
         (
             values(2, 4),
-            (
-                f"{VALUES}: max_replicas 8 is not among them, so the job could never have that size; add 8, or set "
-                "max_replicas to 4"
-            ),
+            ("job-size-missing", "elastic_policy.replica_discrete_values"),
         ),
         *(
             (
                 {"elastic_policy": policy(**{f"{time}_in_seconds": 604_801})},
-                f"elastic_policy.{time}_in_seconds: must be 0 to 604800, got 604801; change it",
+                ("value-out-of-range", f"elastic_policy.{time}_in_seconds"),
             )
             for time in ("scaling_timeout", "graceful_shutdown_timeout", "faulty_scale_down_timeout")
         ),
         (
             {"replicas": 3},
-            "replicas: the job cannot start with 3: its sizes are 2, 4, 6, 8; use one of them, or leave it out",
+            ("job-replicas-not-a-size", "replicas"),
         ),
         (
             {"replicas": 10},
-            "replicas: the job cannot start with 10: its sizes are 2, 4, 6, 8; use one of them, or leave it out",
+            ("job-replicas-not-a-size", "replicas"),
         ),
         (
             {"elastic_policy": policy(max_replicas=2, min_replicas=2), "base_priority_class_name": "high"},
-            (
-                "base_priority_class_name: the job has one size, 2, and so no replicas beyond its minimum; "
-                "use priority_class_name"
-            ),
+            ("job-base-priority-without-effect", "base_priority_class_name"),
         ),
         (
             {"vcpus": 180},
-            (
-                "vcpus: pods can have 179 vCPUs of ml.p5.48xlarge, got 180: the job would wait for ever; leave it out for all "
-                "that pods can have (179 vCPUs, 1890Gi)"
-            ),
+            ("job-above-node", "vcpus"),
         ),
         (
             {"memory_gib": 1891},
-            (
-                "memory_gib: pods can have 1890 GiB of host memory of ml.p5.48xlarge, got 1891: the job would wait for ever; "
-                "leave it out for all that pods can have (179 vCPUs, 1890Gi)"
-            ),
+            ("job-above-node", "memory_gib"),
         ),
-        ({"nproc_per_node": 0}, "nproc_per_node: must be 1 to 512, got 0; change it"),
-        ({"command": ("x",)}, "command: does not go with a script; keep one of them"),
-        ({"script": None, "script_args": ("x",)}, "script_args: there is no script for them; add the script"),
+        ({"nproc_per_node": 0}, ("value-out-of-range", "nproc_per_node")),
+        ({"command": ("x",)}, ("job-command-and-script", "command")),
+        ({"script": None, "script_args": ("x",)}, ("job-script-missing", "script_args")),
         (
             {"env": {"1X": "y"}},
-            "env.1X: '1X' is not a name for an environment variable; use letters, digits and underscores, no digit first",
+            ("job-variable-name-invalid", "env.1X"),
         ),
         (
             {"env": {"HYPERPOD_SIGNAL_COORDINATION": "disabled"}},
-            (
-                "env.HYPERPOD_SIGNAL_COORDINATION: with 'disabled' the training script never hears of a change of size; "
-                "remove it: it is set to distributed"
-            ),
+            ("job-coordination-overridden", "env.HYPERPOD_SIGNAL_COORDINATION"),
         ),
         (
             {"claims": (ClaimMount(claim_name="Fsx", mount_path="/fsx"),)},
-            f"claims[0].claim_name: {OBJECT}, got 'Fsx'; change it",
+            ("value-malformed", "claims[0].claim_name"),
         ),
         (
             {"claims": (ClaimMount(claim_name="fsx", mount_path="fsx/"),)},
-            "claims[0].mount_path: must be an absolute path without a slash at its end, got 'fsx/'; change it",
+            ("value-malformed", "claims[0].mount_path"),
         ),
         (
             {"claims": (ClaimMount(claim_name="fsx", mount_path="/dev/shm"),)},
-            "claims: 2 volumes are mounted at '/dev/shm'; mount each elsewhere",
+            ("job-mounts-duplicated", "claims"),
         ),
-        ({"queue_name": "a" * 64}, f"queue_name: {LABEL}, got '{'a' * 64}'; change it"),
-        ({"workload_priority_class": "High"}, f"workload_priority_class: {LABEL}, got 'High'; change it"),
-        ({"priority_class_name": "High"}, f"priority_class_name: {OBJECT}, got 'High'; change it"),
-        ({"service_account_name": "a b"}, f"service_account_name: {OBJECT}, got 'a b'; change it"),
+        ({"queue_name": "a" * 64}, ("value-malformed", "queue_name")),
+        ({"workload_priority_class": "High"}, ("value-malformed", "workload_priority_class")),
+        ({"priority_class_name": "High"}, ("value-malformed", "priority_class_name")),
+        ({"service_account_name": "a b"}, ("value-malformed", "service_account_name")),
         (
             {"run_policy": RunPolicy(job_max_retry_count=-1)},
-            "run_policy.job_max_retry_count: must be 0 to 10000, got -1; change it",
+            ("value-out-of-range", "run_policy.job_max_retry_count"),
         ),
         (
             {"scale_config": even_scale_config((2, 4, 6, 8), train_batch_size=4032, ranks=8)},
-            (
-                "scale_config: goes with replica_discrete_values, and the policy has replica_increment_step; "
-                "use replica_discrete_values 2,4,6,8"
-            ),
+            ("job-scale-config-with-step", "scale_config"),
         ),
-        (scales(at4=None), "scale_config[4]: is missing; add it"),
+        (scales(at4=None), ("job-scale-config-missing", "scale_config[4]")),
         (
             scales(at3=ScaleSettings(train_batch_size=128)),
-            "scale_config[3]: the job never has 3 replicas; remove it, or add the size",
+            ("job-scale-config-unused", "scale_config[3]"),
         ),
         (
             scales(at4=ScaleSettings(train_batch_size=64)),
-            (
-                "scale_config: the global batch differs between sizes (64, 128); use one train_batch_size at every size, so "
-                "that the loss does not depend on the free capacity"
-            ),
+            ("job-batches-differ", "scale_config"),
         ),
         (
             scales(at4=ScaleSettings(train_batch_size=128, micro_train_batch_size=3)),
-            "scale_config[4].micro_train_batch_size: 3 does not divide a rank's 4 samples; use one that divides 4",
+            ("job-micro-batch-not-even", "scale_config[4].micro_train_batch_size"),
         ),
         (
             scales(
@@ -374,14 +329,11 @@ def scales(**changes: ScaleSettings | None) -> dict[str, Any]:
                     ),
                 )
             ),
-            (
-                "scale_config[4].uneven_batch: deals out 48 samples to 32 ranks, and the global batch is 128; leave it out: 128 "
-                "divides evenly"
-            ),
+            ("job-uneven-batch-not-needed", "scale_config[4].uneven_batch"),
         ),
     ],
 )
-def test_a_job_that_is_refused(changes: dict[str, Any], finding: str) -> None:
+def test_a_job_that_is_refused(changes: dict[str, Any], finding: tuple[str, str]) -> None:
     assert findings(job(**changes)) == [finding]
 
 
@@ -389,51 +341,63 @@ def test_a_batch_that_does_not_divide_is_refused_at_each_size() -> None:
     config = {size: ScaleSettings(train_batch_size=100) for size in (2, 4, 16)}
     sized = values(2, 4, 16, high=16)["elastic_policy"]
     assert findings(job(elastic_policy=sized, scale_config=config)) == [
-        (
-            "scale_config[2].train_batch_size: 100 samples cannot be dealt out evenly to 16 ranks; "
-            "add uneven_batch: 12 ranks with 6 samples, the others one more"
-        ),
-        (
-            "scale_config[4].train_batch_size: 100 samples cannot be dealt out evenly to 32 ranks; "
-            "add uneven_batch: 28 ranks with 3 samples, the others one more"
-        ),
-        "scale_config[16].train_batch_size: 100 samples are too few for 128 ranks; use at least 128, or fewer replicas",
+        ("job-batch-not-even", "scale_config[2].train_batch_size"),
+        ("job-batch-not-even", "scale_config[4].train_batch_size"),
+        ("job-batch-too-small", "scale_config[16].train_batch_size"),
     ]
 
 
 @pytest.mark.parametrize(
-    ("hard", "finding"),
+    ("hard", "code", "most"),
     [
-        (
-            quota_hard(Team(name="t", quota={"ml.p5.48xlarge": 6})),
-            (
-                "8 replicas are more than the team's quota holds (cpu 1432 of 1074, memory 15120Gi of 11340Gi, "
-                "nvidia.com/gpu 64 of 48, vpc.amazonaws.com/efa 256 of 192); lower it to 6 at most, or raise the quota"
-            ),
+        pytest.param(quota_hard(Team(name="t", quota={"ml.p5.48xlarge": 6})), "job-above-quota", 6, id="nodes"),
+        pytest.param(
+            quota_hard(Team(name="t", quota={"ml.trn1.32xlarge": 8})), "job-replica-above-quota", 0, id="other nodes"
         ),
-        (
-            quota_hard(Team(name="t", quota={"ml.trn1.32xlarge": 8})),
-            (
-                "8 replicas are more than the team's quota holds (cpu 1432 of 952, memory 15120Gi of 3688Gi, "
-                "nvidia.com/gpu 64 of 0, vpc.amazonaws.com/efa 256 of 64); raise the quota: not even one fits"
-            ),
+        pytest.param({"pods": "5"}, "job-above-quota", 5, id="pods"),
+        pytest.param({"requests.memory": "5120Gi"}, "job-above-quota", 2, id="the guide's memory"),
+    ],
+)
+def test_a_maximum_beyond_the_quota_is_refused(hard: dict[str, str], code: str, most: int) -> None:
+    (finding,) = check_job(ELASTIC, hard=hard)
+    assert (finding.code, finding.path) == (code, "elastic_policy.max_replicas")
+    assert f"at most {most}" in finding.remedy or most == 0
+
+
+def test_what_a_job_needs_and_the_quota_is_in_the_message() -> None:
+    (finding,) = check_job(ELASTIC, hard=quota_hard(Team(name="t", quota={"ml.p5.48xlarge": 6})))
+    assert (
+        "(cpu 1432 of 1074, memory 15120Gi of 11340Gi, nvidia.com/gpu 64 of 48, vpc.amazonaws.com/efa 256 of 192)"
+        in (finding.problem)
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "remedy"),
+    [
+        pytest.param(
+            {"elastic_policy": policy(replica_increment_step=4)},
+            "use a step that divides 6, or max_replicas 6",
+            id="step",
         ),
-        (
-            {"pods": "5"},
-            "8 replicas are more than the team's quota holds (pods 8 of 5); lower it to 5 at most, or raise the quota",
-        ),
-        (
-            {"requests.memory": "5120Gi"},
-            (
-                "8 replicas are more than the team's quota holds (memory 15120Gi of 5120Gi); lower it to 2 at most, or raise the "
-                "quota"
-            ),
+        pytest.param(
+            {"elastic_policy": policy(max_replicas=101)},
+            "use a step that divides 99, or max_replicas 100",
+            id="many steps",
         ),
     ],
-    ids=["nodes", "other nodes", "pods", "the guide's memory"],
 )
-def test_a_maximum_beyond_the_quota_is_refused(hard: dict[str, str], finding: str) -> None:
-    assert findings(ELASTIC, hard=hard) == [f"elastic_policy.max_replicas: {finding}"]
+def test_the_remedy_has_numbers_that_work(changes: dict[str, Any], remedy: str) -> None:
+    (finding,) = check_job(job(**changes))
+    assert finding.remedy == remedy
+
+
+def test_the_remedy_of_an_uneven_batch_distributes_all_samples() -> None:
+    config = {size: ScaleSettings(train_batch_size=100) for size in (2, 4, 16)}
+    sized = values(2, 4, 16, high=16)["elastic_policy"]
+    two, four, _ = check_job(job(elastic_policy=sized, scale_config=config))
+    assert two.remedy == "add uneven_batch: 12 ranks with 6 samples, the others one more"
+    assert four.remedy == "add uneven_batch: 28 ranks with 3 samples, the others one more"
 
 
 def test_all_findings_come_at_once() -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cdk_hyperpod.kubernetes.helm_chart import GET_CHART, HelmChart, chart_values
+from cdk_hyperpod.kubernetes.helm_chart import HelmChart, chart_values
 from cdk_hyperpod.rules.charts import check_chart
+from helpers.findings import Found, found
 
 CHART = Path(__file__).resolve().parents[2] / "helpers" / "chart"
 REGISTRY = "111122223333.dkr.ecr.us-west-2.amazonaws.com/mirror"
@@ -55,9 +56,8 @@ def pack(folder: Path, target: Path, time: int = 1) -> Path:
     return target
 
 
-def findings(path: Path, *, digest: str | None = None, registry: str | None = None, neuron: bool = False) -> list[str]:
-    found = check_chart(path, "charts/hyperpod", digest=digest, image_registry=registry, neuron=neuron)
-    return [str(finding) for finding in found]
+def findings(path: Path, *, digest: str | None = None, registry: str | None = None, neuron: bool = False) -> Found:
+    return found(check_chart(path, "charts/hyperpod", digest=digest, image_registry=registry, neuron=neuron))
 
 
 # -- the digest -------------------------------------------------------------------------------------------------------
@@ -99,9 +99,7 @@ def test_the_chart_that_was_meant_is_silence() -> None:
 
 
 def test_a_chart_that_is_not_there_is_refused_with_the_command_that_gets_it(tmp_path: Path) -> None:
-    assert findings(tmp_path / "no") == [
-        f"eks.dependencies_chart: there is no chart 'charts/hyperpod'; get it with: {GET_CHART}"
-    ]
+    assert findings(tmp_path / "no") == [("chart-not-found", "eks.dependencies_chart")]
 
 
 @pytest.mark.parametrize(
@@ -113,60 +111,38 @@ def test_a_chart_that_is_not_there_is_refused_with_the_command_that_gets_it(tmp_
 )
 def test_a_file_that_is_no_chart_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / "chart.tgz").write_bytes(content)
-    assert findings(tmp_path / "chart.tgz") == [
-        f"eks.dependencies_chart: 'charts/hyperpod' is not a Helm chart ({reason}); get it with: {GET_CHART}"
-    ]
+    assert findings(tmp_path / "chart.tgz") == [("chart-invalid", "eks.dependencies_chart")]
+    (finding,) = check_chart(tmp_path / "chart.tgz", "charts/hyperpod", digest=None, image_registry=None, neuron=False)
+    assert finding.problem.endswith(f"({reason})")
 
 
 def test_a_folder_that_is_no_chart_is_refused(tmp_path: Path) -> None:
-    assert findings(tmp_path) == [
-        f"eks.dependencies_chart: 'charts/hyperpod' is not a Helm chart (has no Chart.yaml); get it with: {GET_CHART}"
-    ]
+    assert findings(tmp_path) == [("chart-invalid", "eks.dependencies_chart")]
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cdk_hyperpod.kubernetes.helm_chart.MAX_CHART_BYTES", 10)
-    (message,) = findings(pack(CHART, tmp_path / "chart.tgz"))
-    assert "is not a Helm chart (it unpacks to more than 10 bytes)" in message
+    assert findings(pack(CHART, tmp_path / "chart.tgz")) == [("chart-invalid", "eks.dependencies_chart")]
 
 
 def test_a_chart_without_the_charts_that_it_depends_on_is_refused(chart: Path) -> None:
     for name in ("mpi-operator", "nvidia-device-plugin"):
         shutil.rmtree(chart / "charts" / name)
-    assert findings(chart, digest=HelmChart(chart).digest) == [
-        (
-            "eks.dependencies_chart: 'charts/hyperpod' lacks the charts that it depends on: mpi-operator, "
-            f"nvidia-device-plugin; run helm dependency update on it, or get it with: {GET_CHART}"
-        )
-    ]
+    assert findings(chart, digest=HelmChart(chart).digest) == [("chart-incomplete", "eks.dependencies_chart")]
 
 
 def test_without_a_digest_the_error_says_what_it_is() -> None:
-    assert findings(CHART) == [
-        (
-            "eks.dependencies_chart_digest: is missing, and the chart must be the one that you looked at; "
-            f"add `dependencies_chart_digest: {HelmChart(CHART).digest}`"
-        )
-    ]
+    assert findings(CHART) == [("chart-digest-missing", "eks.dependencies_chart_digest")]
 
 
 def test_another_chart_than_the_one_that_was_meant_is_refused() -> None:
     other = f"sha256:{'0' * 64}"
-    assert findings(CHART, digest=other) == [
-        (
-            f"eks.dependencies_chart_digest: the chart's content is {HelmChart(CHART).digest}, got {other}; "
-            "look at what changed, then change the digest; or use the chart that has this digest"
-        )
-    ]
+    assert findings(CHART, digest=other) == [("chart-digest-differs", "eks.dependencies_chart_digest")]
 
 
 def test_an_image_that_no_setting_can_change_is_refused_where_images_come_from_a_registry() -> None:
     assert findings(CHART, digest=HelmChart(CHART).digest, registry=REGISTRY, neuron=True) == [
-        (
-            "eks.dependencies_chart: charts/neuron-device-plugin/templates/daemonset.yaml takes "
-            "public.ecr.aws/neuron/neuron-device-plugin:2.19.16.0 outright, which no setting can change; "
-            f"write {REGISTRY}/neuron/neuron-device-plugin:2.19.16.0 there, and change the digest"
-        )
+        ("chart-image-not-configurable", "eks.dependencies_chart")
     ]
 
 

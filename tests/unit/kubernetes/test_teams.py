@@ -14,6 +14,7 @@ from cdk_hyperpod.kubernetes.manifests import Manifest
 from cdk_hyperpod.kubernetes.teams import access_groups, group_name, namespace_name, pod_security_labels, team_manifests
 from cdk_hyperpod.rules.teams import check_priority_classes, check_teams
 from cdk_hyperpod.typed.build import structure
+from helpers.findings import Found, found
 from helpers.kubernetes.samples import BORROWER, NEURON, PRIORITIES, RESEARCH
 
 CLUSTER = {"ml.p5.48xlarge": 10, "ml.trn1.32xlarge": 4, "ml.g6.12xlarge": 3}
@@ -22,8 +23,8 @@ ROLE = "arn:aws:iam::111122223333:role/research"
 
 def findings(
     *teams: Team, nodes: Mapping[str, int | None] | None = CLUSTER, governed: bool = False, autoscaling: bool = False
-) -> list[str]:
-    return [*map(str, check_teams(teams, nodes=nodes, task_governance=governed, autoscaling=autoscaling))]
+) -> Found:
+    return found(check_teams(teams, nodes=nodes, task_governance=governed, autoscaling=autoscaling))
 
 
 def kinds(manifests: tuple[Manifest, ...]) -> list[str]:
@@ -135,132 +136,97 @@ def test_a_role_in_two_teams_is_in_two_groups() -> None:
     }
 
 
-LABEL = "lower-case letters, digits and hyphens, no hyphen at either end"
-RESERVED = "belongs to Kubernetes, EKS or HyperPod; use one of the team's own"
-
-
 @pytest.mark.parametrize(
     ("change", "finding"),
     [
-        ({"name": "Team_A"}, f"teams[Team_A].name: must be 1 to 40 {LABEL}, got 'Team_A'; change it"),
-        ({"name": "a" * 41}, f"teams[{'a' * 41}].name: must be 1 to 40 {LABEL}, got '{'a' * 41}'; change it"),
-        ({"name": "kube-system"}, f"teams[kube-system].name: the namespace 'kube-system' {RESERVED}"),
-        ({"name": "default"}, f"teams[default].name: the namespace 'default' {RESERVED}"),
-        ({"name": "aws-hyperpod"}, f"teams[aws-hyperpod].name: the namespace 'aws-hyperpod' {RESERVED}"),
-        ({"name": "hyperpod-ns-x"}, f"teams[hyperpod-ns-x].name: the namespace 'hyperpod-ns-x' {RESERVED}"),
-        ({"namespace": "kube-public"}, f"teams[t].namespace: the namespace 'kube-public' {RESERVED}"),
-        ({"namespace": "kueue-system"}, f"teams[t].namespace: the namespace 'kueue-system' {RESERVED}"),
-        ({"namespace": "-x"}, f"teams[t].namespace: must be 1 to 63 {LABEL}, got '-x'; change it"),
-        ({"quota": {"ml.p5.48xlarge": 0}}, "teams[t].quota.ml.p5.48xlarge: must be 1 to 6758 nodes, got 0; change it"),
+        ({"name": "Team_A"}, ("value-malformed", "teams[Team_A].name")),
+        ({"name": "a" * 41}, ("value-malformed", "teams[aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa].name")),
+        ({"name": "kube-system"}, ("namespace-reserved", "teams[kube-system].name")),
+        ({"name": "default"}, ("namespace-reserved", "teams[default].name")),
+        ({"name": "aws-hyperpod"}, ("namespace-reserved", "teams[aws-hyperpod].name")),
+        ({"name": "hyperpod-ns-x"}, ("namespace-reserved", "teams[hyperpod-ns-x].name")),
+        ({"namespace": "kube-public"}, ("namespace-reserved", "teams[t].namespace")),
+        ({"namespace": "kueue-system"}, ("namespace-reserved", "teams[t].namespace")),
+        ({"namespace": "-x"}, ("value-malformed", "teams[t].namespace")),
+        ({"quota": {"ml.p5.48xlarge": 0}}, ("quota-nodes-out-of-range", "teams[t].quota.ml.p5.48xlarge")),
         (
             {"quota": {"ml.p5.48xlarge": 11}},
-            (
-                "teams: the shares of ml.p5.48xlarge add up to 11 nodes (t 11), and the cluster has 10; "
-                "lower a quota and let its team borrow (borrow_limit), or raise instance_count"
-            ),
+            ("shares-above-cluster", "teams"),
         ),
-        ({"borrow_limit": 0}, "teams[t].borrow_limit: must be 1 to 500, got 0; change it"),
-        ({"borrow_limit": 501}, "teams[t].borrow_limit: must be 1 to 500, got 501; change it"),
+        ({"borrow_limit": 0}, ("value-out-of-range", "teams[t].borrow_limit")),
+        ({"borrow_limit": 501}, ("value-out-of-range", "teams[t].borrow_limit")),
         (
             {"borrow_limit": 50, "absolute_borrow_limits": {"ml.p5.48xlarge": 1}},
-            "teams[t].borrow_limit: absolute_borrow_limits is set too; keep one of them: percent of the share, or nodes",
+            ("borrow-limits-both", "teams[t].borrow_limit"),
         ),
         (
             {"quota": {}, "borrow_limit": 50},
-            "teams[t]: borrows, and has no quota to borrow beyond; add a quota, or borrow nothing",
+            ("borrow-without-quota", "teams[t]"),
         ),
         (
             {"absolute_borrow_limits": {"ml.p5.48xlarge": -1}},
-            "teams[t].absolute_borrow_limits.ml.p5.48xlarge: must be 1 to 6758 nodes, got -1; change it",
+            ("quota-nodes-out-of-range", "teams[t].absolute_borrow_limits.ml.p5.48xlarge"),
         ),
         (
             {"hard": {"nvidia.com/gpu": "8"}},
-            (
-                "teams[t].hard.nvidia.com/gpu: a quota is not enforced under 'nvidia.com/gpu': Kubernetes limits devices by "
-                "what is requested; use requests.nvidia.com/gpu"
-            ),
+            ("quota-key-device", "teams[t].hard.nvidia.com/gpu"),
         ),
         (
             {"role_arns": ("research",)},
-            (
-                "teams[t].role_arns[0]: must be an IAM role's ARN such as arn:aws:iam::111122223333:role/research, "
-                "and no service's own role, got 'research'; change it"
-            ),
+            ("value-malformed", "teams[t].role_arns[0]"),
         ),
-        ({"role_arns": (ROLE, ROLE)}, f"teams[t].role_arns: '{ROLE}' is there twice; name it once"),
+        ({"role_arns": (ROLE, ROLE)}, ("value-duplicated", "teams[t].role_arns")),
         (
             {"patch_workloads": True},
-            (
-                "teams[t].patch_workloads: applies only under task governance, which is off; remove it, or turn "
-                "task governance on"
-            ),
+            ("task-governance-required", "teams[t].patch_workloads"),
         ),
-        ({"fair_share_weight": 101}, "teams[t].fair_share_weight: must be 0 to 100, got 101; change it"),
+        ({"fair_share_weight": 101}, ("value-out-of-range", "teams[t].fair_share_weight")),
         (
             {"pod_security": "baselin"},
-            "teams[t].pod_security: must be one of privileged, baseline, restricted, got 'baselin'; did you mean baseline?",
+            ("value-misspelled", "teams[t].pod_security"),
         ),
         (
             {"hard": {"limits.cpu": "179"}},
-            (
-                "teams[t].hard: has limits.cpu, with which Kubernetes refuses every job of hyp: they declare no CPU limit; "
-                "keep requests.cpu alone; what is requested is what is shared"
-            ),
+            ("quota-of-cpu-limits", "teams[t].hard"),
         ),
         (
             {"priority_classes": ("urgent", "system-x")},
-            (
-                "teams[t].priority_classes[1]: must be 1 to 63 lower-case letters, digits and hyphens, not beginning with "
-                "system-, got 'system-x'; change it"
-            ),
+            ("value-malformed", "teams[t].priority_classes[1]"),
         ),
-        ({"priority_classes": ("a", "a")}, "teams[t].priority_classes: 'a' is there twice; name it once"),
-        ({"default_vcpus": 0}, "teams[t].default_vcpus: must be 1 to 192, got 0; change it"),
+        ({"priority_classes": ("a", "a")}, ("value-duplicated", "teams[t].priority_classes")),
+        ({"default_vcpus": 0}, ("value-out-of-range", "teams[t].default_vcpus")),
         (
             {"default_vcpus": 180},
-            (
-                "teams[t].default_vcpus: a container that declares nothing gets 180, and the team's quota holds 179 "
-                "(requests.cpu); lower it, or raise the quota: Kubernetes would refuse every such pod"
-            ),
+            ("default-above-quota", "teams[t].default_vcpus"),
         ),
-        ({"default_vcpus": 193}, "teams[t].default_vcpus: must be 1 to 192, got 193; change it"),
+        ({"default_vcpus": 193}, ("value-out-of-range", "teams[t].default_vcpus")),
         (
             {"quota": {}, "hard": {"limits.memory": "3Gi"}},
-            (
-                "teams[t].default_memory_gib: a container that declares nothing gets 4Gi, and the team's quota holds 3Gi "
-                "(limits.memory); lower it, or raise the quota: Kubernetes would refuse every such pod"
-            ),
+            ("default-above-quota", "teams[t].default_memory_gib"),
         ),
-        ({"default_memory_gib": 0}, "teams[t].default_memory_gib: must be 1 to 4096, got 0; change it"),
+        ({"default_memory_gib": 0}, ("value-out-of-range", "teams[t].default_memory_gib")),
     ],
 )
-def test_a_team_that_is_refused(change: dict[str, Any], finding: str) -> None:
+def test_a_team_that_is_refused(change: dict[str, Any], finding: tuple[str, str]) -> None:
     assert findings(dataclasses.replace(Team(name="t", quota={"ml.p5.48xlarge": 1}), **change)) == [finding]
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "what", "least"),
+    ("key", "value", "least"),
     [
-        ("persistentvolumeclaims", "0", "the claim on the file system", 1),
-        ("count/persistentvolumeclaims", "0", "the claim on the file system", 1),
-        ("count/serviceaccounts", "1", "team-pods for pod_role_arn, beside Kubernetes' own default", 2),
+        ("persistentvolumeclaims", "0", 1),
+        ("count/persistentvolumeclaims", "0", 1),
+        ("count/serviceaccounts", "1", 2),
     ],
 )
-def test_a_quota_has_room_for_what_a_deployment_makes(key: str, value: str, what: str, least: int) -> None:
+def test_a_quota_has_room_for_what_a_deployment_makes(key: str, value: str, least: int) -> None:
     """Kubernetes would refuse it, and the stack would roll back."""
 
-    def words(hard: Mapping[str, str]) -> list[str]:
+    def words(hard: Mapping[str, str]) -> Found:
         team = dataclasses.replace(RESEARCH, hard=hard, pod_role_arn=ROLE)
-        return [
-            str(finding)
-            for finding in check_teams(
-                [team], nodes=CLUSTER, task_governance=False, autoscaling=False, has_file_system=True
-            )
-        ]
+        return found(check_teams([team], nodes=CLUSTER, task_governance=False, autoscaling=False, has_file_system=True))
 
-    assert words({key: value}) == [
-        f"teams[research].hard.{key}: is {value}, and the deployment makes {what}; raise it to {least} at least"
-    ]
+    assert words({key: value}) == [("quota-without-room", f"teams[research].hard.{key}")]
     assert words({key: str(least)}) == []
     assert findings(dataclasses.replace(RESEARCH, hard={key: value})) == [], "nothing of the kind is made"
 
@@ -272,10 +238,7 @@ def test_ceilings_may_exceed_the_cluster() -> None:
 
 def test_shares_may_not() -> None:
     assert findings(*(Team(name=name, quota={"ml.p5.48xlarge": 6}) for name in "ab")) == [
-        (
-            "teams: the shares of ml.p5.48xlarge add up to 12 nodes (a 6, b 6), and the cluster has 10; "
-            "lower a quota and let its team borrow (borrow_limit), or raise instance_count"
-        )
+        ("shares-above-cluster", "teams")
     ]
 
 
@@ -283,7 +246,7 @@ def test_defaults_may_be_all_that_the_ceiling_holds() -> None:
     """What a team may borrow counts too: its ResourceQuota holds it."""
     team = Team(name="t", quota={"ml.g6.12xlarge": 1}, borrow_limit=200, default_vcpus=132, default_memory_gib=471)
     assert findings(team) == []
-    assert [finding.partition(":")[0] for finding in findings(dataclasses.replace(team, borrow_limit=None))] == [
+    assert [path for _, path in findings(dataclasses.replace(team, borrow_limit=None))] == [
         "teams[t].default_vcpus",
         "teams[t].default_memory_gib",
     ]
@@ -293,45 +256,32 @@ def test_shares_of_types_that_nobody_can_count_are_not_compared() -> None:
     assert findings(Team(name="a", quota={"ml.p5.48xlarge": 1000}), nodes=None, autoscaling=True) == []
     assert findings(Team(name="a", quota={"ml.p5.48xlarge": 1000}), nodes={"ml.p5.48xlarge": None}) == []
     assert findings(Team(name="a", quota={"ml.p5e.48xlarge": 1}), nodes={"ml.p5.48xlarge": None}) == [
-        "teams[a].quota.ml.p5e.48xlarge: no instance group has ml.p5e.48xlarge; use ml.p5.48xlarge, or add a group"
+        ("instance-type-not-in-cluster", "teams[a].quota.ml.p5e.48xlarge")
     ]
 
 
 def test_a_quota_is_needed_where_nodes_are_provisioned() -> None:
-    assert findings(Team(name="free")) == [
-        (
-            "teams[free].quota: is missing: the team 'free' may take every node of the cluster; add one such as "
-            "{ml.p5.48xlarge: 8}, or acknowledge that it has no ceiling"
-        )
-    ]
+    assert findings(Team(name="free")) == [("quota-missing", "teams[free].quota")]
     assert findings(Team(name="free", hard={"requests.nvidia.com/gpu": "8"})) == []
-    assert findings(Team(name="free"), autoscaling=True) == [
-        (
-            "teams[free].quota: is missing, and autoscaling is on: the team's requests could provision nodes without limit; "
-            "add one such as {ml.p5.48xlarge: 8}"
-        )
-    ]
+    assert findings(Team(name="free"), autoscaling=True) == [("quota-missing-with-autoscaling", "teams[free].quota")]
 
 
 def test_a_limit_of_pods_is_no_quota() -> None:
-    (finding,) = findings(Team(name="free", hard={"pods": "10"}), autoscaling=True)
-    assert finding.startswith("teams[free].quota: is missing, and autoscaling is on")
+    refused = [("quota-missing-with-autoscaling", "teams[free].quota")]
+    assert findings(Team(name="free", hard={"pods": "10"}), autoscaling=True) == refused
 
 
 def test_task_governance_needs_shares_and_its_own_namespaces() -> None:
     assert findings(Team(name="free", namespace="mine"), governed=True) == [
-        (
-            "teams[free].namespace: under task governance HyperPod makes the namespace hyperpod-ns-free, got 'mine'; "
-            "remove it, or turn task governance off"
-        ),
-        "teams[free].quota: is missing, and task governance gives each team a share; add one such as {ml.p5.48xlarge: 8}",
+        ("namespace-of-task-governance", "teams[free].namespace"),
+        ("quota-missing-with-task-governance", "teams[free].quota"),
     ]
 
 
 def test_a_compute_quota_holds_15_types() -> None:
     nodes = {f"ml.{family}.{size}xlarge": 1 for family in ("m5", "c5", "r6i", "m6i") for size in (2, 4, 12, 24)}
     (finding,) = findings(Team(name="t", quota=nodes), nodes=nodes, governed=True)
-    assert finding == "teams[t].quota: there are 16 instance types, and a compute quota holds 15; use fewer"
+    assert finding == ("quota-types-too-many", "teams[t].quota")
     assert findings(Team(name="t", quota=nodes), nodes=nodes) == []
 
 
@@ -340,8 +290,8 @@ def test_names_and_namespaces_are_unique() -> None:
     assert findings(
         Team(name="a", quota=quota), Team(name="a", quota=quota), Team(name="b", namespace="a", quota=quota)
     ) == [
-        "teams[1].name: an earlier team has the name 'a' too; give each team a name of its own",
-        "teams[b].namespace: the team 'a' has the namespace 'a' too; give each team a namespace of its own",
+        ("team-name-duplicated", "teams[1].name"),
+        ("namespace-duplicated", "teams[b].namespace"),
     ]
 
 
@@ -358,13 +308,10 @@ def test_tokens_are_not_judged() -> None:
 def test_unknown_keys_of_a_team() -> None:
     noted: list[Finding] = []
     structure(Team, {"name": "t", "quotas": {}, "role_arn": "x"}, noted, "teams[t]")
-    assert [*map(str, noted)] == [
-        "teams[t].quotas: is not a setting; did you mean quota?",
-        "teams[t].role_arn: is not a setting; did you mean role_arns?",
+    assert found(noted) == [
+        ("setting-misspelled", "teams[t].quotas"),
+        ("setting-misspelled", "teams[t].role_arn"),
     ]
-
-
-NAME = "must be 1 to 63 lower-case letters, digits and hyphens, not beginning with system-"
 
 
 @pytest.mark.parametrize(
@@ -372,20 +319,20 @@ NAME = "must be 1 to 63 lower-case letters, digits and hyphens, not beginning wi
     [
         (
             [PriorityClass(name="system-x", value=1)],
-            f"priority_classes[system-x].name: {NAME}, got 'system-x'; change it",
+            ("value-malformed", "priority_classes[system-x].name"),
         ),
         (
             [PriorityClass(name="x", value=1_000_000_001)],
-            "priority_classes[x].value: must be -1000000000 to 1000000000, got 1000000001; change it",
+            ("value-out-of-range", "priority_classes[x].value"),
         ),
         (
             [PriorityClass(name="x", value=value) for value in (1, 2)],
-            "priority_classes: 2 classes have the name 'x'; keep one of them",
+            ("priority-class-duplicated", "priority_classes"),
         ),
     ],
 )
-def test_priority_classes_that_are_refused(classes: list[PriorityClass], finding: str) -> None:
-    assert [*map(str, check_priority_classes(classes))] == [finding]
+def test_priority_classes_that_are_refused(classes: list[PriorityClass], finding: tuple[str, str]) -> None:
+    assert found(check_priority_classes(classes)) == [finding]
 
 
 def test_priority_classes_that_are_fine() -> None:

@@ -13,11 +13,9 @@ from cdk_hyperpod.config.zones import ZoneSubnet
 from cdk_hyperpod.facts.instance_types import regions
 from cdk_hyperpod.rules import check_network, check_region
 from cdk_hyperpod.rules.network import check_subnet_room, what_closed_means
-from helpers.judging import REMOVED, SMALL, Changes, changed, judge, load_text
+from helpers.findings import Found, found
+from helpers.judging import REMOVED, SMALL, Changes, changed, changed_findings, judge, load_text
 
-ZONE = "must be an availability zone's name or id, such as us-west-2c or usw2-az3"
-OF_ONE_KIND = "use names such as us-west-2c throughout, or ids such as usw2-az3"
-RANGE = "is not an IPv4 range; use one such as 10.0.0.0/16"
 NO_ZONES: Changes = {"network": REMOVED}
 VPC = "vpc-0123456789abcdef0"
 SUBNET = {"subnet_id": "subnet-0123456789abcdef0", "availability_zone": "us-west-2c"}
@@ -34,93 +32,83 @@ def new(cidr: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("bad", "messages", "good"),
+    ("bad", "expected", "good"),
     [
         # Regions
-        pytest.param({"region": "us-west-3", **NO_ZONES}, ["region: AWS has no region 'us-west-3'; did you mean us-west-2?"], {}, id="a region that does not exist"),
-        pytest.param({"region": "moon", **NO_ZONES}, ["region: AWS has no region 'moon'; use one such as us-west-2"], {}, id="a region like no other"),
+        pytest.param({"region": "us-west-3", **NO_ZONES}, [("region-misspelled", "region")], {}, id="a region that does not exist"),
+        pytest.param({"region": "moon", **NO_ZONES}, [("region-unknown", "region")], {}, id="a region like no other"),
         # Zones of the network
-        pytest.param({"network.availability_zones": ["us-west-2g"]}, [f"network.availability_zones[0]: {ZONE}, got 'us-west-2g'; change it"], {"network.availability_zones": ["us-west-2f"]}, id="a zone beyond f"),
-        pytest.param({"network.availability_zones": ["usw2-az7"]}, [f"network.availability_zones[0]: {ZONE}, got 'usw2-az7'; change it"], {"network.availability_zones": ["usw2-az6"]}, id="a zone id beyond 6"),
-        pytest.param({"network.availability_zones": ["c"]}, [f"network.availability_zones[0]: {ZONE}, got 'c'; change it"], {}, id="a zone's letter"),
-        pytest.param({"network.availability_zones": ["us-west-1c"]}, ["network.availability_zones[0]: 'us-west-1c' is not in us-west-2; name a zone of the region"], {}, id="a zone of another region"),
-        pytest.param({"network.availability_zones": ["use1-az3"]}, ["network.availability_zones[0]: 'use1-az3' is not in us-west-2; name a zone of the region"], {"network.availability_zones": ["usw2-az3"]}, id="a zone id of another region"),
-        pytest.param({"network.availability_zones": ["us-west-2c", "us-west-2c"]}, ["network: the zone 'us-west-2c' is there twice; name each zone once"], {"network.availability_zones": ["us-west-2c", "us-west-2a"]}, id="a zone twice"),
-        pytest.param({"network.availability_zones": ["us-west-2c", "usw2-az1"]}, [f"network: zone names and zone ids are mixed; {OF_ONE_KIND}"], {"network.availability_zones": ["usw2-az3", "usw2-az1"]}, id="zone names and ids"),
+        pytest.param({"network.availability_zones": ["us-west-2g"]}, [("value-malformed", "network.availability_zones[0]")], {"network.availability_zones": ["us-west-2f"]}, id="a zone beyond f"),
+        pytest.param({"network.availability_zones": ["usw2-az7"]}, [("value-malformed", "network.availability_zones[0]")], {"network.availability_zones": ["usw2-az6"]}, id="a zone id beyond 6"),
+        pytest.param({"network.availability_zones": ["c"]}, [("value-malformed", "network.availability_zones[0]")], {}, id="a zone's letter"),
+        pytest.param({"network.availability_zones": ["us-west-1c"]}, [("zone-in-another-region", "network.availability_zones[0]")], {}, id="a zone of another region"),
+        pytest.param({"network.availability_zones": ["use1-az3"]}, [("zone-in-another-region", "network.availability_zones[0]")], {"network.availability_zones": ["usw2-az3"]}, id="a zone id of another region"),
+        pytest.param({"network.availability_zones": ["us-west-2c", "us-west-2c"]}, [("zone-duplicated", "network")], {"network.availability_zones": ["us-west-2c", "us-west-2a"]}, id="a zone twice"),
+        pytest.param({"network.availability_zones": ["us-west-2c", "usw2-az1"]}, [("zone-names-and-ids", "network")], {"network.availability_zones": ["usw2-az3", "usw2-az1"]}, id="zone names and ids"),
         # Zones of groups
-        pytest.param({"instance_groups.1.availability_zone": "odd-az"}, [f"instance_groups[work].availability_zone: {ZONE}, got 'odd-az'; change it"], {"instance_groups.1.availability_zone": "us-west-2c"}, id="a group's zone that is none"),
-        pytest.param({"instance_groups.1.availability_zone": "us-east-1a"}, ["instance_groups[work].availability_zone: 'us-east-1a' is not in us-west-2; name a zone of the region"], {"instance_groups.1.availability_zone": "us-west-2a"}, id="a group's zone of another region"),
-        pytest.param({"instance_groups.1.availability_zone": "usw2-az1"}, [f"instance_groups[work].availability_zone: 'usw2-az1' and network.availability_zones mix zone names and zone ids; {OF_ONE_KIND}"], {"network.availability_zones": ["usw2-az3"], "instance_groups.1.availability_zone": "usw2-az1"}, id="a group's zone by id, the network's by name"),
-        pytest.param({**existing(SUBNET), "instance_groups.1.availability_zone": "us-west-2a"}, ["instance_groups[work].availability_zone: no subnet of network.subnets is in 'us-west-2a'; add one, or use a zone that has one, such as us-west-2c"], {**existing(SUBNET, OTHER_SUBNET), "instance_groups.1.availability_zone": "us-west-2d"}, id="a group's zone without subnet"),
+        pytest.param({"instance_groups.1.availability_zone": "odd-az"}, [("value-malformed", "instance_groups[work].availability_zone")], {"instance_groups.1.availability_zone": "us-west-2c"}, id="a group's zone that is none"),
+        pytest.param({"instance_groups.1.availability_zone": "us-east-1a"}, [("zone-in-another-region", "instance_groups[work].availability_zone")], {"instance_groups.1.availability_zone": "us-west-2a"}, id="a group's zone of another region"),
+        pytest.param({"instance_groups.1.availability_zone": "usw2-az1"}, [("zone-name-and-id", "instance_groups[work].availability_zone")], {"network.availability_zones": ["usw2-az3"], "instance_groups.1.availability_zone": "usw2-az1"}, id="a group's zone by id, the network's by name"),
+        pytest.param({**existing(SUBNET), "instance_groups.1.availability_zone": "us-west-2a"}, [("zone-without-subnet", "instance_groups[work].availability_zone")], {**existing(SUBNET, OTHER_SUBNET), "instance_groups.1.availability_zone": "us-west-2d"}, id="a group's zone without subnet"),
         pytest.param(
             {**NO_ZONES, "instance_groups.1.instance_type": "ml.m5.xlarge", "instance_groups.1.availability_zone": "us-west-2a"},
-            ["instance_groups[work].availability_zone: a group names its zone, and network.availability_zones does not name the cluster's own; add network.availability_zones, the cluster's own zone first"],
+            [("zone-of-group-only", "instance_groups[work].availability_zone")],
             {**NO_ZONES, "instance_groups.1.instance_type": "ml.m5.xlarge"},
             id="a group's zone, and none of the cluster's",
         ),
         # A new VPC's range
-        pytest.param(new("10.0.0.0"), [f"network.cidr: '10.0.0.0' {RANGE}"], new("10.0.0.0/16"), id="an address"),
-        pytest.param(new("10.0.0.1/16"), [f"network.cidr: '10.0.0.1/16' {RANGE}"], new("10.7.0.0/16"), id="bits beyond the prefix"),
-        pytest.param(new("10.0.0.0/33"), [f"network.cidr: '10.0.0.0/33' {RANGE}"], {}, id="a prefix too long for IPv4"),
-        pytest.param(new("fd00::/8"), [f"network.cidr: 'fd00::/8' {RANGE}"], {}, id="IPv6"),
-        pytest.param(new(5), ["network.cidr: must be text, got 5; put it in quotes"], {}, id="a number for a range"),
-        pytest.param(new("10.0.0.0/15"), ["network.cidr: 10.0.0.0/15 is a /15; use a /16 to /21; an eighth of it is one zone's subnet"], {}, id="range too large"),
-        pytest.param(new("10.0.0.0/22"), ["network.cidr: 10.0.0.0/22 is a /22; use a /16 to /21; an eighth of it is one zone's subnet"], new("10.0.0.0/21"), id="range too small"),
-        pytest.param(new("172.32.0.0/16"), ["network.cidr: 172.32.0.0/16 is not a private range; use part of 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or 100.64.0.0/10"], new("172.31.0.0/16"), id="public range"),
+        pytest.param(new("10.0.0.0"), [("network-cidr-invalid", "network.cidr")], new("10.0.0.0/16"), id="an address"),
+        pytest.param(new("10.0.0.1/16"), [("network-cidr-invalid", "network.cidr")], new("10.7.0.0/16"), id="bits beyond the prefix"),
+        pytest.param(new("10.0.0.0/33"), [("network-cidr-invalid", "network.cidr")], {}, id="a prefix too long for IPv4"),
+        pytest.param(new("fd00::/8"), [("network-cidr-invalid", "network.cidr")], {}, id="IPv6"),
+        pytest.param(new(5), [("value-of-wrong-type", "network.cidr")], {}, id="a number for a range"),
+        pytest.param(new("10.0.0.0/15"), [("vpc-size", "network.cidr")], {}, id="range too large"),
+        pytest.param(new("10.0.0.0/22"), [("vpc-size", "network.cidr")], new("10.0.0.0/21"), id="range too small"),
+        pytest.param(new("172.32.0.0/16"), [("vpc-range-public", "network.cidr")], new("172.31.0.0/16"), id="public range"),
         # An existing VPC
-        pytest.param({"network": {"subnets": [SUBNET], **ENDPOINTS}}, ["network.vpc_id: is missing, and subnets is set; add the subnets' VPC"], existing(SUBNET), id="subnets without VPC"),
-        pytest.param(existing(), ["network.subnets: is missing, and vpc_id is set; name a private subnet: {subnet_id: …, availability_zone: …}"], existing(SUBNET, OTHER_SUBNET), id="VPC without subnets"),
-        pytest.param(existing(SUBNET, vpc_id="vpc-1"), ["network.vpc_id: must be a VPC id such as vpc-0123456789abcdef0, got 'vpc-1'; change it"], existing(SUBNET, vpc_id="vpc-01234567"), id="VPC id"),
-        pytest.param(existing({**SUBNET, "subnet_id": "subnet-xyz"}), ["network.subnets[0].subnet_id: must be a subnet id such as subnet-0123456789abcdef0, got 'subnet-xyz'; change it"], {}, id="subnet id"),
-        pytest.param(existing(SUBNET, availability_zones=["us-west-2c"]), ["network: the zone 'us-west-2c' is there twice; name each zone once", "network.availability_zones: an existing VPC's subnets name their zones; remove it"], existing(SUBNET, availability_zones=[]), id="zones beside subnets"),
-        pytest.param(existing(SUBNET, interface_endpoints=True), ["network.interface_endpoints: an existing VPC's endpoints are yours to make; remove it"], existing(SUBNET, interface_endpoints=False), id="endpoints in an existing VPC"),
-        pytest.param(existing(SUBNET, endpoint_security_group_id="sg-1"), ["network.endpoint_security_group_id: must be a security group id such as sg-0123456789abcdef0, got 'sg-1'; change it"], existing(SUBNET, endpoint_security_group_id="sg-01234567"), id="endpoints' group id"),
-        pytest.param({"network.endpoint_security_group_id": "sg-01234567"}, ["network.endpoint_security_group_id: a new VPC's endpoints get a group of their own; remove it"], existing(SUBNET), id="endpoints' group in a new VPC"),
-        pytest.param(existing({**SUBNET, "cidr": "wide"}), [f"network.subnets[0].cidr: 'wide' {RANGE}"], existing({**SUBNET, "cidr": "10.0.0.0/24"}), id="a subnet's range that is none"),
-        pytest.param(existing({**SUBNET, "cidr": "10.0.0.0/29"}), ["network.subnets[0].cidr: 10.0.0.0/29 is a /29, and AWS has subnets of /16 to /28; write the subnet's own range"], {"instance_groups.1.instance_type": "ml.m5.xlarge", **existing({**SUBNET, "cidr": "10.0.0.0/28"})}, id="a subnet's range that no subnet has"),
-        pytest.param(existing({**SUBNET, "availability_zone": "us-east-1a"}), ["network.subnets[0].availability_zone: 'us-east-1a' is not in us-west-2; name a zone of the region"], {}, id="a subnet of another region"),
-        pytest.param(existing(SUBNET, {**OTHER_SUBNET, "availability_zone": "us-west-2c"}), ["network: the zone 'us-west-2c' is there twice; name each zone once"], {}, id="two subnets of one zone"),
+        pytest.param({"network": {"subnets": [SUBNET], **ENDPOINTS}}, [("vpc-missing", "network.vpc_id")], existing(SUBNET), id="subnets without VPC"),
+        pytest.param(existing(), [("subnets-missing", "network.subnets")], existing(SUBNET, OTHER_SUBNET), id="VPC without subnets"),
+        pytest.param(existing(SUBNET, vpc_id="vpc-1"), [("value-malformed", "network.vpc_id")], existing(SUBNET, vpc_id="vpc-01234567"), id="VPC id"),
+        pytest.param(existing({**SUBNET, "subnet_id": "subnet-xyz"}), [("value-malformed", "network.subnets[0].subnet_id")], {}, id="subnet id"),
+        pytest.param(existing(SUBNET, availability_zones=["us-west-2c"]), [("zone-duplicated", "network"), ("zones-in-existing-vpc", "network.availability_zones")], existing(SUBNET, availability_zones=[]), id="zones beside subnets"),
+        pytest.param(existing(SUBNET, interface_endpoints=True), [("endpoints-in-existing-vpc", "network.interface_endpoints")], existing(SUBNET, interface_endpoints=False), id="endpoints in an existing VPC"),
+        pytest.param(existing(SUBNET, endpoint_security_group_id="sg-1"), [("value-malformed", "network.endpoint_security_group_id")], existing(SUBNET, endpoint_security_group_id="sg-01234567"), id="endpoints' group id"),
+        pytest.param({"network.endpoint_security_group_id": "sg-01234567"}, [("endpoint-group-in-new-vpc", "network.endpoint_security_group_id")], existing(SUBNET), id="endpoints' group in a new VPC"),
+        pytest.param(existing({**SUBNET, "cidr": "wide"}), [("network-cidr-invalid", "network.subnets[0].cidr")], existing({**SUBNET, "cidr": "10.0.0.0/24"}), id="a subnet's range that is none"),
+        pytest.param(existing({**SUBNET, "cidr": "10.0.0.0/29"}), [("subnet-size", "network.subnets[0].cidr")], {"instance_groups.1.instance_type": "ml.m5.xlarge", **existing({**SUBNET, "cidr": "10.0.0.0/28"})}, id="a subnet's range that no subnet has"),
+        pytest.param(existing({**SUBNET, "availability_zone": "us-east-1a"}), [("zone-in-another-region", "network.subnets[0].availability_zone")], {}, id="a subnet of another region"),
+        pytest.param(existing(SUBNET, {**OTHER_SUBNET, "availability_zone": "us-west-2c"}), [("zone-duplicated", "network")], {}, id="two subnets of one zone"),
         # Room: P5 takes 32 addresses a node; AWS keeps 5 of each subnet; a closed network has 10 endpoints
-        pytest.param({"instance_groups.1.instance_count": 256}, ["network: the subnet 10.0.64.0/19 has 8,187 addresses, and its nodes need 8,203 ('work' alone 8,192); use a larger range, or place groups in several zones"], {"instance_groups.1.instance_count": 255}, id="full: new subnet"),
-        pytest.param({**new("10.0.0.0/21"), "instance_groups.1.instance_count": 8}, ["network: the subnet 10.0.2.0/24 has 251 addresses, and its nodes need 267 ('work' alone 256); use a larger range, or place groups in several zones"], {**new("10.0.0.0/21"), "instance_groups.1.instance_count": 7}, id="full: small VPC"),
-        pytest.param({"network.internet_egress": False, **new("10.0.0.0/21"), "instance_groups.1.instance_type": "ml.m5.xlarge", "instance_groups.1.instance_count": 241}, ["network: the subnet 10.0.2.0/24 has 251 addresses, and its nodes need 252 ('work' alone 241); use a larger range, or place groups in several zones"], {"network.internet_egress": True, **new("10.0.0.0/21"), "instance_groups.1.instance_type": "ml.m5.xlarge", "instance_groups.1.instance_count": 241}, id="full: the endpoints need room too"),
-        pytest.param({**existing({**SUBNET, "cidr": "10.0.0.0/26"})}, ["network: the subnet 10.0.0.0/26 has 59 addresses, and its nodes need 65 ('work' alone 64); use a larger range, or place groups in several zones"], {**existing({**SUBNET, "cidr": "10.0.0.0/26"}, {**OTHER_SUBNET, "cidr": "10.0.1.0/25"}), "instance_groups.1.availability_zone": "us-west-2d"}, id="full: existing subnet"),
-        pytest.param({**existing(SUBNET, {**OTHER_SUBNET, "cidr": "10.0.1.0/26"}), "instance_groups.1.availability_zone": "us-west-2d"}, ["network: the subnet 10.0.1.0/26 has 59 addresses, and its nodes need 64 ('work' alone 64); use a larger range, or place groups in several zones"], existing(SUBNET), id="full: a subnet that is not the first"),
+        pytest.param({"instance_groups.1.instance_count": 256}, [("subnet-too-small", "network")], {"instance_groups.1.instance_count": 255}, id="full: new subnet"),
+        pytest.param({**new("10.0.0.0/21"), "instance_groups.1.instance_count": 8}, [("subnet-too-small", "network")], {**new("10.0.0.0/21"), "instance_groups.1.instance_count": 7}, id="full: small VPC"),
+        pytest.param({"network.internet_egress": False, **new("10.0.0.0/21"), "instance_groups.1.instance_type": "ml.m5.xlarge", "instance_groups.1.instance_count": 241}, [("subnet-too-small", "network")], {"network.internet_egress": True, **new("10.0.0.0/21"), "instance_groups.1.instance_type": "ml.m5.xlarge", "instance_groups.1.instance_count": 241}, id="full: the endpoints need room too"),
+        pytest.param({**existing({**SUBNET, "cidr": "10.0.0.0/26"})}, [("subnet-too-small", "network")], {**existing({**SUBNET, "cidr": "10.0.0.0/26"}, {**OTHER_SUBNET, "cidr": "10.0.1.0/25"}), "instance_groups.1.availability_zone": "us-west-2d"}, id="full: existing subnet"),
+        pytest.param({**existing(SUBNET, {**OTHER_SUBNET, "cidr": "10.0.1.0/26"}), "instance_groups.1.availability_zone": "us-west-2d"}, [("subnet-too-small", "network")], existing(SUBNET), id="full: a subnet that is not the first"),
     ],
 )  # fmt: skip
-def test_rule(bad: Changes, messages: list[str], good: Changes) -> None:
-    assert judge(bad) == messages
-    assert [message for message in judge(good) if not message.startswith("warning: ")] == []
+def test_rule(bad: Changes, expected: Found, good: Changes) -> None:
+    assert judge(bad) == expected
+    assert [finding for finding in changed_findings(good) if finding.level == "error"] == []
 
 
 def test_a_region_without_hyperpod_lists_those_that_have_it() -> None:
-    (message,) = judge({"region": "eu-west-3", **NO_ZONES})
+    (finding,) = changed_findings({"region": "eu-west-3", **NO_ZONES})
 
-    assert message.startswith("region: HyperPod is not in eu-west-3; use one of ap-northeast-1, ap-northeast-2, ")
-    assert message.endswith(", us-east-1, us-east-2, us-west-1, us-west-2")
+    assert (finding.code, finding.path) == ("region-without-hyperpod", "region")
+    assert "ap-northeast-1, ap-northeast-2" in finding.remedy and "us-west-1, us-west-2" in finding.remedy
 
 
 @pytest.mark.parametrize("region", sorted(regions().known))
 def test_every_region_of_aws_is_accepted_or_refused_as_such(region: str) -> None:
-    problems = [finding.problem for finding in check_region(region)]
-
-    assert problems == ([] if region in regions().available else [f"HyperPod is not in {region}"])
+    refused = [] if region in regions().available else [("region-without-hyperpod", "region")]
+    assert found(check_region(region)) == refused
 
 
 @pytest.mark.parametrize("of_group", [["ml.m5.xlarge"], ["ml.m5.xlarge", "ml.p5.48xlarge"]], ids=["plain", "p5"])
 def test_a_zone_should_be_named_for_types_that_few_zones_offer(of_group: list[str]) -> None:
     changes = {**NO_ZONES, "instance_groups.1.instance_type": REMOVED, "instance_groups.1.instance_types": of_group}
 
-    assert judge(changes) == (
-        []
-        if len(of_group) == 1
-        else [
-            (
-                "warning: network.availability_zones: the cluster goes to the account's first zone, which may not offer "
-                "ml.p5.48xlarge; name a zone that has the capacity, such as network: {availability_zones: [us-west-2c]}"
-            )
-        ]
-    )
+    assert judge(changes) == ([] if len(of_group) == 1 else [("zone-unnamed", "network.availability_zones")])
 
 
 @pytest.mark.parametrize(
@@ -139,26 +127,14 @@ def test_nodes_in_another_zone_than_their_file_system_are_warned_of(
     changes = {"instance_groups.1.availability_zone": zone, **({} if storage is REMOVED else {"storage": storage})}
 
     assert judge(changes) == (
-        []
-        if of_storage is None
-        else [
-            (
-                f"warning: instance_groups[work].availability_zone: the nodes are in {zone} and their file system in "
-                f"{of_storage}; every read and write crosses zones, which is slower and billed; place them together if you can"
-            )
-        ]
+        [] if of_storage is None else [("file-system-in-another-zone", "instance_groups[work].availability_zone")]
     )
 
 
 def test_nodes_of_an_existing_vpc_without_a_way_to_aws_services_are_warned_of() -> None:
     closed = {"vpc_id": VPC, "subnets": [SUBNET]}
 
-    assert judge({"network": closed}) == [
-        (
-            "warning: network.endpoint_security_group_id: is missing: the nodes would reach S3's gateway endpoint and no "
-            "other AWS service; name the security group of the VPC's interface endpoints, or set internet_egress"
-        )
-    ]
+    assert judge({"network": closed}) == [("endpoint-group-missing", "network.endpoint_security_group_id")]
     assert judge({"network": {**closed, **ENDPOINTS}}) == []
     assert judge({"network": {**closed, "internet_egress": True}}) == []
 
@@ -168,64 +144,50 @@ def test_an_existing_vpc_names_s3s_prefix_list_where_the_library_does_not_know_i
     subnet = {**SUBNET, "availability_zone": f"{region}a"}
     closed = {"region": region, "network": {"vpc_id": VPC, "subnets": [subnet], **ENDPOINTS}}
 
-    assert [line for line in judge(closed) if "prefix" in line] == [
-        (
-            f"network.s3_prefix_list_id: is missing, and S3's prefix list of {region} is not known here; name what "
-            "`aws ec2 describe-managed-prefix-lists --filters Name=prefix-list-name,"
-            f"Values=com.amazonaws.{region}.s3` prints, or set internet_egress"
-        )
+    assert [line for line in judge(closed) if "prefix" in line[1]] == [
+        ("prefix-list-unknown", "network.s3_prefix_list_id")
     ]
     for more in ({"network.s3_prefix_list_id": "pl-01234567"}, {"network.internet_egress": True}):
-        assert not [line for line in judge({**closed, **more}) if "prefix" in line]
+        assert not [line for line in judge({**closed, **more}) if "prefix" in line[1]]
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        pytest.param({"endpoint_policies": "organization"}, "network.organization_id: is missing, and endpoint_policies is organization; add what `aws organizations describe-organization --query Organization.Id` prints", id="no organization"),
-        pytest.param({"endpoint_policies": "account", "organization_id": "o-a1b2c3d4e5"}, "network.organization_id: has no effect with endpoint_policies: account; remove it, or set endpoint_policies: organization", id="organization beside account"),
-        pytest.param({"organization_id": "o-a1b2c3d4e5"}, "network.organization_id: has no effect while endpoint_policies is none; set endpoint_policies, or remove it", id="organization without policies"),
-        pytest.param({"trusted_accounts": ["111122223333"]}, "network.trusted_accounts: has no effect while endpoint_policies is none; set endpoint_policies, or remove it", id="trusted without policies"),
-        pytest.param({"endpoint_policies": "account", "trusted_accounts": ["111122223333", "111122223333"]}, "network.trusted_accounts: '111122223333' is there twice; name it once", id="trusted twice"),
-        pytest.param({"endpoint_policies": "account", "internet_egress": True}, "warning: network.endpoint_policies: does not keep data in with internet_egress: true, which leads past the endpoints; the policies then hold for what still goes through them, such as S3 in the region; set internet_egress: false, or endpoint_policies: none", id="a way past them"),
+        pytest.param({"endpoint_policies": "organization"}, ("organization-missing", "network.organization_id"), id="no organization"),
+        pytest.param({"endpoint_policies": "account", "organization_id": "o-a1b2c3d4e5"}, ("organization-without-effect", "network.organization_id"), id="organization beside account"),
+        pytest.param({"organization_id": "o-a1b2c3d4e5"}, ("endpoint-policies-none", "network.organization_id"), id="organization without policies"),
+        pytest.param({"trusted_accounts": ["111122223333"]}, ("endpoint-policies-none", "network.trusted_accounts"), id="trusted without policies"),
+        pytest.param({"endpoint_policies": "account", "trusted_accounts": ["111122223333", "111122223333"]}, ("value-duplicated", "network.trusted_accounts"), id="trusted twice"),
+        pytest.param({"endpoint_policies": "account", "internet_egress": True}, ("endpoint-policies-with-internet", "network.endpoint_policies"), id="a way past them"),
         pytest.param({"endpoint_policies": "account"}, None, id="account"),
         pytest.param({"endpoint_policies": "organization", "organization_id": "o-a1b2c3d4e5", "trusted_accounts": ["111122223333"]}, None, id="organization and trusted"),
     ],
 )  # fmt: skip
-def test_endpoint_policies_say_whose_endpoints_they_are(settings: dict[str, object], said: str | None) -> None:
+def test_endpoint_policies_say_whose_endpoints_they_are(settings: dict[str, object], said: tuple[str, str] | None) -> None:
     assert judge({f"network.{key}": value for key, value in settings.items()}) == ([] if said is None else [said])
 
 
 def test_an_endpoints_policy_has_room_for_200_accounts_more() -> None:
     accounts = [f"{number:012}" for number in range(201)]
 
-    def judged(count: int) -> list[str]:
+    def judged(count: int) -> Found:
         return judge({"network.endpoint_policies": "account", "network.trusted_accounts": accounts[:count]})
 
     assert judged(200) == []
-    assert judged(201) == [
-        (
-            "network.trusted_accounts: there are 201 accounts, and an endpoint's policy holds 200; name fewer: "
-            "`endpoint_policies: organization` lets all of an organization's in"
-        )
-    ]
+    assert judged(201) == [("trusted-accounts-too-many", "network.trusted_accounts")]
 
 
 def test_the_policies_of_an_existing_vpcs_endpoints_are_not_ours() -> None:
     existing = {"vpc_id": VPC, "subnets": [SUBNET], **ENDPOINTS, "endpoint_policies": "account"}
-    assert judge({"network": existing}) == [
-        (
-            "network.endpoint_policies: an existing VPC's endpoints are their owner's, and so are their policies; remove it, "
-            "and set the policies there"
-        )
-    ]
+    assert judge({"network": existing}) == [("endpoint-policies-in-existing-vpc", "network.endpoint_policies")]
 
 
 @pytest.mark.parametrize(
     ("network", "end"),
     [
-        (NetworkConfig(), "; set network.endpoint_policies: account to refuse that (try it first: docs/deploying.md)"),
-        (NetworkConfig(vpc_id=VPC), "; the owner of the VPC can refuse that by policies of its endpoints"),
+        (NetworkConfig(), "; set network.endpoint_policies: account to prevent that (try it first: docs/deploying.md)"),
+        (NetworkConfig(vpc_id=VPC), "; the owner of the VPC can prevent that by policies of its endpoints"),
         (NetworkConfig(internet_egress=True), None),
         (NetworkConfig(endpoint_policies="account"), None),
     ],
@@ -239,15 +201,15 @@ def test_what_closed_means_is_told_where_endpoints_have_no_policy(network: Netwo
 
 
 def test_a_network_has_at_most_six_zones_also_of_those_that_are_known_at_deployment_only() -> None:
-    def said(count: int) -> list[str]:
+    def said(count: int) -> Found:
         zones = tuple(f"${{Token[TOKEN.{n}]}}" for n in range(count))
-        return [str(finding) for finding in check_network(NetworkConfig(availability_zones=zones), region="us-west-2")]
+        return found(check_network(NetworkConfig(availability_zones=zones), region="us-west-2"))
 
-    assert said(7) == ["network.availability_zones: there are 7 zones; use at most 6"]
+    assert said(7) == [("zones-too-many", "network.availability_zones")]
     assert said(6) == []
 
 
-def test_warnings_of_one_kind_have_one_topic() -> None:
+def test_warnings_of_one_kind_have_one_code() -> None:
     plain = load_text(safe_dump(changed(NO_ZONES)))
     crossing = load_text(
         safe_dump(changed({"instance_groups.1.availability_zone": "us-west-2a", "storage.capacity_gib": 1200}))
@@ -256,9 +218,9 @@ def test_warnings_of_one_kind_have_one_topic() -> None:
     closed = load_text(safe_dump(changed({"network": {"vpc_id": VPC, "subnets": [SUBNET]}})))
     tiered = load_text(safe_dump(changed({"tiered_storage": {}})))
 
-    assert [warning.code for warning in plain.warnings] == ["unnamed-zone"]
+    assert [warning.code for warning in plain.warnings] == ["zone-unnamed"]
     assert [warning.code for warning in crossing.warnings] == ["file-system-in-another-zone"]
-    assert [warning.code for warning in closed.warnings] == ["no-way-to-endpoints"]
+    assert [warning.code for warning in closed.warnings] == ["endpoint-group-missing"]
     assert [warning.code for warning in tiered.warnings] == ["tiered-storage-under-slurm"]
     assert load_text(safe_dump(dict(SMALL))).warnings == ()
 
@@ -272,5 +234,5 @@ def test_room_is_counted_with_the_largest_of_a_groups_types_and_as_each_orchestr
         return [finding.problem for finding in check_subnet_room([subnet], [group], orchestrator)]
 
     assert needs(group, "slurm") == []  # 4 cards and 3 endpoints in 11
-    assert needs(p5, "slurm") == ["the subnet 10.0.0.0/28 has 11 addresses, and its nodes need 35 ('p5' alone 32)"]
-    assert needs(p5, "eks") == ["the subnet 10.0.0.0/28 has 11 addresses, and its nodes need 84 ('p5' alone 81)"]
+    assert needs(p5, "slurm") == ["the subnet 10.0.0.0/28 has 11 addresses, but its nodes need 35 ('p5' alone 32)"]
+    assert needs(p5, "eks") == ["the subnet 10.0.0.0/28 has 11 addresses, but its nodes need 84 ('p5' alone 81)"]
