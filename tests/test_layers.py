@@ -182,7 +182,13 @@ def test_the_function_means_one_thing_by_refusing() -> None:
         if _room(module) == FUNCTION:
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 names |= {getattr(node, kind, None) for kind in ("name", "id", "attr", "arg")}
-    assert {name for name in names if words.search(str(name))} == {"Refuse", "refusals", "_refusals", "_refuse", "refused"}
+    assert {name for name in names if words.search(str(name))} == {
+        "Refuse",
+        "refusals",
+        "_refusals",
+        "_refuse",
+        "refused",
+    }
 
 
 def test_reasons_for_findings_stand_in_one_place() -> None:

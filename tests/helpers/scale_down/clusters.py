@@ -15,7 +15,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import (
     Group,
     Network,
     Node,
-    Occasion,
+    RequestContext,
 )
 
 START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
@@ -95,5 +95,5 @@ def desired(*groups: DesiredGroup, **more: Any) -> Desired:
     return Desired(cluster="train", groups=(desired_group("controller", 1, fixed=CONTROLLER), *groups), **values)
 
 
-def occasion(*, first: bool = True, **more: Any) -> Occasion:
-    return Occasion(first=first, began=START, **more)
+def request_context(*, first: bool = True, **more: Any) -> RequestContext:
+    return RequestContext(first=first, began=START, **more)

@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cdk_hyperpod._lambda.hyperpod.scale_down import clients
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Desired, Occasion
+from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Desired, RequestContext
 from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
 from cdk_hyperpod._lambda.hyperpod.scale_down.properties import PREPARE, read_properties
 from helpers.scale_down.stack import STACK_ID, Behaviour, Faults, Stack, Template, Timings, group
@@ -123,7 +123,7 @@ def wanted(template: Template) -> Desired:
 
 def planned(stack: Stack, template: Template) -> set[str]:
     """Names of the nodes that the plan would take now."""
-    found = plan(clients.read_live(stack.client, template.name), wanted(template), Occasion())
+    found = plan(clients.read_live(stack.client, template.name), wanted(template), RequestContext())
     assert not found.refusals
     return {pick.node.name for pick in (*found.taken, *found.held)}
 

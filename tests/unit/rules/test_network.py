@@ -164,7 +164,9 @@ def test_an_existing_vpc_names_s3s_prefix_list_where_the_library_does_not_know_i
         pytest.param({"endpoint_policies": "organization", "organization_id": "o-a1b2c3d4e5", "trusted_accounts": ["111122223333"]}, None, id="organization and trusted"),
     ],
 )  # fmt: skip
-def test_endpoint_policies_say_whose_endpoints_they_are(settings: dict[str, object], said: tuple[str, str] | None) -> None:
+def test_endpoint_policies_say_whose_endpoints_they_are(
+    settings: dict[str, object], said: tuple[str, str] | None
+) -> None:
     assert judge({f"network.{key}": value for key, value in settings.items()}) == ([] if said is None else [said])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cdk_hyperpod._lambda.hyperpod.scale_down import conditions
 from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Lower, Wait
-from cdk_hyperpod._lambda.hyperpod.scale_down.choice import find_needs
+from cdk_hyperpod._lambda.hyperpod.scale_down.choice import find_group_plans
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Cluster, Desired
 from cdk_hyperpod._lambda.hyperpod.scale_down.conditions import GroupView, first_unmet
 from helpers.scale_down.clusters import (
@@ -20,7 +20,7 @@ from helpers.scale_down.clusters import (
     live,
     node_id,
     nodes,
-    occasion,
+    request_context,
     waiting,
 )
 
@@ -31,9 +31,9 @@ ALL = frozenset(node.name for node in [*EIGHT, *nodes("controller", 1, first=900
 
 def view_of(cluster: Cluster, wanted: Desired, **when: Any) -> GroupView:
     """The view of group p5."""
-    request = occasion(**when)
-    (need,) = (each for each in find_needs(cluster, wanted, request) if each.group.name == "p5")
-    return GroupView(cluster=cluster, need=need, request=request)
+    context = request_context(**when)
+    (group_plan,) = (each for each in find_group_plans(cluster, wanted, context) if each.group.name == "p5")
+    return GroupView(cluster=cluster, group_plan=group_plan, context=context)
 
 
 def why(step: Wait | Lower | None) -> str | None:
@@ -227,7 +227,7 @@ def test_newcomers_wait_for_the_nodes_that_they_replace(
     crowd = [*nodes("p5", 5), *waiting("p5", 9), *nodes("p5", leaving, first=8, status="ShuttingDown")]
     cluster = live(group(target=6, current=current), nodes=crowd)
     view = view_of(cluster, desired(desired_group(count=5)), first=False, doubting=doubting)
-    assert not view.need.old_picks
+    assert not view.group_plan.old_picks
     assert why(conditions.replaced_nodes_are_gone(view)) == said
 
 

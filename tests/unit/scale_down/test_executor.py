@@ -10,11 +10,21 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Lower, Pick, Plan, TakeNodes
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Cluster, Desired, Node, Occasion
-from cdk_hyperpod._lambda.hyperpod.scale_down.executor import Moment, Outcome, delete_groups, execute
+from cdk_hyperpod._lambda.hyperpod.scale_down.actions import DeleteNodes, Lower, Pick, Plan
+from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Cluster, Desired, Node, RequestContext
+from cdk_hyperpod._lambda.hyperpod.scale_down.executor import Clock, Outcome, delete_groups, execute
 from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
-from helpers.scale_down.clusters import START, desired, desired_group, group, live, node_id, nodes, occasion, waiting
+from helpers.scale_down.clusters import (
+    START,
+    desired,
+    desired_group,
+    group,
+    live,
+    node_id,
+    nodes,
+    request_context,
+    waiting,
+)
 
 WANTED = desired(desired_group(count=6, minimum=6))
 BEFORE = desired(replace(desired_group(count=8), spec={"InstanceGroupName": "p5", "LifeCycleConfig": "the live one"}))
@@ -72,18 +82,18 @@ def carries_out(
     minutes: float = 0,
 ) -> Outcome:
     """`hyperpod.then`: the cluster as the second look finds it. Absent: as before. `minutes`: since the request began."""
-    when = occasion(first=False, previous=previous)
+    when = request_context(first=False, previous=previous)
 
-    def look(then: Occasion) -> tuple[Cluster | None, Plan]:
+    def look(then: RequestContext) -> tuple[Cluster | None, Plan]:
         now = hyperpod.then or cluster
         return now, plan(now, wanted, then)
 
-    return execute(found, cluster, look, when, hyperpod, Moment(now=START + timedelta(minutes=minutes), began=START))
+    return execute(found, cluster, look, when, hyperpod, Clock(now=START + timedelta(minutes=minutes), began=START))
 
 
 def takes_two(hyperpod: HyperPod, cluster: Cluster, *, minimum: int | None = None, **more: Any) -> Outcome:
     picks = tuple(Pick(node=node, reason="newest") for node in nodes("p5", 2, first=7))
-    take = TakeNodes(group="p5", picks=picks, minimum=minimum)
+    take = DeleteNodes(group="p5", picks=picks, minimum=minimum)
     return carries_out(hyperpod, cluster, Plan(changes=(take,)), **more)
 
 
@@ -150,7 +160,7 @@ def test_no_count_is_sent_that_is_no_longer_true(then: Cluster) -> None:
 def test_unlaunched_nodes_that_went_let_their_target_fall_in_the_same_step() -> None:
     """The group would ask for them again."""
     asked = live(group(target=8, current=6), nodes=[*nodes("p5", 6), *waiting("p5", 7, 8)])
-    found = plan(asked, WANTED, occasion(previous=BEFORE))
+    found = plan(asked, WANTED, request_context(previous=BEFORE))
     hyperpod = HyperPod(then=SIX)
     assert carries_out(hyperpod, asked, found) == Outcome(accepted=frozenset({"p5-7", "p5-8"}), sent=True)
     assert counts(hyperpod) == [(6, 2)]
@@ -160,7 +170,7 @@ def test_unlaunched_nodes_that_went_let_their_target_fall_in_the_same_step() -> 
 def test_no_count_is_sent_while_a_list_leaves_out_a_node_that_was_there(left_out: int) -> None:
     """One node more than the count would end at random. 9 was in use, so its deletion failed."""
     asked = live(group(target=8, current=7), nodes=[*nodes("p5", 6), *nodes("p5", 1, first=9), *waiting("p5", 7)])
-    found = plan(asked, WANTED, occasion(previous=BEFORE))
+    found = plan(asked, WANTED, request_context(previous=BEFORE))
     rest = [node for node in asked.nodes if node.name not in (node_id(left_out), "p5-7")]
     hyperpod = HyperPod(then=replace(asked, groups=SIX.groups, nodes=tuple(rest)), in_use=node_id(9))
     outcome = carries_out(hyperpod, asked, found)
@@ -271,11 +281,11 @@ def test_what_was_dropped_lowers_no_other_groups_target() -> None:
     )
     other, rest = group("trn1", 2, current=1), nodes("trn1", 1, first=50)
     asked = live(group(target=8, current=6), other, nodes=[*nodes("p5", 6), *rest, *waiting("p5", 7, 8)])
-    when = occasion(first=False, previous=before, young=True)
+    when = request_context(first=False, previous=before, young=True)
     then = live(group(target=8, current=6), other, nodes=[*nodes("p5", 6), *rest])
     hyperpod = HyperPod()
     found = plan(asked, wanted, when)
-    execute(found, asked, lambda now: (then, plan(then, wanted, now)), when, hyperpod, Moment(now=START, began=START))
+    execute(found, asked, lambda now: (then, plan(then, wanted, now)), when, hyperpod, Clock(now=START, began=START))
     assert [each["InstanceGroupName"] for each in hyperpod.updates] == ["p5"]
 
 
@@ -314,7 +324,7 @@ class WantsAGroupBeside(HyperPod):
 )
 def test_group_that_travels_with_a_deletion_stands_as_the_file_wants_it(of_p5: dict[str, Any], sent: list[str]) -> None:
     hyperpod = WantsAGroupBeside(**of_p5)
-    delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, Moment(now=START, began=START))
+    delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, Clock(now=START, began=START))
     assert [each["InstanceGroupName"] for each in hyperpod.updates] == sent
 
 
@@ -322,7 +332,7 @@ def test_group_that_travels_with_a_deletion_stands_as_the_file_wants_it(of_p5: d
 def test_group_with_a_node_on_its_way_travels_with_no_deletion(status: str) -> None:
     hyperpod = WantsAGroupBeside()
     hyperpod.there = [*nodes("p5", 7), *nodes("p5", 1, first=8, status=status)]
-    delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, Moment(now=START, began=START))
+    delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, Clock(now=START, began=START))
     assert hyperpod.updates == []
 
 
@@ -347,7 +357,7 @@ def test_deletion_that_is_refused_with_a_group_beside_it_too(
     hyperpod = WantsAGroupBeside()
     hyperpod.there = [*nodes("p5", 7), *nodes("p5", 1, first=8, status=status)]
     monkeypatch.setattr(hyperpod, "update_cluster", refuses)
-    outcome = delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, Moment(now=START, began=START))
+    outcome = delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, Clock(now=START, began=START))
     assert (bool(outcome.waits), outcome.error is None) == (waits, waits)
     assert next(codes, None) is None, "the second call was made"
 
@@ -355,7 +365,7 @@ def test_deletion_that_is_refused_with_a_group_beside_it_too(
 @pytest.mark.parametrize(("status", "waits"), [("Updating", True), ("Failed", False)])
 def test_deletion_that_is_refused_while_a_group_changes_is_tried_again(status: str, waits: bool) -> None:
     outcome = delete_groups(
-        ("old",), EIGHT, desired(desired_group()), WantsAGroupBeside(Status=status), Moment(now=START, began=START)
+        ("old",), EIGHT, desired(desired_group()), WantsAGroupBeside(Status=status), Clock(now=START, began=START)
     )
     assert (bool(outcome.waits), outcome.error is None) == (waits, waits)
 
@@ -363,7 +373,7 @@ def test_deletion_that_is_refused_while_a_group_changes_is_tried_again(status: s
 def test_other_refusals_of_a_deletion_send_no_count() -> None:
     hyperpod = WantsAGroupBeside()
     hyperpod.code = "AccessDeniedException"
-    late = Moment(now=START + timedelta(minutes=3), began=START)
+    late = Clock(now=START + timedelta(minutes=3), began=START)
     assert delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, late).error is not None
     assert hyperpod.updates == []
 
@@ -372,7 +382,7 @@ def test_group_of_which_somebody_else_asked_for_the_deletion_is_done() -> None:
     hyperpod = WantsAGroupBeside()
     hyperpod.old = "Deleting"
     assert (
-        delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, Moment(now=START, began=START)) == Outcome()
+        delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, Clock(now=START, began=START)) == Outcome()
     )
     assert hyperpod.updates == []
 
@@ -381,7 +391,7 @@ def test_count_of_an_autoscaler_travels_with_no_deletion() -> None:
     """It may be another one by the time the call arrives."""
     hyperpod = WantsAGroupBeside()
     wanted = desired(desired_group(autoscaled=True))
-    delete_groups(("old",), EIGHT, wanted, hyperpod, Moment(now=START, began=START))
+    delete_groups(("old",), EIGHT, wanted, hyperpod, Clock(now=START, began=START))
     assert hyperpod.updates == []
 
 
@@ -393,5 +403,5 @@ def test_refused_deletion_is_no_failure_while_the_cluster_cannot_be_read(monkeyp
 
     hyperpod = WantsAGroupBeside()
     monkeypatch.setattr(hyperpod, "describe_cluster", fails)
-    outcome = delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, Moment(now=START, began=START))
+    outcome = delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, Clock(now=START, began=START))
     assert outcome.error is None and outcome.waits

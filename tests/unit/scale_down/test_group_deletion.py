@@ -8,7 +8,7 @@ from typing import Any
 
 from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Wait
 from cdk_hyperpod._lambda.hyperpod.scale_down.group_deletion import GroupDeletion, plan_group_deletion, standing
-from helpers.scale_down.clusters import START, desired, desired_group, group, live, nodes, occasion
+from helpers.scale_down.clusters import START, desired, desired_group, group, live, nodes, request_context
 
 TWO = live(group(), group("old", 2), nodes=[*nodes("p5", 8), *nodes("old", 2, first=100)])
 KEEP = desired(desired_group(), groups_to_delete=("old",))
@@ -60,7 +60,9 @@ def test_rollback_deletes_what_only_the_failed_update_knew() -> None:
 
     def back(**more: Any) -> GroupDeletion:
         failed = desired(desired_group(), desired_group("old", 2))
-        return plan_group_deletion(TWO, desired(desired_group()), occasion(rolling_back=True, previous=failed, **more))
+        return plan_group_deletion(
+            TWO, desired(desired_group()), request_context(rolling_back=True, previous=failed, **more)
+        )
 
     assert back(updated=updated) == GroupDeletion(groups=("old",)), "all its nodes are younger than the update"
     assert back(updated=TWO.nodes[8].launched) == GroupDeletion(groups=("old",)), "its oldest came with the update"
@@ -72,7 +74,7 @@ def test_rollback_spares_old_nodes_of_a_group_that_the_failed_update_took_back_i
     """The old file names it, but it stood all the same."""
     failed = desired(desired_group(), desired_group("old", 2))
     for previous in (failed, None):
-        back = occasion(rolling_back=True, previous=previous, updated=START)
+        back = request_context(rolling_back=True, previous=previous, updated=START)
         assert plan_group_deletion(TWO, KEEP, back) == GroupDeletion()
         assert plan_group_deletion(TWO, KEEP, replace(back, updated=START - timedelta(days=60))) == GroupDeletion(
             groups=("old",)

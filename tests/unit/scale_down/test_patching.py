@@ -12,7 +12,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import FIRST, Desired
 from cdk_hyperpod._lambda.hyperpod.scale_down.patching import carrying, patching
 from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
 from cdk_hyperpod_local.hyperpod.samples import run_until_quiet
-from helpers.scale_down.clusters import desired, desired_group, group, live, nodes, occasion
+from helpers.scale_down.clusters import desired, desired_group, group, live, nodes, request_context
 from helpers.scale_down.scenarios import QUICK
 from helpers.scale_down.stack import Stack, Template
 from helpers.scale_down.stack import group as in_stack
@@ -33,7 +33,7 @@ DROPPED = (
 
 def refusals(settings: dict[str, Any], wanted: Desired, **when: Any) -> list[str]:
     patched = live(group(patching=settings), nodes=nodes("p5", 8))
-    return [str(each) for each in plan(patched, wanted, occasion(**when)).refusals]
+    return [str(each) for each in plan(patched, wanted, request_context(**when)).refusals]
 
 
 def sending(**settings: Any) -> Desired:
@@ -73,7 +73,7 @@ def test_a_rollback_is_not_refused() -> None:
 
 def test_a_group_that_is_deleted_needs_no_patches() -> None:
     two = live(group(), group("old", 1, patching=BOTH), nodes=[*nodes("p5", 8), *nodes("old", 1, first=90)])
-    assert plan(two, desired(desired_group(count=8), groups_to_delete=("old",)), occasion()).refusals == ()
+    assert plan(two, desired(desired_group(count=8), groups_to_delete=("old",)), request_context()).refusals == ()
 
 
 @pytest.mark.parametrize("shown", [{}, {"AutoPatchConfig": None}, {"AutoPatchConfig": {}, "ScheduledUpdateConfig": {}}])

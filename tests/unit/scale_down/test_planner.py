@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cdk_hyperpod._lambda.hyperpod.scale_down import messages
-from cdk_hyperpod._lambda.hyperpod.scale_down.actions import DeleteGroup, Lower, Pick, Plan, TakeNodes, Wait
+from cdk_hyperpod._lambda.hyperpod.scale_down.actions import DeleteGroup, DeleteNodes, Lower, Pick, Plan, Wait
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Cluster, Desired, Fixed, Network
 from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
 from cdk_hyperpod._lambda.hyperpod.scale_down.poll_state import State, with_plan
@@ -26,7 +26,7 @@ from helpers.scale_down.clusters import (
     live,
     node_id,
     nodes,
-    occasion,
+    request_context,
     waiting,
 )
 
@@ -40,14 +40,14 @@ def taken(found: Plan) -> list[tuple[str, str]]:
     return [
         (pick.node.name, pick.reason)
         for change in found.changes
-        if isinstance(change, TakeNodes)
+        if isinstance(change, DeleteNodes)
         for pick in change.picks
     ]
 
 
 def refusal(live: Cluster | None, wanted: Desired, **when: Any) -> str:
     """The one refusal of a plan that holds nothing else."""
-    found = plan(live, wanted, occasion(**when))
+    found = plan(live, wanted, request_context(**when))
     assert (found.changes, found.waits, found.deletions) == ((), (), ())
     (only,) = found.refusals
     return str(only)
@@ -57,16 +57,16 @@ def refusal(live: Cluster | None, wanted: Desired, **when: Any) -> str:
 
 
 def test_no_such_cluster_is_done() -> None:
-    assert plan(None, desired(desired_group(count=3)), occasion()) == Plan()
+    assert plan(None, desired(desired_group(count=3)), request_context()) == Plan()
 
 
 def test_nothing_to_take_is_done_whatever_the_cluster_does() -> None:
     moving = live(group(status="Updating", minimum=8, current=2), nodes=nodes("p5", 2), status="Updating")
-    assert plan(moving, desired(desired_group(count=8, minimum=8)), occasion()).done
+    assert plan(moving, desired(desired_group(count=8, minimum=8)), request_context()).done
 
 
 def test_count_that_rises_is_nothing() -> None:
-    assert plan(live(group(), nodes=nodes("p5", 8)), desired(desired_group(count=12)), occasion()) == Plan()
+    assert plan(live(group(), nodes=nodes("p5", 8)), desired(desired_group(count=12)), request_context()) == Plan()
 
 
 @pytest.mark.parametrize("hook", [{"OnCreate": "compute.sh"}, {"OnInitComplete": "compute.sh"}, None])
@@ -75,22 +75,22 @@ def test_other_lifecycle_scripts_or_another_hook_take_no_node(hook: dict[str, st
     config = {} if hook is None else {"LifeCycleConfig": {"SourceS3Uri": "s3://sagemaker-x/other", **hook}}
     spec = {key: value for key, value in wanted.spec.items() if key != "LifeCycleConfig"}
     running = live(group(), nodes=nodes("p5", 8))
-    assert plan(running, desired(replace(wanted, spec={**spec, **config})), occasion()) == Plan()
+    assert plan(running, desired(replace(wanted, spec={**spec, **config})), request_context()) == Plan()
 
 
 def test_named_node_that_is_not_there_is_done() -> None:
     wanted = desired(desired_group(count=8), nodes_to_delete=(node_id(77),))
-    assert plan(live(group(), nodes=nodes("p5", 8)), wanted, occasion()).done
+    assert plan(live(group(), nodes=nodes("p5", 8)), wanted, request_context()).done
 
 
 def test_new_group_that_is_not_live_is_nothing() -> None:
     wanted = desired(desired_group(count=8), desired_group("trn1", 4))
-    assert plan(live(group(), nodes=nodes("p5", 8)), wanted, occasion()) == Plan()
+    assert plan(live(group(), nodes=nodes("p5", 8)), wanted, request_context()) == Plan()
 
 
 def test_lowered_minimum_of_a_group_below_it_is_nothing() -> None:
     below = live(group(status="Updating", minimum=4, current=3), nodes=nodes("p5", 3))
-    assert plan(below, desired(desired_group(count=8, minimum=2)), occasion()).done
+    assert plan(below, desired(desired_group(count=8, minimum=2)), request_context()).done
 
 
 # -- what is taken ----------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def test_lowered_minimum_of_a_group_below_it_is_nothing() -> None:
 
 def test_named_nodes_go_first() -> None:
     wanted = desired(desired_group(count=6), nodes_to_delete=(node_id(3),))
-    assert taken(plan(live(group(), nodes=nodes("p5", 8)), wanted, occasion())) == [
+    assert taken(plan(live(group(), nodes=nodes("p5", 8)), wanted, request_context())) == [
         (node_id(3), "named"),
         (node_id(8), "newest"),
     ]
@@ -111,7 +111,7 @@ def test_order_of_unnamed_nodes() -> None:
         *nodes("p5", 1, first=2_000, status="Failure"),
         *waiting("p5", 7),
     ]
-    found = plan(live(group(target=7), nodes=mixed), desired(desired_group(count=2)), occasion())
+    found = plan(live(group(target=7), nodes=mixed), desired(desired_group(count=2)), request_context())
     assert taken(found) == [
         (node_id(2_000), "failed"),
         ("p5-7", "not yet launched"),
@@ -123,36 +123,36 @@ def test_order_of_unnamed_nodes() -> None:
 
 def test_live_minus_desired_and_never_target_minus_desired() -> None:
     short = live(group(target=8, current=6), nodes=nodes("p5", 6))
-    assert taken(plan(short, desired(desired_group(count=5)), occasion())) == [(node_id(6), "newest")]
+    assert taken(plan(short, desired(desired_group(count=5)), request_context())) == [(node_id(6), "newest")]
 
 
 def test_nodes_shutting_down_are_not_live() -> None:
     leaving = [*nodes("p5", 6), *nodes("p5", 2, first=7, status="ShuttingDown")]
-    found = plan(live(group(), nodes=leaving), desired(desired_group(count=5)), occasion())
+    found = plan(live(group(), nodes=leaving), desired(desired_group(count=5)), request_context())
     assert taken(found) == [(node_id(6), "newest")]
 
 
 def test_named_nodes_of_a_group_short_of_capacity_all_go() -> None:
     short = live(group(target=8, current=6), nodes=nodes("p5", 6))
     wanted = desired(desired_group(count=5), nodes_to_delete=tuple(node_id(n) for n in (1, 2, 3)))
-    assert taken(plan(short, wanted, occasion())) == [(node_id(n), "named") for n in (1, 2, 3)]
+    assert taken(plan(short, wanted, request_context())) == [(node_id(n), "named") for n in (1, 2, 3)]
 
 
 def test_to_zero_keeps_the_group() -> None:
-    found = plan(live(group(target=2), nodes=nodes("p5", 2)), desired(desired_group(count=0)), occasion())
+    found = plan(live(group(target=2), nodes=nodes("p5", 2)), desired(desired_group(count=0)), request_context())
     assert taken(found) == [(node_id(2), "newest"), (node_id(1), "newest")]
 
 
 def test_several_groups_are_one_plan() -> None:
     two = live(group(), group("trn1", 2), nodes=[*nodes("p5", 8), *nodes("trn1", 2, first=100)])
-    found = plan(two, desired(desired_group(count=7), desired_group("trn1", 1)), occasion())
+    found = plan(two, desired(desired_group(count=7), desired_group("trn1", 1)), request_context())
     assert taken(found) == [(node_id(8), "newest"), (node_id(101), "newest")]
 
 
 def test_replacement_never_makes_an_older_node_go() -> None:
     # 3 of 8 were taken, the target stayed, and the service launched 9 and 10 instead.
     crowd = [*nodes("p5", 5), *late("p5", 9, 10)]
-    found = plan(live(group(current=7), nodes=crowd), desired(desired_group(count=5)), occasion(first=False))
+    found = plan(live(group(current=7), nodes=crowd), desired(desired_group(count=5)), request_context(first=False))
     assert taken(found) == [(node_id(9), "newest"), (node_id(10), "newest")] or taken(found) == [
         (node_id(10), "newest"),
         (node_id(9), "newest"),
@@ -167,14 +167,16 @@ def test_replacements_of_replacements_are_refused_at_last() -> None:
         "instance_groups[p5].instance_count: is 5, and HyperPod keeps a target of 8: it launches other nodes for "
         "those that were taken, again and again; set it to 8, and ask AWS why the target does not fall"
     )
-    fallen = plan(live(group(target=5, current=8), nodes=crowd), desired(desired_group(count=5)), occasion(first=False))
+    fallen = plan(
+        live(group(target=5, current=8), nodes=crowd), desired(desired_group(count=5)), request_context(first=False)
+    )
     assert not fallen.refusals, "with the target down they are HyperPod's own business"
     leaving = live(group(), nodes=[*crowd, *nodes("p5", 1, first=12, status="ShuttingDown")])
-    assert not plan(leaving, desired(desired_group(count=5)), occasion(first=False)).refusals, (
+    assert not plan(leaving, desired(desired_group(count=5)), request_context(first=False)).refusals, (
         "the target may fall with it yet"
     )
     # After a drain of so long they are the first of their kind.
-    drained = occasion(first=False, drained_within=timedelta(minutes=5))
+    drained = request_context(first=False, drained_within=timedelta(minutes=5))
     assert taken(plan(live(group(), nodes=crowd), desired(desired_group(count=5)), drained))
 
 
@@ -186,17 +188,17 @@ def test_replacements_wait_for_the_nodes_they_replace() -> None:
         *nodes("p5", 1, first=6, status="ShuttingDown"),
         *waiting("p5", 9),
     ]
-    found = plan(live(group(target=6), nodes=crowd), desired(desired_group(count=5)), occasion(first=False))
+    found = plan(live(group(target=6), nodes=crowd), desired(desired_group(count=5)), request_context(first=False))
     assert [wait.why for wait in found.waits] == [f'group "p5" has 1 node shutting down ({node_id(6)})']
     assert [pick.node.name for pick in found.held] == ["p5-9"]
     gone = [node for node in crowd if not node.leaving]
     (take,) = plan(
-        live(group(target=6, current=5), nodes=gone), desired(desired_group(count=5)), occasion(first=False)
+        live(group(target=6, current=5), nodes=gone), desired(desired_group(count=5)), request_context(first=False)
     ).changes
-    assert isinstance(take, TakeNodes)
+    assert isinstance(take, DeleteNodes)
     assert [pick.node.name for pick in take.picks] == ["p5-9"]
     # At the first look it was there before, whatever somebody ended by hand: the order applies to it.
-    assert taken(plan(live(group(target=6), nodes=crowd), desired(desired_group(count=5)), occasion())) == [
+    assert taken(plan(live(group(target=6), nodes=crowd), desired(desired_group(count=5)), request_context())) == [
         (node_id(5), "failed")
     ]
 
@@ -205,13 +207,15 @@ def test_nodes_that_were_there_go_without_waiting_and_before_replacements() -> N
     """One of the three was in use at first; the other two are replaced already."""
     crowd = [*nodes("p5", 6), *nodes("p5", 2, first=7, status="ShuttingDown"), *late("p5", 9, 10)]
     cluster = live(group(target=8, current=10), nodes=crowd)
-    found = plan(cluster, desired(desired_group(count=5)), occasion(first=False))
+    found = plan(cluster, desired(desired_group(count=5)), request_context(first=False))
     assert taken(found) == [(node_id(6), "newest")]
 
 
 def test_replacements_stay_where_fewer_nodes_are_there_than_wanted() -> None:
     crowd = [*nodes("p5", 2), *late("p5", 9, 10)]
-    found = plan(live(group(target=6, current=4), nodes=crowd), desired(desired_group(count=5)), occasion(first=False))
+    found = plan(
+        live(group(target=6, current=4), nodes=crowd), desired(desired_group(count=5)), request_context(first=False)
+    )
     assert taken(found) == []
 
 
@@ -220,7 +224,9 @@ def test_replacement_under_a_fallen_target_ends_no_older_node_and_is_waited_for(
     """The cluster's own update would choose one of the six."""
     crowd = [*nodes("p5", 4), *nodes("p5", 1, first=5, status="Failure"), *late("p5", 9)]
     found = plan(
-        live(group(target=target, current=6), nodes=crowd), desired(desired_group(count=5)), occasion(first=False)
+        live(group(target=target, current=6), nodes=crowd),
+        desired(desired_group(count=5)),
+        request_context(first=False),
     )
     (wait,) = found.waits
     assert wait.why.startswith('group "p5" has 6 nodes in the list')
@@ -250,14 +256,14 @@ def test_replacement_under_a_fallen_target_ends_no_older_node_and_is_waited_for(
 )
 def test_something_to_take_waits(cluster: Cluster, why: str) -> None:
     minimum = cluster.groups[1].minimum
-    found = plan(cluster, desired(replace(desired_group(count=7), minimum=minimum)), occasion())
+    found = plan(cluster, desired(replace(desired_group(count=7), minimum=minimum)), request_context())
     assert (found.changes, found.waits) == ((), (Wait(why=why),))
     assert len(found.held) == len(cluster.nodes) - 1 - 7, "the nodes above the count go when the wait is over"
 
 
 def test_one_group_is_taken_while_another_is_waited_for() -> None:
     two = live(group(), group("trn1", 2, status="Updating"), nodes=[*nodes("p5", 8), *nodes("trn1", 2, first=100)])
-    found = plan(two, desired(desired_group(count=7), desired_group("trn1", 1)), occasion())
+    found = plan(two, desired(desired_group(count=7), desired_group("trn1", 1)), request_context())
     assert taken(found) == [(node_id(8), "newest")]
     assert found.waits == (Wait(why='group "trn1" is Updating'),)
     assert [pick.node.name for pick in found.held] == [node_id(101)]
@@ -265,13 +271,13 @@ def test_one_group_is_taken_while_another_is_waited_for() -> None:
 
 def test_unmet_minimum_that_the_file_lowers_is_lowered_first() -> None:
     below = live(group(status="Updating", minimum=6, target=8, current=4), nodes=nodes("p5", 4))
-    found = plan(below, desired(desired_group(count=3, minimum=3)), occasion(previous=BEFORE))
+    found = plan(below, desired(desired_group(count=3, minimum=3)), request_context(previous=BEFORE))
     assert found.changes == (Lower(group="p5", count=8, minimum=3, spec=desired_group(count=8)),)
 
 
 def test_target_that_stayed_up_is_lowered_without_ending_a_node() -> None:
     after = live(group(target=8, current=5), nodes=nodes("p5", 5))
-    found = plan(after, desired(desired_group(count=5)), occasion(first=False, previous=BEFORE))
+    found = plan(after, desired(desired_group(count=5)), request_context(first=False, previous=BEFORE))
     assert found == Plan(changes=(Lower(group="p5", count=5, minimum=0, spec=desired_group(count=8)),))
 
 
@@ -279,7 +285,7 @@ def test_target_that_stayed_up_is_lowered_without_ending_a_node() -> None:
 def test_target_is_given_time_to_fall_by_itself(continuous: bool) -> None:
     """Where HyperPod lowers it late, it would fall twice, and under standard provisioning a sound deployment would be refused."""
     after = live(group(target=8, current=5), nodes=nodes("p5", 5), continuous=continuous)
-    when = occasion(first=False, previous=BEFORE, young=True)
+    when = request_context(first=False, previous=BEFORE, young=True)
     assert plan(after, desired(desired_group(count=5)), when) == Plan(
         waits=(Wait(why='group "p5" is still working towards 8 nodes'),)
     )
@@ -289,20 +295,20 @@ def test_target_is_given_time_to_fall_by_itself(continuous: bool) -> None:
 def test_target_is_lowered_as_soon_as_others_come() -> None:
     """Then it does not fall by itself; the newcomer is dropped, and nothing is left to come."""
     asked = live(group(target=8, current=5), nodes=[*nodes("p5", 5), *waiting("p5", 30)])
-    when = occasion(first=False, previous=BEFORE, young=True)
+    when = request_context(first=False, previous=BEFORE, young=True)
     assert taken(plan(asked, desired(desired_group(count=5)), when)) == [("p5-30", "not yet launched")]
 
 
 def test_lowering_the_target_never_raises_the_minimum() -> None:
     after = live(group(target=8, current=5, minimum=2), nodes=nodes("p5", 5))
-    found = plan(after, desired(desired_group(count=5, minimum=5)), occasion(first=False, previous=BEFORE))
+    found = plan(after, desired(desired_group(count=5, minimum=5)), request_context(first=False, previous=BEFORE))
     assert found == Plan(changes=(Lower(group="p5", count=5, minimum=2, spec=desired_group(count=8)),))
 
 
 def test_nodes_shutting_down_are_waited_for() -> None:
     leaving = [*nodes("p5", 6), *nodes("p5", 2, first=7, status="ShuttingDown")]
     found = plan(
-        live(group(target=6, current=8), nodes=leaving), desired(desired_group(count=6)), occasion(first=False)
+        live(group(target=6, current=8), nodes=leaving), desired(desired_group(count=6)), request_context(first=False)
     )
     why = f'group "p5" has 2 nodes shutting down ({node_id(7)}, {node_id(8)})'
     assert found == Plan(waits=(Wait(why=why),))
@@ -310,30 +316,34 @@ def test_nodes_shutting_down_are_waited_for() -> None:
 
 def test_nodes_shutting_down_below_the_count_are_not_waited_for() -> None:
     leaving = [*nodes("p5", 6), *nodes("p5", 1, first=7, status="ShuttingDown")]
-    assert plan(live(group(target=7), nodes=leaving), desired(desired_group(count=8)), occasion()).done
+    assert plan(live(group(target=7), nodes=leaving), desired(desired_group(count=8)), request_context()).done
     # Where the target asks for 8, those that are not listed yet may be there.
-    assert plan(live(group(target=8), nodes=leaving), desired(desired_group(count=8)), occasion()).waits
+    assert plan(live(group(target=8), nodes=leaving), desired(desired_group(count=8)), request_context()).waits
 
 
 def test_count_that_still_holds_nodes_that_left_the_list_is_waited_for() -> None:
     found = plan(
-        live(group(target=6, current=8), nodes=nodes("p5", 6)), desired(desired_group(count=6)), occasion(first=False)
+        live(group(target=6, current=8), nodes=nodes("p5", 6)),
+        desired(desired_group(count=6)),
+        request_context(first=False),
     )
     assert found == Plan(waits=(Wait(why='group "p5" still counts 8 nodes, 6 of them in the list'),))
 
 
 def test_count_that_still_holds_nodes_beside_one_that_shuts_down_is_waited_for() -> None:
     crowd = [*nodes("p5", 5), *nodes("p5", 1, first=6, status="ShuttingDown")]
-    found = plan(live(group(target=5, current=8), nodes=crowd), desired(desired_group(count=6)), occasion(first=False))
+    found = plan(
+        live(group(target=5, current=8), nodes=crowd), desired(desired_group(count=6)), request_context(first=False)
+    )
     assert found == Plan(waits=(Wait(why='group "p5" still counts 8 nodes, 6 of them in the list'),))
 
 
 def test_count_holds_nodes_that_left_beside_others_that_are_not_listed_yet() -> None:
     """Standard provisioning lists no node before it is launched: 5 run, 2 ended and are counted, 3 are asked for."""
     seen = live(group(target=8, current=7), nodes=nodes("p5", 5), continuous=False)
-    found = plan(seen, desired(desired_group(count=8)), occasion(doubting=True))
+    found = plan(seen, desired(desired_group(count=8)), request_context(doubting=True))
     assert found == Plan(waits=(Wait(why='group "p5" still counts 7 nodes, 5 of them in the list'),))
-    assert plan(seen, desired(desired_group(count=8)), occasion()).done
+    assert plan(seen, desired(desired_group(count=8)), request_context()).done
     assert with_plan(State(began=START), seen, found).settling, "half an hour of doubt"
     calm = live(group(target=8, current=5), nodes=nodes("p5", 5))
     assert not with_plan(State(began=START), calm, Plan()).settling
@@ -343,11 +353,11 @@ def test_count_that_may_hold_nodes_that_left_the_list_is_waited_for_while_in_dou
     # One of the 6 boots. CurrentCount 6 may hold it, or in its place a node that left the list and is not accounted for yet.
     booting = [*nodes("p5", 5), *nodes("p5", 1, first=6, status="Pending")]
     cluster = live(group(target=6, current=6), nodes=booting)
-    found = plan(cluster, desired(desired_group(count=6)), occasion(first=False, doubting=True))
+    found = plan(cluster, desired(desired_group(count=6)), request_context(first=False, doubting=True))
     why = 'group "p5" counts 6 nodes, 5 of them past their boot: the rest are starting, or shutting down'
     assert found == Plan(waits=(Wait(why=why),))
-    assert plan(cluster, desired(desired_group(count=6)), occasion(first=False)).done
-    assert plan(cluster, desired(desired_group(count=7)), occasion(first=False, doubting=True)).done, (
+    assert plan(cluster, desired(desired_group(count=6)), request_context(first=False)).done
+    assert plan(cluster, desired(desired_group(count=7)), request_context(first=False, doubting=True)).done, (
         "there is room for it"
     )
 
@@ -356,13 +366,13 @@ def test_target_is_lowered_once_nodes_on_their_way_out_are_gone() -> None:
     # An UpdateCluster that counts the leaving node would end another one for it.
     leaving = [*nodes("p5", 5), *nodes("p5", 1, first=6, status="ShuttingDown")]
     found = plan(
-        live(group(target=7, current=6), nodes=leaving), desired(desired_group(count=5)), occasion(first=False)
+        live(group(target=7, current=6), nodes=leaving), desired(desired_group(count=5)), request_context(first=False)
     )
     assert found == Plan(waits=(Wait(why=f'group "p5" has 1 node shutting down ({node_id(6)})'),))
 
 
 def test_kept_group_that_is_being_deleted_is_waited_for() -> None:
-    found = plan(live(group(status="Deleting", target=0)), desired(desired_group(count=2)), occasion())
+    found = plan(live(group(status="Deleting", target=0)), desired(desired_group(count=2)), request_context())
     assert found == Plan(waits=(Wait(why='group "p5" is Deleting'),))
 
 
@@ -371,26 +381,30 @@ def test_kept_group_that_is_being_deleted_is_waited_for() -> None:
 
 def test_group_to_delete_is_left_to_the_end() -> None:
     two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *nodes("old", 3, first=100)])
-    found = plan(two, desired(desired_group(), groups_to_delete=("old",)), occasion())
+    found = plan(two, desired(desired_group(), groups_to_delete=("old",)), request_context())
     assert found == Plan(deletions=(DeleteGroup(group="old", nodes=3),))
     assert found.done
 
 
 def test_named_node_of_a_group_to_delete_goes_with_the_group() -> None:
     two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *nodes("old", 3, first=100)])
-    found = plan(two, desired(desired_group(), groups_to_delete=("old",), nodes_to_delete=(node_id(100),)), occasion())
+    found = plan(
+        two, desired(desired_group(), groups_to_delete=("old",), nodes_to_delete=(node_id(100),)), request_context()
+    )
     assert found.changes == ()
     assert found.done
 
 
 def test_group_that_is_being_deleted_is_not_missed() -> None:
     going = live(group(), group("old", 0, status="Deleting"), nodes=nodes("p5", 8))
-    assert plan(going, desired(desired_group()), occasion()) == Plan()
-    assert plan(going, desired(desired_group(), groups_to_delete=("old",)), occasion()) == Plan()
+    assert plan(going, desired(desired_group()), request_context()) == Plan()
+    assert plan(going, desired(desired_group(), groups_to_delete=("old",)), request_context()) == Plan()
 
 
 def test_tombstone_is_harmless() -> None:
-    found = plan(live(group(), nodes=nodes("p5", 8)), desired(desired_group(), groups_to_delete=("gone",)), occasion())
+    found = plan(
+        live(group(), nodes=nodes("p5", 8)), desired(desired_group(), groups_to_delete=("gone",)), request_context()
+    )
     assert found == Plan()
 
 
@@ -418,7 +432,7 @@ def test_not_ours(tags: dict[str, str]) -> None:
 def test_cloudformations_own_tag_is_as_good() -> None:
     wanted = desired(desired_group())
     tagged = replace(EIGHT, tags={"aws:cloudformation:stack-id": wanted.owner or ""})
-    assert plan(tagged, wanted, occasion()).done
+    assert plan(tagged, wanted, request_context()).done
 
 
 def test_more_named_nodes_than_the_count_lets_go() -> None:
@@ -439,7 +453,7 @@ def test_more_named_nodes_than_a_count_that_stays() -> None:
 def test_named_nodes_above_a_target_that_has_fallen_already_wait() -> None:
     """Two may be terminating, and then the names are more than the count allows."""
     wanted = desired(desired_group(count=6), nodes_to_delete=(node_id(1), node_id(2)))
-    found = plan(live(group(target=6, current=8), nodes=nodes("p5", 8)), wanted, occasion())
+    found = plan(live(group(target=6, current=8), nodes=nodes("p5", 8)), wanted, request_context())
     assert not found.changes
     assert [pick.node.name for pick in found.held] == [node_id(1), node_id(2)]
 
@@ -447,7 +461,7 @@ def test_named_nodes_above_a_target_that_has_fallen_already_wait() -> None:
 def test_named_nodes_are_counted_on_the_first_plan_only() -> None:
     wanted = desired(desired_group(count=7), nodes_to_delete=(node_id(1), node_id(2)))
     some = [*nodes("p5", 7, first=2), *nodes("p5", 1, first=1, status="ShuttingDown")]
-    found = plan(live(group(target=7), nodes=some), wanted, occasion(first=False))
+    found = plan(live(group(target=7), nodes=some), wanted, request_context(first=False))
     assert taken(found) == [(node_id(2), "named")]
 
 
@@ -547,7 +561,7 @@ def test_flexible_group_may_lose_types_without_nodes_only() -> None:
     both = Fixed(instance_types=("ml.a", "ml.b"), flexible=True)
     wanted = desired(desired_group(count=1, fixed=replace(both, instance_types=("ml.a",))))
     fits = live(group(target=1, fixed=both, types_in_use=frozenset({"ml.a"})), nodes=nodes("p5", 1))
-    assert plan(fits, wanted, occasion()).done
+    assert plan(fits, wanted, request_context()).done
     used = live(group(target=1, fixed=both, types_in_use=frozenset({"ml.b"})), nodes=nodes("p5", 1))
     assert refusal(used, wanted) == (
         "instance_groups[p5].instance_type: is [ml.a], the live group has [ml.a, ml.b] with nodes of ml.b, and HyperPod "
@@ -557,7 +571,7 @@ def test_flexible_group_may_lose_types_without_nodes_only() -> None:
 
 def test_unknown_values_are_no_reason_to_refuse() -> None:
     silent = live(group(fixed=Fixed(instance_types=())), nodes=nodes("p5", 8))
-    assert plan(silent, desired(desired_group(fixed=replace(P5, threads_per_core=1))), occasion()).done
+    assert plan(silent, desired(desired_group(fixed=replace(P5, threads_per_core=1))), request_context()).done
 
 
 def test_more_nodes_than_the_limit() -> None:
@@ -578,7 +592,7 @@ def test_nodes_of_deleted_groups_count_towards_the_limit() -> None:
 def test_nodes_shutting_down_in_a_deleted_group_do_not_count() -> None:
     leaving = [*nodes("old", 1, first=100), *nodes("old", 2, first=101, status="ShuttingDown")]
     two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *leaving])
-    assert plan(two, desired(desired_group(), groups_to_delete=("old",), max_nodes=1), occasion()).done
+    assert plan(two, desired(desired_group(), groups_to_delete=("old",), max_nodes=1), request_context()).done
 
 
 @pytest.mark.parametrize(
@@ -609,7 +623,7 @@ def test_replacement_by_another_order_of_the_same_subnets() -> None:
 def test_all_refusals_at_once() -> None:
     two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *nodes("old", 3, first=100)])
     wanted = desired(desired_group(count=2), nodes_to_delete=(node_id(900),), max_nodes=1)
-    found = plan(two, wanted, occasion())
+    found = plan(two, wanted, request_context())
     assert [refusal.path for refusal in found.refusals] == [
         "instance_groups",
         "scale_down.nodes_to_delete",
@@ -640,14 +654,14 @@ def test_nodes_that_would_go_by_count_in_any_group_count() -> None:
 
 def test_tombstone_costs_nothing() -> None:
     wanted = desired(desired_group(count=7), nodes_to_delete=(TYPO,))
-    found = plan(EIGHT, wanted, occasion(deployed_ids=frozenset({TYPO})))
+    found = plan(EIGHT, wanted, request_context(deployed_ids=frozenset({TYPO})))
     assert taken(found) == [(node_id(8), "newest")]
     assert found.notes == ()
 
 
 def test_new_id_that_is_no_node_is_reported_where_nothing_would_go_instead() -> None:
     wanted = desired(desired_group(count=7), nodes_to_delete=(node_id(3), TYPO))
-    found = plan(EIGHT, wanted, occasion(deployed_ids=frozenset()))
+    found = plan(EIGHT, wanted, request_context(deployed_ids=frozenset()))
     assert taken(found) == [(node_id(3), "named")]
     assert found.notes == (f"not in this cluster: {TYPO}",)
 
@@ -655,13 +669,13 @@ def test_new_id_that_is_no_node_is_reported_where_nothing_would_go_instead() -> 
 def test_node_that_is_shutting_down_is_a_node_of_the_cluster() -> None:
     crowd = [*nodes("p5", 7), *nodes("p5", 1, first=8, status="ShuttingDown")]
     wanted = desired(desired_group(count=6), nodes_to_delete=(node_id(8),))
-    found = plan(live(group(), nodes=crowd), wanted, occasion(deployed_ids=frozenset()))
+    found = plan(live(group(), nodes=crowd), wanted, request_context(deployed_ids=frozenset()))
     assert taken(found) == [(node_id(7), "newest")]
 
 
 def test_ids_are_looked_at_first_and_not_when_they_are_gone() -> None:
     wanted = desired(desired_group(count=7), nodes_to_delete=(TYPO,))
-    found = plan(EIGHT, wanted, occasion(first=False, deployed_ids=frozenset()))
+    found = plan(EIGHT, wanted, request_context(first=False, deployed_ids=frozenset()))
     assert taken(found) == [(node_id(8), "newest")]
     assert found.notes == ()
 
@@ -677,24 +691,26 @@ def test_dry_run_reports_what_it_cannot_judge() -> None:
 
 def test_controller_that_is_being_replaced_is_waited_for() -> None:
     both = replace(EIGHT, nodes=(*EIGHT.nodes, *nodes("controller", 1, first=901)))
-    found = plan(both, desired(desired_group(count=7)), occasion())
+    found = plan(both, desired(desired_group(count=7)), request_context())
     assert taken(found) == [(node_id(8), "newest")]
     assert [wait.why for wait in found.waits] == [
         'the controller group "controller" has 2 nodes while HyperPod replaces one'
     ]
-    assert plan(both, desired(desired_group(count=8)), occasion()).waits == found.waits, (
+    assert plan(both, desired(desired_group(count=8)), request_context()).waits == found.waits, (
         "its update would choose one of the two"
     )
 
 
 def test_nodes_of_the_controller_do_not_count_towards_the_limit() -> None:
     both = replace(EIGHT, nodes=(*EIGHT.nodes, *nodes("controller", 1, first=901)))
-    assert not plan(both, desired(desired_group(count=7), max_nodes=1), occasion()).refusals
+    assert not plan(both, desired(desired_group(count=7), max_nodes=1), request_context()).refusals
 
 
 def test_rollback_waits_for_the_controller_too() -> None:
     both = replace(EIGHT, nodes=(*EIGHT.nodes, *nodes("controller", 1, first=901)))
-    found = plan(both, desired(desired_group(count=8)), occasion(rolling_back=True, reached=frozenset({EIGHT.arn})))
+    found = plan(
+        both, desired(desired_group(count=8)), request_context(rolling_back=True, reached=frozenset({EIGHT.arn}))
+    )
     assert [wait.why for wait in found.waits] == [
         'the controller group "controller" has 2 nodes while HyperPod replaces one'
     ]
@@ -712,7 +728,9 @@ def test_documented_order_holds_while_something_shuts_down() -> None:
         *waiting("p5", 7),
     ]
     found = plan(
-        live(group(target=6), nodes=crowd), desired(desired_group(count=5)), occasion(first=False, unlaunched={"p5": 1})
+        live(group(target=6), nodes=crowd),
+        desired(desired_group(count=5)),
+        request_context(first=False, unlaunched={"p5": 1}),
     )
     assert taken(found) == [(node_id(5), "failed")]
 
@@ -724,7 +742,9 @@ def test_node_that_is_launched_during_the_first_look_was_not_launched_when_the_r
     )
     assert found.unlaunched == {"p5": 2}
     again = live(group(target=7, current=6), nodes=[*nodes("p5", 5), *late("p5", 6), *waiting("p5", 7)])
-    picks = plan(again, desired(desired_group(count=4)), occasion(first=False, unlaunched=found.unlaunched)).taken
+    picks = plan(
+        again, desired(desired_group(count=4)), request_context(first=False, unlaunched=found.unlaunched)
+    ).taken
     assert [pick.node.name for pick in picks] == ["p5-7", node_id(5)], "the request goes before a node that runs"
 
 
@@ -733,33 +753,37 @@ def test_node_that_is_launched_during_the_first_look_makes_no_older_one_go(first
     """Neither there nor afterwards, when what comes in its place is taken for the request that it was."""
     old = [*nodes("p5", 1, outdated=True), *nodes("p5", 4, first=2)]
     seen, wanted = live(group(target=6), nodes=[*old, *late("p5", 6)]), desired(desired_group(count=5))
-    found = plan(seen, wanted, occasion(first=first, unlaunched={} if first else {"p5": 1}))
+    found = plan(seen, wanted, request_context(first=first, unlaunched={} if first else {"p5": 1}))
     assert taken(found) == [(node_id(6), "newest")]
     chosen = frozenset(pick.node.name for pick in found.taken)
     again = live(group(target=6, current=5), nodes=[*old, *waiting("p5", 7)])
-    then = plan(again, wanted, occasion(first=False, unlaunched={"p5": 1}, chosen=chosen))
+    then = plan(again, wanted, request_context(first=False, unlaunched={"p5": 1}, chosen=chosen))
     assert taken(then) == [("p5-7", "not yet launched")]
 
 
 def test_first_look_tells_of_nodes_that_are_launched_meanwhile_with_the_others() -> None:
     seen, wanted = live(group(target=7), nodes=[*nodes("p5", 5), *late("p5", 6, 7)]), desired(desired_group(count=4))
-    found = plan(seen, wanted, occasion())
+    found = plan(seen, wanted, request_context())
     assert [name for name, _ in taken(found)] == [node_id(5), node_id(6), node_id(7)]
-    assert taken(plan(seen, wanted, occasion(first=False, unlaunched={"p5": 2}))) == [(node_id(5), "newest")]
+    assert taken(plan(seen, wanted, request_context(first=False, unlaunched={"p5": 2}))) == [(node_id(5), "newest")]
 
 
 def test_standard_target_is_not_refused_for_a_node_that_is_launched_during_the_first_look() -> None:
     seen = live(group(target=6), nodes=[*nodes("p5", 5), *late("p5", 6)], continuous=False)
-    assert taken(plan(seen, desired(desired_group(count=5)), occasion())) == [(node_id(6), "newest")]
+    assert taken(plan(seen, desired(desired_group(count=5)), request_context())) == [(node_id(6), "newest")]
 
 
 def test_nodes_of_the_first_look_stay_chosen() -> None:
     """7 and 8 were taken, and the list shows them as they were for a while: node 3, which has failed since, must not go too."""
     crowd = [*nodes("p5", 2), *nodes("p5", 1, first=3, status="Failure"), *nodes("p5", 5, first=4)]
     chosen = frozenset({node_id(7), node_id(8)})
-    found = plan(live(group(), nodes=crowd), desired(desired_group(count=6)), occasion(first=False, chosen=chosen))
+    found = plan(
+        live(group(), nodes=crowd), desired(desired_group(count=6)), request_context(first=False, chosen=chosen)
+    )
     assert taken(found) == [(node_id(8), "newest"), (node_id(7), "newest")]
-    more = plan(live(group(), nodes=crowd), desired(desired_group(count=5)), occasion(first=False, chosen=chosen))
+    more = plan(
+        live(group(), nodes=crowd), desired(desired_group(count=5)), request_context(first=False, chosen=chosen)
+    )
     assert taken(more)[2:] == [(node_id(3), "failed")]
 
 
@@ -770,7 +794,7 @@ def test_names_wait_where_somebody_lowered_the_group_after_the_first_look(
     """Node 1 may go from 8 to 7. With 7 and a target of 7 the target would fall to 6, behind CloudFormation's count of 7."""
     seen = live(group(target=target, current=running), nodes=nodes("p5", running))
     wanted = desired(desired_group(count=7), nodes_to_delete=(node_id(1),))
-    found = plan(seen, wanted, occasion(first=False, chosen=frozenset({node_id(1)})))
+    found = plan(seen, wanted, request_context(first=False, chosen=frozenset({node_id(1)})))
     if waits:
         assert not found.changes
         assert "after this deployment began" in found.waits[0].why
@@ -781,7 +805,7 @@ def test_names_wait_where_somebody_lowered_the_group_after_the_first_look(
 def test_names_do_not_wait_once_nodes_of_the_first_look_went() -> None:
     wanted = desired(desired_group(count=6), nodes_to_delete=(node_id(1), node_id(8)))
     seen = live(group(target=6, current=6), nodes=nodes("p5", 6))
-    found = plan(seen, wanted, occasion(first=False, chosen=frozenset({node_id(1), node_id(8)})))
+    found = plan(seen, wanted, request_context(first=False, chosen=frozenset({node_id(1), node_id(8)})))
     assert taken(found) == [(node_id(1), "named")]
 
 
@@ -789,7 +813,7 @@ def test_request_that_was_launched_meanwhile_leaves_no_place_for_a_replacement()
     """One of the two requests of the first look has its instance now; of the other two, one is new."""
     crowd = [*nodes("p5", 4), *late("p5", 9), *waiting("p5", 7, 8)]
     cluster = live(group(target=7, current=5), nodes=crowd)
-    found = plan(cluster, desired(desired_group(count=5)), occasion(first=False, unlaunched={"p5": 2}))
+    found = plan(cluster, desired(desired_group(count=5)), request_context(first=False, unlaunched={"p5": 2}))
     assert len(taken(found)) == 2
     assert not {each for each, _ in taken(found)} & {node_id(number) for number in range(1, 5)}
 
@@ -797,9 +821,9 @@ def test_request_that_was_launched_meanwhile_leaves_no_place_for_a_replacement()
 def test_replacements_do_not_count_towards_the_limit() -> None:
     crowd = [*nodes("p5", 5), *late("p5", 9), *waiting("p5", 10, 11)]
     cluster = live(group(target=8, current=6), nodes=crowd)
-    found = plan(cluster, desired(desired_group(count=5), max_nodes=0), occasion(first=False))
+    found = plan(cluster, desired(desired_group(count=5), max_nodes=0), request_context(first=False))
     assert len(taken(found)) == 3
-    assert plan(cluster, desired(desired_group(count=5), max_nodes=1), occasion()).refusals
+    assert plan(cluster, desired(desired_group(count=5), max_nodes=1), request_context()).refusals
 
 
 # -- a minimum guards a transition only -------------------------------------------------------------------------------
@@ -807,10 +831,10 @@ def test_replacements_do_not_count_towards_the_limit() -> None:
 
 def test_group_in_service_below_its_minimum_is_taken_from() -> None:
     below = live(group(minimum=8, target=8, current=7), nodes=nodes("p5", 7))
-    found = plan(below, desired(desired_group(count=6, minimum=6)), occasion())
+    found = plan(below, desired(desired_group(count=6, minimum=6)), request_context())
     assert taken(found) == [(node_id(7), "newest")]
     (take,) = found.changes
-    assert isinstance(take, TakeNodes) and take.minimum == 6, "should HyperPod mind after all"
+    assert isinstance(take, DeleteNodes) and take.minimum == 6, "should HyperPod mind after all"
 
 
 @pytest.mark.parametrize("status", ["Pending", "SystemUpdating", "Failure"])
@@ -818,7 +842,7 @@ def test_group_in_service_below_its_minimum_is_taken_from() -> None:
 def test_group_in_transition_below_its_minimum_is_waited_for(current: int, running: int, status: str) -> None:
     boots = nodes("p5", 8 - running, first=20, status=status)
     below = live(group(status="Creating", minimum=8, target=8, current=current), nodes=[*nodes("p5", running), *boots])
-    found = plan(below, desired(desired_group(count=7, minimum=8)), occasion())
+    found = plan(below, desired(desired_group(count=7, minimum=8)), request_context())
     assert [wait.why for wait in found.waits] == [f'group "p5" has {running} of the 8 nodes of its minimum']
 
 
@@ -828,7 +852,7 @@ def test_minimum_is_not_sent_with_a_target_that_may_be_falling() -> None:
     found = plan(
         live(group(target=6, minimum=5), nodes=crowd),
         desired(desired_group(count=4, minimum=4)),
-        occasion(first=False, previous=BEFORE, minimum_blocks=True),
+        request_context(first=False, previous=BEFORE, minimum_blocks=True),
     )
     assert found.changes == ()
     assert [wait.why for wait in found.waits] == [f'group "p5" has 1 node shutting down ({node_id(6)})']
@@ -850,7 +874,7 @@ def test_standard_target_that_does_not_fall_is_refused(current: int) -> None:
 
 def test_standard_target_may_fall_while_the_count_still_holds_nodes_that_left() -> None:
     after = live(group(target=8, current=7), nodes=nodes("p5", 6), continuous=False)
-    found = plan(after, desired(desired_group(count=6)), occasion(first=False))
+    found = plan(after, desired(desired_group(count=6)), request_context(first=False))
     assert [wait.why for wait in found.waits] == ['group "p5" still counts 7 nodes, 6 of them in the list']
 
 
@@ -865,7 +889,7 @@ def test_standard_replacements_are_refused() -> None:
 def test_standard_target_may_fall_when_the_nodes_are_gone() -> None:
     leaving = [*nodes("p5", 6), *nodes("p5", 2, first=7, status="ShuttingDown")]
     after = live(group(target=8), nodes=leaving, continuous=False, status="Updating")
-    found = plan(after, desired(desired_group(count=6)), occasion(first=False))
+    found = plan(after, desired(desired_group(count=6)), request_context(first=False))
     assert [wait.why for wait in found.waits] == [f'group "p5" has 2 nodes shutting down ({node_id(7)}, {node_id(8)})']
 
 
@@ -874,9 +898,9 @@ def test_standard_target_may_fall_when_the_nodes_are_gone() -> None:
 
 def test_autoscaled_group_loses_named_nodes_only() -> None:
     wanted = desired(desired_group(count=2, autoscaled=True), nodes_to_delete=(node_id(3),))
-    found = plan(EIGHT, wanted, occasion(previous=desired(desired_group(count=2, autoscaled=True))))
+    found = plan(EIGHT, wanted, request_context(previous=desired(desired_group(count=2, autoscaled=True))))
     pick = Pick(node=nodes("p5", 1, first=3)[0], reason="named")
-    assert found == Plan(changes=(TakeNodes(group="p5", picks=(pick,)),))
+    assert found == Plan(changes=(DeleteNodes(group="p5", picks=(pick,)),))
 
 
 def test_autoscaled_group_whose_lower_count_would_be_sent_again() -> None:
@@ -889,19 +913,19 @@ def test_autoscaled_group_whose_lower_count_would_be_sent_again() -> None:
 
 def test_autoscaled_group_with_more_than_it_holds_is_nobodys_loss() -> None:
     before = desired(desired_group(count=2, autoscaled=True), digest="before")
-    assert plan(EIGHT, desired(desired_group(count=9, autoscaled=True)), occasion(previous=before)) == Plan()
+    assert plan(EIGHT, desired(desired_group(count=9, autoscaled=True)), request_context(previous=before)) == Plan()
 
 
 def test_autoscaled_group_with_the_count_that_it_holds() -> None:
     before = desired(desired_group(count=2, autoscaled=True))
     wanted = desired(desired_group(count=7, autoscaled=True), nodes_to_delete=(node_id(3),))
-    assert taken(plan(EIGHT, wanted, occasion(previous=before))) == [(node_id(3), "named")]
+    assert taken(plan(EIGHT, wanted, request_context(previous=before))) == [(node_id(3), "named")]
 
 
 def test_autoscaled_group_whose_target_stays_when_its_node_goes() -> None:
     wanted = desired(desired_group(count=7, autoscaled=True), nodes_to_delete=(node_id(8),))
     crowd = [*nodes("p5", 7), *nodes("p5", 1, first=8, status="ShuttingDown")]
-    when = occasion(first=False, previous=desired(desired_group(count=8, autoscaled=True)), young=True)
+    when = request_context(first=False, previous=desired(desired_group(count=8, autoscaled=True)), young=True)
     found = plan(live(group(), nodes=crowd), wanted, when)
     assert [wait.why for wait in found.waits] == [f'group "p5" has 1 node shutting down ({node_id(8)})']
     # Gone, and what the target asks for may be there and not listed: the cluster's own update would end others for it.
@@ -921,19 +945,19 @@ def test_a_minimum_is_never_raised_to_take_nodes() -> None:
     """To raise it would begin a transition, which is the cluster's own update's to begin."""
     wanted = desired(desired_group(count=6, minimum=5), nodes_to_delete=(node_id(1), node_id(2)))
     four = nodes("p5", 4)
-    (change,) = plan(live(group(minimum=3, current=4), nodes=four), wanted, occasion(previous=BEFORE)).changes
-    assert isinstance(change, TakeNodes)
+    (change,) = plan(live(group(minimum=3, current=4), nodes=four), wanted, request_context(previous=BEFORE)).changes
+    assert isinstance(change, DeleteNodes)
     assert change.minimum is None
     unmet = live(group(minimum=3, current=2, status="Updating"), nodes=[*nodes("p5", 2), *waiting("p5", 9)])
-    assert [wait.why for wait in plan(unmet, wanted, occasion(previous=BEFORE)).waits] == [
+    assert [wait.why for wait in plan(unmet, wanted, request_context(previous=BEFORE)).waits] == [
         'group "p5" has 2 of the 3 nodes of its minimum'
     ]
 
 
 def test_taking_below_a_live_minimum_knows_what_to_lower_first() -> None:
     four = live(group(target=4, minimum=4), nodes=nodes("p5", 4))
-    (change,) = plan(four, desired(desired_group(count=3, minimum=3)), occasion()).changes
-    assert isinstance(change, TakeNodes)
+    (change,) = plan(four, desired(desired_group(count=3, minimum=3)), request_context()).changes
+    assert isinstance(change, DeleteNodes)
     assert change.minimum == 3
 
 
@@ -945,7 +969,7 @@ HERE, ELSEWHERE = EIGHT.arn, "arn:aws:sagemaker:us-west-2:111122223333:cluster/z
 
 def rollback(**more: Any) -> Any:
     """Of an update that got to the cluster."""
-    return occasion(**{"rolling_back": True, "updated": UPDATED, "reached": frozenset({HERE}), **more})
+    return request_context(**{"rolling_back": True, "updated": UPDATED, "reached": frozenset({HERE}), **more})
 
 
 def since(group: str, *numbers: int) -> list[Any]:
@@ -1141,7 +1165,7 @@ def test_rollback_lowers_a_target_that_an_autoscaler_raised() -> None:
     wanted = desired(desired_group(count=8, autoscaled=True))
     found = plan(raised, wanted, rollback(previous=desired(desired_group(count=9, autoscaled=True))))
     assert [change.count for change in found.changes if isinstance(change, Lower)] == [8]
-    assert plan(raised, wanted, occasion(previous=wanted)).done
+    assert plan(raised, wanted, request_context(previous=wanted)).done
 
 
 def test_rollback_under_standard_provisioning_waits_for_a_target_that_may_fall_yet() -> None:
@@ -1157,15 +1181,15 @@ def test_target_that_may_not_be_sent_is_given_time_too() -> None:
     after = live(group(target=8, current=5), nodes=nodes("p5", 5))
     replaced = replace(after, nodes=(*nodes("p5", 4), *late("p5", 30), *controller_nodes()))
     for seen in (after, replaced):
-        assert plan(seen, desired(desired_group(count=5)), occasion(first=False, young=True)).waits
-        assert plan(seen, desired(desired_group(count=5)), occasion(first=False)).done
+        assert plan(seen, desired(desired_group(count=5)), request_context(first=False, young=True)).waits
+        assert plan(seen, desired(desired_group(count=5)), request_context(first=False)).done
 
 
 @pytest.mark.parametrize(("status", "refused"), [("Deleting", False), ("Creating", True), ("InService", True)])
 def test_nodes_of_a_group_that_is_being_deleted_do_not_count(status: str, refused: bool) -> None:
     """Somebody asked for that before."""
     going = live(group(), group("old", 3, status=status), nodes=[*nodes("p5", 8), *nodes("old", 3, first=50)])
-    found = plan(going, desired(desired_group(), groups_to_delete=("old",), max_nodes=2), occasion())
+    found = plan(going, desired(desired_group(), groups_to_delete=("old",), max_nodes=2), request_context())
     assert bool(found.refusals) is refused
 
 
@@ -1180,7 +1204,7 @@ def test_named_nodes_are_no_part_of_what_an_autoscaler_holds() -> None:
 def test_autoscalers_target_falls_with_nodes_that_take_long_to_shut_down(young: bool) -> None:
     """The service may lower it with the last of them, after half an hour too. Once all are gone, it is the autoscaler's."""
     wanted = desired(desired_group(count=4, autoscaled=True), nodes_to_delete=(node_id(5),), digest="new")
-    when = occasion(first=False, young=young, previous=desired(desired_group(count=5, autoscaled=True)))
+    when = request_context(first=False, young=young, previous=desired(desired_group(count=5, autoscaled=True)))
     last = nodes("p5", 1, first=5, status="ShuttingDown")
     going = plan(live(group(target=5), nodes=[*nodes("p5", 4), *last]), wanted, when)
     assert not going.refusals
@@ -1194,4 +1218,4 @@ def test_autoscalers_target_falls_with_nodes_that_take_long_to_shut_down(young: 
 def test_standard_provisioning_grows() -> None:
     """A target below the count is CloudFormation's to raise."""
     seen = live(group(target=6), nodes=nodes("p5", 6), continuous=False)
-    assert plan(seen, desired(desired_group(count=8)), occasion()) == Plan()
+    assert plan(seen, desired(desired_group(count=8)), request_context()) == Plan()

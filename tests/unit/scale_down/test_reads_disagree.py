@@ -22,7 +22,7 @@ from helpers.scale_down.clusters import (
     live,
     node_id,
     nodes,
-    occasion,
+    request_context,
     waiting,
 )
 from helpers.scale_down.scenarios import ended, ids
@@ -116,7 +116,7 @@ def test_node_that_only_one_of_two_looks_chooses_stays() -> None:
 
 def test_no_other_node_is_deleted_for_one_that_the_list_still_shows() -> None:
     """Somebody deleted a node, and the target is down already."""
-    found = plan(live(group(target=4), nodes=nodes("p5", 5)), desired(desired_group(count=4)), occasion())
+    found = plan(live(group(target=4), nodes=nodes("p5", 5)), desired(desired_group(count=4)), request_context())
     assert (found.changes, found.held) == ((), ())
     (wait,) = found.waits
     assert wait.why == (
@@ -170,7 +170,7 @@ def test_named_and_chosen_nodes_stay_held_while_the_list_lags() -> None:
         live(group(target=5), nodes=nodes("p5", 7)),
         desired(desired_group(count=4), nodes_to_delete=(node_id(1),)),
     )
-    found = plan(seen, wanted, occasion(first=False, chosen=frozenset({node_id(7)})))
+    found = plan(seen, wanted, request_context(first=False, chosen=frozenset({node_id(7)})))
     assert [pick.node.name for pick in found.held] == [node_id(1), node_id(7)]
 
 
@@ -180,7 +180,9 @@ def test_rollback_deletes_only_what_its_update_launched_if_the_list_never_meets_
 ) -> None:
     crowd = [*nodes("p5", 4), *late("p5", 5)]
     updated = START - timedelta(minutes=5)
-    back = occasion(first=False, rolling_back=True, updated=updated, reached=frozenset({"train"}), doubting=doubting)
+    back = request_context(
+        first=False, rolling_back=True, updated=updated, reached=frozenset({"train"}), doubting=doubting
+    )
     found = plan(live(group(target=4), nodes=crowd), desired(desired_group(count=3)), back)
     assert [pick.node.name for pick in found.taken] == chosen
 
@@ -188,7 +190,7 @@ def test_rollback_deletes_only_what_its_update_launched_if_the_list_never_meets_
 def test_no_node_of_another_group_goes_while_a_list_lags() -> None:
     """Should it lag until the time is over, the deployment has deleted nothing."""
     seen = live(group(target=4), group("trn1", 4), nodes=[*nodes("p5", 5), *nodes("trn1", 4, first=11)])
-    found = plan(seen, desired(desired_group(count=4), desired_group("trn1", 3)), occasion(first=False))
+    found = plan(seen, desired(desired_group(count=4), desired_group("trn1", 3)), request_context(first=False))
     assert found.changes == ()
     assert [pick.node.name for pick in found.held] == [node_id(14)]
     assert [wait.why[:10] for wait in found.waits] == ['group "p5"']
@@ -197,17 +199,17 @@ def test_no_node_of_another_group_goes_while_a_list_lags() -> None:
 def test_max_nodes_counts_no_node_that_a_lagging_list_may_show_only() -> None:
     """Somebody lowered the group from 25 nodes to 5, and the file says so."""
     seen = live(group(target=5), nodes=nodes("p5", 25))
-    found = plan(seen, desired(desired_group(count=5), max_nodes=3), occasion())
+    found = plan(seen, desired(desired_group(count=5), max_nodes=3), request_context())
     assert (found.refusals, found.changes) == ((), ())
     (wait,) = found.waits
     assert "25 nodes in the list" in wait.why
     caught_up = live(group(target=9), nodes=nodes("p5", 9))
-    (refusal,) = plan(caught_up, desired(desired_group(count=5), max_nodes=3), occasion(first=False)).refusals
+    (refusal,) = plan(caught_up, desired(desired_group(count=5), max_nodes=3), request_context(first=False)).refusals
     assert refusal.path == "scale_down.max_nodes"
 
 
 def test_rollback_that_finds_only_older_nodes_above_the_target_waits() -> None:
-    back = occasion(first=False, rolling_back=True, updated=START, reached=frozenset({"train"}))
+    back = request_context(first=False, rolling_back=True, updated=START, reached=frozenset({"train"}))
     found = plan(live(group(target=4), nodes=nodes("p5", 5)), desired(desired_group(count=4)), back)
     assert (found.changes, found.held) == ((), ())
     assert not found.done
@@ -216,13 +218,13 @@ def test_rollback_that_finds_only_older_nodes_above_the_target_waits() -> None:
 def test_node_launched_half_a_minute_before_the_update_is_not_of_it() -> None:
     """HyperPod's clock and CloudFormation's may be as far apart."""
     crowd = [*nodes("p5", 4), replace(nodes("p5", 1, first=5)[0], launched=START + timedelta(seconds=29))]
-    back = occasion(first=False, rolling_back=True, updated=START, reached=frozenset({"train"}))
+    back = request_context(first=False, rolling_back=True, updated=START, reached=frozenset({"train"}))
     assert plan(live(group(target=4), nodes=crowd), desired(desired_group(count=3)), back).taken == ()
 
 
 def test_autoscaled_group_is_not_waited_for() -> None:
     wanted = desired(desired_group(count=6, autoscaled=True), nodes_to_delete=(node_id(1),))
-    same = occasion(first=False, previous=wanted)
+    same = request_context(first=False, previous=wanted)
     found = plan(live(group(target=5), nodes=nodes("p5", 7)), wanted, same)
     assert [pick.node.name for pick in found.taken] == [node_id(1)]
 
@@ -237,13 +239,13 @@ def test_replacement_is_known_by_the_nodes_before_it_whatever_the_clocks_say(apa
     old = [*nodes("p5", 2, outdated=True), *nodes("p5", 2, first=3)]
     young = replace(nodes("p5", 1, first=5)[0], launched=START - timedelta(seconds=10) + clocks)
     first = live(group(target=5), nodes=[*old, young])
-    state = with_plan(State(began=START), first, plan(first, desired(desired_group(count=4)), occasion()))
+    state = with_plan(State(began=START), first, plan(first, desired(desired_group(count=4)), request_context()))
     came = replace(nodes("p5", 1, first=6)[0], launched=START + timedelta(seconds=20) + clocks)
     again = read_state(state.write())
     then = plan(
         live(group(target=5), nodes=[*old[1:], young, came]),
         desired(desired_group(count=4)),
-        occasion(first=False, newest=again.newest, unlaunched=again.unlaunched),
+        request_context(first=False, newest=again.newest, unlaunched=again.unlaunched),
     )
     assert [pick.node.name for pick in then.taken] == [came.instance_id]
 
@@ -253,12 +255,12 @@ def test_node_that_the_first_look_left_out_is_as_old_as_it_is() -> None:
     old = nodes("p5", 4)
     left_out = replace(nodes("p5", 1, first=5, outdated=True)[0], launched=START - timedelta(minutes=17))
     first = live(group(target=5), nodes=old)
-    state = with_plan(State(began=START), first, plan(first, desired(desired_group(count=5)), occasion()))
+    state = with_plan(State(began=START), first, plan(first, desired(desired_group(count=5)), request_context()))
     came = replace(nodes("p5", 1, first=6)[0], launched=START + timedelta(minutes=10))
     then = plan(
         live(group(target=6), nodes=[*old, left_out, came]),
         desired(desired_group(count=5)),
-        occasion(first=False, newest=state.newest, unlaunched=state.unlaunched),
+        request_context(first=False, newest=state.newest, unlaunched=state.unlaunched),
     )
     assert [pick.node.name for pick in then.taken] == [came.instance_id]
 

@@ -10,7 +10,7 @@ import pytest
 
 from cdk_hyperpod._lambda import hyperpod
 from cdk_hyperpod._lambda.hyperpod.common.refuse import Refuse
-from cdk_hyperpod._lambda.hyperpod.scale_down.actions import DeleteGroup, Picked, Plan, TakeNodes
+from cdk_hyperpod._lambda.hyperpod.scale_down.actions import DeleteGroup, DeleteNodes, Picked, Plan
 from cdk_hyperpod._lambda.hyperpod.scale_down.group_deletion import GroupDeletion
 
 
@@ -19,7 +19,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.group_deletion import GroupDeletio
     [
         (Picked("p5", "i-1", "named"), Refuse("p5", "i-1", "named")),
         (DeleteGroup("p5", 2), ("p5", 2)),
-        (TakeNodes("p5", (), None), ("p5", (), None)),
+        (DeleteNodes("p5", (), None), ("p5", (), None)),
         (GroupDeletion(groups=(), wait=None, notes=()), ((), None, ())),
         (
             Plan(refusals=(Refuse("p5", "i-1", "named"),)),

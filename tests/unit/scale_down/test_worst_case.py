@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.choice import Need, find_needs
+from cdk_hyperpod._lambda.hyperpod.scale_down.choice import GroupPlan, find_group_plans
 from cdk_hyperpod._lambda.hyperpod.scale_down.worst_case import (
     possible_cases,
     wait_before_count,
     wait_while_terminating,
     worst_case_count,
 )
-from helpers.scale_down.clusters import desired, desired_group, group, live, nodes, occasion
+from helpers.scale_down.clusters import desired, desired_group, group, live, nodes, request_context
 
-CALM, DOUBTING = occasion(), occasion(doubting=True)
+CALM, DOUBTING = request_context(), request_context(doubting=True)
 SHUTTING_DOWN = 'group "p5" has 1 node shutting down'
 STILL_COUNTED = 'group "p5" still counts'
 MAYBE_COUNTED = 'group "p5" counts'
 
 
-def group_plan(*, running: int, leaving: int = 0, booting: int = 0, current: int, target: int) -> Need:
+def group_plan(*, running: int, leaving: int = 0, booting: int = 0, current: int, target: int) -> GroupPlan:
     """A group with these nodes in the list, and these counts."""
     listed = [
         *nodes("p5", running),
@@ -27,12 +27,12 @@ def group_plan(*, running: int, leaving: int = 0, booting: int = 0, current: int
         *nodes("p5", booting, first=200, status="Pending"),
     ]
     wanted = desired(desired_group(count=running))
-    found = find_needs(live(group(target=target, current=current), nodes=listed), wanted, CALM)
-    return next(need for need in found if need.group.name == "p5")
+    found = find_group_plans(live(group(target=target, current=current), nodes=listed), wanted, CALM)
+    return next(group_plan for group_plan in found if group_plan.group.name == "p5")
 
 
 @pytest.mark.parametrize(
-    ("need", "calm", "doubting"),
+    ("group_plan", "calm", "doubting"),
     [
         pytest.param(group_plan(running=5, current=5, target=5), 0, 0, id="nothing terminates"),
         pytest.param(group_plan(running=5, current=5, target=8), 0, 0, id="only requests"),
@@ -50,13 +50,13 @@ def group_plan(*, running: int, leaving: int = 0, booting: int = 0, current: int
         pytest.param(group_plan(running=5, booting=1, current=6, target=9), 0, 7, id="boots under a high target"),
     ],
 )
-def test_worst_case(need: Need, calm: int, doubting: int) -> None:
-    assert worst_case_count(need, CALM) == calm
-    assert worst_case_count(need, DOUBTING) == doubting
+def test_worst_case(group_plan: GroupPlan, calm: int, doubting: int) -> None:
+    assert worst_case_count(group_plan, CALM) == calm
+    assert worst_case_count(group_plan, DOUBTING) == doubting
 
 
 @pytest.mark.parametrize(
-    ("need", "whys"),
+    ("group_plan", "whys"),
     [
         pytest.param(group_plan(running=5, current=5, target=5), [], id="none"),
         pytest.param(group_plan(running=5, leaving=1, current=6, target=5), [SHUTTING_DOWN], id="list"),
@@ -69,11 +69,11 @@ def test_worst_case(need: Need, calm: int, doubting: int) -> None:
         ),
     ],
 )
-def test_cases_explain_a_wait_in_order(need: Need, whys: list[str]) -> None:
-    found = [case.wait.why for case in possible_cases(need, DOUBTING)]
+def test_cases_explain_a_wait_in_order(group_plan: GroupPlan, whys: list[str]) -> None:
+    found = [case.wait.why for case in possible_cases(group_plan, DOUBTING)]
     assert len(found) == len(whys)
     assert all(said.startswith(why) for said, why in zip(found, whys, strict=True))
-    first = wait_while_terminating(need, DOUBTING)
+    first = wait_while_terminating(group_plan, DOUBTING)
     assert (first.why if first else None) == (found[0] if found else None)
 
 

@@ -30,7 +30,7 @@ class Picked:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeNodes:
+class DeleteNodes:
     """End these nodes of a group with BatchDeleteClusterNodes."""
 
     group: str
@@ -73,7 +73,7 @@ class Wait:
     """A status, or lists that differ: no node is on its way out that an UpdateCluster might count."""
 
 
-Change = TakeNodes | Lower
+Change = DeleteNodes | Lower
 Action = Change | DeleteGroup | Wait | Refuse
 
 
@@ -104,4 +104,4 @@ class Plan:
     @property
     def taken(self) -> tuple[Pick, ...]:
         """The nodes that the plan ends now (deleted groups' nodes not included)."""
-        return tuple(pick for change in self.changes if isinstance(change, TakeNodes) for pick in change.picks)
+        return tuple(pick for change in self.changes if isinstance(change, DeleteNodes) for pick in change.picks)

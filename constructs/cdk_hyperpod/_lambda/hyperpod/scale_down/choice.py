@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from .actions import Pick, Reason
-from .cluster import CONTROLLER, MOVING, Cluster, Desired, DesiredGroup, Group, Node, Occasion
+from .cluster import CONTROLLER, MOVING, Cluster, Desired, DesiredGroup, Group, Node, RequestContext
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class GroupPlan:
     """A live group that the file keeps, with its nodes and those of them to take."""
 
     group: Group
@@ -45,15 +45,15 @@ class Need:
         return self.controller and len(self.staying) > self.wanted.count
 
 
-def find_needs(live: Cluster, desired: Desired, occasion: Occasion) -> list[Need]:
+def find_group_plans(live: Cluster, desired: Desired, context: RequestContext) -> list[GroupPlan]:
     """Every live group that the file keeps. Groups of only one side need nothing here."""
     nodes = by_group(live)
     wanted = {group.name: group for group in desired.groups}
     names = frozenset(desired.nodes_to_delete)
     # An update of the cluster sends every group, and the way back does, too.
-    sent = occasion.previous is None or not occasion.previous.same_cluster(desired)
+    sent = context.previous is None or not context.previous.same_cluster(desired)
     return [
-        _need(group, wanted[group.name], nodes.get(group.name, []), names, occasion, sent=sent)
+        _plan_group(group, wanted[group.name], nodes.get(group.name, []), names, context, sent=sent)
         for group in live.groups
         if group.name in wanted
     ]
@@ -67,12 +67,12 @@ def by_group(live: Cluster) -> dict[str, list[Node]]:
     return groups
 
 
-def _need(
-    group: Group, wanted: DesiredGroup, nodes: list[Node], names: frozenset[str], occasion: Occasion, *, sent: bool
-) -> Need:
+def _plan_group(
+    group: Group, wanted: DesiredGroup, nodes: list[Node], names: frozenset[str], context: RequestContext, *, sent: bool
+) -> GroupPlan:
     staying = [node for node in nodes if not node.leaving]
     leaving = [node for node in nodes if node.leaving]
-    need = Need(
+    group_plan = GroupPlan(
         group=group,
         wanted=wanted,
         staying=staying,
@@ -80,37 +80,37 @@ def _need(
         named=[node for node in staying if node.instance_id in names],
         named_leaving=any(node.instance_id in names for node in leaving),
         controller=CONTROLLER in (group.fixed.node_type, wanted.fixed.node_type),
-        counted=sent or occasion.rolling_back or not wanted.autoscaled,
+        counted=sent or context.rolling_back or not wanted.autoscaled,
         picks=(),
-        fresh=_newcomers(group.name, staying, occasion),
+        fresh=_newcomers(group.name, staying, context),
     )
-    picks = _picks_of_rollback(need, occasion) if occasion.rolling_back else _picks_of_update(need, occasion)
-    return replace(need, picks=tuple(picks))
+    picks = _picks_of_rollback(group_plan, context) if context.rolling_back else _picks_of_update(group_plan, context)
+    return replace(group_plan, picks=tuple(picks))
 
 
 # -- an update --------------------------------------------------------------------------------------------------------
 
 
-def _picks_of_update(need: Need, occasion: Occasion) -> list[Pick]:
+def _picks_of_update(group_plan: GroupPlan, context: RequestContext) -> list[Pick]:
     """Named nodes, and, unless an autoscaler or HyperPod owns the count, those that a lower count deletes."""
-    named = [Pick(node=node, reason="named") for node in need.named]
-    if need.wanted.autoscaled or need.controller:
+    named = [Pick(node=node, reason="named") for node in group_plan.named]
+    if group_plan.wanted.autoscaled or group_plan.controller:
         return named
-    return named + [Pick(node=node, reason=_reason(node)) for node in _unnamed(need, occasion)]
+    return named + [Pick(node=node, reason=_reason(node)) for node in _unnamed(group_plan, context)]
 
 
-def _unnamed(need: Need, occasion: Occasion) -> list[Node]:
+def _unnamed(group_plan: GroupPlan, context: RequestContext) -> list[Node]:
     """Which of the nodes that are not named a lower count deletes."""
-    count = need.wanted.count
-    names = {node.instance_id for node in need.named}
-    rest = [node for node in need.staying if node.instance_id not in names]
-    older = [node for node in rest if node.name not in need.fresh]
-    deleted = _excess(sorted(older, key=partial(_order_of_update, occasion=occasion)), len(older), count)
-    if need.group.target <= count:
+    count = group_plan.wanted.count
+    names = {node.instance_id for node in group_plan.named}
+    rest = [node for node in group_plan.staying if node.instance_id not in names]
+    older = [node for node in rest if node.name not in group_plan.fresh]
+    deleted = _excess(sorted(older, key=partial(_order_of_update, context=context)), len(older), count)
+    if group_plan.group.target <= count:
         # Newcomers under a fallen target are HyperPod's own business, such as the replacement of a faulty node.
         return deleted
     # HyperPod replaced what was deleted, because its target has not fallen: the newcomers go, and not older nodes.
-    newcomers = [node for node in rest if node.name in need.fresh]
+    newcomers = [node for node in rest if node.name in group_plan.fresh]
     return deleted + _excess(sorted(newcomers, key=_order), len(rest) - len(deleted), count)
 
 
@@ -119,10 +119,10 @@ def _excess(ordered: list[Node], running: int, count: int) -> list[Node]:
     return ordered[: max(0, running - count)]
 
 
-def _order_of_update(node: Node, occasion: Occasion) -> tuple[bool, bool, tuple[int, float, str]]:
+def _order_of_update(node: Node, context: RequestContext) -> tuple[bool, bool, tuple[int, float, str]]:
     """Nodes that the first look chose come first: the list may still show one that was deleted as it was. Of the others, nodes
     without jobs come first."""
-    return node.name not in occasion.chosen, node.name in occasion.busy, _order(node)
+    return node.name not in context.chosen, node.name in context.busy, _order(node)
 
 
 def _order(node: Node) -> tuple[int, float, str]:
@@ -147,74 +147,74 @@ def _launch_time(node: Node) -> float:
     return node.launched.timestamp() if node.launched else 0.0
 
 
-def _newcomers(group: str, staying: list[Node], occasion: Occasion) -> frozenset[str]:
+def _newcomers(group: str, staying: list[Node], context: RequestContext) -> frozenset[str]:
     """Names of the nodes that came since the request began, most of them HyperPod's replacements.
 
     In a rollback there are none: it deletes what the failed update launched, also after the rollback began.
     """
-    if occasion.rolling_back:
+    if context.rolling_back:
         return frozenset()
-    launched = [node.name for node in staying if occasion.came_since(node)]
+    launched = [node.name for node in staying if context.came_since(node)]
     unlaunched = sorted(node.name for node in staying if node.instance_id is None)
-    older = _unlaunched_before(group, len(unlaunched), len(launched), occasion)
+    older = _unlaunched_before(group, len(unlaunched), len(launched), context)
     return frozenset([*launched, *unlaunched[older:]])
 
 
-def _unlaunched_before(group: str, unlaunched: int, launched: int, occasion: Occasion) -> int:
+def _unlaunched_before(group: str, unlaunched: int, launched: int, context: RequestContext) -> int:
     """How many of the nodes that are not launched yet were there when the request began.
 
     They have no time of their own. It is as many as at the first look, less those that were launched since; which of them is
     the same, because one is as good as another. The documented order applies to them, and to those that the first look found
     just launched.
     """
-    if occasion.first and occasion.unlaunched is None:
+    if context.first and context.unlaunched is None:
         return unlaunched
-    known = (occasion.unlaunched or {}).get(group, 0)
+    known = (context.unlaunched or {}).get(group, 0)
     return max(0, known - launched)
 
 
 # -- a rollback -------------------------------------------------------------------------------------------------------
 
 
-def _picks_of_rollback(need: Need, occasion: Occasion) -> list[Pick]:
+def _picks_of_rollback(group_plan: GroupPlan, context: RequestContext) -> list[Pick]:
     """The nodes above the count, those of the failed update first.
 
     With more nodes than the target, some may be terminating. Then only nodes of the failed update go, and no requests that
     were made since the first look.
     """
-    if need.controller:
+    if group_plan.controller:
         return []
-    ordered = sorted(need.staying, key=partial(_order_of_rollback, occasion=occasion))
+    ordered = sorted(group_plan.staying, key=partial(_order_of_rollback, context=context))
     excess = [
-        Pick(node=node, reason=_reason_of_rollback(node, occasion))
-        for node in _excess(ordered, len(ordered), need.wanted.count)
+        Pick(node=node, reason=_reason_of_rollback(node, context))
+        for node in _excess(ordered, len(ordered), group_plan.wanted.count)
     ]
-    if len(need.staying) <= need.group.target:
+    if len(group_plan.staying) <= group_plan.group.target:
         return excess
-    later = _later_requests(need.group, excess, occasion)
+    later = _later_requests(group_plan.group, excess, context)
     return [pick for pick in excess if pick.reason != "newest" and pick not in later]
 
 
-def _later_requests(group: Group, excess: list[Pick], occasion: Occasion) -> list[Pick]:
+def _later_requests(group: Group, excess: list[Pick], context: RequestContext) -> list[Pick]:
     """Nodes that are not launched yet, beyond as many as at the first look: HyperPod asks for others in place of nodes that
     terminate."""
-    if occasion.unlaunched is None:
+    if context.unlaunched is None:
         return []
     requests = [pick for pick in excess if pick.reason == "not yet launched"]
-    return requests[occasion.unlaunched.get(group.name, 0) :]
+    return requests[context.unlaunched.get(group.name, 0) :]
 
 
-def _order_of_rollback(node: Node, occasion: Occasion) -> tuple[bool, bool, float, str]:
+def _order_of_rollback(node: Node, context: RequestContext) -> tuple[bool, bool, float, str]:
     """Nodes of the failed update that the first look chose, nodes that are not launched yet, and then the newest: so those of
     the failed update go before any older one, whether or not CloudFormation reports when it began."""
-    chosen = occasion.of_failed_update(node) and node.name in occasion.chosen
+    chosen = context.of_failed_update(node) and node.name in context.chosen
     return not chosen, node.instance_id is not None, -_launch_time(node), node.name
 
 
-def _reason_of_rollback(node: Node, occasion: Occasion) -> Reason:
+def _reason_of_rollback(node: Node, context: RequestContext) -> Reason:
     if node.instance_id is None:
         return "not yet launched"
-    if occasion.of_failed_update(node):
+    if context.of_failed_update(node):
         return "launched by the failed update"
     return "newest"
 
@@ -222,20 +222,20 @@ def _reason_of_rollback(node: Node, occasion: Occasion) -> Reason:
 # -- the group as a whole ---------------------------------------------------------------------------------------------
 
 
-def is_ahead(need: Need, occasion: Occasion) -> bool:
+def is_ahead(group_plan: GroupPlan, context: RequestContext) -> bool:
     """More nodes in the list than the target: the difference may be terminating, and no other node goes to make up for it."""
-    if need.wanted.autoscaled and not occasion.rolling_back:
+    if group_plan.wanted.autoscaled and not context.rolling_back:
         return False  # Only named nodes of it go, and its autoscaler changes the target.
-    if occasion.rolling_back and need.picks and not occasion.doubting:
+    if context.rolling_back and group_plan.picks and not context.doubting:
         return False  # The difference stays. By now only nodes of the failed update are picked.
-    return len(need.staying) > max(need.group.target, need.wanted.count)
+    return len(group_plan.staying) > max(group_plan.group.target, group_plan.wanted.count)
 
 
-def settled(live: Cluster, need: Need) -> bool:
+def settled(live: Cluster, group_plan: GroupPlan) -> bool:
     """Whether the group neither changes nor has nodes on their way out."""
     return (
         live.status not in MOVING
-        and need.group.status not in MOVING
-        and not need.leaving
-        and need.group.current <= len(need.staying)
+        and group_plan.group.status not in MOVING
+        and not group_plan.leaving
+        and group_plan.group.current <= len(group_plan.staying)
     )

@@ -195,7 +195,7 @@ class Desired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Occasion:
+class RequestContext:
     """When and why somebody plans. Made once for a request; `first`, `doubting` and `young` alone change between its polls."""
 
     first: bool = True
@@ -245,5 +245,5 @@ class Occasion:
         return self.updated is not None and node.launched is not None and node.launched >= self.updated + CLOCKS_APART
 
 
-FIRST = Occasion()
+FIRST = RequestContext()
 """A look at a cluster on which nothing happened before."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from . import messages
 from .actions import Lower, Wait
-from .choice import Need
-from .cluster import MOVING, Cluster, DesiredGroup, Group, Node, Occasion
+from .choice import GroupPlan
+from .cluster import MOVING, Cluster, DesiredGroup, Group, Node, RequestContext
 from .worst_case import wait_before_count, wait_while_terminating
 
 
@@ -21,53 +21,53 @@ class GroupView:
     """One group at one poll: what is live, what the deployment wants, and the request that it plans for."""
 
     cluster: Cluster
-    need: Need
-    request: Occasion
+    group_plan: GroupPlan
+    context: RequestContext
 
     @property
     def group(self) -> Group:
         """The live group."""
-        return self.need.group
+        return self.group_plan.group
 
     @property
     def wanted(self) -> DesiredGroup:
         """The group as the deployment wants it."""
-        return self.need.wanted
+        return self.group_plan.wanted
 
     @property
     def staying(self) -> list[str]:
         """Names of the listed nodes that are not shutting down."""
-        return _names(self.need.staying)
+        return _names(self.group_plan.staying)
 
     @property
     def leaving(self) -> list[str]:
         """Names of the listed nodes that are shutting down."""
-        return _names(self.need.leaving)
+        return _names(self.group_plan.leaving)
 
     @property
     def running(self) -> int:
         """How many nodes run jobs, or could."""
-        return sum(node.status == "Running" for node in self.need.staying)
+        return sum(node.status == "Running" for node in self.group_plan.staying)
 
     @property
     def falls_below_minimum(self) -> bool:
         """Whether deleting its nodes takes the group below a live minimum that the deployment lowers anyway."""
-        remaining = len(self.need.staying) - len(self.need.picks)
+        remaining = len(self.group_plan.staying) - len(self.group_plan.picks)
         return remaining < self.group.minimum and self.wanted.minimum < self.group.minimum
 
     @property
     def target_is_high(self) -> bool:
         """Whether the target is above a count that the cluster's own update sends."""
-        return self.need.counted and self.group.target > self.wanted.count
+        return self.group_plan.counted and self.group.target > self.wanted.count
 
     @property
     def never_rests(self) -> bool:
         """In a rollback: whether the group may be Updating for as long as capacity is missing, and keep the rollback from its
         end. It may if all that goes is not launched yet, or if half an hour of waiting has changed nothing."""
-        if not self.request.rolling_back or self.group.status != "Updating":
+        if not self.context.rolling_back or self.group.status != "Updating":
             return False
-        only_requests = all(pick.node.instance_id is None for pick in self.need.picks)
-        return only_requests or not self.request.doubting
+        only_requests = all(pick.node.instance_id is None for pick in self.group_plan.picks)
+        return only_requests or not self.context.doubting
 
     @property
     def spec(self) -> DesiredGroup | None:
@@ -76,11 +76,11 @@ class GroupView:
 
         In a rollback nobody knows which of the two the live group is, and what it goes back to is right in either case.
         """
-        if self.request.rolling_back:
+        if self.context.rolling_back:
             return self.wanted
-        if self.request.previous is None:
+        if self.context.previous is None:
             return None
-        return next((each for each in self.request.previous.groups if each.name == self.group.name), None)
+        return next((each for each in self.context.previous.groups if each.name == self.group.name), None)
 
 
 Condition = Callable[[GroupView], Wait | Lower | None]
@@ -105,13 +105,13 @@ def names_fit_the_count(view: GroupView) -> Wait | None:
     count that CloudFormation sends, and HyperPod would terminate a node at random. Once nodes of the first look are gone,
     the difference is their own.
     """
-    request, named = view.request, len(view.need.named)
-    if request.first or view.wanted.autoscaled:
+    context, named = view.context, len(view.group_plan.named)
+    if context.first or view.wanted.autoscaled:
         return None
-    most = max(view.group.target, len(view.need.staying))
+    most = max(view.group.target, len(view.group_plan.staying))
     if named <= max(0, most - view.wanted.count):
         return None
-    untouched = bool(request.chosen) and request.chosen <= view.cluster.staying
+    untouched = bool(context.chosen) and context.chosen <= view.cluster.staying
     if not untouched:
         return None
     return messages.lowered_meanwhile(view.group.name, named, most, view.wanted.count)
@@ -132,7 +132,7 @@ def minimum_is_met(view: GroupView) -> Wait | Lower | None:
         return None
     if min(view.group.current, view.running) >= view.group.minimum:
         return None
-    minimum = min(view.running, view.wanted.minimum) if view.request.rolling_back else view.wanted.minimum
+    minimum = min(view.running, view.wanted.minimum) if view.context.rolling_back else view.wanted.minimum
     return lower_minimum(view, minimum) or messages.below_minimum(view.group.name, view.running, view.group.minimum)
 
 
@@ -145,21 +145,21 @@ def group_accepts_changes(view: GroupView) -> Wait | None:
 
 def no_node_is_checked(view: GroupView) -> Wait | None:
     """HyperPod rejects changes during a deep health check."""
-    checked = sum(node.status == "DeepHealthCheckInProgress" for node in view.need.staying)
+    checked = sum(node.status == "DeepHealthCheckInProgress" for node in view.group_plan.staying)
     return messages.health_check(view.group.name, checked) if checked else None
 
 
 def replaced_nodes_are_gone(view: GroupView) -> Wait | None:
     """Where only nodes that came since the request began would go, none that they replace may be terminating: the target may
     fall with those yet."""
-    if view.need.old_picks:
+    if view.group_plan.old_picks:
         return None
-    return wait_while_terminating(view.need, view.request)
+    return wait_while_terminating(view.group_plan, view.context)
 
 
 def minimum_does_not_block(view: GroupView) -> Wait | Lower | None:
     """If HyperPod has rejected the deletion, maybe because of the minimum, a minimum that the deployment lowers goes first."""
-    if not view.request.minimum_blocks or not view.falls_below_minimum:
+    if not view.context.minimum_blocks or not view.falls_below_minimum:
         return None
     return lower_minimum(view, view.wanted.minimum)
 
@@ -181,7 +181,7 @@ BEFORE_NODES_ARE_DELETED: tuple[Condition, ...] = (
 
 def list_is_not_above_target(view: GroupView) -> Wait | None:
     """The target goes with the minimum as it is, and HyperPod would delete nodes down to it."""
-    listed, target = len(view.need.staying), view.group.target
+    listed, target = len(view.group_plan.staying), view.group.target
     if listed <= target:
         return None
     return messages.group_moving(view.group.name, f"on its way from {listed} nodes to {target}")
@@ -189,12 +189,12 @@ def list_is_not_above_target(view: GroupView) -> Wait | None:
 
 def no_listed_node_is_leaving(view: GroupView) -> Wait | None:
     """The target may fall with nodes that are shutting down, and may not be sent again as it was."""
-    return messages.shutting_down(view.group.name, view.leaving) if view.need.leaving else None
+    return messages.shutting_down(view.group.name, view.leaving) if view.group_plan.leaving else None
 
 
 def target_is_not_below_worst_case(view: GroupView) -> Wait | None:
     """HyperPod cannot mistake terminating nodes for too many when the target is sent again."""
-    return wait_before_count(view.need, view.request, view.group.target)
+    return wait_before_count(view.group_plan, view.context, view.group.target)
 
 
 BEFORE_MINIMUM_IS_SENT: tuple[Condition, ...] = (
@@ -225,7 +225,7 @@ def group_stays(view: GroupView) -> Wait | None:
 
 def count_is_not_below_worst_case(view: GroupView) -> Wait | None:
     """HyperPod cannot mistake terminating nodes for too many when it gets the count, from the guard or from CloudFormation."""
-    return wait_before_count(view.need, view.request, view.wanted.count)
+    return wait_before_count(view.group_plan, view.context, view.wanted.count)
 
 
 BEFORE_COUNT_IS_SENT: tuple[Condition, ...] = (
@@ -245,7 +245,7 @@ def provisioning_is_continuous(view: GroupView) -> Wait | None:
 
 def target_is_the_deployments(view: GroupView) -> Wait | None:
     """The target is not an autoscaler's. A rollback sends the count of such a group, too."""
-    if not view.wanted.autoscaled or view.request.rolling_back:
+    if not view.wanted.autoscaled or view.context.rolling_back:
         return None
     return _target_falls_yet(view)
 
@@ -256,9 +256,9 @@ def target_had_time_to_fall(view: GroupView) -> Wait | None:
     HyperPod does not lower it for nodes that it has replaced, so with newcomers there is nothing to wait for. If the guard
     cannot send it, time is all there is.
     """
-    if not view.request.young:
+    if not view.context.young:
         return None
-    replaced = bool(view.need.fresh)
+    replaced = bool(view.group_plan.fresh)
     if replaced and view.spec is not None:
         return None
     return _target_falls_yet(view)
@@ -282,14 +282,14 @@ BEFORE_TARGET_IS_SENT: tuple[Condition, ...] = (
 
 def list_is_not_above_count(view: GroupView) -> Wait | None:
     """The list has no more nodes than the count. Of more nodes, the cluster's own update would choose some."""
-    if len(view.need.staying) <= view.wanted.count or not view.need.counted:
+    if len(view.group_plan.staying) <= view.wanted.count or not view.group_plan.counted:
         return None
     return messages.ahead_of_target(view.group.name, view.staying, view.group.target)
 
 
 def named_nodes_are_gone(view: GroupView) -> Wait | None:
     """No named node is still shutting down."""
-    return messages.shutting_down(view.group.name, view.leaving) if view.need.named_leaving else None
+    return messages.shutting_down(view.group.name, view.leaving) if view.group_plan.named_leaving else None
 
 
 BEFORE_GROUP_IS_DONE: tuple[Condition, ...] = (

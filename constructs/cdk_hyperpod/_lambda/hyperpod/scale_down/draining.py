@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .cluster import Cluster, DrainSettings, Occasion
+from .cluster import Cluster, DrainSettings, RequestContext
 from .drain.channels import BucketChannel, Channel, FunctionChannel
 from .drain.readiness import SILENT_AFTER, DrainRequest
 from .drain.requester import DrainRequester, RetryBudget
@@ -53,7 +53,7 @@ def read_status(poll: Poll, requester: DrainRequester) -> None:
     requester.ask = replace(requester.ask, now=services.now())
 
 
-def with_status(context: Occasion, requester: DrainRequester | None) -> Occasion:
+def with_status(context: RequestContext, requester: DrainRequester | None) -> RequestContext:
     """The request context with the busy nodes. Nodes that are being drained for this request stay chosen."""
     if requester is None:
         return context

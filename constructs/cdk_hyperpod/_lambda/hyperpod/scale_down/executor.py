@@ -14,12 +14,12 @@ from typing import Any
 from ..common import api, sentences
 from ..common.text import one_line
 from . import clients, messages
-from .actions import Lower, Plan, TakeNodes
-from .cluster import MOVING, Cluster, Desired, Node, Occasion
+from .actions import DeleteNodes, Lower, Plan
+from .cluster import MOVING, Cluster, Desired, Node, RequestContext
 from .patching import carrying
 from .properties import spec_with
 
-Look = Callable[[Occasion], tuple[Cluster | None, Plan]]
+Look = Callable[[RequestContext], tuple[Cluster | None, Plan]]
 """Reads the live cluster and plans."""
 
 MAX_IDS = 99
@@ -61,7 +61,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Clock:
     """Now, and when the request began."""
 
     now: datetime
@@ -79,32 +79,32 @@ class _Poll:
     live: Cluster
     """The cluster that the plan was made for."""
     look: Look
-    request: Occasion
+    context: RequestContext
     sagemaker: clients.SageMaker
-    moment: Moment
+    clock: Clock
 
 
 def execute(
-    plan: Plan, live: Cluster, look: Look, occasion: Occasion, sagemaker: clients.SageMaker, moment: Moment
+    plan: Plan, live: Cluster, look: Look, context: RequestContext, sagemaker: clients.SageMaker, clock: Clock
 ) -> Outcome:
     """Make the plan's changes, which are of one kind: delete nodes, or send counts."""
-    poll = _Poll(live, look, occasion, sagemaker, moment)
-    deletions = [change for change in plan.changes if isinstance(change, TakeNodes)]
+    poll = _Poll(live, look, context, sagemaker, clock)
+    deletions = [change for change in plan.changes if isinstance(change, DeleteNodes)]
     if not deletions:
-        return _send_counts(poll, occasion)
+        return _send_counts(poll, context)
     deleted = _delete_nodes([pick.node for pick in plan.taken], poll)
     if deleted.error is not None:
         return _lower_minimums(deletions, deleted, poll)
     return _lower_targets_of_requests([pick.node for pick in plan.taken], deleted, poll)
 
 
-def _lower_minimums(deletions: Sequence[TakeNodes], deleted: Outcome, poll: _Poll) -> Outcome:
+def _lower_minimums(deletions: Sequence[DeleteNodes], deleted: Outcome, poll: _Poll) -> Outcome:
     """After a rejected deletion: a live minimum may forbid it (undocumented). The deployment lowers that minimum anyway, so it
     goes first."""
     if not deleted.unexplained or all(deletion.minimum is None for deletion in deletions):
         return deleted
     gone = deleted.accepted | deleted.unheard
-    sent = _send_counts(poll, replace(poll.request, minimum_blocks=True), gone=gone)
+    sent = _send_counts(poll, replace(poll.context, minimum_blocks=True), gone=gone)
     if not (sent.sent or sent.error or sent.waits):
         return deleted
     return replace(sent, accepted=deleted.accepted, unheard=deleted.unheard)
@@ -121,7 +121,7 @@ def _lower_targets_of_requests(nodes: Sequence[Node], deleted: Outcome, poll: _P
         return deleted
     gone = deleted.accepted | deleted.unheard
     groups = {node.group for node in requests}
-    return _send_counts(poll, replace(poll.request, young=False), gone=gone, only=groups).after(deleted)
+    return _send_counts(poll, replace(poll.context, young=False), gone=gone, only=groups).after(deleted)
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def _deleted_nothing(error: Exception, names: frozenset[str], poll: _Poll) -> Ou
         return Outcome(waits=(api.reason(error),))
     if api.needs_software_update(error):
         return definite
-    if _worth_waiting(error, poll.live, poll.moment):
+    if _worth_waiting(error, poll.live, poll.clock):
         return Outcome(waits=(api.reason(error),))
     if api.is_denied(error):
         return definite
@@ -233,7 +233,7 @@ def _settled_meanwhile(names: frozenset[str], cluster: str, sagemaker: clients.S
 
 def _send_counts(
     poll: _Poll,
-    request: Occasion,
+    context: RequestContext,
     *,
     gone: frozenset[str] = frozenset(),
     only: Container[str] | None = None,
@@ -247,7 +247,7 @@ def _send_counts(
     since.
     """
     try:
-        live, plan = poll.look(request)
+        live, plan = poll.look(context)
     except api.CALL_ERRORS as error:
         return Outcome(waits=(api.reason(error),))
     if live is None:
@@ -276,7 +276,7 @@ def _update(specs: Sequence[Mapping[str, Any]], poll: _Poll) -> Outcome:
     try:
         poll.sagemaker.update_cluster(ClusterName=poll.live.name, InstanceGroups=specs)
     except api.CALL_ERRORS as error:
-        if api.is_gone(error) or _worth_waiting(error, poll.live, poll.moment):
+        if api.is_gone(error) or _worth_waiting(error, poll.live, poll.clock):
             return Outcome(waits=(api.reason(error),))
         return Outcome(error=error, call="UpdateCluster")
     return Outcome(sent=True)
@@ -304,10 +304,10 @@ def _nodes_left(name: str, seen: Cluster, live: Cluster, gone: frozenset[str]) -
     return not staying <= listed | gone
 
 
-def _worth_waiting(error: Exception, live: Cluster, moment: Moment) -> bool:
+def _worth_waiting(error: Exception, live: Cluster, clock: Clock) -> bool:
     """Whether another poll may do better. The words and codes of most errors are undocumented, so one that comes while
     anything in the cluster changes counts as passing; a definite one comes back when all is still."""
-    return moment.passing(error) or (api.code(error) == "ValidationException" and _changing(live))
+    return clock.passing(error) or (api.code(error) == "ValidationException" and _changing(live))
 
 
 def _changing(live: Cluster) -> bool:
@@ -321,13 +321,13 @@ def _changing(live: Cluster) -> bool:
 
 
 def delete_groups(
-    names: Sequence[str], live: Cluster, desired: Desired, sagemaker: clients.SageMaker, moment: Moment
+    names: Sequence[str], live: Cluster, desired: Desired, sagemaker: clients.SageMaker, clock: Clock
 ) -> Outcome:
     """One UpdateCluster that deletes these groups with all their nodes. Accepted is done."""
     error = _delete(names, live, sagemaker)
     if error is None:
         return Outcome()
-    if moment.passing(error):
+    if clock.passing(error):
         return Outcome(waits=(api.reason(error),))
     try:
         now = clients.read_live(sagemaker, live.name)
@@ -339,7 +339,7 @@ def delete_groups(
         error = _delete_beside_another(names, now, desired, sagemaker, error)
     if error is None:
         return Outcome()
-    if _worth_waiting(error, now, moment):
+    if _worth_waiting(error, now, clock):
         return Outcome(waits=(api.reason(error),))
     return Outcome(error=error, call="UpdateCluster")
 

@@ -13,7 +13,7 @@ from .cluster import Cluster, Node
 from .drain.readiness import JOIN_TIME, decide_readiness
 from .drain.requester import DELETION_LEASE, DrainRequester
 from .draining import read_with_held, requester_with_status
-from .executor import Moment, delete_groups
+from .executor import Clock, delete_groups
 from .group_deletion import GroupDeletion, deleting, plan_group_deletion, standing
 from .poll import Poll, log_notes, no_longer_wanted
 from .poll_state import State
@@ -82,8 +82,8 @@ def _wait_or_delete(poll: Poll, live: Cluster, deletion: GroupDeletion, drain_wa
 def _delete(poll: Poll, live: Cluster, groups: Sequence[str]) -> Result:
     services, cluster = poll.services, poll.desired.cluster
     services.log(f"delete groups: {', '.join(groups)}")
-    moment = Moment(now=services.now(), began=poll.state.began)
-    outcome = delete_groups(groups, live, poll.desired, services.sagemaker(), moment)
+    clock = Clock(now=services.now(), began=poll.state.began)
+    outcome = delete_groups(groups, live, poll.desired, services.sagemaker(), clock)
     if outcome.error is not None:
         return _rejected(poll, live, messages.group_deletion_failed(cluster, groups, api.reason(outcome.error)))
     if outcome.waits:

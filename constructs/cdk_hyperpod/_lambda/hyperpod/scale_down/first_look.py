@@ -12,7 +12,7 @@ from ..common import api
 from . import messages
 from .actions import Plan
 from .call_errors import read_failed
-from .cluster import Cluster, Occasion
+from .cluster import Cluster, RequestContext
 from .drain.readiness import decide_first_look, nodes_to_drain
 from .drain.requester import DrainRequester
 from .draining import find_requester, read_status, with_status
@@ -108,14 +108,14 @@ def _decide(event: Event, state: State, services: Services) -> State:
     return _decide_prepare(poll, context)
 
 
-def _with_group_deletion(poll: Poll, live: Cluster | None, context: Occasion) -> State:
+def _with_group_deletion(poll: Poll, live: Cluster | None, context: RequestContext) -> State:
     # The last group cannot be deleted, and a poll's answer reports that it exists.
     left = live is not None and bool(standing(live, poll.desired) or deleting(live, poll.desired))
     done = plan_group_deletion(live, poll.desired, context).done
     return replace(poll.state, pending=left or not done)
 
 
-def _decide_prepare(poll: Poll, context: Occasion) -> State:
+def _decide_prepare(poll: Poll, context: RequestContext) -> State:
     if context.renamed_from is not None:
         _refuse(poll, plan(None, poll.desired, context))
     live = read_until_agreed(

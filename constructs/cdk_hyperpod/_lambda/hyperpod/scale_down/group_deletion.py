@@ -8,7 +8,7 @@ from datetime import datetime
 
 from . import messages
 from .actions import Wait
-from .cluster import CONTROLLER, FIRST, MOVING, Cluster, Desired, Occasion
+from .cluster import CONTROLLER, FIRST, MOVING, Cluster, Desired, RequestContext
 from .refusals import owned
 
 
@@ -26,7 +26,7 @@ class GroupDeletion:
         return not self.groups and self.wait is None
 
 
-def plan_group_deletion(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> GroupDeletion:
+def plan_group_deletion(live: Cluster | None, desired: Desired, context: RequestContext = FIRST) -> GroupDeletion:
     """Which groups to delete now that the cluster's own update is over. Never the controller's, never the last one, and
     none that is being deleted already. Accepted is done: a group in status Deleting is not waited for."""
     if live is None:
@@ -34,7 +34,7 @@ def plan_group_deletion(live: Cluster | None, desired: Desired, occasion: Occasi
     if not owned(live, desired):
         return GroupDeletion(notes=(messages.NOT_OURS,))
     standing = [group for group in live.groups if group.status != "Deleting"]
-    names = _names_to_delete(live, desired, occasion)
+    names = _names_to_delete(live, desired, context)
     groups = [group for group in standing if group.name in names and group.fixed.node_type != CONTROLLER]
     if not groups:
         return GroupDeletion()
@@ -46,7 +46,7 @@ def plan_group_deletion(live: Cluster | None, desired: Desired, occasion: Occasi
     return GroupDeletion(groups=tuple(group.name for group in groups))
 
 
-def _names_to_delete(live: Cluster, desired: Desired, occasion: Occasion) -> set[str]:
+def _names_to_delete(live: Cluster, desired: Desired, context: RequestContext) -> set[str]:
     """The groups that the deployment deletes and does not keep.
 
     A rollback also deletes the groups of the failed update, and those that the template before deleted: the failed update may
@@ -54,10 +54,10 @@ def _names_to_delete(live: Cluster, desired: Desired, occasion: Occasion) -> set
     """
     kept = {group.name for group in desired.groups}
     names = set(desired.groups_to_delete)
-    if not occasion.rolling_back:
+    if not context.rolling_back:
         return names - kept
-    failed = occasion.previous.groups if occasion.previous else ()
-    return (names | {group.name for group in failed}) - _older(live, occasion.updated) - kept
+    failed = context.previous.groups if context.previous else ()
+    return (names | {group.name for group in failed}) - _older(live, context.updated) - kept
 
 
 def standing(live: Cluster, desired: Desired) -> dict[str, list[str]]:

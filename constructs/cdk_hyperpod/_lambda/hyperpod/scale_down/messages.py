@@ -11,7 +11,7 @@ from datetime import datetime
 from ..common.refuse import Refuse
 from ..common.sentences import LIMIT, fit, sentence, several, some
 from ..common.text import one_line
-from .actions import Action, DeleteGroup, Lower, Pick, Picked, TakeNodes, Wait
+from .actions import Action, DeleteGroup, DeleteNodes, Lower, Pick, Picked, Wait
 
 SOFTWARE = (
     "This cluster needs one software update before nodes can be taken from it by name. Run `aws sagemaker "
@@ -412,7 +412,7 @@ NOT_OURS = "the cluster is not this stack's: nothing is done to it"
 def line(action: Action) -> str:
     """What an action does, in one line."""
     match action:
-        case TakeNodes():
+        case DeleteNodes():
             return f'take {several(len(action.picks), "node")} of group "{action.group}": {picks(action.picks)}'
         case Lower():
             return f'set group "{action.group}" to a target of {action.count} and a minimum of {action.minimum}; no node goes'

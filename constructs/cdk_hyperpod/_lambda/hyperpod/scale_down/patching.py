@@ -10,7 +10,7 @@ from typing import Any
 
 from ..common.refuse import Refuse
 from . import messages
-from .cluster import Cluster, Desired, Occasion
+from .cluster import Cluster, Desired, RequestContext
 
 SETTINGS = ("AutoPatchConfig", "ScheduledUpdateConfig")
 """Members of ClusterInstanceGroupSpecification (botocore)."""
@@ -30,9 +30,9 @@ def _as_sent(shown: Mapping[str, Any]) -> dict[str, Any]:
     return {**sent, "PatchSchedule": schedule} if schedule else sent
 
 
-def dropped(live: Cluster, desired: Desired, occasion: Occasion) -> Iterator[Refuse]:
+def dropped(live: Cluster, desired: Desired, context: RequestContext) -> Iterator[Refuse]:
     """The live settings that the cluster's own update would turn off, because its template does not have them."""
-    if occasion.previous is not None and occasion.previous.same_cluster(desired):
+    if context.previous is not None and context.previous.same_cluster(desired):
         return
     specs = {group.name: group.spec for group in desired.groups}
     for name in SETTINGS:

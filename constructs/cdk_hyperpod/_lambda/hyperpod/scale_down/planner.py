@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from ..common.owner import STACK_ID_TAG
 from ..common.refuse import Refuse
 from . import messages
-from .actions import Change, DeleteGroup, Lower, Pick, Plan, TakeNodes, Wait
-from .choice import Need, by_group, find_needs, is_ahead
-from .cluster import FIRST, Cluster, Desired, Occasion
+from .actions import Change, DeleteGroup, DeleteNodes, Lower, Pick, Plan, Wait
+from .choice import GroupPlan, by_group, find_group_plans, is_ahead
+from .cluster import FIRST, Cluster, Desired, RequestContext
 from .conditions import (
     BEFORE_COUNT_IS_SENT,
     BEFORE_GROUP_IS_DONE,
@@ -29,39 +29,41 @@ from .patching import dropped
 from .refusals import absent, chased, forbidden, mistaken, over_limit, owned, replacement, resent, stuck
 
 
-def plan(live: Cluster | None, desired: Desired, occasion: Occasion = FIRST) -> Plan:
+def plan(live: Cluster | None, desired: Desired, context: RequestContext = FIRST) -> Plan:
     """What to do now, ahead of the cluster's own update. `live` absent: there is no such cluster."""
-    if occasion.rolling_back:
-        return _plan_rollback(live, desired, occasion)
-    if occasion.renamed_from is not None:
-        return Plan(refusals=(messages.renamed(occasion.renamed_from, desired.cluster),))
+    if context.rolling_back:
+        return _plan_rollback(live, desired, context)
+    if context.renamed_from is not None:
+        return Plan(refusals=(messages.renamed(context.renamed_from, desired.cluster),))
     if live is None:
         return Plan()
     if not owned(live, desired):
         return Plan(refusals=(messages.not_ours(live.name, STACK_ID_TAG, desired.owner or ""),))
-    needs = find_needs(live, desired, occasion)
-    refusals = _refusals(live, desired, needs, occasion)
+    group_plans = find_group_plans(live, desired, context)
+    refusals = _refusals(live, desired, group_plans, context)
     if refusals:
         return Plan(refusals=refusals)
-    unknown = absent(live, desired, occasion) if occasion.first else []
+    unknown = absent(live, desired, context) if context.first else []
     return replace(
-        _arrange(live, needs, occasion),
+        _arrange(live, group_plans, context),
         deletions=tuple(_deletions(live, desired)),
         notes=(messages.absent(unknown),) if unknown else (),
     )
 
 
-def _refusals(live: Cluster, desired: Desired, needs: Sequence[Need], occasion: Occasion) -> tuple[Refuse, ...]:
+def _refusals(
+    live: Cluster, desired: Desired, group_plans: Sequence[GroupPlan], context: RequestContext
+) -> tuple[Refuse, ...]:
     """Everything that forbids the deployment, in the order of a report."""
     return (
-        *replacement(live, desired, occasion.previous),
-        *forbidden(live, desired, needs, first=occasion.first),
-        *resent(needs, occasion),
-        *stuck(live, needs, occasion),
-        *chased(needs, occasion),
-        *mistaken(live, desired, needs, occasion),
-        *over_limit(live, desired, needs, occasion),
-        *dropped(live, desired, occasion),
+        *replacement(live, desired, context.previous),
+        *forbidden(live, desired, group_plans, first=context.first),
+        *resent(group_plans, context),
+        *stuck(live, group_plans, context),
+        *chased(group_plans, context),
+        *mistaken(live, desired, group_plans, context),
+        *over_limit(live, desired, group_plans, context),
+        *dropped(live, desired, context),
     )
 
 
@@ -78,52 +80,52 @@ class GroupDecision:
     """Nodes of the group that are deleted later, and may be drained now."""
 
 
-def _arrange(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Plan:
+def _arrange(live: Cluster, group_plans: Sequence[GroupPlan], context: RequestContext) -> Plan:
     """One decision for each group, and of the changes those of one kind of call."""
-    views = [GroupView(cluster=live, need=need, request=occasion) for need in needs]
+    views = [GroupView(cluster=live, group_plan=group_plan, context=context) for group_plan in group_plans]
     # Should a list never meet its target, the deployment fails, and has deleted nothing. A rollback does what it can.
-    may_delete = occasion.rolling_back or not any(_listed_above_target(view) for view in views)
+    may_delete = context.rolling_back or not any(_listed_above_target(view) for view in views)
     decisions = [_decide(view, may_delete=may_delete) for view in views]
     steps = [decision.step for decision in decisions]
     waits = [step for step in steps if isinstance(step, Wait)]
     held = [pick for decision in decisions for pick in decision.held]
     return Plan(
-        changes=_of_one_kind(steps, counts_first=occasion.minimum_blocks),
+        changes=_of_one_kind(steps, counts_first=context.minimum_blocks),
         waits=tuple(dict.fromkeys(waits)),
         held=tuple(held),
     )
 
 
 def _decide(view: GroupView, *, may_delete: bool) -> GroupDecision:
-    need = view.need
-    if need.crowded:
-        return GroupDecision(messages.controller_replaced(need.group.name, len(need.staying)))
+    group_plan = view.group_plan
+    if group_plan.crowded:
+        return GroupDecision(messages.controller_replaced(group_plan.group.name, len(group_plan.staying)))
     if _listed_above_target(view):
-        wait = messages.ahead_of_target(need.group.name, view.staying, need.group.target)
+        wait = messages.ahead_of_target(group_plan.group.name, view.staying, group_plan.group.target)
         return GroupDecision(wait, held=_surely_deleted(view))
-    if not need.picks:
+    if not group_plan.picks:
         return GroupDecision(_settle(view))
     step = _delete_nodes(view)
-    if not isinstance(step, TakeNodes):
-        return GroupDecision(step, held=need.picks)
+    if not isinstance(step, DeleteNodes):
+        return GroupDecision(step, held=group_plan.picks)
     if not may_delete:
-        return GroupDecision(None, held=need.picks)
+        return GroupDecision(None, held=group_plan.picks)
     return GroupDecision(step)
 
 
 def _listed_above_target(view: GroupView) -> bool:
-    return not view.need.crowded and is_ahead(view.need, view.request)
+    return not view.group_plan.crowded and is_ahead(view.group_plan, view.context)
 
 
 def _surely_deleted(view: GroupView) -> tuple[Pick, ...]:
     """Named nodes, and those of the first look. Whether the others have to go is unknown, so they are not even drained."""
-    chosen = view.request.chosen
-    return tuple(pick for pick in view.need.picks if pick.reason == "named" or pick.node.name in chosen)
+    chosen = view.context.chosen
+    return tuple(pick for pick in view.group_plan.picks if pick.reason == "named" or pick.node.name in chosen)
 
 
 def _of_one_kind(steps: Sequence[Change | Wait | None], *, counts_first: bool) -> tuple[Change, ...]:
     """The changes of one kind of call: deletions if there are any, unless HyperPod rejects them and a count may help."""
-    deletions = tuple(step for step in steps if isinstance(step, TakeNodes))
+    deletions = tuple(step for step in steps if isinstance(step, DeleteNodes))
     counts = tuple(step for step in steps if isinstance(step, Lower))
     return (counts or deletions) if counts_first else (deletions or counts)
 
@@ -134,14 +136,14 @@ def _delete_nodes(view: GroupView) -> Change | Wait:
     if unmet is not None:
         return unmet
     minimum = view.wanted.minimum if view.falls_below_minimum else None
-    return TakeNodes(group=view.group.name, picks=_next_picks(view), minimum=minimum)
+    return DeleteNodes(group=view.group.name, picks=_next_picks(view), minimum=minimum)
 
 
 def _next_picks(view: GroupView) -> tuple[Pick, ...]:
     """The first look deletes nothing and reports all nodes. After it, nodes that were there before go ahead of the others."""
-    if view.request.first or not view.need.old_picks:
-        return view.need.picks
-    return view.need.old_picks
+    if view.context.first or not view.group_plan.old_picks:
+        return view.group_plan.picks
+    return view.group_plan.old_picks
 
 
 def _settle(view: GroupView) -> Change | Wait | None:
@@ -175,7 +177,7 @@ def _deletions(live: Cluster, desired: Desired) -> Iterator[DeleteGroup]:
 # -- rollback ---------------------------------------------------------------------------------------------------------
 
 
-def _plan_rollback(live: Cluster | None, desired: Desired, occasion: Occasion) -> Plan:
+def _plan_rollback(live: Cluster | None, desired: Desired, context: RequestContext) -> Plan:
     """Delete what the failed update added, ahead of the cluster's own way back, which would choose at random.
 
     A refusal ends in UPDATE_ROLLBACK_FAILED. The only one is for nodes to delete in a cluster of which nobody knows whether
@@ -185,28 +187,32 @@ def _plan_rollback(live: Cluster | None, desired: Desired, occasion: Occasion) -
         return Plan()
     if not owned(live, desired):
         return Plan(notes=(messages.NOT_OURS,))
-    if _not_reached(live, occasion):
+    if _not_reached(live, context):
         return Plan(notes=(messages.NOT_REACHED,))
-    needs = find_needs(live, replace(desired, nodes_to_delete=()), occasion)
-    found = _arrange(live, [need for need in needs if not _keeps_controllers(need)], occasion)
-    if occasion.reached is None and (found.changes or found.held):
+    group_plans = find_group_plans(live, replace(desired, nodes_to_delete=()), context)
+    found = _arrange(live, [group_plan for group_plan in group_plans if not _keeps_controllers(group_plan)], context)
+    if context.reached is None and (found.changes or found.held):
         # If the cluster is not sent back, some of these nodes were there before. If it is, nodes end at random without this.
         return Plan(refusals=(messages.NOT_KNOWN,))
-    excess = [messages.controller_excess(need.group.name) for need in needs if _keeps_controllers(need)]
+    excess = [
+        messages.controller_excess(group_plan.group.name)
+        for group_plan in group_plans
+        if _keeps_controllers(group_plan)
+    ]
     return replace(found, notes=(*_left_behind(live, desired), *excess))
 
 
-def _not_reached(live: Cluster, occasion: Occasion) -> bool:
+def _not_reached(live: Cluster, context: RequestContext) -> bool:
     """Whether the failed update did not get to the cluster: CloudFormation does not send it back, so nothing is to be undone."""
-    if occasion.reached is None:
+    if context.reached is None:
         return False
-    return occasion.reached.isdisjoint({live.arn, live.name})
+    return context.reached.isdisjoint({live.arn, live.name})
 
 
-def _keeps_controllers(need: Need) -> bool:
+def _keeps_controllers(group_plan: GroupPlan) -> bool:
     """Whether the group keeps more controllers than its count, because HyperPod deletes none. With a lower target it is
     HyperPod that replaces one."""
-    return need.crowded and need.group.target > need.wanted.count
+    return group_plan.crowded and group_plan.group.target > group_plan.wanted.count
 
 
 def _left_behind(live: Cluster, desired: Desired) -> Iterator[str]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from . import messages
 from .actions import Plan, Wait
-from .cluster import Cluster, Desired, Occasion
+from .cluster import Cluster, Desired, RequestContext
 from .drain.readiness import ROLLBACK_WAIT
 from .event import Event
 from .poll_state import State
@@ -59,12 +59,12 @@ class Poll:
         """The same, repeated for services.READ_PATIENCE."""
         return self.services.read_patiently(lambda: self.read_cluster(tags=tags), began=self.state.began)
 
-    def context(self, *, first: bool) -> Occasion:
+    def context(self, *, first: bool) -> RequestContext:
         """What the planner knows of the request, besides the cluster. `first`: this is the first look."""
         state = self.state
         drained_within = self._drained_within()
         patience = min(PATIENCE + drained_within, MOST_PATIENCE)
-        return Occasion(
+        return RequestContext(
             first=first,
             began=state.began,
             previous=self.previous,

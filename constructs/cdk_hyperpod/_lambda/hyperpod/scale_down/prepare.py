@@ -14,13 +14,13 @@ from ..common import api
 from . import messages
 from .actions import Pick, Plan, Wait
 from .call_errors import change_failed
-from .cluster import MOVING, Cluster, Occasion
+from .cluster import MOVING, Cluster, RequestContext
 from .cluster_operations import PATIENCE as PATIENCE_FOR_OPERATIONS
 from .cluster_operations import lowered_by_another, read_operations
 from .drain.readiness import decide_readiness, nodes_to_drain
 from .drain.requester import DELETION_LEASE, DRAIN_LEASE, GROUP_LEASE, DrainRequester
 from .draining import read_with_held, requester_with_status, with_status
-from .executor import Moment, Outcome, execute
+from .executor import Clock, Outcome, execute
 from .group_deletion import standing
 from .planner import plan
 from .poll import Poll, deleted_groups, log_plan, no_longer_wanted
@@ -33,7 +33,7 @@ class View:
 
     live: Cluster
     plan: Plan
-    context: Occasion
+    context: RequestContext
     requester: DrainRequester | None
     """Absent: nodes are deleted without draining."""
 
@@ -202,12 +202,12 @@ def carry_out(poll: Poll, view: View) -> Result:
 
 
 def _execute(poll: Poll, view: View) -> Outcome:
-    def look(context: Occasion) -> tuple[Cluster | None, Plan]:
+    def look(context: RequestContext) -> tuple[Cluster | None, Plan]:
         live = poll.read_cluster(tags=False)
         return live, plan(live, poll.desired, context)
 
-    moment = Moment(now=poll.services.now(), began=poll.state.began)
-    return execute(view.plan, view.live, look, view.context, poll.services.sagemaker(), moment)
+    clock = Clock(now=poll.services.now(), began=poll.state.began)
+    return execute(view.plan, view.live, look, view.context, poll.services.sagemaker(), clock)
 
 
 def _failures(poll: Poll, outcome: Outcome) -> list[str]:

@@ -9,8 +9,8 @@ from datetime import timedelta
 from ..common.owner import OWNER_TAGS
 from ..common.refuse import Refuse
 from . import messages
-from .choice import Need, by_group, is_ahead, settled
-from .cluster import CONTROLLER, Cluster, Desired, Node, Occasion
+from .choice import GroupPlan, by_group, is_ahead, settled
+from .cluster import CONTROLLER, Cluster, Desired, Node, RequestContext
 from .policy import check_group
 
 CHASE = timedelta(minutes=10)
@@ -38,7 +38,7 @@ def replacement(live: Cluster, desired: Desired, previous: Desired | None) -> It
         yield messages.replaced("network")
 
 
-def forbidden(live: Cluster, desired: Desired, needs: Sequence[Need], *, first: bool) -> Iterator[Refuse]:
+def forbidden(live: Cluster, desired: Desired, group_plans: Sequence[GroupPlan], *, first: bool) -> Iterator[Refuse]:
     """What names, groups and immutable fields forbid. `first`: nothing has been taken for this request yet."""
     yield from _forbidden_groups(live, desired)
     groups = {group.name for group in live.groups}
@@ -46,9 +46,9 @@ def forbidden(live: Cluster, desired: Desired, needs: Sequence[Need], *, first: 
     for node in live.nodes:
         if node.instance_id in names and not node.leaving and node.group not in groups:
             yield messages.named_elsewhere(node.name, node.group)
-    for need in needs:
-        yield from check_group(need.group, need.wanted, live)
-        yield from _forbidden_names(need, first=first)
+    for group_plan in group_plans:
+        yield from check_group(group_plan.group, group_plan.wanted, live)
+        yield from _forbidden_names(group_plan, first=first)
 
 
 def _forbidden_groups(live: Cluster, desired: Desired) -> Iterator[Refuse]:
@@ -74,114 +74,120 @@ def _unknown_groups(live: Cluster, desired: Desired) -> Iterator[Refuse]:
             yield messages.unknown_group(group.name, len(nodes.get(group.name, [])))
 
 
-def _forbidden_names(need: Need, *, first: bool) -> Iterator[Refuse]:
-    if need.controller:
-        yield from _forbidden_controllers(need)
-    elif first and not need.wanted.autoscaled:
-        yield from _names_beyond_count(need)
+def _forbidden_names(group_plan: GroupPlan, *, first: bool) -> Iterator[Refuse]:
+    if group_plan.controller:
+        yield from _forbidden_controllers(group_plan)
+    elif first and not group_plan.wanted.autoscaled:
+        yield from _names_beyond_count(group_plan)
 
 
-def _forbidden_controllers(need: Need) -> Iterator[Refuse]:
-    for node in need.named:
-        yield messages.named_controller(node.name, need.group.name)
+def _forbidden_controllers(group_plan: GroupPlan) -> Iterator[Refuse]:
+    for node in group_plan.named:
+        yield messages.named_controller(node.name, group_plan.group.name)
     # If the target is not above the count, it is HyperPod that replaces a controller.
-    if not need.named and need.crowded and need.group.target > need.wanted.count:
-        yield messages.controller_count(need.group.name, len(need.staying), need.wanted.count)
+    if not group_plan.named and group_plan.crowded and group_plan.group.target > group_plan.wanted.count:
+        yield messages.controller_count(group_plan.group.name, len(group_plan.staying), group_plan.wanted.count)
 
 
-def _names_beyond_count(need: Need) -> Iterator[Refuse]:
+def _names_beyond_count(group_plan: GroupPlan) -> Iterator[Refuse]:
     """More named nodes than the lower count deletes."""
-    most, count = max(need.group.target, len(need.staying)), need.wanted.count
-    if len(need.named) > max(0, most - count):
-        yield messages.beyond_count(need.group.name, len(need.named), most, count)
+    most, count = max(group_plan.group.target, len(group_plan.staying)), group_plan.wanted.count
+    if len(group_plan.named) > max(0, most - count):
+        yield messages.beyond_count(group_plan.group.name, len(group_plan.named), most, count)
 
 
-def resent(needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
+def resent(group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterator[Refuse]:
     """Autoscaled groups whose lower count the cluster's own update would send, with every group, whatever changed in it."""
-    for need in needs:
-        if not need.wanted.autoscaled or not need.counted:
+    for group_plan in group_plans:
+        if not group_plan.wanted.autoscaled or not group_plan.counted:
             continue
-        held = _held_by_autoscaler(need, occasion)
-        if need.wanted.count < held:
-            yield messages.autoscaled_count(need.group.name, held, need.wanted.count)
+        held = _held_by_autoscaler(group_plan, context)
+        if group_plan.wanted.count < held:
+            yield messages.autoscaled_count(group_plan.group.name, held, group_plan.wanted.count)
 
 
-def _held_by_autoscaler(need: Need, occasion: Occasion) -> int:
+def _held_by_autoscaler(group_plan: GroupPlan, context: RequestContext) -> int:
     """How many nodes the autoscaler holds, without those that this deployment deletes.
 
     While nodes are terminating, however long they take, only nodes count: the target may fall with them yet.
     """
-    falling = not occasion.first and (occasion.young or bool(need.leaving))
-    target = 0 if falling else need.group.target
-    return max(target, len(need.staying)) - len(need.picks)
+    falling = not context.first and (context.young or bool(group_plan.leaving))
+    target = 0 if falling else group_plan.group.target
+    return max(target, len(group_plan.staying)) - len(group_plan.picks)
 
 
-def stuck(live: Cluster, needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
+def stuck(live: Cluster, group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterator[Refuse]:
     """Standard provisioning: a target above the count that nothing but a random choice could lower."""
     if live.continuous:
         return
-    for need in needs:
-        group, count = need.group, need.wanted.count
-        if need.wanted.autoscaled or group.target <= count:
+    for group_plan in group_plans:
+        group, count = group_plan.group, group_plan.wanted.count
+        if group_plan.wanted.autoscaled or group.target <= count:
             continue
-        if _launched_instead(need, occasion) or _has_not_fallen(live, need, occasion):
-            yield messages.target_stays(group.name, group.target, len(need.staying), count)
+        if _launched_instead(group_plan, context) or _has_not_fallen(live, group_plan, context):
+            yield messages.target_stays(group.name, group.target, len(group_plan.staying), count)
 
 
-def _launched_instead(need: Need, occasion: Occasion) -> bool:
+def _launched_instead(group_plan: GroupPlan, context: RequestContext) -> bool:
     """Whether HyperPod launches others in place of what was deleted: more nodes came than there were requests at the first
     look, and only those are left to delete."""
-    if occasion.first or not need.picks or need.old_picks:
+    if context.first or not group_plan.picks or group_plan.old_picks:
         return False
-    requested = (occasion.unlaunched or {}).get(need.group.name, 0)
-    return len(need.fresh) > requested
+    requested = (context.unlaunched or {}).get(group_plan.group.name, 0)
+    return len(group_plan.fresh) > requested
 
 
-def _has_not_fallen(live: Cluster, need: Need, occasion: Occasion) -> bool:
+def _has_not_fallen(live: Cluster, group_plan: GroupPlan, context: RequestContext) -> bool:
     """Whether the target stayed up although all nodes are gone and the group has come to rest."""
-    return not need.picks and not occasion.young and settled(live, need)
+    return not group_plan.picks and not context.young and settled(live, group_plan)
 
 
-def chased(needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
+def chased(group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterator[Refuse]:
     """Groups of which only replacements are left to delete, also some that replace replacements: their target does not fall,
     and deleting them would go on for ever."""
-    if occasion.began is None:
+    if context.began is None:
         return
-    since = occasion.began + CHASE + occasion.drained_within
-    for need in needs:
-        again = any(pick.node.launched is not None and pick.node.launched > since for pick in need.picks)
-        if again and not need.old_picks and not need.leaving:
-            yield messages.launched_again(need.group.name, need.group.target, need.wanted.count)
+    since = context.began + CHASE + context.drained_within
+    for group_plan in group_plans:
+        again = any(pick.node.launched is not None and pick.node.launched > since for pick in group_plan.picks)
+        if again and not group_plan.old_picks and not group_plan.leaving:
+            yield messages.launched_again(group_plan.group.name, group_plan.group.target, group_plan.wanted.count)
 
 
-def absent(live: Cluster, desired: Desired, occasion: Occasion) -> list[str]:
+def absent(live: Cluster, desired: Desired, context: RequestContext) -> list[str]:
     """Named ids that are no node of the cluster, and that were not deployed before."""
-    here = {node.instance_id for node in live.nodes} | (occasion.deployed_ids or frozenset())
+    here = {node.instance_id for node in live.nodes} | (context.deployed_ids or frozenset())
     return [each for each in desired.nodes_to_delete if each not in here]
 
 
-def mistaken(live: Cluster, desired: Desired, needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
+def mistaken(
+    live: Cluster, desired: Desired, group_plans: Sequence[GroupPlan], context: RequestContext
+) -> Iterator[Refuse]:
     """New ids that are no node of the cluster, while others would go by count: a typing error must not cost another node."""
-    if not occasion.first or occasion.deployed_ids is None:
+    if not context.first or context.deployed_ids is None:
         return
-    going = Counter(pick.node.group for need in needs for pick in need.picks if pick.reason != "named")
-    if going and (unknown := absent(live, desired, occasion)):
+    going = Counter(
+        pick.node.group for group_plan in group_plans for pick in group_plan.picks if pick.reason != "named"
+    )
+    if going and (unknown := absent(live, desired, context)):
         yield messages.not_here(unknown, going)
 
 
-def over_limit(live: Cluster, desired: Desired, needs: Sequence[Need], occasion: Occasion) -> Iterator[Refuse]:
+def over_limit(
+    live: Cluster, desired: Desired, group_plans: Sequence[GroupPlan], context: RequestContext
+) -> Iterator[Refuse]:
     """More nodes than max_nodes, those of groups to delete included."""
-    deleted = [*_surely_picked(needs, occasion), *_nodes_of_deleted_groups(live, desired)]
-    count = sum(_is_protected(node, occasion) for node in deleted)
+    deleted = [*_surely_picked(group_plans, context), *_nodes_of_deleted_groups(live, desired)]
+    count = sum(_is_protected(node, context) for node in deleted)
     if count > desired.max_nodes:
         yield messages.too_many(count, desired.max_nodes)
 
 
-def _surely_picked(needs: Sequence[Need], occasion: Occasion) -> Iterator[Node]:
+def _surely_picked(group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterator[Node]:
     """The nodes that this deployment deletes. If a list is above its target, only named ones are sure to go."""
-    for need in needs:
-        named_alone = is_ahead(need, occasion)
-        for pick in need.picks:
+    for group_plan in group_plans:
+        named_alone = is_ahead(group_plan, context)
+        for pick in group_plan.picks:
             if pick.reason == "named" or not named_alone:
                 yield pick.node
 
@@ -195,8 +201,8 @@ def _nodes_of_deleted_groups(live: Cluster, desired: Desired) -> Iterator[Node]:
             yield node
 
 
-def _is_protected(node: Node, occasion: Occasion) -> bool:
+def _is_protected(node: Node, context: RequestContext) -> bool:
     """Whether the limit counts the node. It does not count replacements that came since the first look, launched or not."""
-    if occasion.first:
+    if context.first:
         return True
-    return node.launched is not None and not occasion.came_since(node)
+    return node.launched is not None and not context.came_since(node)

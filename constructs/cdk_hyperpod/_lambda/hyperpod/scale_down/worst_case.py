@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from . import messages
 from .actions import Wait
-from .choice import Need
-from .cluster import Occasion
+from .choice import GroupPlan
+from .cluster import RequestContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,87 +37,87 @@ class Case:
         return self.staying + self.leaving + self.unlisted + self.replacements
 
 
-def worst_case_count(need: Need, request: Occasion) -> int:
+def worst_case_count(group_plan: GroupPlan, context: RequestContext) -> int:
     """The most nodes that HyperPod may believe the group has while some of them may be terminating. 0: none may be."""
-    return max((case.count for case in possible_cases(need, request)), default=0)
+    return max((case.count for case in possible_cases(group_plan, context)), default=0)
 
 
-def wait_before_count(need: Need, request: Occasion, count: int) -> Wait | None:
+def wait_before_count(group_plan: GroupPlan, context: RequestContext, count: int) -> Wait | None:
     """The wait before an UpdateCluster that carries `count`. None: HyperPod cannot mistake terminating nodes for too many."""
-    if worst_case_count(need, request) <= count:
+    if worst_case_count(group_plan, context) <= count:
         return None
-    return next(case.wait for case in possible_cases(need, request) if case.count > count)
+    return next(case.wait for case in possible_cases(group_plan, context) if case.count > count)
 
 
-def wait_while_terminating(need: Need, request: Occasion) -> Wait | None:
+def wait_while_terminating(group_plan: GroupPlan, context: RequestContext) -> Wait | None:
     """The wait until no node may be terminating, whatever the counts."""
-    return next((case.wait for case in possible_cases(need, request)), None)
+    return next((case.wait for case in possible_cases(group_plan, context)), None)
 
 
-def possible_cases(need: Need, request: Occasion) -> tuple[Case, ...]:
+def possible_cases(group_plan: GroupPlan, context: RequestContext) -> tuple[Case, ...]:
     """The cases that apply, in the order in which they explain a wait."""
-    table = CASES_IN_DOUBT if request.doubting else CASES
-    cases = (read(need) for read in table)
+    table = CASES_IN_DOUBT if context.doubting else CASES
+    cases = (read(group_plan) for read in table)
     return tuple(case for case in cases if case is not None)
 
 
-def listed_as_leaving(need: Need) -> Case | None:
+def listed_as_leaving(group_plan: GroupPlan) -> Case | None:
     """The list shows nodes that are shutting down. Their replacements may be running already."""
-    leaving = len(need.leaving)
+    leaving = len(group_plan.leaving)
     if leaving == 0:
         return None
-    wait = messages.shutting_down(need.group.name, [node.name for node in need.leaving])
-    return Case(staying=len(need.staying), leaving=leaving, replacements=_replacements(need), wait=wait)
+    wait = messages.shutting_down(group_plan.group.name, [node.name for node in group_plan.leaving])
+    return Case(staying=len(group_plan.staying), leaving=leaving, replacements=_replacements(group_plan), wait=wait)
 
 
-def counted_beyond_list(need: Need) -> Case | None:
+def counted_beyond_list(group_plan: GroupPlan) -> Case | None:
     """CurrentCount holds more nodes than the list: those that left the list may still be terminating."""
-    return _beyond_list(need, replacements=0)
+    return _beyond_list(group_plan, replacements=0)
 
 
-def counted_beyond_list_with_replacements(need: Need) -> Case | None:
+def counted_beyond_list_with_replacements(group_plan: GroupPlan) -> Case | None:
     """The same. Whether CurrentCount holds replacements that are not listed yet is undocumented; here it does not."""
-    return _beyond_list(need, replacements=_replacements(need))
+    return _beyond_list(group_plan, replacements=_replacements(group_plan))
 
 
-def counted_beyond_booted(need: Need) -> Case | None:
+def counted_beyond_booted(group_plan: GroupPlan) -> Case | None:
     """CurrentCount holds more nodes than have booted. Whether it holds nodes that boot is undocumented. If it does not, nodes
     are terminating although CurrentCount and the list agree."""
-    unlisted = need.group.current - need.booted
+    unlisted = group_plan.group.current - group_plan.booted
     if unlisted <= 0:
         return None
-    wait = messages.maybe_counted(need.group.name, need.group.current, need.booted)
-    return Case(staying=len(need.staying), leaving=len(need.leaving), unlisted=unlisted, wait=wait)
+    wait = messages.maybe_counted(group_plan.group.name, group_plan.group.current, group_plan.booted)
+    return Case(staying=len(group_plan.staying), leaving=len(group_plan.leaving), unlisted=unlisted, wait=wait)
 
 
-def _beyond_list(need: Need, *, replacements: int) -> Case | None:
-    listed = len(need.staying) + len(need.leaving)
-    unlisted = need.group.current - listed
+def _beyond_list(group_plan: GroupPlan, *, replacements: int) -> Case | None:
+    listed = len(group_plan.staying) + len(group_plan.leaving)
+    unlisted = group_plan.group.current - listed
     if unlisted <= 0:
         return None
-    wait = messages.still_counted(need.group.name, need.group.current, listed)
+    wait = messages.still_counted(group_plan.group.name, group_plan.group.current, listed)
     return Case(
-        staying=len(need.staying),
-        leaving=len(need.leaving),
+        staying=len(group_plan.staying),
+        leaving=len(group_plan.leaving),
         unlisted=unlisted,
         replacements=replacements,
         wait=wait,
     )
 
 
-def _replacements(need: Need) -> int:
-    return max(0, need.group.target - len(need.staying))
+def _replacements(group_plan: GroupPlan) -> int:
+    return max(0, group_plan.group.target - len(group_plan.staying))
 
 
-CASES: tuple[Callable[[Need], Case | None], ...] = (
+CASES: tuple[Callable[[GroupPlan], Case | None], ...] = (
     listed_as_leaving,
     counted_beyond_list,
 )
 """What the guard takes into account in any case."""
 
-CASES_IN_DOUBT: tuple[Callable[[Need], Case | None], ...] = (
+CASES_IN_DOUBT: tuple[Callable[[GroupPlan], Case | None], ...] = (
     listed_as_leaving,
     counted_beyond_list_with_replacements,
     counted_beyond_booted,
 )
-"""The same for as long as a count that may mean nothing is worth a wait (Occasion.doubting)."""
+"""The same for as long as a count that may mean nothing is worth a wait (RequestContext.doubting)."""
