@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from drain_protocol import NodeRequest
 
 from .script import make_script
-from .slurm import PREFIX, Job, SlurmNode
+from .slurm import PREFIX, Job, SlurmNode, reservation_name
 
 NO_REQUEUE = ("Only batch jobs are accepted", "Requested operation is presently disabled")
 """What Slurm says of a job that cannot be requeued: one of srun or salloc, and one with --no-requeue (slurm_errno.c)."""
@@ -39,7 +39,7 @@ def reserve_node(instance: str, node: SlurmNode) -> Act:
     """Keep new jobs away from it."""
     # IGNORE_JOBS: it is taken under jobs that run. MAINT: also beside another's reservation.
     words = ["starttime=now", "duration=UNLIMITED", "users=root", "flags=MAINT,IGNORE_JOBS"]
-    name = f"reservationname={PREFIX}-{instance}"
+    name = f"reservationname={reservation_name(instance)}"
     return Act(
         f"reserve {node.name}",
         ("scontrol", "create", "reservation", name, *words, f"nodes={node.name}"),

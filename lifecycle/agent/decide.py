@@ -9,7 +9,7 @@ from drain_protocol import NodeRequest
 
 from .backup.job import LOG
 from .commands import Act, drain_node, end_drain, end_job, free_job, open_node, put_back, reason_of, reserve_node
-from .slurm import PREFIX, WAS, Backup, Job, SlurmNode, backup_name, left_out
+from .slurm import WAS, Backup, Job, SlurmNode, backup_name, left_out, reservation_name
 from .slurm_state import SlurmState
 
 MOST_TRIES = 3
@@ -319,7 +319,7 @@ def _submit(view: View) -> Act:
     command = (
         *("sbatch", "--parsable", f"--job-name={name}{f'{WAS}{view.was}' if view.was else ''}"),
         *(
-            f"--reservation={PREFIX}-{node_request.instance}",
+            f"--reservation={reservation_name(node_request.instance)}",
             f"--nodelist={node.name}",
             "--nodes=1",
             "--exclusive",

@@ -7,7 +7,7 @@ import time
 from drain_protocol import MAX_AHEAD_S
 
 from .commands import Act, end_drain, put_back
-from .slurm import PREFIX, SlurmNode
+from .slurm import SlurmNode, reservation_name
 from .slurm_state import SlurmState
 
 
@@ -39,7 +39,7 @@ def give_back(keep: frozenset[str], slurm: SlurmState) -> tuple[Act, ...]:
     for instance, (names, _) in slurm.reservations.items():
         if instance not in keep or not held.issuperset(names):
             why = f"give {','.join(names) or instance} back"
-            acts.append(Act(why, ("scontrol", "delete", f"reservationname={PREFIX}-{instance}")))
+            acts.append(Act(why, ("scontrol", "delete", f"reservationname={reservation_name(instance)}")))
     return tuple(acts)
 
 

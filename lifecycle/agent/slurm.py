@@ -56,6 +56,7 @@ SLURM_OWN = re.compile(
 """All reasons by which Slurm itself takes a node out of work: slurmctld and slurmd of 22.05.8, 24.11.5 and 25.11. Whatever
 else stands there is a person's, or HyperPod's (`Action:`). `reboot requested` is a person's, who has asked for it."""
 OUR_RESERVATION = re.compile(rf"{PREFIX}-({INSTANCE_ID})")
+"""As reservation_name makes it."""
 ONE_JOB = re.compile(r"\d+(?:[_+]\d+)?")
 """A job, a task of an array (its array and index: squeue's %F_%K), or a component of a heterogeneous job (its leader and offset)."""
 ENDED = frozenset(
@@ -281,6 +282,11 @@ def parse_backups(text: str) -> dict[str, tuple[Backup, ...]]:
             name, _, was = called.partition(WAS)
             found.setdefault(name, []).append(Backup(number, state, said, was))
     return {name: tuple(jobs) for name, jobs in found.items()}
+
+
+def reservation_name(instance: str) -> str:
+    """The name of our reservation of this instance's node."""
+    return f"{PREFIX}-{instance}"
 
 
 def backup_name(node_request: NodeRequest, start: str) -> str:
