@@ -65,7 +65,7 @@ def reason_of(node_request: NodeRequest, how: str, was: str) -> str:
 
 def end_drain(instance: str, node: SlurmNode, why: str) -> Act:
     """End our drain. What Slurm itself had drained stays so."""
-    was = node.ours[5] if node.ours else ""
+    was = node.our_drain.slurm_reason if node.our_drain else ""
     return put_back(instance, node, was) if was else open_node(instance, node, why)
 
 

@@ -120,13 +120,13 @@ class View(NamedTuple):
     @property
     def mark(self) -> str:
         """What our drain says of it: saving, saved, unsaved or lost; empty: it is not drained by us."""
-        return self.node.ours[3] if self.node.ours else ""
+        return self.node.our_drain.mark.value if self.node.our_drain else ""
 
     @property
     def was(self) -> str:
         """Slurm's own reason, which it has, or had before we opened it."""
-        if self.node.ours:
-            return self.node.ours[5] or ""
+        if self.node.our_drain:
+            return self.node.our_drain.slurm_reason
         if self.node.by_slurm:
             # One that is only silent Slurm takes back by itself.
             return self.node.by_slurm if self.node.drained or not self.node.silent else ""
@@ -135,7 +135,7 @@ class View(NamedTuple):
     @property
     def out_of_work(self) -> bool:
         """No job starts on it, root's neither."""
-        return self.node.drained or "DOWN" in self.node.state
+        return self.node.out_of_work
 
     @property
     def free(self) -> tuple[Act, ...]:
@@ -218,7 +218,7 @@ def _is_dead(view: View) -> Judgement | None:
     node = view.node
     if not node.down or (view.saves and node.by_slurm and not node.silent):
         return None
-    if not (view.fails and "DOWN" in node.state):
+    if not (view.fails and node.set_down):
         return Judgement("draining", "is down", view.drain("lost"))
     why = node.reason[:200] or "no reason"
     mend = f"`scontrol update nodename={node.name} state=drain reason=...`, in words of your own, lets it go unsaved"

@@ -210,7 +210,8 @@ class Agent:
             found = SAVED.fullmatch(job.said)
             self.backups[name.split(":")[1]] = left_out(job.said), (found[1] or "") if found else UNSAID
         for instance, told in nodes.items():
-            count = slurm.nodes[told.host].left_out if told.saved else 0
+            drain = slurm.nodes[told.host].our_drain if told.saved else None
+            count = drain.files_left_out if drain else 0
             if count:
                 note = f"{count} file{'' if count == 1 else 's'} left out; {UNSAID}"
                 self.backups.setdefault(instance, (count, note))

@@ -26,7 +26,7 @@ def give_back(keep: frozenset[str], slurm: SlurmState) -> tuple[Act, ...]:
         if instance in keep and not replaced:
             held.update(names)
     for node in slurm.nodes.values():
-        if node.ours and node.name not in held and not any(owners.get(a) in keep for a in node.addresses):
+        if node.our_drain and node.name not in held and not any(owners.get(a) in keep for a in node.addresses):
             acts.append(end_drain("", node, "give it back"))
     for name, backups in slurm.backups.items():
         instance = name.split(":")[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import ipaddress
 import re
@@ -89,6 +90,27 @@ class SlurmError(Exception):
     """Slurm does not answer, or not as it should."""
 
 
+class Mark(enum.Enum):
+    """How far we are with a node, by the reason of our drain."""
+
+    SAVING = "saving"
+    """Its backup's job has begun."""
+    SAVED = "saved"
+    UNSAVED = "unsaved"
+    """No backup was requested."""
+    LOST = "lost"
+    """The backup could not be made."""
+
+
+class OurDrain(NamedTuple):
+    """What the reason of a drain of ours holds."""
+
+    mark: Mark
+    files_left_out: int = 0
+    slurm_reason: str = ""
+    """Slurm's own reason for a drain, which ours replaced."""
+
+
 class SlurmNode(NamedTuple):
     """A node as Slurm has it."""
 
@@ -108,7 +130,13 @@ class SlurmNode(NamedTuple):
         return any(word.startswith("DRAIN") for word in self.state)
 
     @property
+    def set_down(self) -> bool:
+        """In state DOWN, which a person or slurmctld has set."""
+        return "DOWN" in self.state
+
+    @property
     def down(self) -> bool:
+        """Nothing can run on it: it is in state DOWN, or has no power."""
         return bool(self.state & {"DOWN", "POWERED_DOWN", "POWERING_DOWN"})
 
     @property
@@ -122,33 +150,46 @@ class SlurmNode(NamedTuple):
         return bool(self.state & {"FAIL", "FAILING"})
 
     @property
-    def ours(self) -> Any:
-        """Our mark, where the node is drained by us: a reason without a drain says nothing."""
-        return OUR_REASON.match(self.reason) if self.drained and not self.failed else None
+    def out_of_work(self) -> bool:
+        """Slurm starts no job on it, not even one of root's."""
+        return self.drained or self.set_down
 
     @property
-    def left_out(self) -> int:
-        """How many files are not in its backup, by our mark."""
-        return int(self.ours[4] or 0) if self.ours else 0
+    def our_drain(self) -> OurDrain | None:
+        """Our drain. None: the node is not drained, or not by us. A reason without a drain proves nothing."""
+        if not self.drained or self.failed:
+            return None
+        found = OUR_REASON.match(self.reason)
+        if found is None:
+            return None
+        return OurDrain(Mark(found[3]), int(found[4] or 0), found[5] or "")
 
     @property
     def by_slurm(self) -> str:
-        """Slurm's own reason, where Slurm itself has taken it out of work: no person's decision."""
-        out = (self.drained or "DOWN" in self.state) and not self.failed
-        return self.reason if out and SLURM_OWN.fullmatch(self.reason) else ""
+        """The reason, if Slurm itself took the node out of work. Empty: Slurm did not."""
+        if not self.out_of_work or self.failed:
+            return ""
+        if SLURM_OWN.fullmatch(self.reason) is None:
+            return ""
+        return self.reason
 
     @property
     def foreign(self) -> str:
-        """How somebody else has taken it out of work; empty where nobody has, or Slurm itself."""
+        """How a person or another program took the node out of work. Empty: none did."""
         if self.failed:
             return "set to FAIL"
-        if self.by_slurm or self.ours:
+        if self.by_slurm or self.our_drain:
             return ""
         if self.drained:
             return "drained"
-        # slurmctld leaves a reason that stands there, such as one of ours; a person must give one.
-        own = not self.reason or OUR_REASON.match(self.reason)
-        return "set to DOWN" if "DOWN" in self.state and not own else ""
+        if self.set_down and self._has_foreign_reason:
+            return "set to DOWN"
+        return ""
+
+    @property
+    def _has_foreign_reason(self) -> bool:
+        # A person must give a reason. slurmctld needs none, and leaves an older one, such as ours, in place.
+        return self.reason != "" and OUR_REASON.match(self.reason) is None
 
 
 class Job(NamedTuple):

@@ -21,7 +21,7 @@ def test_nodes_are_read_with_their_marks_and_whatever_a_reason_holds() -> None:
         "ReservationName=cdk-hyperpod-i-0\nNodeName=n4 NodeAddr=10.0.0.4 State=IDLE+DRAIN Reason=bad [a b] GPU\n"
     )
     nodes = slurm.parse_nodes(text)
-    assert nodes["n1"].ours[2] == "r1"
+    assert nodes["n1"].our_drain == slurm.OurDrain(slurm.Mark.SAVED)
     assert (nodes["n1"].silent, nodes["n1"].down, nodes["n1"].partitions) == (True, False, ("p5", "dev"))
     assert (nodes["n2"].silent, nodes["n2"].down, nodes["n2"].drained) == (True, True, False)
     assert nodes["n2"].reason == "State=IDLE NodeName=n1"
@@ -31,7 +31,7 @@ def test_nodes_are_read_with_their_marks_and_whatever_a_reason_holds() -> None:
 
 def test_a_reason_of_ours_on_a_node_that_is_not_drained_is_no_drain() -> None:
     """Slurm 24.11 keeps the reason of a node that was resumed."""
-    assert slurm_node(reason="cdk-hyperpod:operator:r1:saved").ours is None
+    assert slurm_node(reason="cdk-hyperpod:operator:r1:saved").our_drain is None
 
 
 def test_what_slurm_says_may_be_no_utf_8() -> None:
