@@ -12,7 +12,10 @@ changes a drain, a reason or a reservation that is not its own. All that a reque
     loop.py         read requests and Slurm, decide, act, write the status; main
     slurm.py        what Slurm's commands show; hyperpod.py: what HyperPod's files tell
     slurm_state.py  all of both at one look, which the decisions go by
-    decide.py       what becomes of a node that somebody wants
+    decide.py       what happens to a requested node: rules in order; decision.py: what a rule decides
+    identity.py     which node of Slurm's it is: rules in order
+    view.py         the facts about one node that the rules go by
+    submit.py       the backup's job
     release.py      what is given back
     commands.py     each command that changes something in Slurm
     script.py       the script of a backup's job, made of backup/

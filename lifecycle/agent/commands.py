@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from drain_protocol import NodeRequest
 
 from .script import make_script
-from .slurm import PREFIX, Job, SlurmNode, reservation_name
+from .slurm import PREFIX, Job, OurDrain, SlurmNode, reservation_name
 
 NO_REQUEUE = ("Only batch jobs are accepted", "Requested operation is presently disabled")
 """What Slurm says of a job that cannot be requeued: one of srun or salloc, and one with --no-requeue (slurm_errno.c)."""
@@ -47,20 +47,18 @@ def reserve_node(instance: str, node: SlurmNode) -> Act:
     )
 
 
-def drain_node(node_requests: Sequence[NodeRequest], node: SlurmNode, how: str, was: str) -> Act:
-    """Drain it, with a reason of ours. `how` and `was`: as OUR_REASON has them."""
-    return _update(
-        node_requests[0].instance,
-        node,
-        f"drain it ({how})",
-        "state=drain",
-        f"reason={reason_of(node_requests[0], how, was)}",
-    )
+def drain_node(node_request: NodeRequest, node: SlurmNode, drain: OurDrain) -> Act:
+    """Drain it, with a reason of ours that names the request."""
+    reason = f"reason={reason_of(node_request, drain)}"
+    return _update(node_request.instance, node, f"drain it ({drain.how})", "state=drain", reason)
 
 
-def reason_of(node_request: NodeRequest, how: str, was: str) -> str:
+def reason_of(node_request: NodeRequest, drain: OurDrain) -> str:
     """The reason of a drain of ours, as OUR_REASON reads it."""
-    return f"{PREFIX}:{node_request.writer}:{node_request.request_id}:{how}{f':{was}' if was else ''}"
+    reason = f"{PREFIX}:{node_request.writer}:{node_request.request_id}:{drain.how}"
+    if not drain.slurm_reason:
+        return reason
+    return f"{reason}:{drain.slurm_reason}"
 
 
 def end_drain(instance: str, node: SlurmNode, why: str) -> Act:

@@ -26,7 +26,8 @@ from drain_protocol import (
 from lib import last_line, log, run
 
 from .commands import NO_REQUEUE, Act
-from .decide import Judgement, judge
+from .decide import decide_node
+from .decision import Decision
 from .release import give_back, release_old
 from .s3 import Bucket, S3Error
 from .slurm import SAVED, UNSAID, SlurmError, left_out
@@ -93,12 +94,12 @@ class Agent:
         known = None not in self.node_requests.values()
         try:
             slurm = read_slurm(now)._replace(gives_back=known)
-            judged = {
-                instance: judge(node_requests, slurm, self.settings) for instance, node_requests in wanted.items()
+            decisions = {
+                instance: decide_node(node_requests, slurm, self.settings) for instance, node_requests in wanted.items()
             }
             # A job on several nodes is ended once.
-            acts = list({act.command: act for judgement in judged.values() for act in judgement.acts}.values())
-            keep = frozenset(instance for instance, judgement in judged.items() if judgement.keep)
+            acts = list({act.command: act for decision in decisions.values() for act in decision.acts}.values())
+            keep = frozenset(instance for instance, decision in decisions.items() if decision.holds)
             if known:
                 acts += give_back(keep, slurm)
             elif time.monotonic() - self.began > UNREAD_S:
@@ -113,7 +114,7 @@ class Agent:
                 if said and act.ends not in self.stuck:
                     failed[act.instance] = said
             done = bool(acts) and not failed
-            nodes = {instance: self._tell(wanted[instance], one, slurm, failed) for instance, one in judged.items()}
+            nodes = {instance: self._tell(wanted[instance], one, slurm, failed) for instance, one in decisions.items()}
             self._add_what_is_not_saved(nodes, slurm)
             busy = busy_instances(slurm)
         except SlurmError as error:
@@ -187,7 +188,7 @@ class Agent:
 
     @staticmethod
     def _tell(
-        node_requests: Sequence[NodeRequest], one: Judgement, slurm: SlurmState, failed: Mapping[str, str]
+        node_requests: Sequence[NodeRequest], one: Decision, slurm: SlurmState, failed: Mapping[str, str]
     ) -> NodeStatus:
         instance = node_requests[0].instance
         names = [node.name for node in slurm.at.get(slurm.instances.get(instance, ""), ())]

@@ -110,6 +110,13 @@ class OurDrain(NamedTuple):
     slurm_reason: str = ""
     """Slurm's own reason for a drain, which ours replaced."""
 
+    @property
+    def how(self) -> str:
+        """The mark with its count: saved, saved-2."""
+        if not self.files_left_out:
+            return self.mark.value
+        return f"{self.mark.value}-{self.files_left_out}"
+
 
 class SlurmNode(NamedTuple):
     """A node as Slurm has it."""

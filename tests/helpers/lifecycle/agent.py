@@ -96,7 +96,7 @@ class Acting:
 
     def look(self) -> tuple[str, list[str]]:
         """The state, and what is done."""
-        found = decide.judge([node_request()], self.slurm, self.settings)
+        found = decide.decide_node([node_request()], self.slurm, self.settings)
         for act in found.acts:
             self.do(act)
         return found.state, [" ".join(act.command[:1] + act.command[3:]) for act in found.acts]

@@ -32,6 +32,7 @@ from helpers.lifecycle.programs import load
 decide = load("agent/decide.py")
 release = load("agent/release.py")
 slurm = load("agent/slurm.py")
+submit = load("agent/submit.py")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ slurm = load("agent/slurm.py")
     ],
 )
 def test_what_becomes_of_a_node(node_requests: Any, look: Any, state: str, act: str | None) -> None:
-    found = decide.judge(node_requests, look, SETTINGS)
+    found = decide.decide_node(node_requests, look, SETTINGS)
     assert found.state == state
     said = words(found.acts)
     assert (said == []) if act is None else (len(said) == 1 and act in said[0]), said
@@ -188,7 +189,7 @@ def test_what_somebody_else_took_out_of_work_keeps_state_and_reason(
     busy = slurm_state(node, jobs={"n1": (job(1),)}, reservations=ours)
     free = slurm_state(node._replace(state=node.state - {"MIXED"}), reservations=ours)
     for look, said in ((busy, "draining"), (free, "ready")):
-        found = decide.judge([node_request()], look, SETTINGS)
+        found = decide.decide_node([node_request()], look, SETTINGS)
         assert (found.state, found.acts, found.saved) == (said, (), False)
         assert f"was {how} by somebody else ({reason}); nothing is saved" in found.message
         assert not any("update" in act.command for act in release.give_back(frozenset(), look))
@@ -210,7 +211,7 @@ def test_what_somebody_else_took_out_of_work_keeps_state_and_reason(
 )
 def test_a_node_is_absent_only_where_slurm_and_dns_leave_no_doubt(look: Any, absent: bool, says: str) -> None:
     """Whoever takes nodes takes what is absent at once, for nothing runs there."""
-    found = decide.judge([node_request()], look._replace(jobs={"n1": (job(1),)}), SETTINGS)
+    found = decide.decide_node([node_request()], look._replace(jobs={"n1": (job(1),)}), SETTINGS)
     assert (found.state, found.absent) == ("unknown", absent)
     assert says in found.message
 
@@ -218,34 +219,38 @@ def test_a_node_is_absent_only_where_slurm_and_dns_leave_no_doubt(look: Any, abs
 def test_what_is_ready_says_whether_it_is_saved() -> None:
     for how, saved in (("saved", True), ("unsaved", False), ("lost", False)):
         look = slurm_state(slurm_node(state="IDLE+DRAIN", reason=f"cdk-hyperpod:operator:r1:{how}"))
-        found = decide.judge([node_request(backup=False)], look, SETTINGS)
+        found = decide.decide_node([node_request(backup=False)], look, SETTINGS)
         assert (found.state, found.saved) == ("ready", saved)
 
 
 def test_what_was_given_up_after_its_tries_stays_so() -> None:
     settings = {"backup": {**SETTINGS["backup"], "on_failure": "continue"}}
     look = slurm_state(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost"))
-    assert decide.judge([node_request()], look, settings).state == "ready"
+    assert decide.decide_node([node_request()], look, settings).state == "ready"
 
 
 def test_at_its_deadline_a_node_goes_back_or_its_jobs_and_those_that_ask_for_it_go_elsewhere() -> None:
     busy = slurm_state(jobs={"n1": (job(1),)})
-    assert decide.judge([node_request(deadline=NOW)], busy, SETTINGS).keep is False
+    assert decide.decide_node([node_request(deadline=NOW)], busy, SETTINGS).holds is False
     free = slurm_state(saving(), backups=backups("COMPLETED"))._replace(naming={"n1": (job(7),)})
-    acts = words(decide.judge([node_request(deadline=NOW, force=True)], free, SETTINGS).acts)
+    acts = words(decide.decide_node([node_request(deadline=NOW, force=True)], free, SETTINGS).acts)
     assert acts[0] == "scontrol update jobid=7 reqnodelist="
-    assert len(words(decide.judge([node_request()], free, SETTINGS).acts)) == 1
+    assert len(words(decide.decide_node([node_request()], free, SETTINGS).acts)) == 1
 
 
 def test_what_completes_is_not_ended_again() -> None:
     """A batch job that was requeued a moment ago completes, and scancel would keep it from the queue."""
     look = slurm_state(jobs={"n1": (job(1, state="COMPLETING"), job(2))})
-    assert words(decide.judge([node_request(deadline=NOW, force=True)], look, SETTINGS).acts) == ["scontrol requeue 2"]
+    assert words(decide.decide_node([node_request(deadline=NOW, force=True)], look, SETTINGS).acts) == [
+        "scontrol requeue 2"
+    ]
 
 
 def test_what_cannot_be_saved_goes_all_the_same_where_the_file_says_so() -> None:
     settings = {"backup": {**SETTINGS["backup"], "on_failure": "continue"}}
-    found = decide.judge([node_request()], slurm_state(backups=backups(*["FAILED"] * 3, said="it is full")), settings)
+    found = decide.decide_node(
+        [node_request()], slurm_state(backups=backups(*["FAILED"] * 3, said="it is full")), settings
+    )
     assert "it is full" in found.message
     assert words(found.acts)[0].endswith(":lost")
 
@@ -254,12 +259,12 @@ def test_what_somebody_drains_while_it_is_saved_is_not_saved() -> None:
     """A node's health check, for example. Whoever had drained it before is another's business, and a backup that need not be."""
     drained = slurm_node(state="IDLE+DRAIN", reason="NHC: check_fs_mount /fsx")
     look = slurm_state(drained, backups=backups("FAILED"))
-    said = decide.judge([node_request()], look, SETTINGS)
+    said = decide.decide_node([node_request()], look, SETTINGS)
     assert (said.state, said.saved, said.acts) == ("backup-failed", False, ())
     assert said.message.startswith("could not be saved: was drained by somebody else (NHC")
-    assert decide.judge([node_request()], slurm_state(drained), SETTINGS).state == "ready"
-    assert decide.judge([node_request(backup=False)], look, SETTINGS).state == "ready"
-    assert decide.judge([node_request()], look, CONTINUE).state == "ready"
+    assert decide.decide_node([node_request()], slurm_state(drained), SETTINGS).state == "ready"
+    assert decide.decide_node([node_request(backup=False)], look, SETTINGS).state == "ready"
+    assert decide.decide_node([node_request()], look, CONTINUE).state == "ready"
 
 
 @pytest.mark.parametrize(
@@ -275,7 +280,7 @@ def test_slurm_s_own_drain_is_no_person_s_decision(reason: str) -> None:
     """The reasons stand in slurmctld and slurmd of 22.05.8, 24.11.5 and 25.11."""
     drained = slurm_node(state="IDLE+DRAIN", reason=reason)
     assert (drained.foreign, drained.by_slurm) == ("", reason)
-    assert words(decide.judge([node_request()], slurm_state(drained), SETTINGS).acts)[0].startswith("sbatch ")
+    assert words(decide.decide_node([node_request()], slurm_state(drained), SETTINGS).acts)[0].startswith("sbatch ")
     assert slurm_node(state="IDLE+DRAIN", reason=f"{reason}: ask Bob").by_slurm == ""
     assert slurm_node(state="IDLE+FAIL", reason=reason).by_slurm == ""
     assert slurm_node(state="IDLE", reason=reason).by_slurm == ""
@@ -287,7 +292,7 @@ def test_slurm_s_own_drain_is_no_person_s_decision(reason: str) -> None:
 def test_any_other_drain_is(reason: str) -> None:
     drained = slurm_node(state="IDLE+DRAIN", reason=reason)
     assert (drained.foreign, drained.by_slurm) == ("drained", "")
-    assert decide.judge([node_request()], slurm_state(drained), SETTINGS).state == "ready"
+    assert decide.decide_node([node_request()], slurm_state(drained), SETTINGS).state == "ready"
 
 
 def test_a_node_that_slurm_drained_is_opened_for_its_backup_alone_and_goes_back_drained() -> None:
@@ -298,7 +303,7 @@ def test_a_node_that_slurm_drained_is_opened_for_its_backup_alone_and_goes_back_
     assert acting.look() == ("backing-up", [])
     acting.end("COMPLETED")
     assert acting.look() == ("backing-up", [f"scontrol state=drain reason=cdk-hyperpod:operator:r1:saved:{KILL}"])
-    found = decide.judge([node_request()], acting.slurm, SETTINGS)
+    found = decide.decide_node([node_request()], acting.slurm, SETTINGS)
     assert (found.state, found.saved) == ("ready", True)
     restored = f"scontrol update nodename=n1 state=drain reason={KILL}"
     assert words(release.give_back(frozenset(), acting.slurm))[0] == restored
@@ -307,7 +312,7 @@ def test_a_node_that_slurm_drained_is_opened_for_its_backup_alone_and_goes_back_
 @pytest.mark.parametrize("begins", [True, False], ids=["its hold worked", "it ended before"])
 def test_what_slurm_drained_and_cannot_be_saved_is_not_ready_and_stays_drained(begins: bool) -> None:
     acting = Acting(slurm_node(state="IDLE+DRAIN", reason=KILL))
-    for _ in range(decide.MOST_TRIES):
+    for _ in range(submit.MOST_TRIES):
         while not any(each.live for tries in acting.slurm.backups.values() for each in tries):
             assert acting.look()[0] == "backing-up"
         acting.look()
@@ -318,7 +323,7 @@ def test_what_slurm_drained_and_cannot_be_saved_is_not_ready_and_stays_drained(b
         state, _ = acting.look()
     assert state == "backup-failed"
     assert (acting.node.drained, acting.node.reason) == (True, KILL)
-    said = decide.judge([node_request()], acting.slurm, SETTINGS)
+    said = decide.decide_node([node_request()], acting.slurm, SETTINGS)
     assert (
         said.acts == ()
         and "could not be saved in 3 tries: FAILED; was drained by Slurm (Kill task failed)" in said.message
@@ -326,7 +331,7 @@ def test_what_slurm_drained_and_cannot_be_saved_is_not_ready_and_stays_drained(b
     acting.settings = CONTINUE
     acting.look()
     assert acting.node.reason == f"cdk-hyperpod:operator:r1:lost:{KILL}"
-    assert decide.judge([node_request()], acting.slurm, CONTINUE).state == "ready"
+    assert decide.decide_node([node_request()], acting.slurm, CONTINUE).state == "ready"
 
 
 def test_a_node_that_slurm_set_down_and_that_answers_is_saved() -> None:
@@ -334,11 +339,11 @@ def test_a_node_that_slurm_set_down_and_that_answers_is_saved() -> None:
     assert acting.look()[0] == "backing-up"
     assert acting.look() == ("backing-up", ["scontrol state=resume reason="])
     assert (
-        decide.judge([node_request()], slurm_state(silent("DOWN", "Node unexpectedly rebooted")), SETTINGS).state
+        decide.decide_node([node_request()], slurm_state(silent("DOWN", "Node unexpectedly rebooted")), SETTINGS).state
         == "backup-failed"
     )
     assert (
-        decide.judge([node_request()], slurm_state(silent("DOWN", "Not responding")), CONTINUE)
+        decide.decide_node([node_request()], slurm_state(silent("DOWN", "Not responding")), CONTINUE)
         .acts[0]
         .command[-1]
         .endswith(":lost")
@@ -348,19 +353,21 @@ def test_a_node_that_slurm_set_down_and_that_answers_is_saved() -> None:
 def test_a_backup_counts_only_while_the_node_is_drained_as_its_job_began() -> None:
     """Whoever has a MAINT reservation of his own, or opens the node, may have had a job there since."""
     for node in (slurm_node(), slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:unsaved")):
-        found = decide.judge([node_request()], slurm_state(node, backups=backups("COMPLETED")), SETTINGS)
+        found = decide.decide_node([node_request()], slurm_state(node, backups=backups("COMPLETED")), SETTINGS)
         assert [act.command[0] for act in found.acts] == ["sbatch"]
     # The drain is the second job's.
-    again = decide.judge([node_request()], slurm_state(saving(), backups=backups("COMPLETED", "RUNNING")), SETTINGS)
+    again = decide.decide_node(
+        [node_request()], slurm_state(saving(), backups=backups("COMPLETED", "RUNNING")), SETTINGS
+    )
     assert (again.state, again.acts) == ("backing-up", ())
-    gave_up = decide.judge([node_request()], slurm_state(backups=backups(*["COMPLETED"] * 3)), SETTINGS)
+    gave_up = decide.decide_node([node_request()], slurm_state(backups=backups(*["COMPLETED"] * 3)), SETTINGS)
     assert (gave_up.state, gave_up.saved) == ("backup-failed", False)
     assert "but the node was opened meanwhile" in gave_up.message
 
 
 def test_a_backup_that_failed_leaves_no_drain() -> None:
     acting = Acting(slurm_node())
-    for _ in range(decide.MOST_TRIES):
+    for _ in range(submit.MOST_TRIES):
         acting.look()
         acting.look()
         acting.begin()
@@ -371,20 +378,20 @@ def test_a_backup_that_failed_leaves_no_drain() -> None:
 
 def test_force_ends_one_task_and_of_a_heterogeneous_job_all_components() -> None:
     jobs = tuple(slurm.Job(name, "alice", "RUNNING") for name in ("7_2", "7_3", "9+1", "9+2", "12"))
-    found = decide.judge([node_request(deadline=NOW, force=True)], slurm_state(jobs={"n1": jobs}), SETTINGS)
+    found = decide.decide_node([node_request(deadline=NOW, force=True)], slurm_state(jobs={"n1": jobs}), SETTINGS)
     assert [act.command for act in found.acts] == [("scontrol", "requeue", name) for name in ("7_2", "7_3", "9", "12")]
     assert [act.otherwise for act in found.acts] == [("scancel", name) for name in ("7_2", "7_3", "9", "12")]
     assert "all components of heterogeneous job 9 end with it" in found.message
-    assert "heterogeneous" not in decide.judge([node_request()], slurm_state(jobs={"n1": jobs}), SETTINGS).message
+    assert "heterogeneous" not in decide.decide_node([node_request()], slurm_state(jobs={"n1": jobs}), SETTINGS).message
 
 
 def test_a_file_without_a_backup_saves_nothing() -> None:
-    assert words(decide.judge([node_request()], slurm_state(), {"backup": None}).acts)[0].endswith(":unsaved")
+    assert words(decide.decide_node([node_request()], slurm_state(), {"backup": None}).acts)[0].endswith(":unsaved")
 
 
 def test_the_backup_s_order_is_data_in_its_script() -> None:
     settings = {"backup": {**SETTINGS["backup"], "paths": ["/a'b", '/c"d\\']}}
-    (act,) = decide.judge([node_request()], slurm_state(), settings).acts
+    (act,) = decide.decide_node([node_request()], slurm_state(), settings).acts
     (last,) = [node for node in ast.parse(act.stdin).body if isinstance(node, ast.Raise)]
     (text,) = [node.value for node in ast.walk(last) if isinstance(node, ast.Constant)]
     found = json.loads(str(text))
@@ -398,13 +405,13 @@ def test_the_backup_s_order_is_data_in_its_script() -> None:
 )
 def test_only_the_last_try_ends_writers_and_leaves_files_out(on_unsavable: str | None, last: list[bool]) -> None:
     backup = {**SETTINGS["backup"], "paths": ["/data"], **({"on_unsavable": on_unsavable} if on_unsavable else {})}
-    told = [decide.last_try(backup, tries) for tries in range(3)]
+    told = [submit.last_try(backup, tries) for tries in range(3)]
     assert told == [{"last": each, "skip": on_unsavable == "skip"} for each in last]
 
 
 def test_an_owner_s_hook_is_the_backup(loop: Loop) -> None:
     hook = {"hook": "/fsx/admin/save-node", "timeout_minutes": 15, "on_failure": "fail"}
-    (act,) = decide.judge([node_request()], slurm_state(), {"backup": hook}).acts
+    (act,) = decide.decide_node([node_request()], slurm_state(), {"backup": hook}).acts
     order = json.loads(ast.literal_eval(act.stdin.rpartition("json.loads(")[2].rstrip().removesuffix(")))")))
     expected = {"hook": "/fsx/admin/save-node", "timeout_minutes": 15, "instance": ONE, "request": "r1", "seconds": 60}
     expected["hold"] = {"node": "n1", "reason": "cdk-hyperpod:operator:r1:saving"}
@@ -425,6 +432,6 @@ def test_an_owner_s_hook_is_the_backup(loop: Loop) -> None:
 )
 def test_a_backup_has_the_time_that_is_left(change: dict[str, Any], seconds: int) -> None:
     """A deployment holds a node for ten minutes at a time, which says nothing of how long it waits."""
-    (act,) = decide.judge([node_request(**change)], slurm_state(), SETTINGS).acts
+    (act,) = decide.decide_node([node_request(**change)], slurm_state(), SETTINGS).acts
     order = json.loads(ast.literal_eval(act.stdin.rpartition("json.loads(")[2].rstrip().removesuffix(")))")))
     assert order["seconds"] == seconds

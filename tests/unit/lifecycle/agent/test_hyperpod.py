@@ -44,7 +44,7 @@ class Files:
         nodes = [slurm_node(f"n{n}", number=n)._replace(partitions=("dev", "p5")[: 1 + (n == 3)]) for n in (1, 2, 3)]
         look = slurm_state(*nodes, instances=instances, barred=barred, untold=untold, reservations={})
         node_requests = [node_request(instance=each, address=address) for each, address in instances.items()]
-        return [decide.judge([each], look, SETTINGS).state for each in node_requests]
+        return [decide.decide_node([each], look, SETTINGS).state for each in node_requests]
 
 
 @pytest.fixture

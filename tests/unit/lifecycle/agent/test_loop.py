@@ -60,7 +60,9 @@ def test_a_job_is_cancelled_only_where_slurm_cannot_requeue_it(
         return subprocess.CompletedProcess(command, command[0] == "scontrol", says)
 
     monkeypatch.setattr(agent_loop, "run", run)
-    (act,) = decide.judge([node_request(deadline=NOW, force=True)], slurm_state(jobs={"n1": (job(1),)}), SETTINGS).acts
+    (act,) = decide.decide_node(
+        [node_request(deadline=NOW, force=True)], slurm_state(jobs={"n1": (job(1),)}), SETTINGS
+    ).acts
     said = agent_loop.Agent({"cluster": "c"}, Bucket())._do(act)
     assert ran == ["scontrol", *(["scancel"] if cancelled else [])]
     assert (said == "") is cancelled

@@ -81,7 +81,7 @@ def test_a_node_that_is_opened_loses_our_mark() -> None:
     drained = slurm_state(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:unsaved"))
     opened = "scontrol update nodename=n1 state=resume reason="
     waits = drained._replace(backups=backups("PENDING"))
-    assert words(decide.judge([node_request()], waits, SETTINGS).acts) == [opened]
+    assert words(decide.decide_node([node_request()], waits, SETTINGS).acts) == [opened]
     assert opened in words(release.give_back(frozenset(), drained))
 
 
