@@ -28,7 +28,7 @@ from lib import last_line, log, run
 from .commands import NO_REQUEUE, Act
 from .decide import decide_node
 from .decision import Decision
-from .release import give_back, release_old
+from .release import release_nodes, release_expired
 from .s3 import Bucket, S3Error
 from .slurm import SAVED, UNSAID, SlurmError, left_out
 from .slurm_state import SlurmState, read_slurm
@@ -93,7 +93,7 @@ class Agent:
         problem = ""
         known = None not in self.node_requests.values()
         try:
-            slurm = read_slurm(now)._replace(gives_back=known)
+            slurm = read_slurm(now)._replace(releases_nodes=known)
             decisions = {
                 instance: decide_node(node_requests, slurm, self.settings) for instance, node_requests in wanted.items()
             }
@@ -101,9 +101,9 @@ class Agent:
             acts = list({act.command: act for decision in decisions.values() for act in decision.acts}.values())
             keep = frozenset(instance for instance, decision in decisions.items() if decision.holds)
             if known:
-                acts += give_back(keep, slurm)
+                acts += release_nodes(keep, slurm)
             elif time.monotonic() - self.began > UNREAD_S:
-                acts += release_old(keep, slurm)
+                acts += release_expired(keep, slurm)
             failed = self._find_stuck(acts)
             began = time.monotonic()
             for act in acts:

@@ -11,7 +11,7 @@ from .slurm import SlurmNode, reservation_name
 from .slurm_state import SlurmState
 
 
-def give_back(keep: frozenset[str], slurm: SlurmState) -> tuple[Act, ...]:
+def release_nodes(keep: frozenset[str], slurm: SlurmState) -> tuple[Act, ...]:
     """What is ours and nobody wants: `keep` names the instances that somebody does.
 
     The reservation goes last, so that no job slips in between. Of an instance whose address is another's by now, the drain
@@ -49,7 +49,7 @@ def _opened(instance: str, slurm: SlurmState) -> list[SlurmNode]:
     return [node for node in nodes if not node.drained and not node.down]
 
 
-def release_old(keep: frozenset[str], slurm: SlurmState) -> tuple[Act, ...]:
+def release_expired(keep: frozenset[str], slurm: SlurmState) -> tuple[Act, ...]:
     """What is older than any lease, and may be nobody's: for an agent that cannot read all of who wants what. `keep` names the
     instances that a request wants that it can read: a lease that is renewed is older than one that is not."""
     now = time.time()
@@ -64,7 +64,7 @@ def release_old(keep: frozenset[str], slurm: SlurmState) -> tuple[Act, ...]:
     }
     nodes = {name: node for name, node in slurm.nodes.items() if name in names}
     backups = {name: jobs for name, jobs in slurm.backups.items() if name.split(":")[1] in old}
-    return give_back(keep, slurm._replace(reservations=old, nodes=nodes, backups=backups))
+    return release_nodes(keep, slurm._replace(reservations=old, nodes=nodes, backups=backups))
 
 
 def _is_past_any_lease(began: str, now: float) -> bool:

@@ -41,7 +41,7 @@ class Seen(NamedTuple):
     """By the job's name."""
     untold: frozenset[str] = frozenset()
     """Addresses of nodes whose type HyperPod's files do not tell."""
-    gives_back: bool = True
+    releases_nodes: bool = True
     """Whether what nobody wants is given back: it is not known before both requests are."""
 
 

@@ -100,7 +100,7 @@ def view_node(
         ends_jobs=_ends_jobs(node_requests),
         ends_jobs_now=_ends_jobs(late),
         seconds_left=min((each.deadline - slurm.now for each in ahead), default=0),
-        releases_nodes=slurm.gives_back,
+        releases_nodes=slurm.releases_nodes,
         reservation=reservation,
         jobs=_jobs_to_wait_for(node, slurm),
         jobs_naming_node=tuple(slurm.naming.get(node.name, ())),

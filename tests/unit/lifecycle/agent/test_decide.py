@@ -192,7 +192,7 @@ def test_what_somebody_else_took_out_of_work_keeps_state_and_reason(
         found = decide.decide_node([node_request()], look, SETTINGS)
         assert (found.state, found.acts, found.saved) == (said, (), False)
         assert f"was {how} by somebody else ({reason}); nothing is saved" in found.message
-        assert not any("update" in act.command for act in release.give_back(frozenset(), look))
+        assert not any("update" in act.command for act in release.release_nodes(frozenset(), look))
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_a_node_that_slurm_drained_is_opened_for_its_backup_alone_and_goes_back_
     found = decide.decide_node([node_request()], acting.slurm, SETTINGS)
     assert (found.state, found.saved) == ("ready", True)
     restored = f"scontrol update nodename=n1 state=drain reason={KILL}"
-    assert words(release.give_back(frozenset(), acting.slurm))[0] == restored
+    assert words(release.release_nodes(frozenset(), acting.slurm))[0] == restored
 
 
 @pytest.mark.parametrize("begins", [True, False], ids=["its hold worked", "it ended before"])

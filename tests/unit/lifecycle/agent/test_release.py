@@ -48,13 +48,13 @@ slurm = load("agent/slurm.py")
 def test_a_backup_that_nobody_wants_is_cancelled_while_it_has_not_ended(listed: str, cancelled: bool) -> None:
     """When a node leaves slurm.conf, Slurm purges its reservation and fails its job, and squeue says RESV_DEL_HOLD of the job."""
     found = slurm.parse_backups(f"7|{listed}|{slurm.backup_name(node_request(), START)}|(null)\n")
-    given_back = words(release.give_back(frozenset(), slurm_state(reservations={}, backups=found)))
+    given_back = words(release.release_nodes(frozenset(), slurm_state(reservations={}, backups=found)))
     assert given_back == (["scancel 7"] if cancelled else [])
 
 
 def test_a_node_that_slurm_drained_and_is_open_for_its_backup_goes_back_drained() -> None:
     look = slurm_state(slurm_node(), backups=backups("PENDING", was=KILL))
-    assert words(release.give_back(frozenset(), look))[:2] == [
+    assert words(release.release_nodes(frozenset(), look))[:2] == [
         "scancel 0",
         f"scontrol update nodename=n1 state=drain reason={KILL}",
     ]
@@ -67,13 +67,13 @@ def test_what_nobody_wants_is_given_back_and_the_reservation_last() -> None:
         reservations={ONE: held(), TWO: held("n2")},
         backups=backups("RUNNING"),
     )
-    assert words(release.give_back(frozenset(), look)) == [
+    assert words(release.release_nodes(frozenset(), look)) == [
         "scontrol update nodename=n1 state=resume reason=",
         "scancel 0",
         f"scontrol delete reservationname=cdk-hyperpod-{ONE}",
         f"scontrol delete reservationname=cdk-hyperpod-{TWO}",
     ]
-    assert release.give_back(frozenset({ONE, TWO}), look) == ()
+    assert release.release_nodes(frozenset({ONE, TWO}), look) == ()
 
 
 def test_a_node_that_is_opened_loses_our_mark() -> None:
@@ -82,14 +82,14 @@ def test_a_node_that_is_opened_loses_our_mark() -> None:
     opened = "scontrol update nodename=n1 state=resume reason="
     waits = drained._replace(backups=backups("PENDING"))
     assert words(decide.decide_node([node_request()], waits, SETTINGS).acts) == [opened]
-    assert opened in words(release.give_back(frozenset(), drained))
+    assert opened in words(release.release_nodes(frozenset(), drained))
 
 
 def test_a_node_that_is_ending_is_not_opened_and_its_replacement_is() -> None:
     drained = slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved")
-    assert release.give_back(frozenset({ONE}), slurm_state(drained, instances={})) == ()
+    assert release.release_nodes(frozenset({ONE}), slurm_state(drained, instances={})) == ()
     assert words(
-        release.give_back(frozenset({ONE}), slurm_state(drained, instances={"i-00000000000000009": "10.0.0.1"}))
+        release.release_nodes(frozenset({ONE}), slurm_state(drained, instances={"i-00000000000000009": "10.0.0.1"}))
     ) == [
         "scontrol update nodename=n1 state=resume reason=",
         f"scontrol delete reservationname=cdk-hyperpod-{ONE}",
@@ -124,7 +124,7 @@ def test_what_is_older_than_any_lease_is_given_back_though_nobody_can_be_asked(
 
 @pytest.mark.parametrize("start", ["", "Unknown", "2026-13-45T00:00:00"])
 def test_a_reservation_without_a_beginning_is_of_no_age(start: str) -> None:
-    assert release.release_old(frozenset(), slurm_state(reservations={ONE: held(start=start)})) == ()
+    assert release.release_expired(frozenset(), slurm_state(reservations={ONE: held(start=start)})) == ()
 
 
 def long_ago(seconds: float = 60) -> str:
@@ -215,4 +215,4 @@ def test_a_backup_that_begins_while_its_node_is_given_back_leaves_no_drain_whene
             given.drain()
     assert given.slurm.reservations == {}
     assert (given.node.drained, given.node.reason) == (bool(was), was)
-    assert release.give_back(frozenset(), given.slurm) == ()
+    assert release.release_nodes(frozenset(), given.slurm) == ()

@@ -71,7 +71,7 @@ def test_an_agent_that_starts_anew_still_says_how_many_files_a_backup_has_left_o
     assert loop.look()["left_out"] == {ONE: 2}
     # It goes back to work instead.
     restored = f"state=drain reason={was}" if was else "state=resume reason="
-    assert words(release.give_back(frozenset(), acting.slurm))[0] == f"scontrol update nodename=n1 {restored}"
+    assert words(release.release_nodes(frozenset(), acting.slurm))[0] == f"scontrol update nodename=n1 {restored}"
 
 
 @pytest.mark.parametrize(
