@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from drain_protocol import NodeRequest
 
 from .script import make_script
-from .slurm import PREFIX, Job, OurDrain, SlurmNode, reservation_name
+from .slurm import PREFIX, Backup, Job, OurDrain, Reservation, SlurmNode, reservation_name
 
 NO_REQUEUE = ("Only batch jobs are accepted", "Requested operation is presently disabled")
 """What Slurm says of a job that cannot be requeued: one of srun or salloc, and one with --no-requeue (slurm_errno.c)."""
@@ -92,6 +92,17 @@ def end_job(instance: str, name: str) -> Act:
         instance=instance,
         ends=name,
     )
+
+
+def cancel_backup(job: Backup) -> Act:
+    """Cancel a backup of ours."""
+    return Act(f"nobody wants backup {job.id}", ("scancel", job.id))
+
+
+def delete_reservation(instance: str, reservation: Reservation) -> Act:
+    """Let jobs start on the node again."""
+    what = ",".join(reservation.nodes) or instance
+    return Act(f"give {what} back", ("scontrol", "delete", f"reservationname={reservation_name(instance)}"))
 
 
 def free_job(instance: str, job: Job) -> Act:

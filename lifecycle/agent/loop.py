@@ -28,7 +28,7 @@ from lib import last_line, log, run
 from .commands import NO_REQUEUE, Act
 from .decide import decide_node
 from .decision import Decision
-from .release import release_nodes, release_expired
+from .release import release_expired, release_nodes
 from .s3 import Bucket, S3Error
 from .slurm import SAVED, UNSAID, SlurmError, left_out
 from .slurm_state import SlurmState, read_slurm

@@ -342,6 +342,11 @@ def backup_name(node_request: NodeRequest, start: str) -> str:
     return f"{PREFIX}-backup:{node_request.instance}:{node_request.request_id}:{start}"
 
 
+def instance_of_backup(name: str) -> str:
+    """The instance in the name of a backup's job."""
+    return name.split(":")[1]
+
+
 def left_out(said: str) -> int:
     """How many files are not in a backup, by what its job said at its end."""
     found = LEFT_OUT.match(said)

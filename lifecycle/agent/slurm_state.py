@@ -57,6 +57,15 @@ class SlurmState(Seen):
                 found.setdefault(address, []).append(node)
         return found
 
+    @functools.cached_property
+    def _instance_at(self) -> Mapping[str, str]:
+        """Instances by address."""
+        return {address: instance for instance, address in self.instances.items()}
+
+    def instances_of(self, node: SlurmNode) -> frozenset[str]:
+        """The instances that have an address of this node: one, unless the node has several addresses."""
+        return frozenset(self._instance_at[address] for address in node.addresses if address in self._instance_at)
+
 
 def read_slurm(now: float) -> SlurmState:
     """One look. Reservations are read before jobs: what is reserved gets no job that the look does not see."""
