@@ -19,7 +19,7 @@ changes a drain, a reason or a reservation that is not its own. All that a reque
     release.py      what is given back
     commands.py     each command that changes something in Slurm
     script.py       the script of a backup's job, made of backup/
-    status.py       what the status says of jobs, and its length
+    status.py       what the status says of jobs, and its length; backup_results.py: what backups have left out
     s3.py           the bucket, with the node's own role
 
 drain_protocol.py, what requests and the status hold, is beside this folder on a node: it is a copy of the library's.

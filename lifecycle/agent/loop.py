@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,13 @@ from drain_protocol import (
 )
 from lib import last_line, log, run
 
+from .backup_results import BackupResults
 from .commands import NO_REQUEUE, Act
 from .decide import decide_node
 from .decision import Decision
 from .release import release_expired, release_nodes
-from .s3 import Bucket, S3Error
-from .slurm import SAVED, UNSAID, SlurmError, left_out
+from .s3 import Bucket, Object, S3Error
+from .slurm import SlurmError
 from .slurm_state import SlurmState, read_slurm
 from .status import SHORTER, busy_instances, fitting, told_jobs
 
@@ -47,10 +49,18 @@ BEAT_S = 60
 """The status is written when it changes, and this often."""
 ACT_S = 30
 """A look acts no longer than this before it tells: an agent that says nothing for three minutes is taken for dead."""
-MOST_KEPT = 1000
-"""Deleted nodes of which it is known what was left out."""
 UNREAD_S = 600
 """An agent that could read no request for so long since it started gives back what is older than any lease."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the status says after a look."""
+
+    nodes: Mapping[str, NodeStatus] = field(default_factory=dict)
+    busy: Mapping[str, tuple[StatusJob, ...]] = field(default_factory=dict)
+    did_all: bool = False
+    """Something was done, and all of it went well."""
 
 
 class Agent:
@@ -74,54 +84,68 @@ class Agent:
         """Jobs that the last look has ended, as far as its commands tell."""
         self.stuck: frozenset[str] = frozenset()
         """Those of them that were there all the same, of which the log has a line."""
-        self.backups: dict[str, tuple[int, str]] = {}
-        """Instance -> how many files are not in its backup, and all that is not. Slurm forgets a job after some minutes; then the
-        drain's reason has the count, and the manifest has it all."""
+        self.backups = BackupResults()
 
     def look(self) -> bool:
-        """Read, decide, act, tell. Whether anything was done, so that a look soon sees more."""
+        """Read, decide, act, and write the status. True: something was done, so an early look will see more."""
         self._read_requests()
         now = self.bucket.now()
-        wanted: dict[str, list[NodeRequest]] = {}
-        for writer in WRITERS:
-            for node_request in self.node_requests[writer] or ():
-                if node_request.expires > now:
-                    wanted.setdefault(node_request.instance, []).append(node_request)
-        done = False
-        nodes: dict[str, NodeStatus] = {}
-        busy: dict[str, tuple[StatusJob, ...]] = {}
-        problem = ""
-        known = None not in self.node_requests.values()
+        shown, problem = Shown(), ""
         try:
-            slurm = read_slurm(now)._replace(releases_nodes=known)
-            decisions = {
-                instance: decide_node(node_requests, slurm, self.settings) for instance, node_requests in wanted.items()
-            }
-            # A job on several nodes is ended once.
-            acts = list({act.command: act for decision in decisions.values() for act in decision.acts}.values())
-            keep = frozenset(instance for instance, decision in decisions.items() if decision.holds)
-            if known:
-                acts += release_nodes(keep, slurm)
-            elif time.monotonic() - self.began > UNREAD_S:
-                acts += release_expired(keep, slurm)
-            failed = self._find_stuck(acts)
-            began = time.monotonic()
-            for act in acts:
-                if time.monotonic() - began > ACT_S:
-                    break  # the next look sees what is left to do
-                said = self._do(act)
-                self.ended |= {act.ends} - {""}
-                if said and act.ends not in self.stuck:
-                    failed[act.instance] = said
-            done = bool(acts) and not failed
-            nodes = {instance: self._tell(wanted[instance], one, slurm, failed) for instance, one in decisions.items()}
-            self._add_what_is_not_saved(nodes, slurm)
-            busy = busy_instances(slurm)
+            shown = self._decide_and_act(self._live_requests(now), now)
         except SlurmError as error:
             problem = str(error)
         self._say("Slurm", problem)
-        self._write_status(now, nodes, busy, problem)
-        return done
+        self._write_status(now, shown, problem)
+        return shown.did_all
+
+    def _live_requests(self, now: float) -> dict[str, list[NodeRequest]]:
+        """By instance, the requests whose lease has not expired."""
+        found: dict[str, list[NodeRequest]] = {}
+        for writer in WRITERS:
+            for node_request in self.node_requests[writer] or ():
+                if node_request.expires > now:
+                    found.setdefault(node_request.instance, []).append(node_request)
+        return found
+
+    def _decide_and_act(self, requests: Mapping[str, list[NodeRequest]], now: float) -> Shown:
+        """Raises SlurmError, before anything is done."""
+        knows_all = None not in self.node_requests.values()
+        slurm = read_slurm(now)._replace(releases_nodes=knows_all)
+        decisions = {
+            instance: decide_node(node_requests, slurm, self.settings) for instance, node_requests in requests.items()
+        }
+        keep = frozenset(instance for instance, decision in decisions.items() if decision.holds)
+        acts = [*_without_duplicates(decisions.values()), *self._releases(keep, slurm, knows_all)]
+        failed = self._find_stuck(acts)
+        self._do_all(acts, failed)
+        nodes = {
+            instance: self._tell(requests[instance], decision, slurm, failed)
+            for instance, decision in decisions.items()
+        }
+        self.backups.update(nodes, slurm)
+        if not self._backup_settings().get("hook"):
+            self.backups.add_to(nodes)
+        return Shown(nodes, busy_instances(slurm), did_all=bool(acts) and not failed)
+
+    def _releases(self, keep: frozenset[str], slurm: SlurmState, knows_all: bool) -> tuple[Act, ...]:
+        if knows_all:
+            return release_nodes(keep, slurm)
+        if time.monotonic() - self.began > UNREAD_S:
+            return release_expired(keep, slurm)
+        return ()
+
+    def _do_all(self, acts: Sequence[Act], failed: dict[str, str]) -> None:
+        """Act, and add to `failed`, by instance, what went wrong."""
+        began = time.monotonic()
+        for act in acts:
+            if time.monotonic() - began > ACT_S:
+                return  # the next look sees what is left to do
+            said = self._do(act)
+            if act.ends:
+                self.ended |= {act.ends}
+            if said and act.ends not in self.stuck:
+                failed[act.instance] = said
 
     def _find_stuck(self, acts: Sequence[Act]) -> dict[str, str]:
         """By instance, which job is still there that the last look ended. The log says so of each job once."""
@@ -139,9 +163,9 @@ class Agent:
 
     def _read_requests(self) -> None:
         for writer in WRITERS:
-            key = request_key(self.settings["cluster"], writer)
             before = self.bucket.now()
             try:
+                key = request_key(self.settings["cluster"], writer)
                 found = self.bucket.get(key, self.etags[writer], MAX_REQUEST_BYTES)
             except S3Error as error:
                 self.unread[writer] = str(error)
@@ -149,23 +173,28 @@ class Agent:
                 continue
             self.unread.pop(writer, None)
             self.refused.pop(writer, None)
-            if found is None:
-                pass  # what was understood last is there again, or still
-            elif found.content is None:
-                self.ids.pop(writer, None)
-                self.etags[writer], self.node_requests[writer] = "", ()
-            else:
-                try:
-                    # An answer that sets the clock back, until others say so too, makes no time too far ahead.
-                    now = max(before, self.bucket.now())
-                    request = parse_request(writer, found.content, now)
-                    self.ids[writer], self.node_requests[writer] = request.id, request.nodes
-                    # Only of what was understood: it may have been read in part, and is read again.
-                    self.etags[writer] = found.etag
-                except RequestError as error:
-                    # What it wanted before stands until its lease is over: a broken request ends no drain.
-                    self.refused[writer] = f"the request of the {writer} {error}"
+            # None: the object is what was understood last.
+            if found is not None:
+                self._take(writer, found, before)
             self._say(writer, self.refused.get(writer, ""))
+
+    def _take(self, writer: str, found: Object, before: float) -> None:
+        """Understand the writer's object. `before`: the time before it was read."""
+        if found.content is None:
+            self.ids.pop(writer, None)
+            self.etags[writer], self.node_requests[writer] = "", ()
+            return
+        # An answer that sets the clock back, until others say so too, makes no time too far ahead.
+        now = max(before, self.bucket.now())
+        try:
+            request = parse_request(writer, found.content, now)
+        except RequestError as error:
+            # What it wanted before stands until its lease is over: a broken request ends no drain.
+            self.refused[writer] = f"the request of the {writer} {error}"
+            return
+        self.ids[writer], self.node_requests[writer] = request.id, request.nodes
+        # Only of what was understood: it may have been read in part, and is read again.
+        self.etags[writer] = found.etag
 
     def _say(self, about: str, problem: str) -> None:
         """Log what is new."""
@@ -174,17 +203,22 @@ class Agent:
             self.troubles[about] = problem
 
     def _do(self, act: Act) -> str:
-        """What went wrong, or nothing."""
-        done = run(*act.command, stdin=act.stdin, timeout_s=60)
+        """What went wrong. Empty: nothing."""
         command = act.command
-        if done.returncode != 0 and act.otherwise and any(words in done.stdout for words in NO_REQUEUE):
+        done = run(*command, stdin=act.stdin, timeout_s=60)
+        if act.otherwise and _cannot_be_requeued(done):
             command = act.otherwise
             done = run(*command, timeout_s=60)
-        said = "" if done.returncode == 0 else f"`{' '.join(command[:3])}` failed: {last_line(done.stdout)}"
+        error = ""
+        if done.returncode != 0:
+            error = f"`{' '.join(command[:3])}` failed: {last_line(done.stdout)}"
         if act.ends in self.stuck:
-            return said
-        log("WARNING" if said else "INFO", f"{act.why}: {said or ' '.join(command[:2])}")
-        return said
+            return error  # the log has a line of this job
+        if error:
+            log("WARNING", f"{act.why}: {error}")
+        else:
+            log("INFO", f"{act.why}: {' '.join(command[:2])}")
+        return error
 
     @staticmethod
     def _tell(
@@ -204,63 +238,52 @@ class Agent:
             jobs=told_jobs(slurm.jobs.get(name, ())[: SHORTER[0][0]]),
         )
 
-    def _add_what_is_not_saved(self, nodes: dict[str, NodeStatus], slurm: SlurmState) -> None:
-        """Say of what is saved what is not in it; and keep it of nodes that are deleted, for who deleted them."""
-        ended = [(int(job.id), name, job) for name, jobs in slurm.backups.items() for job in jobs]
-        for _, name, job in sorted(each for each in ended if each[2].state == "COMPLETED"):
-            found = SAVED.fullmatch(job.said)
-            self.backups[name.split(":")[1]] = left_out(job.said), (found[1] or "") if found else UNSAID
-        for instance, told in nodes.items():
-            drain = slurm.nodes[told.host].our_drain if told.saved else None
-            count = drain.files_left_out if drain else 0
-            if count:
-                note = f"{count} file{'' if count == 1 else 's'} left out; {UNSAID}"
-                self.backups.setdefault(instance, (count, note))
-        for instance in [each for each in self.backups if each not in nodes and each in slurm.instances]:
-            del self.backups[instance]  # it went back to work
-        for instance in list(self.backups)[:-MOST_KEPT]:
-            del self.backups[instance]
-        if (self.settings.get("backup") or {}).get("hook"):
-            return
-        for instance, told in nodes.items():
-            if told.saved:
-                _, note = self.backups.get(instance, (0, UNSAID))
-                nodes[instance] = replace(told, message="; ".join(filter(None, (told.message, note))))
-
-    def _left_out(self) -> dict[str, int]:
-        """How many files are not in the backups of nodes, also of those that are deleted."""
-        return {instance: count for instance, (count, _) in self.backups.items() if count}
+    def _backup_settings(self) -> Mapping[str, Any]:
+        """Empty: nothing is saved."""
+        return self.settings.get("backup") or {}
 
     def _write_status(
         self,
         now: float,
-        nodes: Mapping[str, NodeStatus],
-        busy: Mapping[str, tuple[StatusJob, ...]],
+        shown: Shown,
         problem: str,
     ) -> None:
-        backup = self.settings.get("backup") or {}
+        backup = self._backup_settings()
         unknown = [UNKNOWN[writer] for writer in self.refused if self.node_requests[writer] is None]
         # Without Slurm there is nothing new to say of nodes: what was said stays, and the problem beside it.
-        stays = self.written.nodes if problem and self.written else nodes
+        nodes = self.written.nodes if problem and self.written else shown.nodes
         status = Status(
             agent=VERSION,
             requests=dict(self.ids),
             refused=dict(self.refused),
             problem="; ".join(filter(None, (problem, *self.unread.values(), *unknown))),
             backup=backup.get("hook") or backup.get("to"),
-            nodes=stays,
-            left_out=self._left_out(),
+            nodes=nodes,
+            left_out=self.backups.files_left_out(),
         )
         if status == self.written and time.monotonic() - self.written_at < BEAT_S:
             return
         # Who is busy changes all the time, and is told as often as the status is written anyway.
-        content = fitting(replace(status, beat=round(now), busy=busy))
+        content = fitting(replace(status, beat=round(now), busy=shown.busy))
         try:
             self.bucket.put(status_key(self.settings["cluster"]), content)
             self.written, self.written_at = status, time.monotonic()
             self._say("status", "")
         except S3Error as error:
             self._say("status", str(error))
+
+
+def _cannot_be_requeued(done: subprocess.CompletedProcess[str]) -> bool:
+    return done.returncode != 0 and any(words in done.stdout for words in NO_REQUEUE)
+
+
+def _without_duplicates(decisions: Iterable[Decision]) -> list[Act]:
+    """The acts of all decisions. A job on several nodes is ended once."""
+    by_command = {}
+    for decision in decisions:
+        for act in decision.acts:
+            by_command[act.command] = act
+    return list(by_command.values())
 
 
 def main(settings_file: str) -> None:
