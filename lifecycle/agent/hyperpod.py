@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from lib import on_node
 
@@ -15,32 +17,54 @@ PROVISIONING_PARAMETERS = "/opt/ml/config/provisioning_parameters.json"
 COMPUTE = "a compute node"
 
 
-def read_instances() -> tuple[dict[str, str], dict[str, str], frozenset[str]]:
-    """Instances by id with their addresses; the addresses of controllers and login nodes; those of nodes of no known type."""
+class Instances(NamedTuple):
+    """What HyperPod's files say of the cluster's nodes."""
+
+    addresses: dict[str, str]
+    """By instance id."""
+    barred: dict[str, str]
+    """Address -> what the node is: a controller, or a login node."""
+    untold: frozenset[str]
+    """Addresses of nodes whose type no file has."""
+
+
+def read_instances() -> Instances:
+    """Read the files. Raises SlurmError."""
     path = os.environ.get("SAGEMAKER_RESOURCE_CONFIG_PATH") or RESOURCE_CONFIG
     try:
         config = json.loads(on_node(path).read_text("utf-8"))
-        slurm = config.get("SlurmConfig") or {}
-        controllers = [slurm.get("PrimaryControllerIp"), *(slurm.get("SecondaryControllerIps") or ())]
-        barred = {address: "a controller" for address in controllers if address}
-        kinds = _group_kinds()
-        if not barred and "a controller" not in kinds.values():
-            # Not besides: the network of HyperPod's agents may overlap the cluster's own, so one of these may be another's.
-            barred = dict.fromkeys(own_addresses(), "the agent's own node, a controller")
-        instances, untold = {}, set()
-        for group in config["InstanceGroups"]:
-            kind = kinds.get(group["Name"], "")
-            for each in group.get("Instances") or ():
-                address = each.get("CustomerIpAddress")
-                if address and each.get("InstanceId"):
-                    instances[each["InstanceId"]] = address
-                    if not kind:
-                        untold.add(address)
-                    elif kind != COMPUTE:
-                        barred.setdefault(address, kind)
-        return instances, barred, frozenset(untold)
+        return _parse_instances(config, _group_kinds())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SlurmError(f"{path} cannot be read: {error!r}") from None
+
+
+def _parse_instances(config: Any, kinds: Mapping[str, str]) -> Instances:
+    found = Instances({}, _find_controllers(config, kinds), frozenset())
+    untold = set()
+    for group in config["InstanceGroups"]:
+        kind = kinds.get(group["Name"], "")
+        for instance in group.get("Instances") or ():
+            address = instance.get("CustomerIpAddress")
+            if not address or not instance.get("InstanceId"):
+                continue
+            found.addresses[instance["InstanceId"]] = address
+            if not kind:
+                untold.add(address)
+            elif kind != COMPUTE:
+                found.barred.setdefault(address, kind)
+    return found._replace(untold=frozenset(untold))
+
+
+def _find_controllers(config: Any, kinds: Mapping[str, str]) -> dict[str, str]:
+    """The controllers' addresses, as SlurmConfig has them."""
+    slurm = config.get("SlurmConfig") or {}
+    addresses = [slurm.get("PrimaryControllerIp"), *(slurm.get("SecondaryControllerIps") or ())]
+    found = {address: "a controller" for address in addresses if address}
+    if found or "a controller" in kinds.values():
+        return found
+    # Only if no file has the controllers: the network of HyperPod's agents may overlap the cluster's own, so one of this
+    # node's addresses may be another node's.
+    return dict.fromkeys(own_addresses(), "the agent's own node, a controller")
 
 
 def _group_kinds() -> dict[str, str]:

@@ -7,8 +7,8 @@ import functools
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from drain_protocol import INSTANCE_ID, NodeRequest
 from lib import one_line, run, what_failed
@@ -80,6 +80,8 @@ ENDED = frozenset(
     ]
 )
 """The states of a job that is on no node (squeue(1))."""
+NO_NAMES = ("", "(null)", "N/A")
+"""How squeue shows that a job names no node."""
 SAVED = re.compile(r"saved \d+ files?, [\d.]+ [kMG]B(?:[;:] (.*))?")
 """What a backup says at its end (backup/), and what of it is not in the copy."""
 LEFT_OUT = re.compile(r"saved [^:;]*; (\d+) files? left out")
@@ -285,10 +287,17 @@ def parse_reservations(text: str) -> dict[str, Reservation]:
     return found
 
 
-def parse_jobs(
-    text: str, ours: Iterable[str], expand_names: Any
-) -> tuple[dict[str, tuple[Job, ...]], dict[str, tuple[Job, ...]]]:
-    """The jobs on each node, and the pending ones that ask for it by name."""
+class Jobs(NamedTuple):
+    """Users' jobs by node."""
+
+    running: dict[str, tuple[Job, ...]]
+    """The jobs on each node."""
+    naming: dict[str, tuple[Job, ...]]
+    """The pending jobs that request the node by its name."""
+
+
+def parse_jobs(text: str, ours: Iterable[str], expand_names: Callable[[str], Sequence[str]]) -> Jobs:
+    """The output of squeue (slurm_state.read_slurm). `ours`: numbers of jobs to skip. `expand_names`: as expand."""
     running: dict[str, list[Job]] = {}
     naming: dict[str, list[Job]] = {}
     skip = frozenset(ours)
@@ -296,17 +305,23 @@ def parse_jobs(
         parts = line.split("|")
         if len(parts) != 7 or not parts[0].isdigit() or parts[0] in skip:
             continue
-        number, user, shown, end, on, asked, name = parts
-        state = base_state(shown, end)
-        # What waits of an array has one line, whose name lists the tasks.
-        job = Job(name if ONE_JOB.fullmatch(name) else number, user[:64], state)
-        if state == "PENDING":
-            for name in expand_names(asked) if asked not in ("", "(null)", "N/A") else ():
-                naming.setdefault(name, []).append(job)
-        elif state not in ENDED:
-            for name in expand_names(on) if on else ():
-                running.setdefault(name, []).append(job)
-    return {name: tuple(jobs) for name, jobs in running.items()}, {name: tuple(jobs) for name, jobs in naming.items()}
+        number, user, shown, end, on, requested, name = parts
+        # What is pending of an array has one line, whose name lists the tasks.
+        job = Job(name if ONE_JOB.fullmatch(name) else number, user[:64], base_state(shown, end))
+        if job.state == "PENDING" and requested not in NO_NAMES:
+            _add(naming, expand_names(requested), job)
+        if job.state not in ENDED and on:
+            _add(running, expand_names(on), job)
+    return Jobs(_frozen(running), _frozen(naming))
+
+
+def _add(jobs: dict[str, list[Job]], nodes: Sequence[str], job: Job) -> None:
+    for node in nodes:
+        jobs.setdefault(node, []).append(job)
+
+
+def _frozen(jobs: Mapping[str, list[Job]]) -> dict[str, tuple[Job, ...]]:
+    return {node: tuple(found) for node, found in jobs.items()}
 
 
 def base_state(state: str, end: str) -> str:

@@ -69,7 +69,7 @@ class SlurmState(Seen):
 
 def read_slurm(now: float) -> SlurmState:
     """One look. Reservations are read before jobs: what is reserved gets no job that the look does not see."""
-    instances, barred, untold = read_instances()
+    instances = read_instances()
     nodes = parse_nodes(run_slurm("scontrol", "--oneliner", "show", "node"))
     reservations = parse_reservations(run_slurm("scontrol", "--oneliner", "show", "reservation"))
     # Names and comments are their users' own: of others' jobs nothing is read that may hold a newline.
@@ -77,5 +77,15 @@ def read_slurm(now: float) -> SlurmState:
     own = run_slurm("squeue", "--noheader", "--states=all", "--users=root", "--format=%A|%T|%e|%r|%j|%k")
     backups = parse_backups(own)
     ours = {job.id for each in backups.values() for job in each}
-    running, naming = parse_jobs(jobs, ours, expand)
-    return SlurmState(now, instances, barred, nodes, reservations, running, naming, backups, untold)
+    found = parse_jobs(jobs, ours, expand)
+    return SlurmState(
+        now=now,
+        instances=instances.addresses,
+        barred=instances.barred,
+        nodes=nodes,
+        reservations=reservations,
+        jobs=found.running,
+        naming=found.naming,
+        backups=backups,
+        untold=instances.untold,
+    )
