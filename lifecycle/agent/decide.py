@@ -253,7 +253,7 @@ def _backup_message(view: NodeView) -> str:
     job = view.running_try
     if job is None:
         return ""
-    return f"job {job.id}, {job.state.lower()}: {job.said}".rstrip(": ")
+    return f"job {job.id}, {job.state.lower()}: {job.comment}".rstrip(": ")
 
 
 def _was_saved(view: NodeView) -> Decision | None:
@@ -262,7 +262,7 @@ def _was_saved(view: NodeView) -> Decision | None:
     if job is None or job.state != "COMPLETED" or view.mark is not Mark.SAVING:
         return None
     # Slurm forgets a job and its comment after some minutes. The reason of the drain keeps the count.
-    return Decision("backing-up", "", _drain(view, Mark.SAVED, left_out(job.said)))
+    return Decision("backing-up", "", _drain(view, Mark.SAVED, left_out(job.comment)))
 
 
 def _was_left_open(view: NodeView) -> Decision | None:
@@ -309,7 +309,7 @@ def _last_failure(view: NodeView) -> str:
         return ""
     if job.state == "COMPLETED":
         return "ended well, but the node was opened meanwhile"
-    return job.said or job.state
+    return job.comment or job.state
 
 
 def _drain(view: NodeView, mark: Mark, files_left_out: int = 0) -> tuple[Act, ...]:

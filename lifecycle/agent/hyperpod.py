@@ -22,9 +22,9 @@ class Instances(NamedTuple):
 
     addresses: dict[str, str]
     """By instance id."""
-    barred: dict[str, str]
+    never_drained: dict[str, str]
     """Address -> what the node is: a controller, or a login node."""
-    untold: frozenset[str]
+    unknown_types: frozenset[str]
     """Addresses of nodes whose type no file has."""
 
 
@@ -40,7 +40,7 @@ def read_instances() -> Instances:
 
 def _parse_instances(config: Any, kinds: Mapping[str, str]) -> Instances:
     found = Instances({}, _find_controllers(config, kinds), frozenset())
-    untold = set()
+    unknown_types = set()
     for group in config["InstanceGroups"]:
         kind = kinds.get(group["Name"], "")
         for instance in group.get("Instances") or ():
@@ -49,10 +49,10 @@ def _parse_instances(config: Any, kinds: Mapping[str, str]) -> Instances:
                 continue
             found.addresses[instance["InstanceId"]] = address
             if not kind:
-                untold.add(address)
+                unknown_types.add(address)
             elif kind != COMPUTE:
-                found.barred.setdefault(address, kind)
-    return found._replace(untold=frozenset(untold))
+                found.never_drained.setdefault(address, kind)
+    return found._replace(unknown_types=frozenset(unknown_types))
 
 
 def _find_controllers(config: Any, kinds: Mapping[str, str]) -> dict[str, str]:

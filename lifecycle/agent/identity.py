@@ -47,9 +47,9 @@ def find_candidates(node_requests: Sequence[NodeRequest], slurm: SlurmState) -> 
         in_cluster=instance in slurm.instances,
         address=address,
         other_addresses=tuple(sorted(requested - {address})),
-        never_drained=slurm.barred.get(address, ""),
-        has_known_type=address not in slurm.untold,
-        nodes=tuple(slurm.at.get(address, ())),
+        never_drained=slurm.never_drained.get(address, ""),
+        has_known_type=address not in slurm.unknown_types,
+        nodes=tuple(slurm.nodes_at.get(address, ())),
         slurm_has_nodes=bool(slurm.nodes),
         nodes_without_address=tuple(sorted(node.name for node in slurm.nodes.values() if not node.addresses)),
     )

@@ -225,7 +225,7 @@ class Agent:
         node_requests: Sequence[NodeRequest], one: Decision, slurm: SlurmState, failed: Mapping[str, str]
     ) -> NodeStatus:
         instance = node_requests[0].instance
-        names = [node.name for node in slurm.at.get(slurm.instances.get(instance, ""), ())]
+        names = [node.name for node in slurm.nodes_at.get(slurm.instances.get(instance, ""), ())]
         name = names[0] if len(names) == 1 else ""
         return NodeStatus(
             state=one.state,

@@ -61,14 +61,14 @@ def _cancel_backups(keep: frozenset[str], slurm: SlurmState) -> list[Act]:
         # A completing job was cancelled, or has ended by itself.
         acts += [cancel_backup(job) for job in live if job.state != "COMPLETING"]
         for job in live:
-            if job.was:
-                acts += [put_back("", node, job.was) for node in _open_nodes(instance, slurm)]
+            if job.slurm_reason:
+                acts += [put_back("", node, job.slurm_reason) for node in _open_nodes(instance, slurm)]
     return acts
 
 
 def _open_nodes(instance: str, slurm: SlurmState) -> list[SlurmNode]:
     """The instance's node, if jobs can start on it."""
-    nodes = slurm.at.get(slurm.instances.get(instance, ""), ())
+    nodes = slurm.nodes_at.get(slurm.instances.get(instance, ""), ())
     return [node for node in nodes if not node.drained and not node.down]
 
 

@@ -220,8 +220,8 @@ class Backup(NamedTuple):
 
     id: str
     state: str
-    said: str
-    was: str = ""
+    comment: str
+    slurm_reason: str = ""
     """Slurm's own reason, where Slurm had drained the node before: it is opened for this job alone."""
 
     @property

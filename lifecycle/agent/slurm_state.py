@@ -27,7 +27,7 @@ class Seen(NamedTuple):
     now: float
     instances: Mapping[str, str]
     """Id to address, as HyperPod has them."""
-    barred: Mapping[str, str]
+    never_drained: Mapping[str, str]
     """Addresses of nodes that are never drained, and what they are."""
     nodes: Mapping[str, SlurmNode]
     """By name."""
@@ -35,11 +35,11 @@ class Seen(NamedTuple):
     """Ours, by the instance's id."""
     jobs: Mapping[str, tuple[Job, ...]]
     """What is on each node, without backups of ours."""
-    naming: Mapping[str, tuple[Job, ...]]
+    jobs_naming: Mapping[str, tuple[Job, ...]]
     """Pending jobs that asked for the node by its name."""
     backups: Mapping[str, tuple[Backup, ...]]
     """By the job's name."""
-    untold: frozenset[str] = frozenset()
+    unknown_types: frozenset[str] = frozenset()
     """Addresses of nodes whose type HyperPod's files do not tell."""
     releases_nodes: bool = True
     """Whether what nobody wants is given back: it is not known before both requests are."""
@@ -49,7 +49,7 @@ class SlurmState(Seen):
     """What one look reads, with what is looked up for each node."""
 
     @functools.cached_property
-    def at(self) -> Mapping[str, Sequence[SlurmNode]]:
+    def nodes_at(self) -> Mapping[str, Sequence[SlurmNode]]:
         """Slurm's nodes by address."""
         found: dict[str, list[SlurmNode]] = {}
         for node in self.nodes.values():
@@ -81,11 +81,11 @@ def read_slurm(now: float) -> SlurmState:
     return SlurmState(
         now=now,
         instances=instances.addresses,
-        barred=instances.barred,
+        never_drained=instances.never_drained,
         nodes=nodes,
         reservations=reservations,
         jobs=found.running,
-        naming=found.naming,
+        jobs_naming=found.naming,
         backups=backups,
-        untold=instances.untold,
+        unknown_types=instances.unknown_types,
     )

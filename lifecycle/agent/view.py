@@ -103,7 +103,7 @@ def view_node(
         releases_nodes=slurm.releases_nodes,
         reservation=reservation,
         jobs=_jobs_to_wait_for(node, slurm),
-        jobs_naming_node=tuple(slurm.naming.get(node.name, ())),
+        jobs_naming_node=tuple(slurm.jobs_naming.get(node.name, ())),
         mark=node.our_drain.mark if node.our_drain else None,
         slurm_reason=_slurm_reason(node, tries),
         backup=backup,
@@ -148,7 +148,7 @@ def _slurm_reason(node: SlurmNode, tries: Sequence[Backup]) -> str:
     if node.by_slurm:
         return _reason_to_restore(node)
     if tries:
-        return tries[-1].was
+        return tries[-1].slurm_reason
     return ""
 
 

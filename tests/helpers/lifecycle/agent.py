@@ -48,9 +48,9 @@ def held(node: str = "n1", start: str = START) -> Any:
 
 
 def slurm_state(*nodes: Any, **change: Any) -> Any:
-    usual: dict[str, Any] = {"now": NOW, "instances": {ONE: "10.0.0.1", TWO: "10.0.0.2"}, "barred": {}}
+    usual: dict[str, Any] = {"now": NOW, "instances": {ONE: "10.0.0.1", TWO: "10.0.0.2"}, "never_drained": {}}
     usual.update(nodes={node.name: node for node in nodes or (slurm_node(),)}, reservations={ONE: held()})
-    return SlurmState(**{**usual, "jobs": {}, "naming": {}, "backups": {}, **change})
+    return SlurmState(**{**usual, "jobs": {}, "jobs_naming": {}, "backups": {}, **change})
 
 
 def job(number: int, user: str = "alice", state: str = "RUNNING") -> Any:

@@ -157,7 +157,7 @@ submit = load("agent/submit.py")
         ),
         ([node_request()], slurm_state(instances={TWO: "10.0.0.1"}), "unknown", None),
         ([node_request(address="10.0.0.2")], slurm_state(), "unknown", None),
-        ([node_request()], slurm_state(barred={"10.0.0.1": "a controller"}), "refused", None),
+        ([node_request()], slurm_state(never_drained={"10.0.0.1": "a controller"}), "refused", None),
         ([node_request()], slurm_state(slurm_node(), slurm_node("n9")), "unknown", None),
         ([node_request()], slurm_state(slurm_node("n2", number=2)), "unknown", None),
     ],
@@ -232,7 +232,7 @@ def test_what_was_given_up_after_its_tries_stays_so() -> None:
 def test_at_its_deadline_a_node_goes_back_or_its_jobs_and_those_that_ask_for_it_go_elsewhere() -> None:
     busy = slurm_state(jobs={"n1": (job(1),)})
     assert decide.decide_node([node_request(deadline=NOW)], busy, SETTINGS).holds is False
-    free = slurm_state(saving(), backups=backups("COMPLETED"))._replace(naming={"n1": (job(7),)})
+    free = slurm_state(saving(), backups=backups("COMPLETED"))._replace(jobs_naming={"n1": (job(7),)})
     acts = words(decide.decide_node([node_request(deadline=NOW, force=True)], free, SETTINGS).acts)
     assert acts[0] == "scontrol update jobid=7 reqnodelist="
     assert len(words(decide.decide_node([node_request()], free, SETTINGS).acts)) == 1

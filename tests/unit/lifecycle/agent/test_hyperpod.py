@@ -40,9 +40,11 @@ class Files:
     @staticmethod
     def judge() -> list[str]:
         """What becomes of the three, where all are in Slurm and a login node is in the partition of all alone."""
-        instances, barred, untold = hyperpod.read_instances()
+        instances, never_drained, unknown_types = hyperpod.read_instances()
         nodes = [slurm_node(f"n{n}", number=n)._replace(partitions=("dev", "p5")[: 1 + (n == 3)]) for n in (1, 2, 3)]
-        look = slurm_state(*nodes, instances=instances, barred=barred, untold=untold, reservations={})
+        look = slurm_state(
+            *nodes, instances=instances, never_drained=never_drained, unknown_types=unknown_types, reservations={}
+        )
         node_requests = [node_request(instance=each, address=address) for each, address in instances.items()]
         return [decide.decide_node([each], look, SETTINGS).state for each in node_requests]
 

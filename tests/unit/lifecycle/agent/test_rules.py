@@ -48,14 +48,14 @@ def by_slurm(state: str = "IDLE+DRAIN") -> Any:
 IDENTITY: dict[str, tuple[Any, Any, str]] = {
     "_is_not_in_cluster": ({}, slurm_state(instances={TWO: "10.0.0.2"}), "unknown"),
     "_has_another_address": ({"address": "10.0.0.7"}, slurm_state(), "unknown"),
-    "_is_never_drained": ({}, slurm_state(barred={"10.0.0.1": "a controller"}), "refused"),
+    "_is_never_drained": ({}, slurm_state(never_drained={"10.0.0.1": "a controller"}), "refused"),
     "_slurm_has_no_nodes": ({}, slurm_state()._replace(nodes={}), "unknown"),
     "_may_be_a_node_without_address": ({}, slurm_state(NO_ADDRESS), "unknown"),
     "_is_absent_from_slurm": ({}, slurm_state(slurm_node("n2", number=2)), "unknown"),
     "_is_several_nodes": ({}, slurm_state(slurm_node("n1"), slurm_node("n9")), "unknown"),
     "_may_be_a_login_node": (
         {},
-        slurm_state(slurm_node()._replace(partitions=("dev",)), untold=frozenset({"10.0.0.1"})),
+        slurm_state(slurm_node()._replace(partitions=("dev",)), unknown_types=frozenset({"10.0.0.1"})),
         "refused",
     ),
 }
