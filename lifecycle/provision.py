@@ -30,7 +30,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,33 +173,37 @@ def slurm_settings(cluster: Cluster) -> dict[str, list[str]]:
 
 
 def parse_cluster(content: Any) -> Cluster:
-    """cluster.json, checked: what is wrong in it must not show on a node as a step that was left out."""
-    mounts = _mapping("its content", content).get("mounts", [])
-    accounts = content.get("accounts", [])
-    if not isinstance(accounts, list):
-        raise ProvisionError(f"cluster.json: accounts: must be a list, got {json.dumps(accounts)}")
-    metadata_users = content.get("metadata_users")
-    if metadata_users is not None and not isinstance(metadata_users, list):
-        raise ProvisionError(f"cluster.json: metadata_users: must be a list, got {json.dumps(metadata_users)}")
+    """Check cluster.json, so that nothing wrong in it shows on a node as a step that was left out."""
+    content = _mapping("its content", content)
+    accounts = _list("accounts", content.get("accounts", []))
+    if content.get("metadata_users") is not None:
+        _list("metadata_users", content["metadata_users"])
     drain = content.get("drain")
-    if drain is not None and not all(
-        isinstance(_mapping("drain", drain).get(name), str) for name in ("bucket", "region")
-    ):
-        raise ProvisionError(f"cluster.json: drain: must name bucket and region, got {json.dumps(drain)}")
-    switches = _mapping("steps", content.get("steps", {}))
-    for name, switch in switches.items():
-        if not isinstance(switch, bool):
-            raise ProvisionError(f"cluster.json: steps.{name}: must be true or false, got {json.dumps(switch)}")
-    if not isinstance(mounts, list):
-        raise ProvisionError(f"cluster.json: mounts: must be a list, got {json.dumps(mounts)}")
+    if drain is not None:
+        _check_drain(_mapping("drain", drain))
+    off = _switched_off(_mapping("steps", content.get("steps", {})))
+    mounts = _list("mounts", content.get("mounts", []))
     return Cluster(
         name=_text("cluster_name", content.get("cluster_name")),
-        mounts=tuple(_parse_mount(f"mounts[{i}]", _mapping(f"mounts[{i}]", mount)) for i, mount in enumerate(mounts)),
-        off=frozenset(name for name, switch in switches.items() if not switch),
+        mounts=tuple(_parse_mount(f"mounts[{i}]", mount) for i, mount in enumerate(mounts)),
+        off=off,
         has_accounts=bool(accounts),
         limits_gpus=any("grp_gpus" in account for account in accounts if isinstance(account, dict)),
         drains=drain is not None,
     )
+
+
+def _check_drain(drain: Mapping[str, Any]) -> None:
+    for name in ("bucket", "region"):
+        if not isinstance(drain.get(name), str):
+            raise ProvisionError(f"cluster.json: drain: must name bucket and region, got {json.dumps(drain)}")
+
+
+def _switched_off(switches: Mapping[str, Any]) -> frozenset[str]:
+    for name, switch in switches.items():
+        if not isinstance(switch, bool):
+            raise ProvisionError(f"cluster.json: steps.{name}: must be true or false, got {json.dumps(switch)}")
+    return frozenset(name for name, switch in switches.items() if not switch)
 
 
 def find_self(resource_config: Any, addresses: frozenset[str]) -> Instance:
@@ -211,21 +215,11 @@ def find_self(resource_config: Any, addresses: frozenset[str]) -> Instance:
     other matches.
     """
     try:
-        instances = [
-            Instance(
-                group["Name"],
-                instance.get("InstanceId") or instance["InstanceName"],
-                _known_addresses(instance),
-                instance.get("CustomerIpAddress"),
-                group.get("InstanceType") or "",
-            )
-            for group in resource_config["InstanceGroups"]
-            for instance in group.get("Instances") or ()
-            if addresses & _telling_addresses(instance)
-        ]
+        instances = _instances_with(addresses, resource_config)
     except (KeyError, TypeError, AttributeError) as error:
         raise _unknown_form(error) from error
-    found = {instance for instance in instances if instance.customer_address in addresses} or set(instances)
+    by_customer_address = {instance for instance in instances if instance.customer_address in addresses}
+    found = by_customer_address or instances
     own = ", ".join(sorted(addresses)) or "none"
     if not found:
         raise ProvisionError(
@@ -238,6 +232,25 @@ def find_self(resource_config: Any, addresses: frozenset[str]) -> Instance:
             f"more than one instance in resource_config.json has an address of this node ({own}): {names}"
         )
     return found.pop()
+
+
+def _instances_with(addresses: frozenset[str], resource_config: Any) -> set[Instance]:
+    found = set()
+    for group in resource_config["InstanceGroups"]:
+        for instance in group.get("Instances") or ():
+            if addresses & _telling_addresses(instance):
+                found.add(_parse_instance(group, instance))
+    return found
+
+
+def _parse_instance(group: Mapping[str, Any], instance: Mapping[str, Any]) -> Instance:
+    return Instance(
+        group=group["Name"],
+        name=instance.get("InstanceId") or instance["InstanceName"],
+        addresses=_known_addresses(instance),
+        customer_address=instance.get("CustomerIpAddress"),
+        type=group.get("InstanceType") or "",
+    )
 
 
 def controllers_in(resource_config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -261,14 +274,11 @@ def check_node_type(
     node_type: str, instance: Instance, resource_config: Mapping[str, Any], addresses: frozenset[str]
 ) -> None:
     """Refuse a controller where HyperPod has it elsewhere, and any other node where HyperPod has the controller."""
-    own = addresses | instance.addresses
     controllers = controllers_in(resource_config)
-    customers = _customer_addresses(resource_config)
-    # An address of the cluster's own network is that of one node, even where an agent of another has the same.
-    is_controller = any(
-        address == instance.customer_address if address in customers else address in own for address in controllers
-    )
-    if controllers and is_controller != (node_type == "controller"):
+    if not controllers:
+        return
+    own = addresses | instance.addresses
+    if _is_controller(instance, controllers, own, resource_config) != (node_type == "controller"):
         raise ProvisionError(
             f"LifeCycleConfig of the instance group {instance.group!r} says {node_type}, but HyperPod says the "
             f"controller is {', '.join(controllers)} (SlurmConfig in resource_config.json), and this node has the "
@@ -276,10 +286,25 @@ def check_node_type(
         )
 
 
+def _is_controller(
+    instance: Instance, controllers: Iterable[str], own: frozenset[str], resource_config: Mapping[str, Any]
+) -> bool:
+    customers = _customer_addresses(resource_config)
+    for address in controllers:
+        if address == instance.customer_address:
+            return True
+        # An address of the cluster's own network is that of one node, even if an agent of another has the same.
+        if address not in customers and address in own:
+            return True
+    return False
+
+
 def check_cluster(resource_config: Mapping[str, Any], cluster: Cluster) -> None:
     """Refuse the scripts of another cluster."""
     named = resource_config.get("ClusterConfig")
-    name = named.get("ClusterName", cluster.name) if isinstance(named, dict) else cluster.name
+    if not isinstance(named, dict):
+        return
+    name = named.get("ClusterName", cluster.name)
     if name != cluster.name:
         raise ProvisionError(
             f"these scripts are those of the cluster {cluster.name!r}, and this node is in {name!r}; "
@@ -319,7 +344,8 @@ def _unknown_form(error: Exception) -> ProvisionError:
     return ProvisionError(f"resource_config.json does not have HyperPod's form: {error!r}")
 
 
-def _parse_mount(path: str, content: Mapping[str, Any]) -> Mount:
+def _parse_mount(path: str, value: Any) -> Mount:
+    content = _mapping(path, value)
     mount = Mount(_text(f"{path}.path", content.get("path")), _text(f"{path}.type", content.get("type")))
     if not MOUNT_PATH.fullmatch(mount.path):
         raise ProvisionError(
@@ -333,6 +359,12 @@ def _parse_mount(path: str, content: Mapping[str, Any]) -> Mount:
 def _mapping(path: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise ProvisionError(f"cluster.json: {path}: must be an object, got {json.dumps(value)}")
+    return value
+
+
+def _list(path: str, value: Any) -> Sequence[Any]:
+    if not isinstance(value, list):
+        raise ProvisionError(f"cluster.json: {path}: must be a list, got {json.dumps(value)}")
     return value
 
 
@@ -424,32 +456,51 @@ def _run_all(steps: Iterable[Step], node_type: str) -> int:
 
 
 def main(cluster_file: str, node_type: str, only: str | None = None) -> int:
-    """Run the steps of this node, or one of them with the one that it needs."""
-    for name, value, allowed in (("NODE_TYPE", node_type, NODE_TYPES), ("STEP", only, (None, *STEPS))):
-        if value not in allowed:
-            words = ", ".join(filter(None, allowed))
-            _log("ERROR", f"{name}: must be one of {words}, got {json.dumps(value)}; correct the script that gave it")
-            return 2
+    """Run the steps of this node, or one of them with the one that it needs. The exit code."""
+    if not _is_allowed("NODE_TYPE", node_type, NODE_TYPES):
+        return 2
+    if only is not None and not _is_allowed("STEP", only, STEPS):
+        return 2
     try:
-        cluster = parse_cluster(_read_json(cluster_file)) if os.path.exists(cluster_file) else None
-        path = os.environ.get("SAGEMAKER_RESOURCE_CONFIG_PATH") or RESOURCE_CONFIG
-        instance, resource_config = _wait_for_self(path, node_type)
-        _log("INFO", f"this node is {instance.name} in the instance group {instance.group}, node type {node_type}")
-        if cluster is None:
-            _log("INFO", f"there is no {cluster_file}: no step to run")
-            return 0
-        check_cluster(resource_config, cluster)
-        cluster = dataclasses.replace(cluster, file=os.path.abspath(cluster_file))
-        steps = steps_for(cluster, Node(node_type, instance, controllers_in(resource_config)))
+        steps = _steps_of_this_node(cluster_file, node_type)
     except ProvisionError as error:
         _log("ERROR", str(error))
         return 1
-    if only is not None:
-        steps = tuple(step for step in steps if step.name in (only, NEEDS.get(only)))
-        if only not in (step.name for step in steps):
-            steps = ()
-            _log("INFO", f"this node has no step {only}: it is switched off, or of no use on a {node_type} node")
-    return _run_all(steps, node_type)
+    if only is not None and steps is not None:
+        steps = _only_step(only, steps, node_type)
+    return _run_all(steps or (), node_type)
+
+
+def _is_allowed(name: str, value: str, allowed: Sequence[str]) -> bool:
+    if value in allowed:
+        return True
+    words = ", ".join(allowed)
+    _log("ERROR", f"{name}: must be one of {words}, got {json.dumps(value)}; correct the script that gave it")
+    return False
+
+
+def _steps_of_this_node(cluster_file: str, node_type: str) -> tuple[Step, ...] | None:
+    """None: there is no cluster file. Raises ProvisionError."""
+    cluster = None
+    if os.path.exists(cluster_file):
+        cluster = parse_cluster(_read_json(cluster_file))
+    path = os.environ.get("SAGEMAKER_RESOURCE_CONFIG_PATH") or RESOURCE_CONFIG
+    instance, resource_config = _wait_for_self(path, node_type)
+    _log("INFO", f"this node is {instance.name} in the instance group {instance.group}, node type {node_type}")
+    if cluster is None:
+        _log("INFO", f"there is no {cluster_file}: no step to run")
+        return None
+    check_cluster(resource_config, cluster)
+    cluster = dataclasses.replace(cluster, file=os.path.abspath(cluster_file))
+    return steps_for(cluster, Node(node_type, instance, controllers_in(resource_config)))
+
+
+def _only_step(only: str, steps: tuple[Step, ...], node_type: str) -> tuple[Step, ...]:
+    """The step, with the one that it needs."""
+    if only not in {step.name for step in steps}:
+        _log("INFO", f"this node has no step {only}: it is switched off, or of no use on a {node_type} node")
+        return ()
+    return tuple(step for step in steps if step.name in (only, NEEDS.get(only)))
 
 
 if __name__ == "__main__":
