@@ -98,6 +98,20 @@ def commands_for(
     `made` and `made_groups`: the users and groups that it ever had; who is in it no longer is locked, or loses its members.
     Raises StepError for a name or number that the node has for something else: whoever owned its files would own these.
     """
+    yield from _commands_for_groups(gids, node)
+    owners = {user.uid: name for name, user in node.users.items()}
+    ours = {*gids, *made_groups}
+    for user in users:
+        if owners.get(user.uid, user.name) != user.name:
+            raise StepError(f"the uid {user.uid} of {user.name} is {owners[user.uid]}'s here; {_OTHER}")
+        yield from _commands_for_user(user, node, ours)
+    left = set(made) - {user.name for user in users}
+    for name in sorted(left):
+        if name in node.users and name not in node.expired:
+            yield ("usermod", "--lock", "--expiredate", str(LOCKED_DAY), name)
+
+
+def _commands_for_groups(gids: Mapping[str, int], node: Accounts) -> Iterator[tuple[str, ...]]:
     names = {gid: name for name, gid in node.gids.items()}
     for name, gid in gids.items():
         if node.gids.get(name, gid) != gid:
@@ -106,15 +120,6 @@ def commands_for(
             raise StepError(f"the gid {gid} of the group {name} is {names[gid]}'s here; {_OTHER}")
         if name not in node.gids:
             yield ("groupadd", "--gid", str(gid), name)
-    owners = {user.uid: name for name, user in node.users.items()}
-    ours = {*gids, *made_groups}
-    for user in users:
-        if owners.get(user.uid, user.name) != user.name:
-            raise StepError(f"the uid {user.uid} of {user.name} is {owners[user.uid]}'s here; {_OTHER}")
-        yield from _commands_for_user(user, node, ours)
-    for name in sorted(set(made) - {user.name for user in users}):
-        if name in node.users and name not in node.expired:
-            yield ("usermod", "--lock", "--expiredate", str(LOCKED_DAY), name)
 
 
 _OTHER = "give it another name or number in the file"
@@ -147,31 +152,39 @@ def _commands_for_user(user: User, node: Accounts, ours: Container[str]) -> Iter
 
 def read_accounts() -> Accounts:
     """The node's users and groups."""
-    groups = [line.split(":") for line in must_run("getent", "group").splitlines()]
-    names = {int(fields[2]): fields[0] for fields in groups}
-    of_user: dict[str, set[str]] = {}
-    for fields in groups:
-        for member in filter(None, fields[3].split(",")):
-            of_user.setdefault(member, set()).add(fields[0])
-    passwd = [line.split(":") for line in must_run("getent", "passwd").splitlines()]
-    users = {
-        fields[0]: User(
-            fields[0],
-            int(fields[2]),
-            names.get(int(fields[3]), fields[3]),
-            frozenset(of_user.get(fields[0], ())),
-            fields[5],
-        )
-        for fields in passwd
-    }
+    groups = _rows("group")
     days = expiry_days(must_run("getent", "shadow"))
     today = int(time.time() // 86_400)
     return Accounts(
-        users,
+        _parse_users(_rows("passwd"), groups),
         {fields[0]: int(fields[2]) for fields in groups},
         expired=frozenset(name for name, day in days.items() if day < today),
         locked=frozenset(name for name, day in days.items() if day == LOCKED_DAY),
     )
+
+
+def _rows(database: str) -> list[list[str]]:
+    return [line.split(":") for line in must_run("getent", database).splitlines()]
+
+
+def _parse_users(passwd: Iterable[Sequence[str]], groups: Iterable[Sequence[str]]) -> dict[str, User]:
+    """The rows of passwd(5) with those of group(5), which has the supplementary groups."""
+    names: dict[int, str] = {}
+    memberships: dict[str, set[str]] = {}
+    for fields in groups:
+        names[int(fields[2])] = fields[0]
+        for member in filter(None, fields[3].split(",")):
+            memberships.setdefault(member, set()).add(fields[0])
+    users = {}
+    for fields in passwd:
+        users[fields[0]] = User(
+            name=fields[0],
+            uid=int(fields[2]),
+            group=names.get(int(fields[3]), fields[3]),
+            groups=frozenset(memberships.get(fields[0], ())),
+            home=fields[5],
+        )
+    return users
 
 
 def expiry_days(shadow: str) -> dict[str, int]:
