@@ -16,6 +16,8 @@ from lib import StepError, attempts, install_unit, last_line, log, on_node, run,
 
 DAEMONS = {"controller": ("slurmctld",), "login": ("sackd", "slurmd"), "compute": ("slurmd",)}
 """What a node of each type runs: the first of these that it has. On a login node it only brings slurm.conf."""
+HELPERS = {"slurmctld": ("munge", "slurmdbd"), "sackd": ("munge",), "slurmd": ("munge",)}
+"""What each of them needs running before it."""
 SLURM_CONFS = ("/opt/slurm/etc/slurm.conf", "/etc/slurm/slurm.conf")
 TOPOLOGY = "/opt/slurm/etc/topology.yaml"
 LOGS = ("/var/log/slurm/{}.log", "/var/log/{}.log")
@@ -81,19 +83,11 @@ def start(daemon: str, controller: str) -> None:
     """Start what the image left off. Raises nothing: what it says is told at the end of the wait."""
     if daemon == "slurmctld":
         heal_topology()
-    # A daemon that ends again and again is `activating` too, while systemd waits to start it once more.
-    crashed = property_of(daemon, "SubState").startswith("auto-restart")
-    if property_of(daemon, "ActiveState") in ("activating", "reloading") and not crashed:
+    if _is_starting(daemon):
         return
-    for helper in ("munge", *(("slurmdbd",) if daemon == "slurmctld" else ())):
-        state = property_of(helper, "ActiveState")
-        if property_of(helper, "LoadState") == "loaded" and state in ("inactive", "failed"):
-            if helper == "slurmdbd" and run("systemctl", "is-enabled", "slurmdbd.service").returncode != 0:
-                continue
-            log("INFO", f"{helper} is {state}; starting it")
-            run("systemctl", "reset-failed", f"{helper}.service")
-            run("systemctl", "start", f"{helper}.service")
-    if daemon != "slurmctld" and not any(on_node(path).exists() for path in SLURM_CONFS) and controller != "-":
+    for helper in HELPERS[daemon]:
+        _start_helper(helper)
+    if daemon != "slurmctld" and not _has_slurm_conf() and controller != "-":
         configure_from(daemon, controller)
     log("INFO", f"{daemon} is {property_of(daemon, 'ActiveState')}; starting it")
     # A unit that failed too often is not started again before that.
@@ -102,6 +96,29 @@ def start(daemon: str, controller: str) -> None:
     done = run("systemctl", "start", f"{daemon}.service")
     if done.returncode != 0:
         log("WARNING", f"`systemctl start {daemon}` failed: {last_line(done.stdout)}")
+
+
+def _is_starting(daemon: str) -> bool:
+    # A daemon that ends again and again is `activating` too, while systemd waits to start it once more.
+    if property_of(daemon, "SubState").startswith("auto-restart"):
+        return False
+    return property_of(daemon, "ActiveState") in ("activating", "reloading")
+
+
+def _start_helper(helper: str) -> None:
+    """Start a daemon that Slurm's own needs, if the node has it and it is off."""
+    state = property_of(helper, "ActiveState")
+    if property_of(helper, "LoadState") != "loaded" or state not in ("inactive", "failed"):
+        return
+    if helper == "slurmdbd" and run("systemctl", "is-enabled", "slurmdbd.service").returncode != 0:
+        return
+    log("INFO", f"{helper} is {state}; starting it")
+    run("systemctl", "reset-failed", f"{helper}.service")
+    run("systemctl", "start", f"{helper}.service")
+
+
+def _has_slurm_conf() -> bool:
+    return any(on_node(path).exists() for path in SLURM_CONFS)
 
 
 def configure_from(daemon: str, controller: str) -> None:

@@ -54,29 +54,32 @@ def commands_for(
     """
     ours = frozenset(name for name in found if descriptions.get(name) == MARK)
     for name, account in wanted.items():
-        old = found.get(name)
         if descriptions.get(name, MARK) != MARK:
             raise StepError(
                 f"Slurm has an account {name} already, which is not ours; give it another name in the file, or say "
                 f"`sacctmgr modify account {name} set description={MARK}`"
             )
-        if old is None:
+        if name not in found:
             yield f"add account name={name} cluster={cluster} description={MARK} organization={MARK}"
-        before = {} if old is None else old.limits
-        changes = [
-            f"{limit}={_change(limit, before.get(limit, ''), account.limits.get(limit, ''))}"
-            for limit in dict.fromkeys(LIMITS.values())
-            if before.get(limit, "") != account.limits.get(limit, "")
-        ]
+        old = found.get(name, Account(name))
+        changes = _changes(old.limits, account.limits)
         if changes:
             yield f"modify account where name={name} cluster={cluster} set {' '.join(changes)}"
-        members = frozenset() if old is None else old.users
-        for user in sorted(account.users - members):
+        for user in sorted(account.users - old.users):
             yield f"add user name={user} account={name} cluster={cluster}"
     # After all that is added: who changes accounts is at no moment without one.
     for name in sorted(ours):
-        members = found[name].users if name in found else frozenset()
-        yield from _removals(name, members - (wanted[name].users if name in wanted else frozenset()), wanted, cluster)
+        stay = wanted.get(name, Account(name)).users
+        yield from _removals(name, found[name].users - stay, wanted, cluster)
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    changes = []
+    for limit in dict.fromkeys(LIMITS.values()):
+        old, new = before.get(limit, ""), after.get(limit, "")
+        if old != new:
+            changes.append(f"{limit}={_change(limit, old, new)}")
+    return changes
 
 
 def _removals(account: str, users: frozenset[str], wanted: Mapping[str, Account], cluster: str) -> Iterator[str]:
