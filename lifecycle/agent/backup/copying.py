@@ -8,7 +8,7 @@ import os
 import stat
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from .content import ACCESS, ACLS, Sum, attributes, pieces, sync, write_all, zero_out
@@ -205,28 +205,15 @@ class Save(Visitor):
     def _copy(self, source: int, copy: int, path: str, found: os.stat_result) -> Pending:
         """Make the target the same, where it differs. Raises UnsavableError where it was written meanwhile."""
         before = os.fstat(source)
-        if not stat.S_ISREG(before.st_mode) or (before.st_dev, before.st_ino) != (found.st_dev, found.st_ino):
-            raise UnsavableError(path, "was another file when it was saved")
+        _check_same_file(path, before, found)
         if 0 <= time.time() - before.st_ctime < TICK_S:
             time.sleep(TICK_S)  # else a write that comes now would leave the times as they are
         holes = before.st_blocks * 512 < before.st_size
         gaps = before.st_size - before.st_blocks * 512 <= MOST_ZEROS
-        there = os.fstat(copy).st_size
-        if there:
-            # Else it would be compared with what memory holds, and not with what was stored.
-            os.posix_fadvise(copy, 0, 0, os.POSIX_FADV_DONTNEED)
-        sums, at = Sum(gaps), 0
-        for offset, data in pieces(source, before.st_size, holes, path, READ):
-            sums.add(offset, data)
-            if at < min(offset, there):
-                zero_out(copy, at, min(offset, there))
-            if offset >= there or os.pread(copy, len(data), offset) != data:
-                write_all(copy, data, offset)
-            at = offset + len(data)
-        size = before.st_size if holes else at
-        if at < min(size, there):
-            zero_out(copy, at, min(size, there))
-        os.ftruncate(copy, size)
+        sums = Sum(gaps)
+        end = _write_differences(copy, pieces(source, before.st_size, holes, path, READ), sums)
+        size = before.st_size if holes else end
+        _end_at(copy, end, size)
         after = os.fstat(source)
         if (after.st_size, after.st_mtime_ns, after.st_ctime_ns) != (size, before.st_mtime_ns, before.st_ctime_ns):
             raise UnsavableError(path, CHANGED)
@@ -457,3 +444,33 @@ class Save(Visitor):
             except OSError:
                 self.counts["acls_lost" if name in ACLS else "attributes_lost"] += 1
         os.utime(copy, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def _check_same_file(path: str, opened: os.stat_result, found: os.stat_result) -> None:
+    """Raise UnsavableError if the name led to another file when it was opened."""
+    same = (opened.st_dev, opened.st_ino) == (found.st_dev, found.st_ino)
+    if not same or not stat.S_ISREG(opened.st_mode):
+        raise UnsavableError(path, "was another file when it was saved")
+
+
+def _write_differences(copy: int, data_at: Iterable[tuple[int, bytes]], sums: Sum) -> int:
+    """Write the pieces that differ at the target, and zeros for the holes between them. The end of the last piece."""
+    there = os.fstat(copy).st_size
+    if there:
+        # Else it would be compared with what memory holds, and not with what was stored.
+        os.posix_fadvise(copy, 0, 0, os.POSIX_FADV_DONTNEED)
+    at = 0
+    for offset, data in data_at:
+        sums.add(offset, data)
+        zero_out(copy, at, min(offset, there))
+        if offset >= there or os.pread(copy, len(data), offset) != data:
+            write_all(copy, data, offset)
+        at = offset + len(data)
+    return at
+
+
+def _end_at(copy: int, end: int, size: int) -> None:
+    """What is at the target after the last piece becomes a hole, and the file ends at its size."""
+    there = os.fstat(copy).st_size
+    zero_out(copy, end, min(size, there))
+    os.ftruncate(copy, size)

@@ -7,7 +7,7 @@ import json
 import os
 import resource
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .changes import Check, save_again
@@ -15,14 +15,14 @@ from .copying import BATCH_FILES, Save
 from .manifest import MOST_LISTED, write_whole
 from .survey import Survey, check_room, check_time
 from .target import check_path, target_folder
-from .walk import mounts_below, walk
+from .walk import Visitor, mounts_below, walk
 from .wording import BackupError, amount, several, shown
 
 OPEN_FILES = 65_536
 
 
 def back_up(order: dict[str, Any], tell: Callable[[str], None]) -> None:
-    """Do it. Raises BackupError, and OSError where something fails before anything is read or copied."""
+    """Save the folders of the order. Raises BackupError, and OSError where something fails before anything is read or copied."""
     folder = target_folder(order["to"], order["instance"])
     paths = [path for path in order["paths"] if os.path.lexists(path)]
     absent = [path for path in order["paths"] if path not in paths]
@@ -33,8 +33,7 @@ def back_up(order: dict[str, Any], tell: Callable[[str], None]) -> None:
     depth = allow_open_files()
     mounts = mounts_below(paths)
     survey = Survey(folder)
-    for path in paths:
-        walk(path, mounts, depth, survey)
+    _walk_all(paths, mounts, depth, survey)
     check_room(folder, survey)
     check_time(survey, order["seconds"])
     save = Save(folder, survey, tell)
@@ -42,18 +41,39 @@ def back_up(order: dict[str, Any], tell: Callable[[str], None]) -> None:
         save.begin(path)
         walk(path, mounts, depth, save)
     save.flush()
-    for path in paths:
-        walk(path, mounts, depth, Check(save))
+    _walk_all(paths, mounts, depth, Check(save))
     ended: list[str] = []
-    if order.get("last") and save.left.count:
+    if save.left.count and order.get("last"):
         ended = save_again(save)
-        for path in paths:
-            walk(path, mounts, depth, Check(save))
+        _walk_all(paths, mounts, depth, Check(save))
     notes = [f"ended {each}" for each in ended]
-    if save.left.count and not (order.get("last") and order.get("skip")):
+    if save.left.count and not _may_leave_out(order):
         raise BackupError("; ".join([save.left.sentence(), *notes]))
     save.finish()
-    manifest = {
+    manifest = _manifest(order, paths, absent, mounts, save, ended)
+    write_whole(f"{folder}/manifest.json", json.dumps(manifest, indent=1) + "\n")
+    tell(conclusion(save, absent, mounts, notes))
+
+
+def _walk_all(paths: Iterable[str], mounts: frozenset[str], depth: int, visitor: Visitor) -> None:
+    for path in paths:
+        walk(path, mounts, depth, visitor)
+
+
+def _may_leave_out(order: Mapping[str, Any]) -> bool:
+    """This try may succeed without what cannot be saved."""
+    return bool(order.get("last") and order.get("skip"))
+
+
+def _manifest(
+    order: Mapping[str, Any],
+    paths: list[str],
+    absent: list[str],
+    mounts: Iterable[str],
+    save: Save,
+    ended: list[str],
+) -> dict[str, Any]:
+    return {
         "schema": 1,
         "request": order["request"],
         "instance": order["instance"],
@@ -68,8 +88,6 @@ def back_up(order: dict[str, Any], tell: Callable[[str], None]) -> None:
         "set_aside": save.aside,
         "ended_processes": ended,
     }
-    write_whole(f"{folder}/manifest.json", json.dumps(manifest, indent=1) + "\n")
-    tell(conclusion(save, absent, mounts, notes))
 
 
 def allow_open_files() -> int:
