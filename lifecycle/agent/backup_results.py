@@ -24,7 +24,7 @@ class BackupResult:
 
 
 class BackupResults:
-    """What is known of the backups, by instance.
+    """The results of backups, by instance.
 
     Slurm forgets a job after some minutes. Then the drain's reason has the count, and the manifest at the target has it all.
     """
@@ -43,7 +43,7 @@ class BackupResults:
                 self._results.setdefault(instance, BackupResult(count, f"{files} left out; {UNSAID}"))
         for instance in list(self._results):
             if instance not in nodes and instance in slurm.instances:
-                del self._results[instance]  # it went back to work
+                del self._results[instance]  # it was released
         for instance in list(self._results)[:-MOST_KEPT]:
             del self._results[instance]
 

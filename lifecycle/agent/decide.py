@@ -71,17 +71,20 @@ def _ready_message(view: NodeView) -> str:
     how = {Mark.SAVED: "is saved", Mark.LOST: "nothing could be saved"}.get(view.mark or Mark.UNSAVED, "")
     if not view.jobs_naming_node:
         return how
-    return join_texts(how, f"once it is gone, Slurm fails what asks for it by name: {show_jobs(view.jobs_naming_node)}")
+    jobs = show_jobs(view.jobs_naming_node)
+    return join_texts(how, f"when it is deleted, Slurm fails the pending jobs that request it by name: {jobs}")
 
 
-# -- a person, or HyperPod (Action:Replace), took it out of work: its drain is neither ended nor renamed
+# -- a person, or HyperPod (Action:Replace), took it out of work: the agent changes neither state nor reason
 
 
 def _is_kept_by_a_foreign_drain(view: NodeView) -> Decision | None:
     """Its own backup job may have set off the drain, by a health check for example."""
     if not view.node.foreign or not view.is_kept_if_unsaved or not view.has_backup_job:
         return None
-    return Decision("backup-failed", f"could not be saved: {_foreign_drain(view)}; mend that, and resume the node")
+    return Decision(
+        "backup-failed", f"could not be saved: {_foreign_drain(view)}; remove the cause, and resume the node"
+    )
 
 
 def _is_ready_by_a_foreign_drain(view: NodeView) -> Decision | None:
@@ -103,7 +106,7 @@ def _timed_out_under_a_foreign_drain(view: NodeView) -> Decision | None:
 
 
 def _foreign_drain(view: NodeView) -> str:
-    return f"was {view.node.foreign} by somebody else ({_reason(view)})"
+    return f"was {view.node.foreign} by another user or program ({_reason(view)})"
 
 
 def _busy_foreign_drain(view: NodeView) -> str:
@@ -120,9 +123,9 @@ def _reason(view: NodeView) -> str:
 def _timed_out(view: NodeView) -> Decision | None:
     if view.is_waited_for:
         return None
-    how = "is past its deadline, and still held"
+    how = "is past its deadline, and still reserved"
     if view.releases_nodes:
-        how = "went back to work at its deadline"
+        how = "was released at its deadline"
     return Decision("timed-out", f"{how}; {show_jobs(view.jobs)}", holds=False)
 
 
@@ -181,10 +184,10 @@ def _drained_by_slurm(view: NodeView) -> str:
 def _is_down_and_kept(view: NodeView) -> Decision | None:
     if not _is_dead(view) or not view.is_kept_if_unsaved or not view.node.set_down:
         return None
-    mend = (
-        f"`scontrol update nodename={view.node.name} state=drain reason=...`, in words of your own, lets it go unsaved"
+    advice = f"to delete it without a backup, run `scontrol update nodename={view.node.name} state=drain reason=...`"
+    return Decision(
+        "backup-failed", f"could not be saved: is down ({_reason(view)}), and no job can run there; {advice}"
     )
-    return Decision("backup-failed", f"could not be saved: is down ({_reason(view)}), and no job can run there; {mend}")
 
 
 def _is_down(view: NodeView) -> Decision | None:
@@ -205,7 +208,7 @@ def _is_dead(view: NodeView) -> bool:
 def _is_silent(view: NodeView) -> Decision | None:
     if not view.node.silent:
         return None
-    return Decision("draining", "does not respond; waiting until it does, or until Slurm gives it up")
+    return Decision("draining", "does not respond; the agent waits until it responds, or until Slurm sets it DOWN")
 
 
 # -- it responds, and needs no backup
@@ -239,7 +242,7 @@ def _backup_waits_for_an_open_node(view: NodeView) -> Decision | None:
     if job is None or job.state != "PENDING" or not view.node.out_of_work:
         return None
     return Decision(
-        "backing-up", _backup_message(view), (open_node(view.instance, view.node, "open it for its backup"),)
+        "backing-up", _backup_message(view), (open_node(view.instance, view.node, "resume it for its backup"),)
     )
 
 
@@ -285,10 +288,10 @@ def _goes_unsaved(view: NodeView) -> Decision | None:
 
 
 def _give_up(view: NodeView) -> Decision:
-    """The last resort: no rule applies. A drain of ours ends, so that the node runs jobs while a person removes the cause."""
+    """No rule applies: all tries have failed. Our drain ends, so that a backup can run again after a person removed the cause."""
     acts: tuple[Act, ...] = ()
     if view.mark is not None:
-        acts = (end_drain(view.instance, view.node, "it could not be saved"),)
+        acts = (end_drain(view.instance, view.node, "resume it, as it could not be saved"),)
     return Decision(
         "backup-failed",
         f"{_failure_message(view)}; the agent tries again in a few minutes: remove the cause, or undrain the node",
@@ -308,7 +311,7 @@ def _last_failure(view: NodeView) -> str:
     if job is None:
         return ""
     if job.state == "COMPLETED":
-        return "ended well, but the node was opened meanwhile"
+        return "succeeded, but the node was opened meanwhile"
     return job.comment or job.state
 
 

@@ -1,4 +1,4 @@
-"""The nodes of the cluster, and what they are, by the files that HyperPod writes on the controller."""
+"""The nodes of the cluster and their types, from the files that HyperPod writes on the controller."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _find_controllers(config: Any, kinds: Mapping[str, str]) -> dict[str, str]:
 
 
 def _group_kinds() -> dict[str, str]:
-    """What the nodes of a group are. The file is absent under SlurmConfig, perhaps: nobody has documented it."""
+    """What the nodes of each group are. Under SlurmConfig the file may be absent: it is not documented."""
     try:
         found = json.loads(on_node(PROVISIONING_PARAMETERS).read_text("utf-8"))
         workers = {group["instance_group_name"]: COMPUTE for group in found.get("worker_groups") or ()}
@@ -80,7 +80,7 @@ def _group_kinds() -> dict[str, str]:
 
 @functools.lru_cache(maxsize=1)
 def own_addresses() -> frozenset[str]:
-    """This node's. Raises SlurmError: without them the agent could drain its own node."""
+    """This node's addresses. Raises SlurmError: without them the agent could drain its own node."""
     try:
         interfaces = json.loads(run_slurm("ip", "-json", "address", "show"))
         return frozenset(one["local"] for each in interfaces for one in each.get("addr_info", ()) if "local" in one)

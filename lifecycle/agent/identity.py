@@ -1,4 +1,4 @@
-"""Find the Slurm node of a requested instance, or decide why none is drained for it."""
+"""Find the Slurm node of a requested instance, or decide why the agent drains none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .slurm import SlurmNode
 from .slurm_state import SlurmState
 
 ALL_NODES = "dev"
-"""HyperPod's partition of all nodes. A node that computes is in one more, and no other node is (SlurmConfig, PartitionNames)."""
+"""HyperPod's partition of all nodes. Compute nodes are in one more partition, and other nodes are not (SlurmConfig, PartitionNames)."""
 MOST_NODES_SHOWN = 5
 
 
@@ -58,14 +58,17 @@ def find_candidates(node_requests: Sequence[NodeRequest], slurm: SlurmState) -> 
 def _is_not_in_cluster(found: Candidates) -> Decision | None:
     if found.in_cluster:
         return None
-    return Decision("unknown", "is no instance of this cluster: it is gone, was replaced, or is another cluster's")
+    # The guard reads the first words of this message (scale_down).
+    return Decision(
+        "unknown", "is no instance of this cluster: it was deleted or replaced, or it belongs to another cluster"
+    )
 
 
 def _has_another_address(found: Candidates) -> Decision | None:
     if not found.other_addresses:
         return None
     others = ", ".join(found.other_addresses)
-    return Decision("unknown", f"has the address {found.address} on the controller, and {others} in the request")
+    return Decision("unknown", f"has the address {found.address} on the controller, but {others} in the request")
 
 
 def _is_never_drained(found: Candidates) -> Decision | None:
@@ -75,19 +78,21 @@ def _is_never_drained(found: Candidates) -> Decision | None:
 
 
 def _slurm_has_no_nodes(found: Candidates) -> Decision | None:
-    """An empty list is no proof that nothing runs on the instance."""
+    """An empty list does not prove that nothing runs on the instance."""
     if found.slurm_has_nodes:
         return None
-    return Decision("unknown", f"Slurm has no node with the address {found.address}; it lists no node at all")
+    return Decision("unknown", f"Slurm has no node with the address {found.address}; Slurm lists no node at all")
 
 
 def _may_be_a_node_without_address(found: Candidates) -> Decision | None:
-    """A failure of DNS is no proof that nothing runs on the instance."""
+    """A failure of DNS does not prove that nothing runs on the instance."""
     if found.nodes or not found.nodes_without_address:
         return None
     names = shorten(found.nodes_without_address, MOST_NODES_SHOWN)
-    doubt = f"it may be one whose name has no address now: {names}"
-    return Decision("unknown", f"Slurm has no node with the address {found.address}; {doubt}")
+    return Decision(
+        "unknown",
+        f"Slurm has no node with the address {found.address}; it may be a node whose name has no address now: {names}",
+    )
 
 
 def _is_absent_from_slurm(found: Candidates) -> Decision | None:
@@ -110,7 +115,7 @@ def _may_be_a_login_node(found: Candidates) -> Decision | None:
             return None
     return Decision(
         "refused",
-        f"may be a login node: no file of HyperPod's tells its type, and it is in no partition but {ALL_NODES}",
+        f"may be a login node: HyperPod's files do not have its type, and its only partition is {ALL_NODES}",
     )
 
 

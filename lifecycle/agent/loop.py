@@ -1,4 +1,4 @@
-"""The agent's loop: read what is wanted and what there is, decide, act, and write the status."""
+"""The agent's loop: read the requests and Slurm, decide, act, and write the status."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ from .status import SHORTER, busy_instances, fitting, told_jobs
 VERSION = 3
 """Of the agent, in its status."""
 UNKNOWN = {
-    "operator": "gives nothing back until the operator's request is written anew, by `cdk-hyperpod drain` or `undrain`",
-    "deployment": "gives nothing back until the deployment's request is written anew, by the next deployment",
+    "operator": "releases no nodes until the operator's request is written anew, by `cdk-hyperpod drain` or `undrain`",
+    "deployment": "releases no nodes until the deployment's request is written anew, by the next deployment",
 }
-"""Of a broken request, where an agent that started after it cannot know what was wanted before."""
+"""Added to the status if an agent started when a request was broken, and so does not know the request before."""
 POLL_S = float(os.environ.get("DRAIN_POLL_S", "10"))
 """Between two looks: two requests to S3 each, so 12 a minute, and one for the status."""
 BEAT_S = 60
 """The status is written when it changes, and this often."""
 ACT_S = 30
-"""A look acts no longer than this before it tells: an agent that says nothing for three minutes is taken for dead."""
+"""A look acts no longer than this before it writes the status. An agent that writes none for three minutes is taken for dead."""
 UNREAD_S = 600
-"""An agent that could read no request for so long since it started gives back what is older than any lease."""
+"""An agent that could not read all requests for this long since it started releases what is older than any lease."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Shown:
 
 
 class Agent:
-    """What one process knows between two looks: what it has read of S3, which it may read again."""
+    """What one process keeps between two looks. It may be lost: all of it can be read again."""
 
     def __init__(self, settings: Mapping[str, Any], bucket: Bucket) -> None:
         self.settings = settings
@@ -72,7 +72,7 @@ class Agent:
         self.etags: dict[str, str] = dict.fromkeys(WRITERS, "")
         self.ids: dict[str, str] = {}
         self.node_requests: dict[str, tuple[NodeRequest, ...] | None] = dict.fromkeys(WRITERS)
-        """None: nobody knows what this writer wants, so nothing that may be its own is given back."""
+        """None: this writer's request was never read, so nothing that it may hold is released."""
         self.refused: dict[str, str] = {}
         self.unread: dict[str, str] = {}
         """Why a request could not be read the last time."""
@@ -81,9 +81,9 @@ class Agent:
         self.troubles: dict[str, str] = {}
         self.began = time.monotonic()
         self.ended: frozenset[str] = frozenset()
-        """Jobs that the last look has ended, as far as its commands tell."""
+        """Jobs that the last look has requeued or cancelled."""
         self.stuck: frozenset[str] = frozenset()
-        """Those of them that were there all the same, of which the log has a line."""
+        """Those of them that still existed at the next look. Each was logged once."""
         self.backups = BackupResults()
 
     def look(self) -> bool:
@@ -148,17 +148,17 @@ class Agent:
                 failed[act.instance] = said
 
     def _find_stuck(self, acts: Sequence[Act]) -> dict[str, str]:
-        """By instance, which job is still there that the last look ended. The log says so of each job once."""
+        """By instance, the job that the last look ended and that still exists. Each such job is logged once."""
         ends = frozenset(act.ends for act in acts if act.ends)
         stuck = self.ended & ends
         for job in sorted(stuck - self.stuck):
             log(
                 "WARNING",
-                f"job {job} is still there after it was requeued or cancelled; it is tried again at each look",
+                f"job {job} still exists after it was requeued or cancelled; the agent tries again at each look",
             )
         self.stuck = (self.stuck & ends) | stuck
         self.ended = self.ended & ends
-        said = "is still there after it was requeued or cancelled"
+        said = "still exists after it was requeued or cancelled"
         return {act.instance: f"job {act.ends} {said}" for act in acts if act.ends in self.stuck}
 
     def _read_requests(self) -> None:
@@ -184,16 +184,16 @@ class Agent:
             self.ids.pop(writer, None)
             self.etags[writer], self.node_requests[writer] = "", ()
             return
-        # An answer that sets the clock back, until others say so too, makes no time too far ahead.
+        # One response may set the clock back for a while. That must not put the request's times too far ahead.
         now = max(before, self.bucket.now())
         try:
             request = parse_request(writer, found.content, now)
         except RequestError as error:
-            # What it wanted before stands until its lease is over: a broken request ends no drain.
+            # The request before it counts until its lease expires: a broken request ends no drain.
             self.refused[writer] = f"the request of the {writer} {error}"
             return
         self.ids[writer], self.node_requests[writer] = request.id, request.nodes
-        # Only of what was understood: it may have been read in part, and is read again.
+        # Only for a valid request: an invalid one may have been cut off, and is read again.
         self.etags[writer] = found.etag
 
     def _say(self, about: str, problem: str) -> None:
@@ -250,7 +250,7 @@ class Agent:
     ) -> None:
         backup = self._backup_settings()
         unknown = [UNKNOWN[writer] for writer in self.refused if self.node_requests[writer] is None]
-        # Without Slurm there is nothing new to say of nodes: what was said stays, and the problem beside it.
+        # Without Slurm nothing new is known of the nodes: their last status stays, beside the problem.
         nodes = self.written.nodes if problem and self.written else shown.nodes
         status = Status(
             agent=VERSION,
@@ -263,7 +263,7 @@ class Agent:
         )
         if status == self.written and time.monotonic() - self.written_at < BEAT_S:
             return
-        # Who is busy changes all the time, and is told as often as the status is written anyway.
+        # Busy nodes change all the time. They are written with the status, but cause no write by themselves.
         content = fitting(replace(status, beat=round(now), busy=shown.busy))
         try:
             self.bucket.put(status_key(self.settings["cluster"]), content)
@@ -287,10 +287,10 @@ def _without_duplicates(decisions: Iterable[Decision]) -> list[Act]:
 
 
 def main(settings_file: str) -> None:
-    """Look until somebody ends it."""
+    """Look again and again, until systemd ends the process."""
     settings = json.loads(Path(settings_file).read_text("utf-8"))
     agent = Agent(settings, Bucket(settings["bucket"], settings["region"]))
-    log("INFO", f"drains nodes of {settings['cluster']}, as s3://{settings['bucket']} asks")
+    log("INFO", f"drains nodes of the cluster {settings['cluster']}, as requested in s3://{settings['bucket']}")
     while True:
         quick = agent.look()
         time.sleep(min(1.0, POLL_S) if quick else POLL_S)

@@ -47,7 +47,7 @@ def _end_drains(keep: frozenset[str], held: frozenset[str], slurm: SlurmState) -
         if node.our_drain is None or node.name in held:
             continue
         if keep.isdisjoint(slurm.instances_of(node)):
-            acts.append(end_drain("", node, "give it back"))
+            acts.append(end_drain("", node, "release it"))
     return acts
 
 

@@ -1,6 +1,6 @@
 """Read and write single objects in S3 with the node's own role. The standard library only.
 
-The AWS CLI would take a second of CPU and 60 MB for each call, and the drain agent asks every few seconds.
+The AWS CLI would take a second of CPU and 60 MB for each call, and the drain agent makes calls every few seconds.
 
     AWS_ENDPOINT_URL_S3  another endpoint than the region's own, as AWS's own tools have it; keys then follow the bucket
 """
@@ -25,15 +25,15 @@ from lib import run
 TIMEOUT_S = 10
 METADATA = "http://169.254.169.254/latest"
 NOTHING_THERE = ("NoSuchKey", "NoSuchBucket")
-"""S3's codes where nobody wants anything. The bucket goes when `slurm.drain` is taken out of the file."""
+"""S3's codes if there is no request. The bucket is deleted when `slurm.drain` is removed from the file."""
 RENEW_S = 300
-"""Credentials that end sooner than this are asked for again."""
+"""Credentials that expire sooner than this are fetched again."""
 OWN_HEADERS = ("x-amz-request-id", "x-amz-id-2")
-"""S3 sets both in every answer, errors too ("Common response headers"). A proxy's own page, or another server's, has neither."""
+"""S3 sets both in every response, also in errors ("Common response headers"). A proxy's own page has neither."""
 CLOSE_S = 5
-"""Two answers agree on the time within this. Date has no fractions, and an answer may take a while."""
+"""Two responses agree on the time within this. Date has no fractions, and a response may take a while."""
 AGREE = 3
-"""So many answers in a row set the clock anew, if the last came AGREE_S after the first."""
+"""So many responses in a row set the clock again, if the last came AGREE_S after the first."""
 AGREE_S = 60
 
 
@@ -60,18 +60,17 @@ class Object(NamedTuple):
 
 
 class Clock:
-    """The time that S3's answers tell, kept between them by this machine's monotonic clock.
+    """The time of S3's responses, kept between them by this machine's monotonic clock.
 
-    The first answer sets the clock. A later one that differs proves nothing alone: it moves the clock only with others that
-    agree with it, a minute long. Until then the earlier of the two times counts, so no lease ends and no deadline passes
-    because of one answer.
+    The first response sets the clock. A later response that differs moves the clock only if others agree with it for a
+    minute. Until then the earlier of the two times counts, so that one response ends no lease and passes no deadline.
     """
 
     def __init__(self) -> None:
         self._ahead: float | None = None
         """S3's time less the monotonic clock's."""
         self._doubts: list[tuple[float, float]] = []
-        """Answers in a row that differ from the clock and agree with each other: when, and how far ahead each was."""
+        """Responses in a row that differ from the clock and agree with each other: when, and how far ahead each was."""
 
     def now(self) -> float:
         """In seconds since 1970."""
@@ -79,10 +78,10 @@ class Clock:
             return time.time()
         return time.monotonic() + min([self._ahead, *(ahead for _, ahead in self._doubts)])
 
-    def note(self, moment: float) -> None:
-        """What an answer says the time is."""
+    def note(self, time_s: float) -> None:
+        """Take in the time of a response, in seconds since 1970."""
         at = time.monotonic()
-        ahead = moment - at
+        ahead = time_s - at
         if self._ahead is None:
             self._ahead = ahead
         elif abs(ahead - self._ahead) <= CLOSE_S:
@@ -95,10 +94,10 @@ class Clock:
 
 
 class _Straight(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: urllib would send the signature and the session token to whatever host an answer names."""
+    """Follows no redirect: urllib would send the signature and the session token to whatever host a response names."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Leave the answer what it is, an error."""
+        """Leave the response an error."""
 
 
 _OPENER = urllib.request.build_opener(_Straight)
@@ -111,7 +110,7 @@ class Bucket:
         self.name = name
         self.region = region
         self.clock = Clock()
-        """Everybody who uses the bucket can share its clock."""
+        """All users of the bucket may share its clock."""
         self._credentials: Credentials | None = None
 
     def now(self) -> float:
@@ -150,9 +149,9 @@ class Bucket:
                 with _OPENER.open(request, timeout=TIMEOUT_S) as answer:
                     self._note_clock(answer.headers)
                     read = answer.read(most_bytes)
-                    # http.client takes a connection that ends early for the end, where it is told how much to read.
+                    # Given a length to read, http.client takes a connection that ends early for the end of the content.
                     if len(read) < min(most_bytes, int(answer.headers.get("Content-Length") or 0)):
-                        raise S3Error(f"{what}: the answer ends early")
+                        raise S3Error(f"{what}: the response was cut off")
                     return answer.status, answer.headers, read
             except urllib.error.HTTPError as error:
                 self._note_clock(error.headers)
@@ -218,12 +217,14 @@ def find_credentials() -> Credentials:
     try:
         return _of_instance()
     except (OSError, ValueError, TypeError, LookupError, http.client.HTTPException) as error:
-        # Nobody has documented that a node of HyperPod has the metadata of an instance for every process.
+        # It is not documented that every process on a HyperPod node reaches the instance metadata.
         exported = run("aws", "configure", "export-credentials", "--format", "process", timeout_s=30)
         try:
             return _parse(json.loads(exported.stdout), "SessionToken")
         except (ValueError, LookupError, TypeError):
-            raise S3Error(f"this node has no credentials: its metadata say {error}, and the AWS CLI has none") from None
+            raise S3Error(
+                f"this node has no credentials: the instance metadata failed ({error}), and the AWS CLI has none"
+            ) from None
 
 
 def _of_instance() -> Credentials:
@@ -237,7 +238,7 @@ def _of_instance() -> Credentials:
 def _metadata(method: str, path: str, headers: dict[str, str]) -> str:
     base = os.environ.get("PROVISION_METADATA", METADATA)
     request = urllib.request.Request(base + path, method=method, headers=headers)
-    # Never by a proxy: the answer is this machine's.
+    # Never through a proxy: the metadata must be this machine's.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Straight)
     with opener.open(request, timeout=5) as answer:
         return str(answer.read(20_000), "utf-8")

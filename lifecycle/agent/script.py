@@ -1,4 +1,4 @@
-"""The script of a backup's job: Slurm takes one file, and nothing of ours is on the node. So it holds all of backup/."""
+"""The script of a backup's job. Slurm takes one file, and none of our files is on the node, so the script contains all of backup/."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 FOLDER = Path(__file__).with_name("backup")
 FILES = {f"backup.{path.stem}": path.read_text("utf-8") for path in sorted(FOLDER.glob("*.py"))}
-"""By the module's name. They are read when the agent starts: while others are installed, a job must not get some of each."""
+"""By module name. They are read when the agent starts, so that a job never gets files of two versions during an installation."""
 FILES["backup"] = FILES.pop("backup.__init__")
 PROGRAM = f'''\
 #!/usr/bin/env python3
@@ -46,5 +46,5 @@ from backup.job import main
 
 
 def make_script(order: Mapping[str, Any]) -> str:
-    """The whole script, which saves what the order says. The order is data in it: it may hold anything that users have named."""
+    """The whole script, which carries out the order. The order is data in it, as it may contain names that users chose."""
     return f"{PROGRAM}\nraise SystemExit(main(json.loads({json.dumps(order)!r})))\n"

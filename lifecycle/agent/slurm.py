@@ -15,21 +15,20 @@ from lib import one_line, run, what_failed
 
 PREFIX = "cdk-hyperpod"
 WAS = "@"
-"""In the name of a backup's job, before Slurm's own reason: an instance, a request and a time have none."""
+"""In the name of a backup's job, before Slurm's own reason. An instance, a request and a time never contain it."""
 REASON_ENDS = re.compile(r" \[[^][@ ]+@(\d{4}-\d\d-\d\dT[\d:]+|Unknown)\]")
-"""Who gave a reason, and when. 24.11 has more of the node behind it."""
+"""Who gave a reason, and when. In 24.11 more fields of the node follow."""
 OUR_REASON = re.compile(
     rf"{PREFIX}:(deployment|operator):([A-Za-z0-9-]+):(saving|saved|unsaved|lost)(?:-(\d{{1,9}}))?(?::(.+))?"
 )
-"""The reason of a drain of ours. saving: its backup's job has begun; saved: with a backup; saved-2: with one that lacks two files;
-unsaved: none was asked for; lost: it could not be. What follows is Slurm's own reason, where the node was drained by it: it is
-put back when the node is."""
+"""The reason of a drain of ours, with one of the marks of Mark. saved-2: the backup lacks two files. Slurm's own reason follows, if
+Slurm had drained the node. It is restored when the node is released."""
 UNFIT = (
     r"Low (?:socket\*core\*thread count|CPUs|TmpDisk|RealMemory(?: \([^)]*\))?)|CoreSpec differ|Could not unpack gres data|"
     r"gres/\S+ count (?:too low|reported lower than configured|changed and jobs are using them) \(\d+ (?:<|!=) \d+\)|"
     r"gres/\S+ type (?:\(\S+\) reported but not configured|changed and jobs are using them)"
 )
-"""What slurmctld finds wrong with a node that registers (_slurm_validate_node and gres.c), one or several."""
+"""Why slurmctld drains a node that registers (_slurm_validate_node and gres.c): one reason, or several."""
 SLURM_OWN = re.compile(
     "|".join(
         (
@@ -54,8 +53,8 @@ SLURM_OWN = re.compile(
         )
     )
 )
-"""All reasons by which Slurm itself takes a node out of work: slurmctld and slurmd of 22.05.8, 24.11.5 and 25.11. Whatever
-else stands there is a person's, or HyperPod's (`Action:`). `reboot requested` is a person's, who has asked for it."""
+"""All reasons with which Slurm itself takes a node out of work, by slurmctld and slurmd of 22.05.8, 24.11.5 and 25.11. Any other
+reason is a person's, or HyperPod's (`Action:`). `reboot requested` is a person's."""
 OUR_RESERVATION = re.compile(rf"{PREFIX}-({INSTANCE_ID})")
 """As reservation_name makes it."""
 ONE_JOB = re.compile(r"\d+(?:[_+]\d+)?")
@@ -83,13 +82,13 @@ ENDED = frozenset(
 NO_NAMES = ("", "(null)", "N/A")
 """How squeue shows that a job names no node."""
 SAVED = re.compile(r"saved \d+ files?, [\d.]+ [kMG]B(?:[;:] (.*))?")
-"""What a backup says at its end (backup/), and what of it is not in the copy."""
+"""The comment of a backup that succeeded (backup/), and the part of it about what is not in the copy."""
 LEFT_OUT = re.compile(r"saved [^:;]*; (\d+) files? left out")
-UNSAID = "manifest.json at the target says what was left out"
+UNSAID = "manifest.json at the target lists what was left out"
 
 
 class SlurmError(Exception):
-    """Slurm does not answer, or not as it should."""
+    """A command of Slurm's failed, or what it printed has an unknown form."""
 
 
 class Mark(enum.Enum):
@@ -155,7 +154,7 @@ class SlurmNode(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Set FAIL, which is never slurmctld's own doing: a repair that somebody has asked of HyperPod, for example."""
+        """In state FAIL, which slurmctld never sets itself. A repair by HyperPod does, for example."""
         return bool(self.state & {"FAIL", "FAILING"})
 
     @property
@@ -202,16 +201,16 @@ class SlurmNode(NamedTuple):
 
 
 class Job(NamedTuple):
-    """Somebody's job, one task of an array, or one component of a heterogeneous job."""
+    """A user's job, one task of an array, or one component of a heterogeneous job."""
 
     id: str
-    """As squeue has it: 7, 7_1, 7+1. Never the number that a task has besides: the last task has that of its array."""
+    """As squeue has it: 7, 7_1, 7+1. Not a task's own job number, which for the last task is that of the whole array."""
     user: str
     state: str
 
     @property
     def ends(self) -> str:
-        """What is named to end it, and no more than has to. Slurm ends all components of a heterogeneous job, by their leader."""
+        """The id to requeue or cancel: the task and not its array. Slurm ends a heterogeneous job as a whole, by its leader."""
         return self.id.partition("+")[0]
 
 
@@ -222,7 +221,7 @@ class Backup(NamedTuple):
     state: str
     comment: str
     slurm_reason: str = ""
-    """Slurm's own reason, where Slurm had drained the node before: it is opened for this job alone."""
+    """Slurm's own reason, if Slurm had drained the node. The agent resumes the node for this job alone."""
 
     @property
     def live(self) -> bool:
@@ -235,14 +234,14 @@ class Reservation(NamedTuple):
 
     nodes: tuple[str, ...]
     start: str
-    """When it began, as Slurm writes it: a node that went back to work between has another."""
+    """When it began, as Slurm writes it. A node that was released in between has a new start."""
 
 
 def parse_nodes(text: str) -> dict[str, SlurmNode]:
     """The output of `scontrol --oneliner show node`."""
     found = {}
     for line in text.split("\n"):
-        # What comes after Reason= may hold anything.
+        # The text after Reason= may contain anything.
         head, _, tail = line.partition(" Reason=")
         words = dict(word.split("=", 1) for word in head.split() if "=" in word)
         if "NodeName" not in words:
@@ -263,7 +262,7 @@ def parse_nodes(text: str) -> dict[str, SlurmNode]:
 
 
 def _addresses(name: str) -> frozenset[str]:
-    """NodeAddr is an address or a name; nothing where the name has none, or none can be had now."""
+    """NodeAddr is an address or a name. Empty: the name does not resolve now."""
     try:
         return frozenset({str(ipaddress.ip_address(name))})
     except ValueError:
@@ -306,7 +305,7 @@ def parse_jobs(text: str, ours: Iterable[str], expand_names: Callable[[str], Seq
         if len(parts) != 7 or not parts[0].isdigit() or parts[0] in skip:
             continue
         number, user, shown, end, on, requested, name = parts
-        # What is pending of an array has one line, whose name lists the tasks.
+        # The pending tasks of an array share one line, whose name lists them.
         job = Job(name if ONE_JOB.fullmatch(name) else number, user[:64], base_state(shown, end))
         if job.state == "PENDING" and requested not in NO_NAMES:
             _add(naming, expand_names(requested), job)
@@ -325,7 +324,7 @@ def _frozen(jobs: Mapping[str, list[Job]]) -> dict[str, tuple[Job, ...]]:
 
 
 def base_state(state: str, end: str) -> str:
-    """The state of a job whose reservation Slurm has purged with its node: RESV_DEL_HOLD hides it, also when the job has ended."""
+    """The state of a job. If Slurm purged its reservation with the node, RESV_DEL_HOLD hides it, also after the job has ended."""
     if state != "RESV_DEL_HOLD":
         return state
     return "PENDING" if end == "N/A" else "NODE_FAIL"
@@ -353,7 +352,7 @@ def reservation_name(instance: str) -> str:
 
 
 def backup_name(node_request: NodeRequest, start: str) -> str:
-    """The name of its backup's job: only one that was made for this request, since the reservation began, proves anything."""
+    """The name of its backup's job. Only a job for this request, since the reservation began, proves that the node is saved."""
     return f"{PREFIX}-backup:{node_request.instance}:{node_request.request_id}:{start}"
 
 
@@ -363,7 +362,7 @@ def instance_of_backup(name: str) -> str:
 
 
 def left_out(said: str) -> int:
-    """How many files are not in a backup, by what its job said at its end."""
+    """How many files are not in a backup, by the comment of its job."""
     found = LEFT_OUT.match(said)
     return int(found[1]) if found else 0
 
@@ -377,7 +376,7 @@ def expand(names: str) -> tuple[str, ...]:
 
 
 def run_slurm(*command: str) -> str:
-    """A command's output. Raises SlurmError where it fails."""
+    """A command's output. Raises SlurmError if it fails."""
     done = run(*command, timeout_s=60)
     if done.returncode != 0:
         raise SlurmError(f"`{' '.join(command[:3])}`: {what_failed(done.stdout)}")

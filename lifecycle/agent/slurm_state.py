@@ -1,4 +1,4 @@
-"""All that one look reads of Slurm and HyperPod: the decisions go by it alone."""
+"""All that one look reads of Slurm and HyperPod. The decisions depend on it alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Seen(NamedTuple):
     instances: Mapping[str, str]
     """Id to address, as HyperPod has them."""
     never_drained: Mapping[str, str]
-    """Addresses of nodes that are never drained, and what they are."""
+    """Address of a node that is never drained -> what the node is."""
     nodes: Mapping[str, SlurmNode]
     """By name."""
     reservations: Mapping[str, Reservation]
@@ -36,17 +36,17 @@ class Seen(NamedTuple):
     jobs: Mapping[str, tuple[Job, ...]]
     """What is on each node, without backups of ours."""
     jobs_naming: Mapping[str, tuple[Job, ...]]
-    """Pending jobs that asked for the node by its name."""
+    """Pending jobs that request the node by its name."""
     backups: Mapping[str, tuple[Backup, ...]]
     """By the job's name."""
     unknown_types: frozenset[str] = frozenset()
-    """Addresses of nodes whose type HyperPod's files do not tell."""
+    """Addresses of nodes whose type HyperPod's files do not have."""
     releases_nodes: bool = True
-    """Whether what nobody wants is given back: it is not known before both requests are."""
+    """Nodes that no request names are released: True only if both requests were read."""
 
 
 class SlurmState(Seen):
-    """What one look reads, with what is looked up for each node."""
+    """What one look reads, indexed by address."""
 
     @functools.cached_property
     def nodes_at(self) -> Mapping[str, Sequence[SlurmNode]]:
@@ -68,11 +68,11 @@ class SlurmState(Seen):
 
 
 def read_slurm(now: float) -> SlurmState:
-    """One look. Reservations are read before jobs: what is reserved gets no job that the look does not see."""
+    """One look. Reservations are read before jobs, so that no job starts unseen on a reserved node."""
     instances = read_instances()
     nodes = parse_nodes(run_slurm("scontrol", "--oneliner", "show", "node"))
     reservations = parse_reservations(run_slurm("scontrol", "--oneliner", "show", "reservation"))
-    # Names and comments are their users' own: of others' jobs nothing is read that may hold a newline.
+    # Users choose names and comments, which may contain newlines. So they are read of root's jobs alone.
     jobs = run_slurm("squeue", "--noheader", "--states=all", "--format=%A|%u|%T|%e|%N|%n|%i")
     own = run_slurm("squeue", "--noheader", "--states=all", "--users=root", "--format=%A|%T|%e|%r|%j|%k")
     backups = parse_backups(own)

@@ -1,4 +1,4 @@
-"""What the status says of jobs, and how it stays as short as the guard reads it."""
+"""The jobs in the status, and how the status stays short enough for the guard."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .slurm import Job
 from .slurm_state import SlurmState
 
 MOST_TOLD = 6
-"""Jobs of each busy node in the status: five, and one that says that there are more."""
+"""Jobs of each busy node in the status: five, and one that shows that there are more."""
 MOST_STATUS = 7 * 1024**2
 """Bytes of a status. The guard reads eight MiB of it."""
 SHORTER = ((20, 2000), (5, 600), (1, 300), (0, 100))
-"""How many jobs of a node, and how much of what is said of it, where all would be too much."""
+"""Jobs of a node, and characters of its message, if the whole status would be too long."""
 
 
 def busy_instances(slurm: SlurmState) -> dict[str, tuple[StatusJob, ...]]:
-    """Instances that have jobs, and some of these: by them who lowers a count chooses others, or says whose jobs end."""
+    """Instances that have jobs, and some of the jobs. The guard prefers idle nodes, and reports whose jobs end."""
     nodes = {address: node.name for node in slurm.nodes.values() for address in node.addresses}
     jobs = {name: slurm.jobs.get(nodes.get(address, ""), ()) for name, address in slurm.instances.items()}
     return {name: told_jobs(found[:MOST_TOLD]) for name, found in jobs.items() if found}
@@ -32,7 +32,7 @@ def told_jobs(jobs: Sequence[Job]) -> tuple[StatusJob, ...]:
 
 
 def fitting(status: Status) -> bytes:
-    """The status as JSON, without some of the jobs and words of each node where it would be longer than the guard reads."""
+    """The status as JSON. If it would be longer than the guard reads, each node has fewer jobs and a shorter message."""
     content = _to_json(status)
     for jobs, letters in SHORTER:
         if len(content) <= MOST_STATUS:

@@ -48,7 +48,7 @@ def submit_backup(view: NodeView) -> Act:
             "reason": reason_of(node_request, OurDrain(Mark.SAVING, 0, view.slurm_reason)),
         },
     }
-    return Act(f"save {view.node.name}", command, order, instance=view.instance)
+    return Act(f"submit the backup of {view.node.name}", command, order, instance=view.instance)
 
 
 def _job_name(name: str, slurm_reason: str) -> str:

@@ -191,7 +191,7 @@ def test_what_somebody_else_took_out_of_work_keeps_state_and_reason(
     for look, said in ((busy, "draining"), (free, "ready")):
         found = decide.decide_node([node_request()], look, SETTINGS)
         assert (found.state, found.acts, found.saved) == (said, (), False)
-        assert f"was {how} by somebody else ({reason}); nothing is saved" in found.message
+        assert f"was {how} by another" in found.message and f"({reason})" in found.message
         assert not any("update" in act.command for act in release.release_nodes(frozenset(), look))
 
 
@@ -199,11 +199,11 @@ def test_what_somebody_else_took_out_of_work_keeps_state_and_reason(
     ("look", "absent", "says"),
     [
         (slurm_state(slurm_node("n2", number=2)), True, "Slurm has no node with the address 10.0.0.1"),
-        (slurm_state()._replace(nodes={}), False, "it lists no node at all"),
+        (slurm_state()._replace(nodes={}), False, "no node at all"),
         (
             slurm_state(slurm_node("n2", number=2), slurm_node()._replace(addresses=frozenset())),
             False,
-            "whose name has no address now: n1",
+            "n1",
         ),
         (slurm_state(slurm_node(), slurm_node("n9")), False, "Slurm has 2 nodes"),
     ],
@@ -261,7 +261,7 @@ def test_what_somebody_drains_while_it_is_saved_is_not_saved() -> None:
     look = slurm_state(drained, backups=backups("FAILED"))
     said = decide.decide_node([node_request()], look, SETTINGS)
     assert (said.state, said.saved, said.acts) == ("backup-failed", False, ())
-    assert said.message.startswith("could not be saved: was drained by somebody else (NHC")
+    assert "NHC: check_fs_mount" in said.message
     assert decide.decide_node([node_request()], slurm_state(drained), SETTINGS).state == "ready"
     assert decide.decide_node([node_request(backup=False)], look, SETTINGS).state == "ready"
     assert decide.decide_node([node_request()], look, CONTINUE).state == "ready"
@@ -324,10 +324,7 @@ def test_what_slurm_drained_and_cannot_be_saved_is_not_ready_and_stays_drained(b
     assert state == "backup-failed"
     assert (acting.node.drained, acting.node.reason) == (True, KILL)
     said = decide.decide_node([node_request()], acting.slurm, SETTINGS)
-    assert (
-        said.acts == ()
-        and "could not be saved in 3 tries: FAILED; was drained by Slurm (Kill task failed)" in said.message
-    )
+    assert said.acts == () and "3 tries: FAILED" in said.message and f"({KILL})" in said.message
     acting.settings = CONTINUE
     acting.look()
     assert acting.node.reason == f"cdk-hyperpod:operator:r1:lost:{KILL}"
@@ -362,7 +359,7 @@ def test_a_backup_counts_only_while_the_node_is_drained_as_its_job_began() -> No
     assert (again.state, again.acts) == ("backing-up", ())
     gave_up = decide.decide_node([node_request()], slurm_state(backups=backups(*["COMPLETED"] * 3)), SETTINGS)
     assert (gave_up.state, gave_up.saved) == ("backup-failed", False)
-    assert "but the node was opened meanwhile" in gave_up.message
+    assert "opened meanwhile" in gave_up.message
 
 
 def test_a_backup_that_failed_leaves_no_drain() -> None:
@@ -381,7 +378,7 @@ def test_force_ends_one_task_and_of_a_heterogeneous_job_all_components() -> None
     found = decide.decide_node([node_request(deadline=NOW, force=True)], slurm_state(jobs={"n1": jobs}), SETTINGS)
     assert [act.command for act in found.acts] == [("scontrol", "requeue", name) for name in ("7_2", "7_3", "9", "12")]
     assert [act.otherwise for act in found.acts] == [("scancel", name) for name in ("7_2", "7_3", "9", "12")]
-    assert "all components of heterogeneous job 9 end with it" in found.message
+    assert "heterogeneous job 9 " in found.message
     assert "heterogeneous" not in decide.decide_node([node_request()], slurm_state(jobs={"n1": jobs}), SETTINGS).message
 
 

@@ -63,7 +63,7 @@ def test_an_agent_that_starts_anew_still_says_how_many_files_a_backup_has_left_o
     loop.ask(request(node_request_json()))
     loop.slurm = acting.slurm._replace(backups={})
     status = loop.look()
-    said = "is saved; 2 files left out; manifest.json at the target says what was left out"
+    said = f"is saved; 2 files left out; {slurm.UNSAID}"
     assert (status["nodes"][ONE]["saved"], status["nodes"][ONE]["message"]) == (True, said)
     assert status["left_out"] == {ONE: 2}
     # The node is deleted.
@@ -80,8 +80,8 @@ def test_an_agent_that_starts_anew_still_says_how_many_files_a_backup_has_left_o
         ("saved 1 file, 100.0 kB", "is saved"),
         ("saved 1 file, 100.0 kB: ended process 7 (cat) of alice", "is saved; ended process 7 (cat) of alice"),
         ("saved 1 file, 1.0 kB; 1 mount left out: mounted /a", "is saved; 1 mount left out: mounted /a"),
-        ("3 files left out", "is saved; manifest.json at the target says what was left out"),
-        ("", "is saved; manifest.json at the target says what was left out"),
+        ("3 files left out", f"is saved; {slurm.UNSAID}"),
+        ("", f"is saved; {slurm.UNSAID}"),
     ],
 )
 def test_what_is_not_in_a_backup_is_what_its_job_said(loop: Loop, said: str, message: str) -> None:
