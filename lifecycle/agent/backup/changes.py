@@ -1,4 +1,4 @@
-"""What is written while it is saved: find it, end the processes that keep writing, and save it once more."""
+"""Files that are written while they are saved: find them, end the processes that write, and save the files once more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .walk import Folder, Visitor, allocated, fingerprint, line_of, place_of
 from .wording import UnsavableError, owner
 
 FIRST_USER = 1001
-"""Uids below are root's, the system's and the image's own user's."""
+"""Lower uids are root's, the system's and the image's own user's."""
 
 
 class Check(Visitor):
@@ -33,7 +33,7 @@ class Check(Visitor):
     def entry(self, folder: Folder, name: str, found: os.stat_result) -> None:
         path, line = f"{folder.path}/{name}", line_of(name, found)
         self._states[-1] += fingerprint(line)
-        # What is in a folder that was moved here has times of before.
+        # Files in a folder that was moved here have older times.
         late = found.st_ctime_ns >= self._save.began_ns or place_of(folder.path, folder.found) not in self._save.states
         if late and line != self._save.recent.get(path):
             self._changed[-1].append((path, line, found))
@@ -53,7 +53,7 @@ class Check(Visitor):
 
 
 def save_again(save: Save) -> list[str]:
-    """End what keeps writing to files that could not be saved, and save them once more; whom it has ended."""
+    """End the processes that write to files that could not be saved, and save these files once more. Returns the ended processes."""
     changed = [path for path, (_, _, why) in save.left.found.items() if why in (CHANGED, OTHER_NAME)]
     ended = end_writers(changed)
     for path in changed:
@@ -68,8 +68,8 @@ def save_again(save: Save) -> list[str]:
 
 
 def end_writers(paths: Iterable[str]) -> list[str]:
-    """End processes that have these files open to write, and say whose they were. Never one of root's, the system's or the
-    image's own user's, and none while another job is on the node."""
+    """End the processes that have these files open for writing. Returns them, with their owners. A process of root, the system or the
+    image's own user is never ended, and none is ended while another job is on the node."""
     wanted = set()
     for path in paths:
         with contextlib.suppress(OSError):
@@ -99,7 +99,7 @@ def processes() -> list[int]:
 
 
 def writer(pid: int, wanted: set[tuple[int, int]]) -> tuple[str, int] | None:
-    """The name and the user of a process that may write one of these files, and may be ended."""
+    """The name and uid of a process that may write one of these files and may be ended. None: it is not such a process."""
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
             status = dict(line.split(":\t", 1) for line in file if ":\t" in line)
@@ -137,7 +137,7 @@ def _is_one_of(path: str, wanted: set[tuple[int, int]]) -> bool:
 
 
 def other_jobs() -> bool:
-    """Whether a job may be on the node beside this one."""
+    """True: another job may be on the node."""
     job, node = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURMD_NODENAME")
     if not (job and node):
         return True

@@ -20,7 +20,7 @@ ACLS = (ACCESS, "system.posix_acl_default")
 OWN_ATTRIBUTES = re.compile(
     r"system\.(?!posix_acl_)|lustre\.|security\.(selinux|ima|evm)$|trusted\.(lov|lma|lmv|link|fid|som|hsm)"
 )
-"""What a file system keeps for itself."""
+"""Attributes that a file system manages itself."""
 
 
 class Sum:
@@ -70,7 +70,7 @@ def pieces(opened: int, size: int, holes: bool, path: str, what: str) -> Iterato
 
 
 def next_data(opened: int, at: int, size: int) -> int:
-    """Where the next byte is that is in no hole, or the end."""
+    """The offset of the next byte outside of a hole, or the end."""
     try:
         return os.lseek(opened, at, os.SEEK_DATA)
     except OSError as error:
@@ -80,7 +80,7 @@ def next_data(opened: int, at: int, size: int) -> int:
 
 
 def zero_out(copy: int, at: int, end: int) -> None:
-    """Where an earlier try has copied something, and there is a hole by now."""
+    """Write zeros where the source has a hole, and an earlier try copied data."""
     while at < end:
         at = next_data(copy, at, end)
         data = os.pread(copy, min(BLOCK, end - at), at) if at < end else b""
@@ -90,7 +90,7 @@ def zero_out(copy: int, at: int, end: int) -> None:
 
 
 def write_all(copy: int, data: bytes, offset: int) -> None:
-    """All of it: a write may take less than it was given."""
+    """Write all of the data: one call may write less."""
     view = memoryview(data)
     while view:
         written = os.pwrite(copy, view, offset)
@@ -98,14 +98,14 @@ def write_all(copy: int, data: bytes, offset: int) -> None:
 
 
 def sync(opened: int) -> None:
-    """Have the file system of an open file store all that it was given."""
+    """Make the file system of an open file store all that was written to it."""
     if ctypes.CDLL(None, use_errno=True).syncfs(opened) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
 def attributes(opened: int) -> dict[str, bytes]:
-    """Extended attributes, ACLs and capabilities among them, but for those that a file system keeps for itself."""
+    """Extended attributes, with ACLs and capabilities, without those that a file system manages itself."""
     try:
         names = os.listxattr(opened)
     except OSError:

@@ -74,15 +74,15 @@ class Save(Visitor):
         """Files at the target that have several names, and are a copy of this try's."""
         self._links = self._make_links()
         with told(target, WRITTEN):
-            # From here on the copy is no longer that of the backup before.
+            # From here on the copy is no longer that of the earlier backup.
             with contextlib.suppress(FileNotFoundError):
                 os.rename(f"{target}/manifest.json", f"{target}/manifest.before.json")
-            sync(self._links)  # what a try that was killed has left in memory
+            sync(self._links)  # what a killed try has left in memory
 
     # -- the walk
 
     def begin(self, path: str) -> None:
-        """Another of the folders: hard links lead from none to another."""
+        """Begin another of the folders. Hard links are kept within one folder alone."""
         self._linked = {}
 
     def enter(self, folder: Folder) -> None:
@@ -125,7 +125,7 @@ class Save(Visitor):
     # -- files
 
     def save_again(self, path: str) -> None:
-        """What could not be saved, once more. Raises UnsavableError."""
+        """Save once more what could not be saved. Raises UnsavableError."""
         self._again[path] = None
         parent, name = os.path.split(path)
         with told(path, READ):
@@ -164,7 +164,7 @@ class Save(Visitor):
                 self._drop(copy_in, name, path)
 
     def _folder(self, source_in: int, copy_in: int, name: str, path: str) -> None:
-        """The folder alone: what is in it is saved, or is not."""
+        """Save the folder itself, without its content."""
         with told(path, READ):
             opened = open_in(source_in, name)
         try:
@@ -180,7 +180,7 @@ class Save(Visitor):
             if key in self._linked and self._link(copy_in, name, path, found):
                 return
             self._linked[key] = None
-        # A name may be a link or a pipe by now: neither is followed, nor waited for.
+        # The name may be a link or a pipe by now. A link is not followed, and a pipe is not waited for.
         with told(path, READ):
             source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=source_in)
         try:
@@ -203,11 +203,11 @@ class Save(Visitor):
             self.flush()
 
     def _copy(self, source: int, copy: int, path: str, found: os.stat_result) -> Pending:
-        """Make the target the same, where it differs. Raises UnsavableError where it was written meanwhile."""
+        """Make the target the same, where it differs. Raises UnsavableError if it was written meanwhile."""
         before = os.fstat(source)
         _check_same_file(path, before, found)
         if 0 <= time.time() - before.st_ctime < TICK_S:
-            time.sleep(TICK_S)  # else a write that comes now would leave the times as they are
+            time.sleep(TICK_S)  # else a write right now would not change the times
         holes = before.st_blocks * 512 < before.st_size
         gaps = before.st_size - before.st_blocks * 512 <= MOST_ZEROS
         sums = Sum(gaps)
@@ -221,7 +221,7 @@ class Save(Visitor):
         return Pending(path, copy, size, holes, gaps, sums.end(size))
 
     def _open_copy(self, copy_in: int, name: str, found: os.stat_result) -> int:
-        """The file at the target, made where it is not there, open for reading and writing."""
+        """The file at the target, made if it is missing, and open for reading and writing."""
         with contextlib.suppress(FileNotFoundError):
             if not self._may_be_written(os.lstat(name, dir_fd=copy_in), found):
                 self._set_aside(copy_in, name)
@@ -232,15 +232,15 @@ class Save(Visitor):
         return copy
 
     def _may_be_written(self, there: os.stat_result, found: os.stat_result) -> bool:
-        """Whether what has the name at the target is this file's copy alone. With several names it may be another file's by now,
-        of this try or of an earlier one, unless the file is as it was then: then nothing is written."""
+        """True: the file at the target is the copy of this file alone. With several names it may be the copy of another file by now,
+        of this try or of an earlier one. If size and time are the same, it is used, since nothing will be written."""
         if not stat.S_ISREG(there.st_mode) or there.st_ino in self._claimed:
             return False
         as_before = (there.st_size, there.st_mtime_ns) == (found.st_size, found.st_mtime_ns)
         return there.st_nlink == 1 or as_before
 
     def flush(self) -> None:
-        """Have the target store what was written, then read it again. Raises BackupError where it is not the same."""
+        """Sync what was written to the target, then read it again. Raises BackupError if it differs."""
         if self._batch:
             with told(self.target, WRITTEN):
                 sync(self._batch[0].opened)
@@ -264,7 +264,7 @@ class Save(Visitor):
                 end = offset + len(data)
             size = max(end, os.fstat(pending.opened).st_size)
             if sums.end(size) != pending.digest or size != pending.size:
-                os.fsync(pending.opened)  # which tells why, where the file system knows
+                os.fsync(pending.opened)  # which raises the file system's own error, if it has one
                 raise BackupError(f"{shown(pending.path)} differs at the target after it was copied")
 
     def _sum(self, path: str, digest: bytes, gaps: bool) -> None:
@@ -282,7 +282,7 @@ class Save(Visitor):
         return self._sums[name]
 
     def _settle_sums(self) -> None:
-        """Of what was saved twice have the second sum alone, and none of what is left out: its copy may be of both times."""
+        """Keep only the second sum of a file that was saved twice, and no sum of one that is left out: its copy may mix two states."""
         gone = {summed_name(sum_line("", path)) for path in (*self._again, *self.left.found)}
         for name in list(self._sums) if gone else ():
             file = self._sums.pop(name)
@@ -301,7 +301,7 @@ class Save(Visitor):
                 self.counts["files"] -= 1
 
     def finish(self) -> None:
-        """What is beside the copy."""
+        """Write what is beside the copy."""
         self.flush()
         with told(f"{self.target}/SHA256SUMS", WRITTEN):
             self._settle_sums()
@@ -327,7 +327,7 @@ class Save(Visitor):
     # -- names
 
     def _link(self, copy_in: int, name: str, path: str, found: os.stat_result) -> bool:
-        """Another name of a file that is saved; false where the file was written since, or no more names lead to its copy."""
+        """Make another name of a file that is saved. False: the file was written since, or its copy may have no more names."""
         first = self._linked[found.st_dev, found.st_ino]
         if first is None:
             raise UnsavableError(path, OTHER_NAME)
@@ -354,7 +354,7 @@ class Save(Visitor):
         return True
 
     def _keep_link(self, copy_in: int, name: str, copy: int, found: os.stat_result, pending: Pending) -> None:
-        """Remember where its next name leads."""
+        """Remember the copy, for the file's next name."""
         link, key = uuid.uuid4().hex, (found.st_dev, found.st_ino)
         try:
             os.link(name, link, src_dir_fd=copy_in, dst_dir_fd=self._links, follow_symlinks=False)
@@ -367,7 +367,7 @@ class Save(Visitor):
         self._linked[key] = (link, pending.digest, pending.gaps, line_of("", found))
 
     def _make_links(self, *, remove: bool = False) -> int:
-        """A folder of other names of files with several, for this try alone: it is open, and removed at the end."""
+        """Make a folder with one more name of each file that has several. It is for this try alone, and removed at the end."""
         path = f"{self.target}/links"
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(path):
@@ -379,7 +379,7 @@ class Save(Visitor):
         return os.open(path, FOLDER)
 
     def _symlink(self, source_in: int, copy_in: int, name: str, path: str) -> None:
-        """A link, and not what it leads to."""
+        """Save a link as a link."""
         with told(path, READ):
             wanted = os.readlink(name, dir_fd=source_in)
             found = os.lstat(name, dir_fd=source_in)
@@ -421,7 +421,7 @@ class Save(Visitor):
             self.aside[path] = aside
 
     def _set_aside(self, parent: int, name: str) -> str:
-        """Take what has a name away from it. It is moved and not deleted: it may be the only copy, if the node lost its disk."""
+        """Move what has this name to aside/. It is not deleted: if the node lost its disk, it may be the only copy."""
         with contextlib.suppress(FileExistsError):
             os.mkdir(f"{self.target}/aside", 0o700)
         aside = uuid.uuid4().hex
@@ -433,7 +433,7 @@ class Save(Visitor):
         wanted = attributes(source)
         os.fchown(copy, found.st_uid, found.st_gid)
         mode = stat.S_IMODE(found.st_mode)
-        # With an ACL the group's bits are the most that anybody named there may: until it is there the group has nothing.
+        # With an ACL the group's bits are the mask of all named users. Until the ACL is set, the group gets no access.
         for name in attributes(copy).keys() - wanted.keys():
             with contextlib.suppress(OSError):
                 os.removexattr(copy, name)
@@ -447,7 +447,7 @@ class Save(Visitor):
 
 
 def _check_same_file(path: str, opened: os.stat_result, found: os.stat_result) -> None:
-    """Raise UnsavableError if the name led to another file when it was opened."""
+    """Raise UnsavableError if another file had the name when it was opened."""
     same = (opened.st_dev, opened.st_ino) == (found.st_dev, found.st_ino)
     if not same or not stat.S_ISREG(opened.st_mode):
         raise UnsavableError(path, "was another file when it was saved")
@@ -457,7 +457,7 @@ def _write_differences(copy: int, data_at: Iterable[tuple[int, bytes]], sums: Su
     """Write the pieces that differ at the target, and zeros for the holes between them. The end of the last piece."""
     there = os.fstat(copy).st_size
     if there:
-        # Else it would be compared with what memory holds, and not with what was stored.
+        # Else it would be compared with the cache, and not with what was stored.
         os.posix_fadvise(copy, 0, 0, os.POSIX_FADV_DONTNEED)
     at = 0
     for offset, data in data_at:
@@ -470,7 +470,7 @@ def _write_differences(copy: int, data_at: Iterable[tuple[int, bytes]], sums: Su
 
 
 def _end_at(copy: int, end: int, size: int) -> None:
-    """What is at the target after the last piece becomes a hole, and the file ends at its size."""
+    """Zero what an earlier try left after the last piece, and cut the file to its size."""
     there = os.fstat(copy).st_size
     zero_out(copy, end, min(size, there))
     os.ftruncate(copy, size)

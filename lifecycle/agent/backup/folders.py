@@ -22,7 +22,7 @@ OPEN_FILES = 65_536
 
 
 def back_up(order: dict[str, Any], tell: Callable[[str], None]) -> None:
-    """Save the folders of the order. Raises BackupError, and OSError where something fails before anything is read or copied."""
+    """Save the folders of the order. Raises BackupError, and OSError if something fails before anything is read or copied."""
     folder = target_folder(order["to"], order["instance"])
     paths = [path for path in order["paths"] if os.path.lexists(path)]
     absent = [path for path in order["paths"] if path not in paths]
@@ -91,7 +91,7 @@ def _manifest(
 
 
 def allow_open_files() -> int:
-    """How deep folders may be nested: two files are open for each level."""
+    """Raise the limit of open files. Returns how deep folders may be nested, with two open files for each level."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for limit in ((OPEN_FILES, max(hard, OPEN_FILES)), (min(hard, OPEN_FILES), hard)):
         with contextlib.suppress(OSError, ValueError):
@@ -102,7 +102,7 @@ def allow_open_files() -> int:
 
 
 def conclusion(save: Save, absent: list[str], mounts: Iterable[str], notes: list[str]) -> str:
-    """What was saved, and what was not: counts first, which the agent keeps, then names."""
+    """What was saved, and what was not: first counts, which the agent keeps, then names."""
     counts, left = save.counts, save.left
     mounted = sorted({*mounts, *save.elsewhere_at})
     parts = [

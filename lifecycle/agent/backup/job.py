@@ -1,4 +1,4 @@
-"""What Slurm runs on the node: drain it, then save its folders, or run the owner's own hook."""
+"""The job that Slurm runs on the node: drain it, then save its folders or run the owner's hook."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from .target import check_above
 from .wording import BackupError
 
 LOG = "/var/log/cdk-hyperpod-backup.log"
-"""What a try says, on the node: the job's output."""
+"""The output of each try, on the node."""
 MOST_TOLD = 600
-"""Characters of a sentence that the agent gets, and passes on."""
+"""Characters of a message that the agent reads and passes on."""
 
 
 def _too_long(number: int, frame: object) -> None:
-    raise BackupError("took longer than slurm.drain.backup.timeout_minutes, and was ended")
+    raise BackupError("took longer than slurm.drain.backup.timeout_minutes and was cancelled")
 
 
 def hold_node(node: str, reason: str) -> None:
-    """Drain this node from within its backup's job, to which it belongs as a whole: no other job can start here any more, be it
-    between the end of this one and the agent's next look. Raises BackupError."""
+    """Drain this node from within its backup's job, which has the node to itself. From now on no other job can start here, not even
+    between the end of this job and the agent's next look. Raises BackupError."""
     state = _scontrol("--oneliner", "show", "node", node).partition(" State=")[2].partition(" ")[0]
     if re.search("DRAIN|FAIL", state):
-        # A person's reason, or HyperPod's, must not be lost.
-        raise BackupError(f"somebody else took {node} out of work ({state}) when its backup began")
+        # The reason of a person, or of HyperPod, must not be lost.
+        raise BackupError(f"{node} was already out of work ({state}) when its backup began")
     _scontrol("update", f"nodename={node}", "state=drain", f"reason={reason}")
 
 
@@ -46,19 +46,19 @@ def _scontrol(*words: str) -> str:
 
 
 def tell_slurm(text: str) -> None:
-    """Have squeue show it, where the agent reads it."""
+    """Put the text into the job's comment, which the agent reads from squeue."""
     job = os.environ.get("SLURM_JOB_ID")
     if job:
-        # What is said of a file's name must be no second line.
+        # A file's name must not make a second line.
         line = re.sub(r"[^ -~]+", " ", text.encode("ascii", "replace").decode())[:MOST_TOLD]
         subprocess.run(["scontrol", "update", f"jobid={job}", f"comment={line}"], timeout=60, check=False)
 
 
 def run_hook(order: dict[str, Any], tell: Callable[[str], None]) -> None:
-    """Have the owner's program save the node. Raises BackupError where it fails, and OSError where it cannot be started."""
+    """Run the owner's program, which saves the node. Raises BackupError if it fails, and OSError if it cannot be started."""
     hook = order["hook"]
     check_hook(hook)
-    # What it says may be nobody else's to read.
+    # Its output may be confidential.
     if stat.S_ISREG(os.fstat(1).st_mode):
         os.fchmod(1, 0o600)
     environment = {
@@ -68,7 +68,7 @@ def run_hook(order: dict[str, Any], tell: Callable[[str], None]) -> None:
         "DRAIN_SECONDS": str(order["seconds"]),
     }
     tell(f"{hook} runs")
-    # A session of its own, so that all that it starts can be ended with it.
+    # In a session of its own, so that all its processes can be killed with it.
     running = subprocess.Popen(
         [hook], stdin=subprocess.DEVNULL, cwd="/", env={**os.environ, **environment}, start_new_session=True
     )
@@ -79,23 +79,25 @@ def run_hook(order: dict[str, Any], tell: Callable[[str], None]) -> None:
         running.wait()
         raise
     if code != 0:
-        ended = f"ended with {code}" if code > 0 else f"was ended by signal {-code}"
+        ended = f"failed with exit code {code}" if code > 0 else f"was ended by signal {-code}"
         raise BackupError(f"{hook} {ended}; what it said is in {LOG} on the node")
-    tell(f"{hook} has saved it")
+    tell(f"{hook} has saved the node")
 
 
 def check_hook(hook: str) -> None:
-    """Raise BackupError where anybody but root could have written it, or could put another in its place."""
+    """Raise BackupError if anybody but root could have written the hook, or could replace it."""
     check_above(hook)
     found = os.lstat(hook)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise BackupError(f"{hook} is not a file that root alone may write: it is not run")
+        raise BackupError(
+            f"{hook} is not a file that root alone may write, so it was not run; run chown root and chmod go-w on it"
+        )
     if not found.st_mode & stat.S_IXUSR:
-        raise BackupError(f"{hook} may not be executed: chmod 755 it")
+        raise BackupError(f"{hook} may not be executed; run chmod 755 on it")
 
 
 def main(order: dict[str, Any], tell: Callable[[str], None] = tell_slurm) -> int:
-    """The exit code: 0, or 1 after one sentence that says why."""
+    """The exit code: 0, or 1 after one message with the reason."""
     os.environ["PATH"] = f"{os.environ.get('PATH', '')}:/opt/slurm/bin:/usr/local/bin:/usr/bin:/bin"
     os.umask(0o077)
     minutes = order.get("timeout_minutes")

@@ -1,4 +1,4 @@
-"""What is beside the copy: what was left out, and files of sums. They are written as a whole, or not at all."""
+"""The files beside the copy: what was left out, and checksums. Each is written as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_LISTED = 10_000
 
 
 class Left:
-    """What cannot be saved, and whose it is."""
+    """The files that cannot be saved, with their owners."""
 
     def __init__(self) -> None:
         self.found: dict[str, tuple[int, int, str]] = {}
@@ -32,12 +32,12 @@ class Left:
             self.found[path] = (uid, size, why)
 
     def take(self, path: str) -> None:
-        """It is saved after all."""
+        """Remove a file that was saved after all."""
         uid, _, _ = self.found.pop(path)
         self.by_uid[uid] -= 1
 
     def sentence(self) -> str:
-        """The largest, with their owners."""
+        """A message with the largest files and their owners."""
         largest = heapq.nlargest(3, self.found.items(), key=lambda each: each[1][1])
         told = [
             f"{shown(path, 120)} of {owner(uid)}{f' ({amount(size)})' if size else ''} {why}"
@@ -47,13 +47,13 @@ class Left:
         return f"{several(self.count, 'file')} not saved: {'; '.join([*told, *more])}"
 
     def owners(self) -> str:
-        """Who has most of it, with counts."""
+        """The owners of most of the files, with counts."""
         most = heapq.nlargest(3, self.by_uid.items(), key=lambda each: each[1])
         told = [f"{owner(uid)} {count}" for uid, count in most if count]
         return ", ".join([*told, *(["others"] if len(self.by_uid) > 3 else [])])
 
     def by_owner(self) -> dict[str, Any]:
-        """For the manifest."""
+        """The files of each owner, for the manifest."""
         told: dict[str, Any] = {}
         for path, (uid, size, why) in self.found.items():
             of = told.setdefault(owner(uid), {"uid": uid, "files": self.by_uid[uid], "bytes": 0, "paths": []})
@@ -75,7 +75,7 @@ def summed_name(line: str) -> str:
 
 
 def write_whole(path: str, text: str) -> None:
-    """The whole file or the old one."""
+    """Write a file as a whole: if that fails, the old one stays."""
     with told(path, WRITTEN):
         with open(f"{path}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)

@@ -1,4 +1,4 @@
-"""How much there is to save, and whether the target has room, and the node time, for it."""
+"""How much there is to save, and whether there are room and time enough."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .walk import Folder, Visitor, allocated, descend, open_in
 from .wording import BackupError, amount, owner, several, shown
 
 MOST_BYTES_S = 500e6
-"""No node saves more in a second: each byte is read, hashed, written, read again and hashed again, by one process."""
+"""More than any node saves in a second: one process reads, hashes, writes, reads again and hashes again each byte."""
 MOST_FILES_S = 10_000
 """The same in files, however small."""
 
 
 class Survey(Visitor):
-    """How much there is, and how much of it an earlier try has copied."""
+    """How much there is to save, and how much of it an earlier try has copied."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -64,7 +64,7 @@ class Survey(Visitor):
             return None
 
     def most(self) -> str:
-        """Whose most of it is."""
+        """The users and files with most of it, for messages."""
         files = [
             f"{shown(path, 100)} of {owner(uid)} ({amount(size)})" for size, path, uid in sorted(self.largest)[::-1]
         ]
@@ -74,7 +74,7 @@ class Survey(Visitor):
 
 
 def check_room(folder: str, survey: Survey) -> None:
-    """Raise BackupError where the target has no room for what is not there yet."""
+    """Raise BackupError if the target has no room for what is still to be copied."""
     free = shutil.disk_usage(folder).free
     missing = survey.missing_bytes
     if missing > free:
@@ -83,11 +83,11 @@ def check_room(folder: str, survey: Survey) -> None:
 
 
 def check_time(survey: Survey, seconds: float) -> None:
-    """Raise BackupError at once for what cannot be there in time, however fast the disks are."""
+    """Raise BackupError if the copy cannot end in time, however fast the disks are."""
     least = survey.missing_bytes / MOST_BYTES_S + survey.missing_files / MOST_FILES_S
     if least > seconds:
         what = f"{amount(survey.missing_bytes)} in {several(survey.missing_files, 'file')} are to be saved"
         raise BackupError(
-            f"{what}, which takes {least / 60:.0f} minutes at the very least, and there are {seconds / 60:.0f}: ask "
-            f"beforehand for longer, by `cdk-hyperpod drain --hold 12h`; {survey.most()}"
+            f"{what}, which takes {least / 60:.0f} minutes at the very least, and there are {seconds / 60:.0f}; drain "
+            f"the node beforehand, with `cdk-hyperpod drain --hold 12h`; {survey.most()}"
         )

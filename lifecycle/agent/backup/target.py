@@ -1,4 +1,4 @@
-"""What nobody but root may change: the folder at the target, and what is above it."""
+"""The folder at the target, and the folders above it: root alone may change them."""
 
 from __future__ import annotations
 
@@ -10,32 +10,34 @@ from .wording import BackupError, shown
 
 
 def target_folder(to: str, instance: str) -> str:
-    """The instance's own folder at the target, which root alone may enter. Raises BackupError for what is in the way."""
+    """Make the instance's own folder at the target, which root alone may enter. Raises BackupError if something else is there."""
     parent = os.path.dirname(to)
     if not os.path.isdir(parent):
-        raise BackupError(f"{parent} is not there: is the file system mounted?")
+        raise BackupError(f"{parent} does not exist: is the file system mounted?")
     check_above(to)
     if os.stat(parent).st_dev == os.stat("/").st_dev:
-        raise BackupError(f"{parent} is on the node's own disk, which goes with the node: is the file system mounted?")
+        raise BackupError(
+            f"{parent} is on the node's own disk, which is deleted with the node: is the file system mounted?"
+        )
     folder = f"{to}/{instance}"
     for path in (to, folder):
-        # Users may write on a shared file system: what they put here, a link above all, may lead anywhere.
+        # Users may write on a shared file system. A link of theirs may lead anywhere.
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
         found = os.lstat(path)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise BackupError(f"{path} is not a folder that root alone may write; take it away, or name another")
+            raise BackupError(f"{path} is not a folder that root alone may write; remove it, or choose another target")
     return folder
 
 
 def check_above(path: str) -> None:
-    """Raise BackupError where a folder above it is a link, or is not root's alone, so that what is there may be swapped."""
+    """Raise BackupError if a folder above it is a link, or if others than root may write there and so swap what is in it."""
     for folder in parents(path):
         found = os.lstat(folder)
         loose = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or loose:
             raise BackupError(
-                f"{folder} is not a folder that root alone may change, so {path} may be swapped: name another"
+                f"{folder} is not a folder that root alone may change, so {path} may be swapped; choose another folder"
             )
 
 
@@ -46,9 +48,9 @@ def parents(path: str) -> list[str]:
 
 
 def check_path(path: str) -> None:
-    """Raise BackupError for what is no folder, or is reached by a link: the link would be saved, and not what it leads to."""
+    """Raise BackupError if it is not a folder, or is reached by a link: the link would be saved, and not its target."""
     real = os.path.realpath(path)
     if real != os.path.normpath(path):
-        raise BackupError(f"{path} leads by a link to {shown(real)}: name that folder")
+        raise BackupError(f"{path} leads by a link to {shown(real)}; name that folder instead")
     if not stat.S_ISDIR(os.lstat(path).st_mode):
-        raise BackupError(f"{path} is no folder")
+        raise BackupError(f"{path} is not a folder")

@@ -1,4 +1,4 @@
-"""Going through the folders of this node, without following a link; and how one sees that something has changed."""
+"""Walk through the folders of this node without following links, and recognize what has changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from .wording import READ, UnsavableError, told
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-"""How a folder is opened: a link to one is refused."""
+"""Flags to open a folder. A link to a folder is refused."""
 
 
 class Folder:
@@ -21,30 +21,30 @@ class Folder:
         self.path, self.opened, self.parent = path, opened, parent
         self.found = os.fstat(opened)
         self.copy = -1
-        """Its copy, where a visitor has opened it."""
+        """The file descriptor of its copy. -1: no visitor has opened it."""
         self.below: list[str] = []
-        """Names of folders in it that were not read yet."""
+        """The names of its folders that are still to be read."""
         self.names: frozenset[str] | None = None
-        """All names in it. None: it could not be read."""
+        """All names in it. None: the folder could not be read."""
 
 
 class Visitor:
-    """What is done with everything that `walk` finds. Each raises UnsavableError where it cannot be done with this one."""
+    """What `walk` calls for everything that it finds. Each method raises UnsavableError if it cannot handle this one."""
 
     def enter(self, folder: Folder) -> None:
-        """Before what is in it."""
+        """Called before the folder's content."""
 
     def entry(self, folder: Folder, name: str, found: os.stat_result) -> None:
-        """What is no folder."""
+        """Called for everything that is not a folder."""
 
     def leave(self, folder: Folder) -> None:
-        """After all that is in it and below."""
+        """Called after all that is in the folder and below."""
 
     def elsewhere(self, path: str) -> None:
-        """A folder of another file system, of which the mounts say nothing."""
+        """Called for a folder of another file system that is not in the table of mounts."""
 
     def refuse(self, path: str, found: os.stat_result, size: int, why: str) -> None:
-        """What cannot be read, or done. `found`: of it, or of the folder it is in."""
+        """Called for what cannot be read or handled. `found`: its status, or that of the folder above it."""
 
 
 def walk(top: str, mounts: frozenset[str], depth: int, visitor: Visitor) -> None:
@@ -91,7 +91,7 @@ def _open_below(folder: Folder, name: str, too_deep: bool, visitor: Visitor) -> 
 
 
 def _open_in(stack: list[Folder], folder: Folder, visitor: Visitor) -> bool:
-    """Whether what is in it is of use."""
+    """True: the folder's content is to be read."""
     stack.append(folder)
     try:
         visitor.enter(folder)
@@ -127,7 +127,7 @@ def _read(folder: Folder, top: Folder, mounts: frozenset[str], visitor: Visitor)
     folder.names = frozenset(names)
     for name in names:
         path = f"{folder.path}/{name}"
-        # A user's own mount may refuse root, or never answer: it is not even looked at.
+        # A user's own mount may refuse root, or hang. So its status is not even read.
         if path in mounts:
             continue
         found = folder.found
@@ -154,7 +154,7 @@ def mounts_below(paths: Iterable[str], table: str = "/proc/self/mountinfo") -> f
 
 
 def open_folder(path: str) -> int:
-    """A folder of this node, which the caller closes. Raises OSError where a link stands in its path."""
+    """A folder of this node, which the caller closes. Raises OSError if its path has a link."""
     return descend("/", path.split("/"), open_in)
 
 
@@ -176,20 +176,20 @@ def open_in(parent: int, name: str) -> int:
 
 
 def allocated(found: os.stat_result) -> int:
-    """Bytes that a file holds: of one with holes fewer than its size, which may be any number."""
+    """The bytes that a file occupies. With holes that is less than its size."""
     return min(found.st_size, found.st_blocks * 512)
 
 
 def line_of(name: str, found: os.stat_result) -> bytes:
-    """What changes with a file or folder, whoever changes it."""
+    """A line that differs after any change of a file or folder."""
     return os.fsencode(name) + b"/%d %d %d %d" % (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def place_of(path: str, found: os.stat_result) -> tuple[int, int, int]:
-    """A folder where it is: one that is moved is another."""
+    """A folder at its path: after a move it is another."""
     return found.st_dev, found.st_ino, hash(path)
 
 
 def fingerprint(line: bytes) -> int:
-    """Those of all that is in a folder are summed up: so one may be taken out for another."""
+    """A number for a line. A folder has the sum of its entries' numbers, so that one can be exchanged."""
     return int.from_bytes(hashlib.sha256(line).digest(), "big")

@@ -1,4 +1,4 @@
-"""Why something is not saved, and how names, owners and amounts are written in what is said of it."""
+"""Errors of a backup, and how they write names, owners and amounts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ READ = "read on the node"
 WRITTEN = "written at the target"
 READ_AGAIN = "read again at the target"
 ABOUT_ONE = frozenset([errno.EFBIG, errno.ENAMETOOLONG, errno.EILSEQ])
-"""Errors of the target that are about one file: others can be saved all the same."""
+"""Errors at the target that concern one file. Other files can still be saved."""
 
 
 class BackupError(Exception):
-    """Why the folders cannot be saved: one sentence."""
+    """The folders cannot be saved. The message is one sentence."""
 
 
 class UnsavableError(BackupError):
-    """Why one file or folder cannot be saved."""
+    """One file or folder cannot be saved."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{shown(path)} {why}")
@@ -29,13 +29,13 @@ class UnsavableError(BackupError):
 
 
 def shown(path: str, most: int = 300) -> str:
-    """A name on one printable line: it may hold anything."""
+    """A name, which may contain anything, on one printable line."""
     quoted = json.dumps(path)
     return quoted if len(quoted) <= most else f'{quoted[: most - 4]}..."'
 
 
 def owner(uid: int) -> str:
-    """A user's name, or the number where there is none that could be shown."""
+    """A user's name. If there is none, or it has unusual characters, the uid."""
     with contextlib.suppress(KeyError, OSError):
         name = pwd.getpwuid(uid).pw_name
         if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}", name):
@@ -58,7 +58,7 @@ def several(count: int, noun: str) -> str:
 
 @contextlib.contextmanager
 def told(path: str, what: str) -> Iterator[None]:
-    """Raise BackupError where a file system fails, with all of the path: an OSError has its last part, or nothing of it."""
+    """Turn an OSError into a BackupError with the whole path: an OSError has only its last part, or none."""
     try:
         yield
     except OSError as error:

@@ -30,7 +30,7 @@ def run(python: str, text: str, folder: Path) -> tuple[subprocess.CompletedProce
 @pytest.mark.parametrize("python", pythons(), ids=lambda path: Path(path).name)
 def test_it_runs_where_nothing_else_of_ours_is(python: str, tmp_path: Path) -> None:
     done, told = run(python, script.make_script(ORDER), tmp_path)
-    assert told == "update jobid=7 comment=/none is not there: is the file system mounted?\n"
+    assert told == "update jobid=7 comment=/none does not exist: is the file system mounted?\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
 
 

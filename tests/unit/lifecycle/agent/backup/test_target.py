@@ -34,9 +34,9 @@ def test_a_target_that_somebody_else_may_change_is_refused(place: Place, trap: s
 @ROOT
 def test_a_file_system_that_is_not_there_is_told(place: Place) -> None:
     assert place.run(to="/nowhere/backup") == 1
-    assert place.said == ["/nowhere is not there: is the file system mounted?"]
+    assert "/nowhere does not exist" in place.said[0]
     assert place.run(to="/backup") == 1
-    assert "goes with the node" in place.said[0] or "root alone" in place.said[0]
+    assert "deleted with the node" in place.said[0] or "root alone" in place.said[0]
 
 
 @ROOT
@@ -47,7 +47,7 @@ def test_a_folder_that_is_reached_by_a_link_is_refused(place: Place) -> None:
     for path in (link, link / "below"):
         (place.source / "below").mkdir(exist_ok=True)
         assert place.run(paths=[str(path)]) == 1
-        assert place.said == [f'{path} leads by a link to "{os.path.realpath(path)}": name that folder']
+        assert f'leads by a link to "{os.path.realpath(path)}"' in place.said[0]
     assert place.run(paths=[str(place.source / "model.bin")]) == 1
-    assert "is no folder" in place.said[-1]
+    assert "is not a folder" in place.said[-1]
     assert not (place.folder / "manifest.json").exists()
