@@ -1,10 +1,10 @@
-"""What the steps share that are written in Python: the log, commands, files that change only when they differ, waiting.
+"""Shared by the steps in Python: the log, commands, files that are written only if they differ, waiting.
 
 Only the standard library, and nothing newer than Python 3.8: that is what nodes with Ubuntu 20.04 have.
 
     PROVISION_ROOT      the folder that stands for / in tests; default /
-    PROVISION_ATTEMPTS  how often whatever is waited for is looked at; default 60
-    PROVISION_DELAY_S   seconds between two looks; default 5
+    PROVISION_ATTEMPTS  how often a step checks what it waits for; default 60
+    PROVISION_DELAY_S   seconds between two checks; default 5
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import Any
 
 NAME = os.path.basename(sys.argv[0])
 OWN_MARK = "Written by cdk-hyperpod's lifecycle scripts, which write it again when they run."
-"""Stands in the first line of every file that is ours as a whole."""
+"""The first line of every file that is ours as a whole."""
 
 RUN_AGAIN = "run this step again when they have ended"
-"""How a step ends its line when jobs kept it from a part of its work. `cdk-hyperpod lifecycle run` looks for it."""
+"""The end of a step's message if jobs kept it from a part of its work. `cdk-hyperpod lifecycle run` searches for it."""
 
 
 KILLED_S = 5
-"""A process that is killed is gone within this, or waits for what will not answer."""
+"""A killed process ends within this time, or it hangs in a device or file system."""
 
 
 class StepError(Exception):
-    """Why a step cannot do its work, and what to do about it: one sentence."""
+    """A step cannot do its work. The message is one sentence: why, and what to do."""
 
 
 def log(level: str, message: str) -> None:
@@ -46,8 +46,8 @@ def log(level: str, message: str) -> None:
 
 
 def run_step(step: Callable[[], None]) -> int:
-    """The exit code of a step: 0, or 1 after one line that says why."""
-    # Whoever started us may have a umask at which no user could enter what is made here.
+    """Run a step. Returns its exit code: 0, or 1 after one line with the reason."""
+    # With the umask of the caller, users might be unable to enter the folders that are made here.
     os.umask(0o022)
     try:
         step()
@@ -55,22 +55,22 @@ def run_step(step: Callable[[], None]) -> int:
         log("ERROR", str(error))
         return 1
     except OSError as error:
-        # The disk is full, a file system does not answer: nothing that a step foresees.
+        # The disk is full, or a file system does not respond: no step expects that.
         log("ERROR", f"{error}; look at the disk (df) and at what is mounted (findmnt), then run the step again")
         return 1
     return 0
 
 
 def on_node(path: str) -> Path:
-    """A path of the node. Tests have a folder that stands for it."""
+    """A path of the node. In tests, a path in the folder that stands for /."""
     return Path(os.environ.get("PROVISION_ROOT", "/")) / path.lstrip("/")
 
 
 def run(*command: str, timeout_s: float = 120, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """A command's end, whatever its exit code; both its outputs are in `stdout`.
+    """Run a command, whatever its exit code. `stdout` has both its outputs.
 
-    127: there is no such command. 124: it did not end in time. Not even a signal ends one that waits for a device or a file system
-    that does not answer, as `nvidia-smi` for a GPU that fell off its bus: it is left where it is.
+    Exit code 127: there is no such command. 124: it did not end in time, and was killed. A command that hangs in a device or a file
+    system, such as `nvidia-smi` for a GPU that fell off its bus, survives even that, and is left running.
     """
     try:
         process = subprocess.Popen(
@@ -82,12 +82,12 @@ def run(*command: str, timeout_s: float = 120, stdin: str = "") -> subprocess.Co
             errors="replace",
         )
     except FileNotFoundError:
-        return subprocess.CompletedProcess(command, 127, f"there is no command {command[0]}")
+        return subprocess.CompletedProcess(command, 127, f"command {command[0]} not found")
     try:
         said, _ = process.communicate(stdin, timeout=timeout_s)
         return subprocess.CompletedProcess(command, process.returncode, said)
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 124, f"it did not end in {timeout_s:.0f} s")
+        return subprocess.CompletedProcess(command, 124, f"it did not end within {timeout_s:.0f} s")
     finally:
         if process.returncode is None:
             _end(process)
@@ -111,13 +111,13 @@ def must_run(*command: str, timeout_s: float = 120, stdin: str = "") -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line that says something, cut where it is long."""
+    """The last line that is not empty, at most 300 characters of it."""
     lines = [line for line in map(one_line, text.splitlines()) if line]
-    return lines[-1][:300] if lines else "it said nothing"
+    return lines[-1][:300] if lines else "no output"
 
 
 def what_failed(text: str) -> str:
-    """What a command of Slurm's said last. Without munge that is only that it may not, so munge is named."""
+    """The last line of a failed command of Slurm's. If munge failed, the last line does not show it, so munge's own line is returned."""
     if "Munge encode failed" in text or "Munge decode failed" in text:
         cause = next(line for line in text.splitlines() if "Munge" in line and "failed" in line)
         return f"{last_line(cause)}; look at `systemctl status munge`, and start it again"
@@ -125,7 +125,7 @@ def what_failed(text: str) -> str:
 
 
 def one_line(text: object) -> str:
-    """The text of somebody else as one line that a terminal takes for text alone."""
+    """Foreign text as one line without control characters."""
     whole = str(text)
     return " ".join((whole if whole.isprintable() else "".join(map(_shown, whole))).split())
 
@@ -137,9 +137,9 @@ def _shown(letter: str) -> str:
 
 
 def write_file(path: str, content: str, mode: int = 0o644, owes: Sequence[str] = ()) -> bool:
-    """Whether the file had to be written. All of it is there afterwards or, if that fails, what was there before.
+    """Write a file if its content differs. Returns True if it was written. If that fails, the old content stays.
 
-    `owes` names what has to follow a change, for `settle`.
+    `owes`: the actions that have to follow a change, for `settle`.
     """
     target = on_node(path)
     if target.is_file() and target.read_text("utf-8", "replace") == content:
@@ -160,25 +160,25 @@ def write_file(path: str, content: str, mode: int = 0o644, owes: Sequence[str] =
 
 
 OWED = "/var/lib/cdk-hyperpod/owed"
-"""Has a file for each action that a written file asks for, from before the writing until the action went well.
+"""Has a file for each action that must follow a written file, from before the writing until the action succeeded.
 
-Who finds a file as it should be does not know whether somebody acted on it: a run may have been killed between the two."""
+A file that needs no writing does not prove that the action was done: a run may have been killed between the two."""
 
 
 def owe(action: str) -> None:
-    """Note that something is to be done, before the file is written that asks for it."""
+    """Note an action, before the file is written that requires it."""
     file = on_node(f"{OWED}/{action}")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.touch()
 
 
 def is_owed(action: str) -> bool:
-    """Whether a written file asks for the action, and nobody has done it yet."""
+    """True: a written file requires the action, and it was not done yet."""
     return on_node(f"{OWED}/{action}").exists()
 
 
 def settle(action: str, act: Callable[[], None]) -> bool:
-    """Do what is owed, by this run or by one before it that did not get so far. Whether anything was."""
+    """Do the action if it is owed, by this run or by an earlier one that was killed. Returns True if it was."""
     if not is_owed(action):
         return False
     act()
@@ -187,17 +187,17 @@ def settle(action: str, act: Callable[[], None]) -> bool:
 
 
 def attempts() -> int:
-    """How often to look at what is waited for."""
+    """How often to check what is waited for."""
     return max(1, int(os.environ.get("PROVISION_ATTEMPTS", "60")))
 
 
 def delay_s() -> float:
-    """Seconds between two looks."""
+    """Seconds between two checks."""
     return float(os.environ.get("PROVISION_DELAY_S", "5"))
 
 
 def wait_until(what: str, look: Callable[[int], str | None]) -> None:
-    """Look until nothing is missing: `look` gets the number of the look, from 1, and returns what is, or None.
+    """Check until nothing is missing. `look` gets the number of the check, from 1, and returns what is missing, or None.
 
     Raises StepError with what was missing last.
     """
@@ -214,10 +214,10 @@ def wait_until(what: str, look: Callable[[int], str | None]) -> None:
 
 
 def ask_slurm(*command: str, timeout_s: float = 120) -> str:
-    """The output of a command that asks slurmctld or slurmdbd, and that may be given more than once.
+    """The output of a command that calls slurmctld or slurmdbd, and that may run more than once.
 
-    A daemon that answered a moment ago may be starting again: HyperPod restarts slurmctld while nodes join, and so does
-    slurm_conf.py. So a command that fails is given again, as wait_until has it. Raises StepError with what it said last.
+    A daemon may be restarting: HyperPod restarts slurmctld while nodes join, and so does slurm_conf.py. So a command that fails runs
+    again, as in wait_until. Raises StepError with its last output.
     """
     said = ""
 
@@ -234,20 +234,20 @@ def ask_slurm(*command: str, timeout_s: float = 120) -> str:
 
 
 def read_cluster(file: str) -> dict[str, Any]:
-    """What cluster.json says. Raises StepError for a file that cannot be read."""
+    """The content of cluster.json. Raises StepError if it cannot be read."""
     try:
         content = json.loads(Path(file).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise StepError(f"{file} cannot be read: {error}; deploy the scripts again") from error
     if not isinstance(content, dict):
-        raise StepError(f"{file} is no object; deploy the scripts again")
+        raise StepError(f"{file} is not a JSON object; deploy the scripts again")
     return content
 
 
 def mounts() -> dict[str, str]:
-    """Where something is mounted, and the type of it, as the kernel has it (proc_pid_mountinfo(5)).
+    """Mount point -> type of its file system, by the kernel (proc_pid_mountinfo(5)).
 
-    Of several mounts at one place the last covers the others.
+    Of several mounts at one path the last hides the others.
     """
     table = Path(os.environ.get("PROVISION_MOUNTINFO", "/proc/self/mountinfo")).read_text("utf-8")
     rows = (line.partition(" - ") for line in table.splitlines() if line)
@@ -255,21 +255,21 @@ def mounts() -> dict[str, str]:
 
 
 def mounted_type(path: str) -> str:
-    """The type of the file system that a path is on, mounted there or above it; empty where the kernel does not say."""
+    """The type of the file system that a path is on. Empty: the kernel does not list it."""
     found = mounts()
     places = (path, *(str(parent) for parent in Path(path).parents))
     return next((found[place] for place in places if place in found), "")
 
 
 PROGRAMS = "/usr/local/lib/cdk-hyperpod"
-"""Where programs stay that run again later, or as another user: the scripts are downloaded to a folder that may be gone
-by then, and that root alone may enter."""
+"""The folder of programs that run again later, or as another user. The folder of the downloaded scripts may be deleted by then, and
+root alone may enter it."""
 
 
 def install_program(name: str, content: str, owes: Sequence[str] = ()) -> bool:
-    """Put a program of ours, and this file, where systemd units and users find it. Whether anything changed.
+    """Install a program of ours, and this file, where systemd units and users find it. Returns True if anything changed.
 
-    `owes`: as write_file has it.
+    `owes`: as in write_file.
     """
     own = write_file(f"{PROGRAMS}/lib.py", Path(__file__).read_text("utf-8"), owes=owes)
     changed = write_file(f"{PROGRAMS}/{name}", content, owes=owes) or own
@@ -278,7 +278,7 @@ def install_program(name: str, content: str, owes: Sequence[str] = ()) -> bool:
 
 
 def install_unit(name: str, content: str, owes: Sequence[str] = ()) -> None:
-    """Write a systemd unit of ours, and tell systemd where it changed. `owes`: as write_file has it."""
+    """Write a systemd unit of ours, and reload systemd if it changed. `owes`: as in write_file."""
     write_file(f"/etc/systemd/system/{name}", f"# {OWN_MARK}\n{content}", owes=("daemon-reload", *owes))
     settle("daemon-reload", lambda: _done("systemctl", "daemon-reload"))
 
@@ -288,6 +288,6 @@ def _done(*command: str) -> None:
 
 
 def first_mounted(paths: Sequence[str]) -> str | None:
-    """The first of the paths where something is mounted."""
+    """The first of the paths that is a mount point."""
     mounted = mounts()
     return next((path for path in paths if path in mounted), None)

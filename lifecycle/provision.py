@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 """Find out which node this is, and run the steps that it needs. Usage: provision.py CLUSTER_FILE NODE_TYPE [STEP].
 
-What it does goes to stderr, one line each. Exit code 1, with a last line that starts with the time and ERROR, when it
-cannot tell which node this is, when the node is not what NODE_TYPE says, or when a step failed, which is then named with
-what to do; the steps after it are not run. Exit code 2, after such a line, when there is no such NODE_TYPE or STEP.
+It logs to stderr. Exit code 1: it does not know which node this is, the node is not of type NODE_TYPE, or a step failed. The
+last line then starts with the time and ERROR, and says why and what to do. The steps after a failed step do not run.
+Exit code 2: NODE_TYPE or STEP is unknown.
 
 It reads two files. resource_config.json is HyperPod's: the cluster, its instance groups and their instances with
-addresses, and no node types except where the controller is. CLUSTER_FILE (cluster.json) is written with the scripts and
-says what this cluster expects of every node; without it no step is run:
+addresses, and no node types except where the controller is. CLUSTER_FILE (cluster.json) is uploaded with the scripts and
+has the settings of this cluster for every node. Without it no step runs:
 
     {"cluster_name": "llm-train", "checksums": true, "mounts": [{"path": "/fsx", "type": "lustre"}], "steps": {"slurm": true},
      "groups": [{"name": "research", "gid": 5000}],
      "users": [{"name": "alice", "uid": 5001, "group": "research", "home": "/fsx/home/alice"}],
      "accounts": [{"name": "research", "users": ["alice"], "grp_gpus": 64}]}
 
-It names no instance group: the scripts' S3 prefix is a hash of all that is uploaded with them, and one more group must
-not change the prefix of every other. So NODE_TYPE comes from the script that the group's LifeCycleConfig names.
+It names no instance group: the scripts' S3 prefix is a hash of all that is uploaded with them, and a new group must not change
+the prefix of the other groups. So NODE_TYPE comes from the script that the group's LifeCycleConfig names.
 
 Only the standard library, and nothing newer than Python 3.8: that is what nodes with Ubuntu 20.04 have.
 """
@@ -53,16 +53,16 @@ STEPS = (
     "container_data",
     "checks",
 )
-"""Every step there is, in the order in which they run. cluster.json may switch each off."""
+"""All steps, in the order in which they run. cluster.json may switch off each of them."""
 NEEDS = {"accounting": "slurm_conf"}
-"""The step that a step run alone brings along, before it: limits that slurm.conf does not enforce are none."""
+"""The step that runs before a step that is run alone: limits have no effect if slurm.conf does not enforce them."""
 MOUNT_PATH = re.compile(r"(/[A-Za-z0-9._-]+)+")
 HERE = os.path.dirname(os.path.abspath(__file__))
 FILE_SYSTEM_TYPE = re.compile(r"[a-z0-9.]+")
 
 
 class ProvisionError(Exception):
-    """Why the node cannot be provisioned, and what to look at."""
+    """The node cannot be provisioned. The message says why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,13 @@ class Instance:
 
     group: str
     name: str
-    """The instance id, or HyperPod's name for the instance where the file has no id."""
+    """The instance id. If the file has none, HyperPod's name for the instance."""
     addresses: frozenset[str]
-    """What HyperPod knows it by. The node itself need not see all of them: its agent may have a network of its own."""
+    """All addresses in HyperPod's file. The node may not have all of them itself: HyperPod's agent may have a network of its own."""
     customer_address: str | None = None
     """Its address in the cluster's own network."""
     type: str = ""
-    """Its instance type; empty where HyperPod does not say."""
+    """Its instance type. Empty: HyperPod's file does not have it."""
 
 
 @dataclass(frozen=True)
@@ -99,22 +99,22 @@ class Cluster:
     """The steps that are switched off."""
     has_accounts: bool = False
     limits_gpus: bool = False
-    """Whether an account limits them: Slurm counts GPUs only where it is told to."""
+    """An account limits GPUs. Slurm counts them only if slurm.conf says so."""
     drains: bool = False
-    """Whether an agent on the controller drains nodes when it is asked."""
+    """The controller has a drain agent."""
     file: str = "cluster.json"
-    """Where the steps read what they need of it."""
+    """The path of the file, which some steps read themselves."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """What decides on this node's steps."""
+    """The facts that decide which steps this node needs."""
 
     type: str
     """One of NODE_TYPES."""
     instance: Instance
     controllers: tuple[str, ...] = ()
-    """The addresses of the controllers, as far as HyperPod says them."""
+    """The addresses of the controllers. Empty: HyperPod's file does not have them."""
 
 
 @dataclass(frozen=True)
@@ -157,13 +157,13 @@ def _controller_steps(cluster: Cluster, settings: Mapping[str, list[str]]) -> It
 
 
 def slurm_settings(cluster: Cluster) -> dict[str, list[str]]:
-    """What our lines in slurm.conf say: what the steps that are on need there."""
+    """The settings of slurm.conf that the steps need, unless they are switched off."""
     settings: dict[str, list[str]] = {}
     if "access" not in cluster.off:
         # pam_slurm_adopt puts a login into the job's own step, which Slurm makes with this only.
         settings["PrologFlags"] = ["Contain"]
     if "system" not in cluster.off:
-        # Else a job has the limits of the shell that it was sent from.
+        # Else a job gets the limits of the shell that submitted it.
         settings["PropagateResourceLimitsExcept"] = ["MEMLOCK", "NOFILE"]
     if cluster.has_accounts and "accounting" not in cluster.off:
         settings["AccountingStorageEnforce"] = ["associations", "limits"]
@@ -209,10 +209,9 @@ def _switched_off(switches: Mapping[str, Any]) -> frozenset[str]:
 def find_self(resource_config: Any, addresses: frozenset[str]) -> Instance:
     """The instance that has one of this node's addresses.
 
-    Never a guess: a node that took itself for another one would start the wrong daemons. The agents' network may
-    overlap the cluster's own, so that one node's AgentIpAddress is another's CustomerIpAddress, also that of a node
-    that is not listed yet: an AgentIpAddress counts only for an instance without CustomerIpAddress, and only where no
-    other matches.
+    It never guesses: a node that takes itself for another one would start the wrong daemons. The network of HyperPod's agents may
+    overlap the cluster's own. Then one node's AgentIpAddress is another node's CustomerIpAddress, perhaps of a node that is not
+    listed yet. So an AgentIpAddress counts only for an instance without CustomerIpAddress, and only if no other instance matches.
     """
     try:
         instances = _instances_with(addresses, resource_config)
@@ -254,9 +253,9 @@ def _parse_instance(group: Mapping[str, Any], instance: Mapping[str, Any]) -> In
 
 
 def controllers_in(resource_config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The controllers' addresses, the primary one first; empty where HyperPod does not say.
+    """The controllers' addresses, the primary one first. Empty: HyperPod's file does not have them.
 
-    SecondaryControllerIps are those of a cluster with several.
+    A cluster with several controllers has SecondaryControllerIps.
     """
     try:
         slurm = resource_config.get("SlurmConfig") or {}
@@ -273,7 +272,7 @@ def controllers_in(resource_config: Mapping[str, Any]) -> tuple[str, ...]:
 def check_node_type(
     node_type: str, instance: Instance, resource_config: Mapping[str, Any], addresses: frozenset[str]
 ) -> None:
-    """Refuse a controller where HyperPod has it elsewhere, and any other node where HyperPod has the controller."""
+    """Raise ProvisionError if NODE_TYPE is controller and HyperPod has the controller on another node, or the reverse."""
     controllers = controllers_in(resource_config)
     if not controllers:
         return
@@ -300,20 +299,20 @@ def _is_controller(
 
 
 def check_cluster(resource_config: Mapping[str, Any], cluster: Cluster) -> None:
-    """Refuse the scripts of another cluster."""
+    """Raise ProvisionError for the scripts of another cluster."""
     named = resource_config.get("ClusterConfig")
     if not isinstance(named, dict):
         return
     name = named.get("ClusterName", cluster.name)
     if name != cluster.name:
         raise ProvisionError(
-            f"these scripts are those of the cluster {cluster.name!r}, and this node is in {name!r}; "
+            f"these scripts belong to the cluster {cluster.name!r}, and this node is in {name!r}; "
             "correct SourceS3Uri of its instance group"
         )
 
 
 def addresses_in(interfaces: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """The addresses in the output of `ip -json address show` that another machine could know this one by."""
+    """The addresses in the output of `ip -json address show` that other machines can reach: no loopback, no link-local."""
     addresses = (
         ipaddress.ip_address(address["local"])
         for interface in interfaces
@@ -329,7 +328,7 @@ def _known_addresses(instance: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _telling_addresses(instance: Mapping[str, Any]) -> frozenset[str]:
-    """Those by which a node may take itself for this instance."""
+    """The addresses that identify the instance: CustomerIpAddress, and AgentIpAddress only without it."""
     customer = instance.get("CustomerIpAddress")
     return frozenset({customer}) if customer else _known_addresses(instance)
 
@@ -398,8 +397,8 @@ def _own_addresses() -> frozenset[str]:
 def _wait_for_self(path: str, node_type: str) -> tuple[Instance, Any]:
     """Find this node in resource_config.json, check its type, and return it with the file's content.
 
-    It is looked at again for a minute: under continuous provisioning HyperPod may write it while nodes still join, and
-    where a controller is replaced it may have the old one's address at first.
+    It is read again for a minute. Under continuous provisioning HyperPod may write the file while nodes still join, and after a
+    controller was replaced, the file may have the old address at first.
     """
     attempts = int(os.environ.get("PROVISION_ATTEMPTS", "12"))
     for attempt in range(1, attempts + 1):
@@ -419,7 +418,7 @@ def _wait_for_self(path: str, node_type: str) -> tuple[Instance, Any]:
 
 
 def _run(step: Step) -> tuple[int, str]:
-    """Run a step, and pass on what it says. Its exit code, and the last error that it told."""
+    """Run a step, and pass on its output. Returns its exit code and its last error message."""
     script = os.path.join(HERE, "steps", step.script)
     # By the interpreter and not by the file's mode: S3 does not keep modes.
     interpreter = [sys.executable, "-B"] if step.script.endswith(".py") else ["bash"]
@@ -443,7 +442,7 @@ def _run(step: Step) -> tuple[int, str]:
 
 
 def _run_all(steps: Iterable[Step], node_type: str) -> int:
-    """Run the steps up to the first that fails, and say which one that was, why, and what to do."""
+    """Run the steps up to the first that fails. Log which step failed, why, and what to do. Returns the exit code."""
     for step in steps:
         _log("INFO", f"step {step.name}: {' '.join((step.script, *step.arguments))}")
         code, told = _run(step)
@@ -496,7 +495,7 @@ def _steps_of_this_node(cluster_file: str, node_type: str) -> tuple[Step, ...] |
 
 
 def _only_step(only: str, steps: tuple[Step, ...], node_type: str) -> tuple[Step, ...]:
-    """The step, with the one that it needs."""
+    """The step, with the step that it needs. Empty: this node does not have the step."""
     if only not in {step.name for step in steps}:
         _log("INFO", f"this node has no step {only}: it is switched off, or of no use on a {node_type} node")
         return ()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Make the users and groups of the cluster file. Usage: 30_users.py CLUSTER_FILE.
 
-Every node has the same names and numbers. Homes lie on shared storage, and so does each user's key for logging in from
-node to node, which is made there and nowhere else. A user who is no longer in the file is locked, and keeps the home.
+Every node has the same names and numbers. Homes are on shared storage, with each user's key for logins from node to node, which
+is made only there. A user who is removed from the file is locked, and the home stays.
 
-Everything inside a home is done with its owner's rights: root must not follow what a user may have put there.
+All work inside a home runs as its owner: root must not follow a link that a user made there.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from lib import (
 )
 
 MADE = "/var/lib/cdk-hyperpod/users.json"
-"""The names of all users that were ever made here: whoever is in it and not in the cluster file is to be locked."""
+"""The names of all users that were ever made here. A name that is not in the cluster file any more is locked."""
 MADE_GROUPS = "/var/lib/cdk-hyperpod/groups.json"
-"""The names of all groups that the file ever had here: our users leave those that it has no longer. The groups stay."""
+"""The names of all groups that were ever in the file. Our users leave a group that is removed from the file. The group stays."""
 LOCKED_DAY = 1
-"""The expiry date by which we lock somebody out: 2 January 1970. A lock of the password alone would still let a key in."""
+"""The expiry date of users that we lock: 2 January 1970. With the password locked alone, a login by key would still work."""
 PROGRAM = "users.py"
-"""This file, where every user may read it."""
+"""This file, in a folder that every user may read."""
 NODE_CODES = (2, 126, 127)
-"""Exit codes of a program that was never begun: Python does not find it, or nobody finds setpriv or Python."""
+"""Exit codes of a program that did not start: Python does not find it, or setpriv or Python is missing."""
 SKELETON = "/etc/skel"
 BEGIN, END = "# BEGIN cdk-hyperpod: written again by the lifecycle scripts", "# END cdk-hyperpod"
 SSH_CONFIG = f"""\
@@ -58,7 +58,7 @@ Host ip-*
 
 
 class HomeError(StepError):
-    """What a user can cause in a home of their own: homes are shared, so it must not keep nodes from starting."""
+    """A problem in a user's home. Users can cause it and homes are shared, so it must not keep nodes from starting."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,14 @@ class User:
 
 @dataclass(frozen=True)
 class Accounts:
-    """What the node has."""
+    """The users and groups of the node."""
 
     users: Mapping[str, User]
     gids: Mapping[str, int]
     expired: frozenset[str] = frozenset()
-    """The users whom an expiry date keeps out today, ours or somebody else's."""
+    """Users whose expiry date has passed, whoever set it."""
     locked: frozenset[str] = frozenset()
-    """Those whom our own date keeps out."""
+    """Users whom our own expiry date locks."""
 
 
 def commands_for(
@@ -93,10 +93,10 @@ def commands_for(
     made: Iterable[str],
     made_groups: Iterable[str] = (),
 ) -> Iterator[tuple[str, ...]]:
-    """The commands that make the node's accounts what the cluster file says; none where they are that already.
+    """The commands that bring the node's accounts to the cluster file. None: nothing differs.
 
-    `made` and `made_groups`: the users and groups that it ever had; who is in it no longer is locked, or loses its members.
-    Raises StepError for a name or number that the node has for something else: whoever owned its files would own these.
+    `made` and `made_groups`: all users and groups that were ever in the file. A removed user is locked, and a removed group loses
+    our users. Raises StepError for a name or number that the node has for something else: the files would have the wrong owner.
     """
     yield from _commands_for_groups(gids, node)
     owners = {user.uid: name for name, user in node.users.items()}
@@ -141,11 +141,11 @@ def _commands_for_user(user: User, node: Accounts, ours: Container[str]) -> Iter
         yield ("usermod", "--gid", user.group, user.name)
     if old.home != user.home:
         yield ("usermod", "--home", user.home, user.name)
-    # Groups of the image, such as docker, are somebody else's decision.
+    # Groups of the image, such as docker, are not ours to change.
     wanted = user.groups | {group for group in old.groups if group not in ours}
     if old.groups != wanted:
         yield ("usermod", "--groups", ",".join(sorted(wanted)), user.name)
-    # A date that somebody else has set stays: it may keep out a person who has left.
+    # An expiry date that is not ours stays: it may lock a person who has left.
     if user.name in node.locked:
         yield ("usermod", "--expiredate", "", user.name)
 
@@ -188,9 +188,9 @@ def _parse_users(passwd: Iterable[Sequence[str]], groups: Iterable[Sequence[str]
 
 
 def expiry_days(shadow: str) -> dict[str, int]:
-    """The last days of those accounts that have one, in days since 1970 (shadow(5)).
+    """Account -> its expiry date, in days since 1970 (shadow(5)).
 
-    Without those of 0, which some programs take for the past, and others for none.
+    Without 0, which some programs take for the past, and others for no date.
     """
     rows = [line.split(":") for line in shadow.splitlines()]
     days = {fields[0]: int(fields[7]) for fields in rows if len(fields) > 7 and re.fullmatch("[0-9]+", fields[7])}
@@ -212,14 +212,14 @@ def parse(content: Mapping[str, object]) -> tuple[tuple[User, ...], dict[str, in
 
 
 def make_home(user: User, gid: int) -> None:
-    """A home of the user's own, which no other node makes at the same moment.
+    """Make the user's home. Other nodes may make it at the same time.
 
-    Raises StepError where it cannot be made, or is somebody else's.
+    Raises StepError if it cannot be made, or if another user owns it.
     """
     try:
         _make_home(user, gid)
     except PermissionError as error:
-        # Root may do all on the node, so it is the file system's server that refuses.
+        # Root may do everything on the node, so the file system's server refused.
         raise StepError(
             f"root may not make {user.home} for {user.name} ({error.strerror}); {_squash(user.home)}"
         ) from error
@@ -228,10 +228,10 @@ def make_home(user: User, gid: int) -> None:
 SQUASHES = {
     "nfs": "the export squashes root, as NFS does unless told otherwise; put no_root_squash into the options of the "
     "volume's NFS export (NfsExports of `aws fsx update-volume`)",
-    "lustre": "the file system squashes root; take RootSquash away, or put the nodes' network into NoSquashNids "
+    "lustre": "the file system squashes root; remove RootSquash, or put the nodes' network into NoSquashNids "
     "(`aws fsx update-file-system`)",
 }
-"""What to do where a file system takes root for nobody, by the kernel's name for its type."""
+"""What to do if a file system squashes root, by the kernel's name for its type."""
 
 
 def _squash(path: str) -> str:
@@ -239,7 +239,7 @@ def _squash(path: str) -> str:
     # NFS is nfs4 to the kernel where it is version 4.
     return SQUASHES.get(
         "nfs" if kind == "nfs4" else kind,
-        f"look at who may write on the {kind or 'unknown'} file system that it is on (findmnt)",
+        f"check who may write on the {kind or 'unknown'} file system that it is on (findmnt)",
     )
 
 
@@ -251,7 +251,7 @@ def _make_home(user: User, gid: int) -> None:
         mine.mkdir(mode=0o700)
         try:
             os.chown(mine, user.uid, gid)
-            # Onto an empty folder it works, and does no harm; onto one with something in it, it does not.
+            # A rename onto an empty folder replaces it, which does no harm. Onto a folder with content it fails.
             mine.rename(home)
             log("INFO", f"made {user.home} for {user.name}")
         except OSError:
@@ -261,15 +261,15 @@ def _make_home(user: User, gid: int) -> None:
     found = os.lstat(home)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != user.uid:
         raise StepError(
-            f"{user.home} is not the home of {user.name}: it belongs to uid {found.st_uid}; give it to {user.uid}, or "
-            "name another home in the file"
+            f"{user.home} is not the home of {user.name}: it belongs to uid {found.st_uid}; chown it to {user.uid}, or "
+            "choose another home in the file"
         )
 
 
 def with_rights_of(user: User, gid: int, work: str) -> None:
     """Run this program as the user, to do `work` in the home.
 
-    Raises HomeError with what it said when it fails, and StepError where it does not even begin.
+    Raises HomeError with its message if it fails, and StepError if it does not start.
     """
     install_program(PROGRAM, Path(__file__).read_text("utf-8"))
     # -E: PYTHONPATH names the folder that the scripts were downloaded to. -s: what the user has installed may be broken.
@@ -279,7 +279,7 @@ def with_rights_of(user: User, gid: int, work: str) -> None:
     as_user = () if os.geteuid() == user.uid else switch
     done = run(*as_user, *command, stdin=json.dumps(user.ssh_public_keys))
     for line in done.stdout.splitlines():
-        if " ERROR " not in line:  # which is told below
+        if " ERROR " not in line:  # which is raised below
             print(line, file=sys.stderr)
     if done.returncode in NODE_CODES:
         raise StepError(f"nothing runs as {user.name} here: {last_line(done.stdout)}; look at setpriv and {PROGRAMS}")
@@ -289,7 +289,7 @@ def with_rights_of(user: User, gid: int, work: str) -> None:
 
 
 def furnish(name: str, home: Path, public_keys: Sequence[str]) -> None:
-    """Put into a home, as its owner, what a login needs. What is there already stays."""
+    """As its owner, put into a home what a login needs. Existing files stay."""
     skeleton = on_node(SKELETON)
     for source in sorted(skeleton.iterdir()) if skeleton.is_dir() else []:
         if source.is_file() and not os.path.lexists(home / source.name):
@@ -302,7 +302,7 @@ def furnish(name: str, home: Path, public_keys: Sequence[str]) -> None:
         mine = folder / f".id.{os.uname().nodename}.{os.getpid()}"
         try:
             must_run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(mine))
-            # Every node tries; a link is made once.
+            # Every node tries, and the link of one node succeeds.
             os.link(mine, key)
             log("INFO", f"made {key}")
         except FileExistsError:
@@ -321,7 +321,7 @@ def furnish(name: str, home: Path, public_keys: Sequence[str]) -> None:
 
 
 def warn_of_modes(home: Path, key: Path) -> None:
-    """Say what ssh and sshd refuse. It is the owner's to change."""
+    """Warn of modes that ssh and sshd refuse. Only the owner should change them."""
     if home.stat().st_mode & 0o022:
         mode = stat.S_IMODE(home.stat().st_mode)
         log("WARNING", f"{home} has mode {mode:o}: others may write there, and sshd takes no key; `chmod go-w {home}`")
@@ -331,11 +331,11 @@ def warn_of_modes(home: Path, key: Path) -> None:
 
 
 def public_key(key: Path) -> str:
-    """The public part of a key; empty where neither it nor the file beside it tells.
+    """The public part of a key. Empty: neither the key nor its .pub file has it.
 
-    The key may have got a passphrase since, or be broken: that is its owner's affair.
+    The owner may have added a passphrase, or broken the key. That is not an error of the node.
     """
-    # Without -P it would ask a terminal for the passphrase.
+    # Without -P it would prompt for the passphrase.
     done = run("ssh-keygen", "-y", "-P", "", "-f", str(key), timeout_s=30)
     if done.returncode == 0:
         return done.stdout.strip()
@@ -379,7 +379,7 @@ def make_users(cluster_file: str) -> None:
     ours = sorted({*made, *(user.name for user in users)})
     our_groups = sorted({*made_groups, *gids})
     commands = list(commands_for(users, gids, read_accounts(), ours, our_groups))
-    # Before anybody is made: a step that is killed half-way must know whom it made.
+    # Before the first user is made: after a kill, the next run must know which users are ours.
     write_file(MADE, json.dumps(ours) + "\n")
     write_file(MADE_GROUPS, json.dumps(our_groups) + "\n")
     for command in commands:
@@ -392,9 +392,7 @@ def make_users(cluster_file: str) -> None:
         try:
             with_rights_of(user, gid, "furnish")
         except HomeError as error:
-            log(
-                "WARNING", f"{error}; {user.name} may be unable to log in by key; the other users are not touched by it"
-            )
+            log("WARNING", f"{error}; {user.name} may be unable to log in by key; other users are not affected")
     locked = len(set(ours) - {user.name for user in users})
     log("INFO", f"{len(users)} users are as the cluster file says" + (f", {locked} locked" if locked else ""))
 

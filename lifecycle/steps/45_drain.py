@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Start the drain agent, where the cluster has one. Usage: 45_drain.py CLUSTER_FILE.
+"""Install and start the drain agent. Usage: 45_drain.py CLUSTER_FILE.
 
-Runs on the controller. The agent is one process under systemd (drain_agent.py), which is started again when it ends, and
-when its files have changed. It keeps nothing, so a new one goes on where the old one was.
+Runs on the controller, if the cluster has an agent. The agent is one process under systemd (drain_agent.py). systemd starts it again
+when it ends, and this step when its files have changed. The agent stores nothing, so a new process continues where the old one was.
 
-The protocol and drain_agent.py are written last, after the folder that they stand beside: if this step is killed before that,
-an agent of before that had no folder is still whole. If it is killed between two files of the same names, an agent that is
-started again may fail until the step runs again, which owes the restart. What only an agent of before had is removed when
-the new one runs.
+The protocol and drain_agent.py are written last, after the folder beside them. If this step is killed before that, an older agent
+without that folder still works. If it is killed between two files that an older agent has, too, a restarted agent may fail until the
+step runs again: the restart is still owed. Files that only an older agent had are removed when the new agent runs.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ SETTINGS = f"{PROGRAMS}/drain.json"
 RESTART = "drain-restart"
 FOLDER = "agent"
 WITHOUT_FOLDER = ("backup.py", "s3.py")
-"""Files of agents that had no folder."""
+"""Files of older agents, which had no folder."""
 SERVICE = f"""\
 [Unit]
-Description=Drain and save nodes that are about to go (cdk-hyperpod)
+Description=Drain and save nodes that are about to be deleted (cdk-hyperpod)
 After=network-online.target slurmctld.service
 Wants=network-online.target
 StartLimitIntervalSec=0
@@ -63,7 +62,7 @@ WantedBy=multi-user.target
 
 
 def start_agent(cluster_file: str) -> None:
-    """Install the agent and have it run as it is now."""
+    """Install the agent, and restart it if anything changed."""
     cluster = read_cluster(cluster_file)
     settings = {"cluster": cluster["cluster_name"], **cluster["drain"]}
     here = Path(__file__).resolve().parents[1]

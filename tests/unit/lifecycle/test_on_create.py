@@ -316,7 +316,7 @@ def test_a_controller_that_hyperpod_names_late_is_waited_for(node: Node) -> None
 
 def test_the_scripts_of_another_cluster_fail(node: Node) -> None:
     node.write("scripts/cluster.json", json.dumps({**CLUSTER, "cluster_name": "other"}))
-    assert "those of the cluster 'other', and this node is in 'llm-train'" in the_error(node.provision())
+    assert "cluster 'other', and this node is in 'llm-train'" in the_error(node.provision())
 
 
 @pytest.mark.parametrize(

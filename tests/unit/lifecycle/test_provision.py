@@ -259,9 +259,7 @@ def test_the_scripts_of_the_cluster_are_run_and_those_of_one_that_is_not_named(r
 
 def test_the_scripts_of_another_cluster_are_not_run() -> None:
     other = {"ClusterConfig": {"ClusterName": "other"}}
-    with pytest.raises(
-        ProvisionError, match=r"of the cluster 'llm-train', and this node is in 'other'; correct SourceS3Uri"
-    ):
+    with pytest.raises(ProvisionError, match=r"'llm-train', and this node is in 'other'; correct SourceS3Uri"):
         provision.check_cluster(other, CLUSTER)
 
 

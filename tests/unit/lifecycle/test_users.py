@@ -280,7 +280,7 @@ def test_a_node_on_which_nothing_runs_as_a_user_fails(
         ("/home rw - nfs fs-0a.fsx:/fsx rw", "put no_root_squash into the options of the volume's NFS export"),
         (
             "/home rw - lustre 10.1.0.99@tcp:/abc rw",
-            "take RootSquash away, or put the nodes' network into NoSquashNids",
+            "remove RootSquash, or put the nodes' network into NoSquashNids",
         ),
         ("/elsewhere rw - nfs4 x:/ rw", "who may write on the ext4 file system that it is on"),
     ],
@@ -322,6 +322,6 @@ def test_two_nodes_make_one_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     users.make_home(me, os.getegid())
     assert [file.name for file in (tmp_path / "fsx/home").iterdir()] == ["me"]
     with pytest.raises(
-        users.StepError, match=r"/fsx/home/me is not the home of you: it belongs to uid \d+; give it to"
+        users.StepError, match=r"/fsx/home/me is not the home of you: it belongs to uid \d+; chown it to"
     ):
         users.make_home(User("you", os.geteuid() + 1, "g", frozenset(), "/fsx/home/me"), os.getegid())
