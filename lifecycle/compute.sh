@@ -1,4 +1,4 @@
 #!/bin/bash
-# What LifeCycleConfig of a compute group names: HyperPod runs it on every new node of the group. A step's name runs that
-# step alone.
+# LifeCycleConfig of a compute group names this script, and HyperPod runs it on every new node of the group. Given the name of
+# a step, it runs that step alone.
 exec bash "$(dirname -- "${BASH_SOURCE[0]}")/on_create.sh" compute "$@"

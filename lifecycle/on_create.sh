@@ -13,8 +13,8 @@
 #
 #   SAGEMAKER_RESOURCE_CONFIG_PATH  set by HyperPod; default /opt/ml/config/resource_config.json
 #   PROVISION_LOG                   default /var/log/provision/provisioning.log; HyperPod sends stdout to CloudWatch Logs
-#   PROVISION_ATTEMPTS              how often whatever is waited for is looked at; the default is the script's own
-#   PROVISION_DELAY_S               seconds between two looks; default 5
+#   PROVISION_ATTEMPTS              how often a script checks what it waits for; each script has its own default
+#   PROVISION_DELAY_S               seconds between two checks; default 5
 set -Eeuo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Wait until Slurm answers. Usage: 20_slurm.py NODE_TYPE CONTROLLER_ADDRESS.
 
-Under OnInitComplete HyperPod has set Slurm up, and its daemons may still be starting. Under OnCreate nobody may have
-started them. So the node's own daemon and the controller are waited for, and a daemon that is still off after a tenth
-of the looks is started, by systemctl alone. What is known to keep a daemon from starting is healed or named.
+Under OnInitComplete HyperPod has set Slurm up, and its daemons may still be starting. Under OnCreate they may be off. So this
+step waits for the node's own daemon and for the controller. It starts a daemon that is still off after a tenth of the checks, with
+systemctl alone. Known causes that keep a daemon from starting are repaired or reported.
 
-CONTROLLER_ADDRESS is where a daemon that has no slurm.conf gets it from; `-` where HyperPod does not say.
+CONTROLLER_ADDRESS: the address from which a daemon without slurm.conf fetches it. `-`: HyperPod's file does not have it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from lib import StepError, attempts, install_unit, last_line, log, on_node, run, run_step, wait_until, what_failed
 
 DAEMONS = {"controller": ("slurmctld",), "login": ("sackd", "slurmd"), "compute": ("slurmd",)}
-"""What a node of each type runs: the first of these that it has. On a login node it only brings slurm.conf."""
+"""The daemon of each node type: the first that the node has. On a login node it only fetches slurm.conf."""
 HELPERS = {"slurmctld": ("munge", "slurmdbd"), "sackd": ("munge",), "slurmd": ("munge",)}
 """What each of them needs running before it."""
 SLURM_CONFS = ("/opt/slurm/etc/slurm.conf", "/etc/slurm/slurm.conf")
@@ -26,7 +26,7 @@ LOGS = ("/var/log/slurm/{}.log", "/var/log/{}.log")
 def wait_for_slurm(node_type: str, controller: str) -> None:
     """End when Slurm answers on this node. Raises StepError when it does not."""
     daemon = find_daemon(node_type)
-    # HyperPod starts daemons too. Two who start the same one do no harm, but who is late should not be first.
+    # HyperPod starts daemons, too. Two starts of one daemon do no harm, but HyperPod should come first.
     patience = max(1, attempts() // 10)
 
     def look(attempt: int) -> str | None:
@@ -57,7 +57,7 @@ def find_daemon(node_type: str) -> str | None:
 
 
 def what_is_missing(daemon: str | None, node_type: str) -> str | None:
-    """What keeps jobs from running here, as far as it can be seen; None: nothing."""
+    """What keeps jobs from running here, as far as this node can see. None: nothing."""
     if daemon and node_type != "login" and not is_up(daemon):
         return f"{daemon} is {property_of(daemon, 'ActiveState') or 'unknown'}"
     ping = run("scontrol", "ping", timeout_s=30)
@@ -80,7 +80,7 @@ def property_of(unit: str, name: str) -> str:
 
 
 def start(daemon: str, controller: str) -> None:
-    """Start what the image left off. Raises nothing: what it says is told at the end of the wait."""
+    """Start a daemon that is off. It raises nothing: the error is reported at the end of the wait."""
     if daemon == "slurmctld":
         heal_topology()
     if _is_starting(daemon):
@@ -90,7 +90,7 @@ def start(daemon: str, controller: str) -> None:
     if daemon != "slurmctld" and not _has_slurm_conf() and controller != "-":
         configure_from(daemon, controller)
     log("INFO", f"{daemon} is {property_of(daemon, 'ActiveState')}; starting it")
-    # A unit that failed too often is not started again before that.
+    # systemd does not start a unit that failed too often before its failures are reset.
     run("systemctl", "reset-failed", f"{daemon}.service")
     run("systemctl", "enable", f"{daemon}.service")
     done = run("systemctl", "start", f"{daemon}.service")
@@ -122,14 +122,14 @@ def _has_slurm_conf() -> bool:
 
 
 def configure_from(daemon: str, controller: str) -> None:
-    """Let a daemon without slurm.conf ask the controller for it, in the way that HyperPod's own units have."""
+    """Let a daemon without slurm.conf fetch it from the controller, with the options that HyperPod's own units use."""
     options = f"{daemon.upper()}_OPTIONS"
     content = f'[Service]\nEnvironment="{options}=--conf-server {controller}:6817"\n'
     install_unit(f"{daemon}.service.d/cdk-hyperpod.conf", content)
 
 
 def heal_topology() -> None:
-    """Take an empty topology.yaml away: Slurm 25.11 ends at it, again and again."""
+    """Rename an empty topology.yaml: slurmctld 25.11 exits when it reads one."""
     topology = on_node(TOPOLOGY)
     if topology.is_file() and not topology.read_text("utf-8", "replace").strip():
         topology.replace(topology.with_name("topology.yaml.empty"))
@@ -137,7 +137,7 @@ def heal_topology() -> None:
 
 
 def diagnosis(daemon: str | None, node_type: str, controller: str) -> str:
-    """What to do, by what the daemon said last."""
+    """What to do, by the daemon's last messages."""
     said = "" if daemon is None else what_it_said(daemon)
     if "CLUSTER ID MISMATCH" in said:
         return (

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Keep the node's role from users' jobs, if the file has slurm.metadata_users. Usage: 32_metadata.py CLUSTER_FILE.
 
-Whoever reaches the instance's metadata gets the credentials of the node's role. HyperPod's own processes need them, and which
-of these are not root's is not known: so root, the system's users and the image's own user (1000) keep them. Every other uid
-is refused, except those of the users that the file names; so is what containers send through a bridge, which has no uid here.
+A process that reaches the instance metadata gets the credentials of the node's role. HyperPod's own processes need them, and it is
+not known which of these do not run as root. So root, the system's users and the image's own user (1000) keep access. Every other uid
+is rejected, except the users that the file names. Traffic of containers through a bridge has no uid here, and is rejected, too.
 
 The rules are one nft table of our own, which a unit loads again at boot. No other table is touched. Without nft the node joins
 all the same, with a warning.
@@ -64,7 +64,7 @@ table inet {TABLE} {{
 
 
 def uids_of(names: Sequence[str]) -> list[int]:
-    """The numbers of the users that the node knows and that need a rule."""
+    """The uids of the users that exist on the node and need a rule."""
     found = []
     for name in names:
         try:
@@ -94,7 +94,7 @@ def refuse(names: Sequence[str]) -> None:
 
 
 def let_all() -> None:
-    """Take the rules away, if an earlier file wanted them."""
+    """Remove the rules, if an earlier file added them."""
     if not on_node(RULES).exists():
         return
     run("systemctl", "disable", UNIT)
@@ -105,7 +105,7 @@ def let_all() -> None:
 
 
 def limit_metadata(cluster_file: str) -> None:
-    """What the file says of metadata_users."""
+    """Set up access as the file's metadata_users says."""
     names = read_cluster(cluster_file).get("metadata_users")
     if names is None:
         let_all()

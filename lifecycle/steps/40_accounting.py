@@ -47,10 +47,10 @@ class Account:
 def commands_for(
     wanted: Mapping[str, Account], found: Mapping[str, Account], descriptions: Mapping[str, str], cluster: str
 ) -> Iterator[str]:
-    """What sacctmgr has to be told; nothing where the database is as the cluster file says.
+    """The commands for sacctmgr. None: the database is as the cluster file says.
 
-    `found` is what this cluster has; `descriptions` are those of all accounts in the database, which may be that of
-    several clusters. Each command names this one: without, sacctmgr means all of them.
+    `found`: the accounts of this cluster. `descriptions`: of all accounts in the database, which several clusters may share. Each
+    command names this cluster, or sacctmgr would change all clusters.
     """
     ours = frozenset(name for name in found if descriptions.get(name) == MARK)
     for name, account in wanted.items():
@@ -67,7 +67,7 @@ def commands_for(
             yield f"modify account where name={name} cluster={cluster} set {' '.join(changes)}"
         for user in sorted(account.users - old.users):
             yield f"add user name={user} account={name} cluster={cluster}"
-    # After all that is added: who changes accounts is at no moment without one.
+    # After all additions, so that a user who changes accounts always has one.
     for name in sorted(ours):
         stay = wanted.get(name, Account(name)).users
         yield from _removals(name, found[name].users - stay, wanted, cluster)
@@ -92,7 +92,7 @@ def _removals(account: str, users: frozenset[str], wanted: Mapping[str, Account]
 
 
 def _change(limit: str, before: str, after: str) -> str:
-    """A limit as `set` takes it. -1 takes one away; of GrpTRES, each resource by itself."""
+    """A limit as `set` takes it. -1 removes it. In GrpTRES each resource is removed by itself."""
     if limit == "GrpTRES":
         gone = set(_tres(before)) - set(_tres(after))
         return ",".join([*filter(None, [after]), *(f"{name}=-1" for name in sorted(gone))])
@@ -154,7 +154,7 @@ def parse_associations(text: str) -> dict[str, Account]:
 
 
 def sacctmgr(words: str) -> None:
-    """Tell sacctmgr something. That there is nothing left to do is no failure, nor that a user has jobs who should go."""
+    """Run sacctmgr. It is no failure if nothing is left to do, or if a user who is to be removed still has jobs."""
     done = run("sacctmgr", "--immediate", "--quiet", *words.split())
     if done.returncode != 0 and words.startswith("remove user") and "job(s) active" in done.stdout.lower():
         log(

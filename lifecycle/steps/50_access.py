@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Keep jobs off login nodes, and people without a job off compute nodes. Usage: 50_access.py NODE_TYPE.
+"""Keep jobs off login nodes, and users without a job off compute nodes. Usage: 50_access.py NODE_TYPE.
 
-HyperPod's partition `dev` holds the login node too. slurm.conf is HyperPod's, so the login node is drained, which
-Slurm remembers; a timer looks again every five minutes, because a controller that was replaced remembers nothing.
-A compute node asks pam_slurm_adopt, which lets root in, and users while they have a job there. A login node never does:
-it would lock its users out.
+HyperPod's partition `dev` contains the login node, too. slurm.conf is HyperPod's, so this step drains the login node. A timer checks
+that again every five minutes, because a replaced controller has lost the drain. A compute node uses pam_slurm_adopt, which admits
+root, and users while they have a job there. A login node never uses it: it would lock its users out.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from lib import (
 REASON = "login node: runs no jobs"
 PAM_SSHD = "/etc/pam.d/sshd"
 PAM_LINE = "account    required     {}"
-"""With the whole path: libpam looks for a bare name in its own folder alone, and what it does not find lets nobody in."""
+"""With the whole path: libpam searches a bare name in its own folder alone, and a missing module locks everybody out."""
 PAM_FOLDERS = ("lib/security", "lib64/security", "usr/lib/security", "usr/lib64/security", "opt/slurm/lib/security")
 SERVICE = f"""\
 [Unit]
@@ -60,7 +59,7 @@ def own_node(nodes: str, names: frozenset[str], addresses: frozenset[str]) -> di
     """This node in the output of `scontrol --oneliner show node`; None: Slurm does not know it.
 
     By its host name, else by its address: HyperPod may call nodes in Slurm by the names of their instances
-    (UseInstanceNames). Raises StepError where two nodes have an address of this one: another must not be drained.
+    (UseInstanceNames). Raises StepError if two nodes have an address of this one: no other node may be drained.
     """
     # What comes after Reason= may hold anything.
     known = [
@@ -83,7 +82,7 @@ def own_addresses() -> frozenset[str]:
 
 
 def keep_jobs_off() -> None:
-    """Drain this node, unless somebody has."""
+    """Drain this node, unless it is drained."""
     shown = ask_slurm("scontrol", "--oneliner", "show", "node")
     host = os.uname().nodename
     node = own_node(shown, frozenset({host, host.split(".")[0]}), own_addresses())
@@ -113,7 +112,7 @@ def find_module(root: Path) -> str | None:
 
 
 def let_in_by_job() -> None:
-    """Have sshd ask pam_slurm_adopt, where the image has it."""
+    """Add pam_slurm_adopt to sshd, if the image has it."""
     module = find_module(on_node("/"))
     if module is None:
         log("WARNING", "this image has no pam_slurm_adopt: users without a job may log in to this node")
@@ -131,7 +130,7 @@ def let_in_by_job() -> None:
 
 
 def control_access(node_type: str) -> None:
-    """What a node of the type needs."""
+    """Set up the access that a node of this type needs."""
     if node_type == "compute":
         let_in_by_job()
         return

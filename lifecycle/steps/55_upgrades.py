@@ -5,7 +5,7 @@ Ubuntu upgrades itself, and needrestart then restarts every daemon that uses an 
 each job step on the node where its unit lacks KillMode=process (awsome-distributed-ai, pull request 1165). An upgraded
 kernel or driver leaves the others of its set behind. So these stay as the image has them; fixes come with a new image.
 
-It fails no node: a node without apt or needrestart has nothing to keep.
+It fails no node: without apt or needrestart there is nothing to hold back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from lib import OWN_MARK, StepError, install_unit, last_line, log, run, run_step, wait_until, write_file
 
 DAEMONS = ("slurmd", "slurmctld", "slurmdbd", "munge", "docker", "containerd")
-"""What jobs need running all the time. needrestart names them and leaves them alone."""
+"""Daemons that jobs need all the time. needrestart reports them, and does not restart them."""
 NEEDRESTART = "".join(
     [f"# {OWN_MARK}\n", *(f"$nrconf{{override_rc}}{{qr(^{name}\\.service$)}} = 0;\n" for name in DAEMONS)]
 )
@@ -37,11 +37,11 @@ HELD = {
     ),
     "the Neuron driver": ("aws-neuron-dkms", "aws-neuronx-dkms"),
 }
-"""What has to fit together -> patterns of its packages."""
+"""What must stay in step -> patterns of its packages."""
 
 
 def protect_from_upgrades() -> None:
-    """All three."""
+    """Protect daemons, packages and job steps."""
     write_file("/etc/needrestart/conf.d/cdk-hyperpod.conf", NEEDRESTART)
     hold_packages()
     keep_jobs_over_restarts()

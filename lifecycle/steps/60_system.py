@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Limits that training needs, and logs that end. Usage: 60_system.py NODE_TYPE.
+"""Set limits for training, and rotate logs. Usage: 60_system.py NODE_TYPE.
 
-EFA and NCCL register memory, which `memlock` limits, and loaders open many files. The limits stand in two places: for
-people who log in, and for slurmd, whose limits its jobs have.
+EFA and NCCL register memory, which `memlock` limits, and data loaders open many files. The limits are set in two places: for logins,
+and for slurmd, whose limits its jobs inherit.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def raise_limits(node_type: str) -> None:
 
 
 def restart_slurmd() -> None:
-    """Give a slurmd that runs, or is starting, the limits; one that is off starts with them."""
+    """Restart a slurmd that runs or is starting. One that is off will start with the limits."""
     running = run("systemctl", "show", "--property", "ActiveState", "slurmd.service").stdout
     if re.search("=(active|activating|reloading)$", running.strip()):
         must_run("systemctl", "restart", "slurmd.service")
@@ -67,7 +67,7 @@ def runs_job_steps() -> bool:
 
 
 def rotate_logs() -> None:
-    """Rotate what nobody rotates: logrotate refuses a file that two of its files name."""
+    """Rotate logs that no other file of logrotate names: logrotate refuses a log that two of its files name."""
     folder = on_node("/etc/logrotate.d")
     own = folder / "cdk-hyperpod"
     others = "".join(

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Say what this node has, and warn where it is less than its type promises. Usage: 70_checks.py NODE_TYPE INSTANCE_TYPE.
+"""Log what this node has, and warn if it has less than its instance type. Usage: 70_checks.py NODE_TYPE INSTANCE_TYPE.
 
-It never fails a node: HyperPod's own health checks decide about that. INSTANCE_TYPE may be `-` where HyperPod does not
-say; then nothing is compared.
+It never fails a node: that is left to HyperPod's own health checks. INSTANCE_TYPE `-`: the type is unknown, and nothing is compared.
 """
 
 from __future__ import annotations
