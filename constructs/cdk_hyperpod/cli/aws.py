@@ -1,4 +1,4 @@
-"""AWS with the user's credentials: a session, clients, and the one sentence for each way in which it cannot be asked.
+"""AWS with the user's credentials: a session, clients, and one sentence for each kind of failed call.
 
 SageMaker's client comes with the API model that is pinned for the Lambda functions, because the user's boto3 may be older
 than HyperPod's API.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,12 +21,12 @@ Clients = Callable[[str], Any]
 """A client of each service, with the user's credentials."""
 
 ATTEMPTS = 5
-"""How often a call is made that AWS throttles or that does not arrive, with botocore's standard waits in between."""
+"""Attempts of a call that AWS throttles or that does not arrive, with botocore's standard waits in between."""
 
 _NO_CREDENTIALS = (
-    "there are no AWS credentials; name a profile of your AWS configuration: AWS_PROFILE=NAME, or --profile NAME"
+    "no AWS credentials found. Name a profile of your AWS configuration by AWS_PROFILE=NAME or --profile NAME"
 )
-_SIGN_IN = "sign in again (aws sso login, or whatever gave you the credentials)"
+_SIGN_IN = "Sign in again, for example by aws sso login"
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
 _UNKNOWN = frozenset(
     {
@@ -72,26 +73,26 @@ _BROKEN = frozenset(
 _GONE = frozenset({"ResourceNotFound", "ResourceNotFoundException"})
 _ACTION = re.compile(r"not authorized to perform: ([a-z0-9-]+:\w+)(?: on resource: \"?([^\s\"]+))?")
 _OF_S3 = {"GetObject": "s3:GetObject", "PutObject": "s3:PutObject", "HeadBucket": "s3:ListBucket"}
-"""S3 may refuse without a word; its operations, and what they need."""
+"""S3 may deny a call without naming the permission: its operations, and the permissions they need."""
 
 
 class AwsError(HyperPodError):
-    """AWS cannot be asked."""
+    """AWS cannot be called."""
 
 
 def user_session(profile: str | None = None) -> Any:
-    """botocore's own session, with the user's credentials. Raises AwsError where there are none."""
-    # Only what asks AWS needs botocore.
+    """botocore's own session, with the user's credentials. Raises AwsError if there are none."""
+    # Only commands that call AWS need botocore.
     try:
         import botocore.session  # type: ignore[import-untyped]
         from botocore.loaders import Loader  # type: ignore[import-untyped]
     except ModuleNotFoundError:
-        raise AwsError("this command reads AWS with boto3, which is not installed: pip install boto3") from None
+        raise AwsError("this command needs boto3, which is not installed. Install it by pip install boto3") from None
     try:
         session = botocore.session.Session(profile=profile)
         session.register_component("data_loader", Loader(extra_search_paths=[str(models_dir())]))
         parsers = session.get_component("response_parser_factory")
-        parsers.set_parser_defaults(timestamp_parser=_moment)
+        parsers.set_parser_defaults(timestamp_parser=_timestamp)
         credentials = session.get_credentials()
     except botocore.exceptions.BotoCoreError as error:
         raise AwsError(f"your AWS credentials cannot be read: {error}") from None
@@ -100,8 +101,8 @@ def user_session(profile: str | None = None) -> Any:
     return session
 
 
-def _moment(value: Any) -> datetime:
-    """A reply's time, in UTC. botocore's own way by the machine's zone takes a fifth of a long list."""
+def _timestamp(value: Any) -> datetime:
+    """A reply's time, in UTC. botocore's own parser asks for the machine's zone, which takes a fifth of the time of a long list."""
     if isinstance(value, (int, float)):
         return datetime.fromtimestamp(value, UTC)
     from botocore.utils import parse_timestamp  # type: ignore[import-untyped]
@@ -111,7 +112,7 @@ def _moment(value: Any) -> datetime:
 
 
 def clients(region: str, profile: str | None = None, endpoint_url: str | None = None) -> Clients:
-    """Clients with the user's credentials, which are renewed as long as they can be. Raises AwsError where there are none."""
+    """Clients with the user's credentials, which are renewed as long as possible. Raises AwsError if there are none."""
     session = user_session(profile)
 
     from botocore.config import Config  # type: ignore[import-untyped]
@@ -126,15 +127,15 @@ def clients(region: str, profile: str | None = None, endpoint_url: str | None = 
                     service, region_name=region, endpoint_url=endpoint_url, config=config
                 )
             except ValueError as error:
-                raise AwsError(f"{error}; write https://HOST (--endpoint-url, AWS_ENDPOINT_URL)") from None
+                raise AwsError(f"{error}. Write https://HOST in --endpoint-url or AWS_ENDPOINT_URL") from None
         return made[service]
 
     return client
 
 
 def has_endpoint(service: str, profile: str | None = None) -> bool:
-    """Whether the user has set another endpoint for a service than AWS's own: in the environment, or in the profile (AWS SDKs and
-    Tools Reference Guide, "Service-specific endpoints"). Needs no credentials, and raises nothing: what cannot be read sets none."""
+    """Whether the user has set an endpoint for a service, in the environment or in the profile (AWS SDKs and Tools Reference
+    Guide, "Service-specific endpoints"). Needs no credentials. False if the configuration cannot be read."""
     if os.environ.get("AWS_ENDPOINT_URL") or os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}"):
         return True
     try:
@@ -151,7 +152,7 @@ def has_endpoint(service: str, profile: str | None = None) -> bool:
 
 
 def pages(call: Callable[..., Mapping[str, Any]], member: str, **arguments: Any) -> Iterator[Any]:
-    """Every item of a list call; a page is asked for when it is needed. Raises PaginationError if a token comes again."""
+    """Every item of a list call, read page by page when needed. Raises PaginationError if a token is repeated."""
     from .._lambda.hyperpod.common import api
 
     return api.pages(call, member, arguments)
@@ -163,12 +164,12 @@ def code(error: Exception) -> str:
 
 
 def is_denied(error: Exception) -> bool:
-    """A permission is missing."""
+    """Whether a permission is missing."""
     return code(error) in _DENIED
 
 
 def is_passing(error: Exception) -> bool:
-    """Trouble that passes by itself: AWS throttles, has a fault of its own, or cannot be reached."""
+    """Whether the same call may succeed later: AWS throttles, has an internal error, or cannot be reached."""
     status = ((getattr(error, "response", None) or {}).get("ResponseMetadata") or {}).get("HTTPStatusCode", 0)
     return code(error) in _THROTTLED | _BROKEN or status >= 500 or (not code(error) and _is_of_network(error))
 
@@ -181,57 +182,97 @@ def _is_of_network(error: Exception) -> bool:
 
 
 def is_gone(error: Exception) -> bool:
-    """There is no such cluster, node or stream; HyperPod's own code has no suffix "Exception"."""
+    """Whether the cluster, node or stream does not exist. HyperPod's own code has no suffix "Exception"."""
     return code(error) in _GONE
 
 
 def sentence(error: Exception) -> str:
-    """What to tell the user of an error of botocore's: what is wrong and what to do, in one printable sentence."""
+    """An error of botocore for the user: what is wrong and what to do, in one printable line."""
     return shown(_sentence(error))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FailedCall:
+    """A call that AWS answered with an error."""
+
+    code: str
+    operation: str
+    message: str
+
+
 def _sentence(error: Exception) -> str:
-    said = " ".join(str((getattr(error, "response", None) or {}).get("Error", {}).get("Message", "")).split())
-    operation = str(getattr(error, "operation_name", "") or "")
-    match code(error):
-        case name if name in _EXPIRED:
-            return f"your AWS credentials have expired: {_SIGN_IN}"
-        case name if name in _UNKNOWN:
-            return f"AWS does not know your credentials ({name}): {_SIGN_IN}, or name another --profile"
-        case name if name in _DENIED:
-            found = _ACTION.search(said)
-            action = found[1] if found else _OF_S3.get(operation, operation)
-            where = f" on {found[2]}" if found and found[2] else ""
-            return f"your credentials lack the right {action}{where}; the command's --help lists what it needs"
-        case name if name in _THROTTLED:
-            return f"AWS throttles {operation}, after {ATTEMPTS} attempts still; try again in some minutes"
-        case name if name in _BROKEN:
-            return f"{operation}: AWS has a fault of its own ({name}), after {ATTEMPTS} attempts still; try again in some minutes"
-        case name if name in _GONE:
-            return f"{operation}: {said or 'not found'}"
-        case "":
-            return _unreached(error)
-        case name:
-            return f"{operation}: {name}: {said}"
+    reply = (getattr(error, "response", None) or {}).get("Error", {})
+    call = _FailedCall(
+        code=code(error),
+        operation=str(getattr(error, "operation_name", "") or ""),
+        message=" ".join(str(reply.get("Message", "")).split()),
+    )
+    if not call.code:
+        return _unreached(error)
+    for codes, words in _SENTENCES:
+        if call.code in codes:
+            return words(call)
+    return f"{call.operation}: {call.code}: {call.message}"
 
 
-def another_account(wanted: str | None, account: str) -> str | None:
-    """Why credentials of this account are not for a file; None: they are. `wanted`: what the file says; None: nothing."""
-    if wanted in (None, account):
+def _expired(_: _FailedCall) -> str:
+    return f"your AWS credentials have expired. {_SIGN_IN}"
+
+
+def _unknown(call: _FailedCall) -> str:
+    return f"AWS does not know your credentials ({call.code}). {_SIGN_IN}, or name another --profile"
+
+
+def _denied(call: _FailedCall) -> str:
+    found = _ACTION.search(call.message)
+    if found is None:
+        action, resource = _OF_S3.get(call.operation, call.operation), None
+    else:
+        action, resource = found[1], found[2]
+    where = f" on {resource}" if resource else ""
+    return f"your credentials lack the permission {action}{where}. The command's --help lists what it needs"
+
+
+def _throttled(call: _FailedCall) -> str:
+    return f"AWS throttles {call.operation}, {ATTEMPTS} attempts failed. Try again in a few minutes"
+
+
+def _broken(call: _FailedCall) -> str:
+    return f"{call.operation}: AWS has an internal error ({call.code}), {ATTEMPTS} attempts failed. Try again in a few minutes"
+
+
+def _gone(call: _FailedCall) -> str:
+    return f"{call.operation}: {call.message or 'not found'}"
+
+
+_SENTENCES: tuple[tuple[frozenset[str], Callable[[_FailedCall], str]], ...] = (
+    (_EXPIRED, _expired),
+    (_UNKNOWN, _unknown),
+    (_DENIED, _denied),
+    (_THROTTLED, _throttled),
+    (_BROKEN, _broken),
+    (_GONE, _gone),
+)
+"""Error codes, and the sentence for them."""
+
+
+def another_account(expected: str | None, account: str) -> str | None:
+    """Why credentials of this account do not fit the file; None: they do. `expected`: the file's account; None: it names none."""
+    if expected in (None, account):
         return None
-    return f"account: the file says {wanted}, your credentials are of {account}; use others (--profile NAME)"
+    return f"account: the file says {expected}, but your credentials are of {account}. Use other credentials (--profile NAME)"
 
 
 def _unreached(error: Exception) -> str:
-    """Of an error that AWS has not sent."""
+    """The sentence for an error that AWS has not sent."""
     name = type(error).__name__
     text = " ".join(str(error).split())
     if name in ("NoCredentialsError", "PartialCredentialsError"):
         return _NO_CREDENTIALS
     if "SSO" in name or "Token" in name or name in ("CredentialRetrievalError", "LoginRefreshRequired"):
-        return f"your AWS credentials cannot be renewed: {text}; {_SIGN_IN}"
+        return f"your AWS credentials cannot be renewed: {text}. {_SIGN_IN}"
     if name == "PaginationError":
-        return f"AWS's answer cannot be used: {text}; try again in some minutes"
+        return f"AWS's answer is invalid: {text}. Try again in a few minutes"
     if _is_of_network(error):
-        return f"AWS cannot be reached: {text}; look at your network, and at a proxy or VPN"
-    return f"AWS was not asked: {text}"
+        return f"AWS cannot be reached: {text}. Check your network, proxy and VPN"
+    return f"AWS was not called: {text}"

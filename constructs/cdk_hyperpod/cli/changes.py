@@ -1,4 +1,4 @@
-"""Words for what changes between what is deployed and a file, setting by setting (config/changes.py decides)."""
+"""The text of the settings that differ between the deployed file and this one (config/changes.py decides)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .tables import wrapped
 
 
 def change_lines(changes: Sequence[Changed]) -> list[str]:
-    """Every changed setting under what its change does, the harshest first; none where nothing changed."""
+    """Every changed setting under the effect of its change, the most disruptive first; empty if nothing changed."""
     lines: list[str] = []
     for effect in reversed([*EFFECTS]):
         of_effect = [each for each in changes if each.effect == effect]
@@ -21,7 +21,7 @@ def change_lines(changes: Sequence[Changed]) -> list[str]:
 
 
 def deployed_record(resources: Mapping[str, Any]) -> Record | None:
-    """The record that a deployed template has; None: it is of an earlier release, or of another app."""
+    """The record of settings in a deployed template; None: the template is of an earlier release, or of another app."""
     for resource in resources.values():
         found = (resource.get("Metadata") or {}).get(METADATA) if isinstance(resource, dict) else None
         if isinstance(found, dict):

@@ -1,4 +1,4 @@
-"""`cdk-hyperpod completion`: the lines that a shell reads to complete commands and options."""
+"""`cdk-hyperpod completion`: the script with which a shell completes commands and options."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from .tables import say_document
 @click.command(epilog="Exit code 0: printed.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes a shell complete commands and options.
+    """Print the script with which your shell completes commands and options.
 
     \b
     bash, in ~/.bashrc:  eval "$(cdk-hyperpod completion bash)"
     zsh, in ~/.zshrc:    eval "$(cdk-hyperpod completion zsh)"
-    fish:                cdk-hyperpod completion fish > ~/.config/fish/completions/cdk-hyperpod.fish
+    fish:                cdk-hyperpod completion fish \\
+                           > ~/.config/fish/completions/cdk-hyperpod.fish
     """
     found = get_completion_class(shell)
     assert found is not None

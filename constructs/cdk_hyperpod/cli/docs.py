@@ -1,4 +1,4 @@
-"""`cdk-hyperpod docs`: where the pages lie that messages, docstrings and new files name."""
+"""`cdk-hyperpod docs`: the folder of the documentation that messages, docstrings and new files name."""
 
 from __future__ import annotations
 
@@ -10,5 +10,11 @@ from .tables import say
 
 @click.command(epilog="Exit code 0: printed.")
 def docs() -> None:
-    """Print the folder of the pages that messages name, as docs/deploying.md. README.md in it lists them all."""
+    """Print the folder of the documentation.
+
+    Example:
+        ls "$(cdk-hyperpod docs)"
+
+    Messages name its pages, such as docs/deploying.md. README.md lists them all.
+    """
     say(docs_dir())

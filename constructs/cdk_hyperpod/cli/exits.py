@@ -1,4 +1,4 @@
-"""How the tool ends where somebody stops it, or nobody listens. It needs no library, as its way in."""
+"""How the tool ends after Ctrl-C, or when its output is closed. Needs no library, like main.py."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ INTERRUPTED = 130
 
 
 def give_up_output(error: OSError) -> int:
-    """Exit code 1, after standard output took no more. Somebody who piped into head is told nothing."""
-    # What is left to write goes nowhere, or Python would complain when it exits.
+    """Report that standard output accepts no more, and return exit code 1. A closed pipe, as of head, is not reported."""
+    # Discard what is left to write, or Python would print an error when it exits.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):
         print(f"standard output: {error.strerror}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What every command runs in: loading it when it is asked for, and the one place where errors become a message and an exit code."""
+"""How every command runs: it is loaded when it is used, and its errors become one message and an exit code."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .tables import complain, say, shown
 COMPLETION_VARIABLE = "_CDK_HYPERPOD_COMPLETE"
 DEBUG_VARIABLE = "CDK_HYPERPOD_DEBUG"
 _FULL = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""What standard output says that takes no more."""
-_HELP = {"text_paragraph_linebreaks": "\n\n", "padding_helptext_first_line": (0, 0, 1, 0), "max_width": 100}
+"""Errors of a standard output that accepts no more."""
+_HELP = {"text_paragraph_linebreaks": "\n\n", "padding_helptext_first_line": (0, 0, 1, 0), "max_width": 80}
 _TEXTS = {name: (module, text) for group in COMMANDS.values() for name, (module, text) in group.items()}
 
 
@@ -66,9 +66,9 @@ class _Tool(click.RichGroup):
         ]
 
 
-def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked and not ctx.resilient_parsing:
-        # Looked up only when it is asked for, since that reads every installed package.
+def _print_version(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:
+    if is_given and not ctx.resilient_parsing:
+        # Imported only here, since it reads every installed package.
         from importlib.metadata import version
 
         say(f"{PROGRAM} {version('cdk-hyperpod')}")
@@ -82,11 +82,11 @@ def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 )
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version)
 def tool() -> None:
-    """Questions about a SageMaker HyperPod cluster: its file, its deployment, its nodes."""
+    """Create, check, rehearse and look after SageMaker HyperPod clusters."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; its exit code. Whatever goes wrong is one message on standard error, and no stack trace."""
+    """Run one command, and return its exit code. Every error is one message on standard error, without a stack trace."""
     if os.environ.get(COMPLETION_VARIABLE):
         tool.main(args=[*arguments], prog_name=PROGRAM, complete_var=COMPLETION_VARIABLE)
     try:
@@ -113,7 +113,7 @@ def _invoke(arguments: Sequence[str]) -> int:
             status = int(tool.invoke(context) or 0)
     except Exit as end:  # of --help and --version
         status = end.exit_code
-    sys.stdout.flush()  # here, where a full disk still gets its sentence
+    sys.stdout.flush()  # here, where a full disk is still reported
     return status
 
 
@@ -121,8 +121,8 @@ def _unforeseen(error: Exception) -> int:
     if _is_of_aws(error):
         return _failed(aws.sentence(error))
     return _failed(
-        f"{PROGRAM} has a fault: {type(error).__name__}: {shown(error)}\n"
-        f"{DEBUG_VARIABLE}=1 shows where; please report it with that"
+        f"internal error of {PROGRAM}: {type(error).__name__}: {shown(error)}\n"
+        f"Please report it, with the output of the same command under {DEBUG_VARIABLE}=1"
     )
 
 
@@ -140,7 +140,7 @@ def _misused(error: click.UsageError) -> int:
     path, pieces = PROGRAM, "COMMAND [OPTIONS] …"
     if error.ctx is not None and error.ctx.parent is not None:
         path, pieces = error.ctx.command_path, " ".join(error.ctx.command.collect_usage_pieces(error.ctx))
-    complain(f"Usage: {path} {pieces}", f"{path} --help says more.")
+    complain(f"Usage: {path} {pieces}", f"{path} --help explains it.")
     complain(*f"{path}: error: {error.format_message()}".split("\n"))
     return 2
 

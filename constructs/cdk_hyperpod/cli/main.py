@@ -1,4 +1,4 @@
-"""The command-line tool's way in. What needs no command, needs no library either: the overview comes at once."""
+"""The entry point of the command-line tool. The overview loads no library, so it appears at once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .exits import INTERRUPTED, give_up_output
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the tool. Returns its exit code: 0; 1 where something is wrong; 2 for wrong usage; 130 for Ctrl-C; or a command's own."""
+    """Run the tool. Returns its exit code: 0; 1 for an error; 2 for wrong usage; 130 for Ctrl-C; or a command's own."""
     _prepare_output()
     given = sys.argv[1:] if arguments is None else [*arguments]
     if given in (["--help"], ["-h"]):
         return _print_overview()
     try:
-        # It takes half a second, in which somebody may change their mind.
+        # It takes half a second, in which the user may press Ctrl-C.
         from .frame import run
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
@@ -27,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _prepare_output() -> None:
-    """What a terminal's encoding lacks is a question mark, and a closed output takes everything."""
-    # Python has None for a stream that was closed before it began.
+    """Print characters that the terminal's encoding lacks as question marks, and discard the output if it is closed."""
+    # Python sets a stream to None if it was closed before it started.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, TextIOWrapper):

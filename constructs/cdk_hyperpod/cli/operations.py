@@ -1,4 +1,4 @@
-"""HyperPod's record of scaling operations, in words: which one superseded which."""
+"""Which of HyperPod's scaling operations superseded which."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from . import aws, tables
 
 Reply = Mapping[str, Any]
 _MOST = 20
-"""Operations that are looked at, newest first."""
+"""Operations that are read at most, newest first."""
 
 
 def superseded(sagemaker: Any, cluster: str, since: datetime | None) -> list[str]:
-    """A sentence for each scaling operation that a later one superseded, newest first; nothing if the record cannot be read.
+    """A sentence for each scaling operation that a later one superseded, newest first; empty if they cannot be read.
 
-    `since`: of those begun then or later; absent: of all that HyperPod keeps.
+    `since`: only operations that began then or later; None: all that HyperPod keeps.
     """
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
@@ -45,14 +45,14 @@ def superseded(sagemaker: Any, cluster: str, since: datetime | None) -> list[str
 
 
 def sentences(operations: list[Reply]) -> list[str]:
-    """The same of operations as DescribeClusterOperation shows them, newest first. Pure."""
-    said = []
+    """The same for replies of DescribeClusterOperation, newest first. Pure."""
+    found = []
     for position, each in enumerate(operations):
         later = next((other for other in reversed(operations[:position]) if _groups(other) & _groups(each)), None)
         if each.get("Status") == "Superseded":
             by = "by another request" if later is None else f"by {_named(later)}"
-            said.append(tables.shown(f"HyperPod's {_named(each)} was superseded {by}"))
-    return said
+            found.append(tables.shown(f"HyperPod's {_named(each)} was superseded {by}"))
+    return found
 
 
 def _groups(operation: Reply) -> set[str]:

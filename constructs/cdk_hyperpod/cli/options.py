@@ -1,4 +1,4 @@
-"""Options that several commands have, each said once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ config_option = click.option(
     type=click.Path(),
     help="The cluster file; default: cluster.yaml.",
 )
-"""The file that a command is about."""
+"""The file of a command."""
 
 profile_option = click.option(
-    "--profile", metavar="NAME", help="Of your AWS configuration; default: AWS_PROFILE, or default."
+    "--profile", metavar="NAME", help="Profile of your AWS configuration; default: AWS_PROFILE, or default."
 )
-"""Whose credentials a command uses."""
+"""The credentials of a command."""
 
-region_option = click.option("--region", metavar="REGION", help="Of AWS; default: the file's.")
-"""Where a command asks; with `--cluster` there is no file that says it."""
+region_option = click.option("--region", metavar="REGION", help="AWS region; default: the file's.")
+"""The region of a command. With `--cluster`, no file names it."""
 
 cluster_option = click.option(
-    "--cluster", metavar="NAME", help="A cluster by its name, in --region or your configuration's; no file is read."
+    "--cluster", metavar="NAME", help="Name of a cluster, in --region or your configuration's region. No file is read."
 )
 
 stack_option = click.option(
     "--stack",
     metavar="NAME",
-    help="The stack that has the cluster in it; default: the one that the live cluster's tag names.",
+    help="The stack that has the cluster; default: the one that the live cluster's tag names.",
 )
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON for programs, with its schema's version."
+    "--json", "as_json", is_flag=True, help="Print JSON for programs, with the version of its schema."
 )
 """For programs: `tables.json_text`."""
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask: it is meant.")
+yes_option = click.option("--yes", is_flag=True, help="Skip the confirmation.")
 
 
-def rights(*actions: str, besides: str = "") -> str:
-    """The end of a command's help: what its user must be allowed to do. `besides`: what else is worth saying, after."""
-    return "\n\n".join(filter(None, [f"IAM rights: {', '.join(actions)}.", besides]))
+def permissions(*actions: str, besides: str = "") -> str:
+    """The end of a command's help: the IAM permissions that its user needs. `besides`: text after them."""
+    return "\n\n".join(filter(None, [f"IAM permissions: {', '.join(actions)}.", besides]))
 
 
 class AnyCase(click.Choice[str]):
-    """One of AWS's words, which may be typed in any case; help, messages and completion spell it as AWS does."""
+    """A choice of AWS's words, accepted in any case. Help, messages and completion use AWS's spelling."""
 
     def __init__(self, words: Sequence[str]) -> None:
         super().__init__(words, case_sensitive=False)
@@ -55,3 +55,6 @@ class AnyCase(click.Choice[str]):
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
         typed = str(choice)
         return next((word for word in self.choices if word.casefold() == typed.casefold()), typed)
+
+
+rights = permissions

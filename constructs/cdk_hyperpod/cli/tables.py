@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs, colour for terminals."""
+"""Output of commands: tables for people, JSON for programs, colour for terminals."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .._lambda.hyperpod.common.text import one_line, printable
 
 BOLD, RED, YELLOW, GREEN, DIM = COLOURS = "1", "31", "33", "32", "2"
 WIDTH = 80
-"""Columns of a terminal that nobody has widened: sentences are wrapped there."""
+"""Columns of an ordinary terminal, at which sentences are wrapped."""
 _LEAST = 8
 """Characters that a cell keeps, however narrow the terminal is."""
 
 
 def colour_wanted() -> bool:
-    """Whether standard output is a terminal that may be coloured, or whoever reads it wants it so (no-color.org,
+    """Whether standard output is a terminal that may be coloured, or the environment asks for colour (no-color.org,
     force-color.org)."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
@@ -30,7 +30,7 @@ def colour_wanted() -> bool:
 
 
 def width() -> int | None:
-    """Columns of the terminal, or what COLUMNS says; None: no terminal, so nothing is cut."""
+    """Columns of the terminal, or of COLUMNS; None: no terminal, so nothing is cut."""
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
         return shutil.get_terminal_size().columns
     return None
@@ -47,8 +47,8 @@ def table(
 ) -> list[str]:
     """Lines of a table, two spaces between its columns.
 
-    `columns`: what a line may take; absent: anything. `cut`: which columns lose their ends for it, the first that is wide
-    enough loses first. `right`: columns of numbers. `paint`: colours of cells by their text; absent: none.
+    `columns`: the longest line; None: no limit. `cut`: columns that may be shortened, in this order. `right`: columns of numbers.
+    `paint`: colours of cells by their text; None: no colour.
     """
     lines = [headings, *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
@@ -76,12 +76,12 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[int], pai
 
 
 def painted(text: str, colour: str | None) -> str:
-    """The text in a colour; absent: as it is."""
+    """The text in a colour; None: as it is."""
     return f"\033[{colour}m{text}\033[0m" if colour and text.strip() else text
 
 
 def wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
-    """Its lines, each with what stands before the first one and before the rest. Names and options are never broken."""
+    """The text in lines, with a prefix for the first line and one for the rest. Names and options are never broken."""
     return textwrap.wrap(
         printable(text),
         WIDTH,
@@ -93,12 +93,12 @@ def wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
 
 
 def now() -> datetime:
-    """The time, for what is shown only."""
+    """The current time, in UTC."""
     return datetime.now(UTC)
 
 
 def age(since: datetime | None, now: datetime) -> str:
-    """A span as people say it: 40s, 12m, 5h, 12d; `-` where the beginning is unknown."""
+    """A span of time: 40s, 12m, 5h, 12d; `-` if the beginning is unknown."""
     if since is None:
         return "-"
     seconds = max(int((now - since).total_seconds()), 0)
@@ -109,12 +109,12 @@ def age(since: datetime | None, now: datetime) -> str:
 
 
 def json_text(command: str, version: int, content: Mapping[str, Any], *, indent: int | None = 1) -> str:
-    """What `--json` prints: `schema` is the version of this command's members, which only grow within one version."""
+    """The text of `--json`. `schema` is the version of this command's members; within a version, members are only added."""
     return json.dumps({"command": command, "schema": version, **content}, indent=indent, default=_plain)
 
 
 def say(*lines: object) -> None:
-    """Print each as one line, whatever others have written in it, and at once for whoever follows."""
+    """Print each as one line, with control characters replaced, and flush."""
     for line in lines:
         print(_coloured(str(line)) if colour_wanted() else printable(line))
     sys.stdout.flush()
@@ -127,34 +127,34 @@ def complain(*lines: object) -> None:
     sys.stderr.flush()
 
 
-def ask(question: str) -> None:
-    """Begin a line that the user ends."""
+def print_question(question: str) -> None:
+    """Print a question; the user's answer follows on the same line."""
     sys.stdout.write(printable(question))
     sys.stdout.flush()
 
 
 def say_json(command: str, version: int, content: Mapping[str, Any], *, indent: int | None = 1) -> None:
-    """`json_text`, in which JSON itself escapes what a terminal would take for orders."""
+    """Print `json_text`. JSON escapes control characters."""
     say_document(f"{json_text(command, version, content, indent=indent)}\n")
 
 
 def say_document(text: str) -> None:
-    """Print what a program reads as it is: JSON, YAML, a script. Whoever makes it escapes what is in it."""
+    """Print text for programs as it is: JSON, YAML, a script. The caller escapes its content."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 def shown(text: object, most: int = 1000) -> str:
-    """What others have written, as a part of a line."""
+    """Foreign text as a part of a line, at most `most` characters."""
     return one_line(text)[:most]
 
 
 _OWN = re.compile(f"(\033\\[(?:{'|'.join(('0', *COLOURS))})m)")
-"""What `painted` writes."""
+"""The sequences that `painted` writes."""
 
 
 def _coloured(line: str) -> str:
-    """The line with the colours that `painted` gave it."""
+    """The line with the colours of `painted`; other control characters are replaced."""
     return "".join(part if number % 2 else printable(part) for number, part in enumerate(_OWN.split(line)))
 
 
@@ -162,3 +162,6 @@ def _plain(value: object) -> str:
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     raise TypeError(f"{value!r} has no JSON form")
+
+
+ask = print_question
