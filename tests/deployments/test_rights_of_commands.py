@@ -16,7 +16,7 @@ from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import request_key, sta
 from cdk_hyperpod.cli import frame
 from cdk_hyperpod.cli.aws import ATTEMPTS
 from cdk_hyperpod.cli.commands import COMMANDS as TEXTS
-from cdk_hyperpod.cli.deployment.preflight import NOT_ASKED
+from cdk_hyperpod.cli.deployment.preflight import NOT_READ
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.cli.nodes import watch
 from cdk_hyperpod.names import drain_bucket_name
@@ -74,7 +74,7 @@ def listed(command: str) -> list[str]:
     """The rights that the help of a command lists."""
     found = frame.tool.get_command(None, command)  # type: ignore[arg-type]
     assert found, command
-    words = re.search(r"^IAM rights: (.*)\.$", f"{found.help}\n{found.epilog}", re.MULTILINE)
+    words = re.search(r"^IAM permissions: (.*)\.$", f"{found.help}\n{found.epilog}", re.MULTILINE)
     return words[1].split(", ") if words else []
 
 
@@ -306,8 +306,8 @@ def test_a_right_less_is_one_sentence(
     out, err = capsys.readouterr()
     # Some wrap their sentences.
     said = " ".join(f"{out} {err}".split())
-    assert said.count("your credentials lack the right") == 1, out + err
-    assert f"your credentials lack the right {right}" in said, out + err
+    assert said.count("your credentials lack the permission") == 1, out + err
+    assert f"your credentials lack the permission {right}" in said, out + err
     assert "Traceback" not in err
 
 
@@ -322,7 +322,7 @@ def test_the_listed_rights_are_enough(
     if command == "logs":
         # The local AWS writes what HyperPod would.
         assert " lifecycle Info: EC2 Instance i-" in out.splitlines()[0], out
-    assert "lack the right" not in out + err
+    assert "lack the permission" not in out + err
     assert status == EXIT_CODES.get(command, 0), out + err
     assert ("no other one has cluster alone; " in err) if command == "why" else err == "", out + err
 
@@ -357,7 +357,7 @@ def test_each_call_that_aws_throttles_is_made_again_and_then_said(
         assert tried(ATTEMPTS - 1) == untouched, throttled
         again = capsys.readouterr()
         assert "throttles" not in again.out + again.err and again.err.count("\n") == said.err.count("\n")
-        assert tried(999) in (0, 1, untouched, NOT_ASKED)
+        assert tried(999) in (0, 1, untouched, NOT_READ)
         assert made.count(throttled) % ATTEMPTS == 0
         found = capsys.readouterr()
         told = " ".join(f"{found.out} {found.err}".split())

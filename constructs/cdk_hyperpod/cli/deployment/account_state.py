@@ -1,4 +1,4 @@
-"""What preflight reads of an account and region: its quotas, clusters, zones and offers, and what the file names and does not make."""
+"""What preflight reads of an account and region: quotas, clusters, zones, offers, and existing resources that the file uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRead:
-    """What stands in the place of a fact that could not be read."""
+    """In place of a fact that could not be read."""
 
     why: str
 
@@ -25,9 +25,9 @@ class LiveGroup:
 
     name: str
     instance_type: str
-    """The first, where it may have several."""
+    """The first one, if it may have several."""
     count: int
-    """What it is to have (TargetCount)."""
+    """Its TargetCount; for other clusters, CurrentCount if that is higher."""
     spot: bool = False
 
 
@@ -46,15 +46,15 @@ class LivePlan:
     status: str
     instance_type: str
     available: int
-    """Instances that no cluster has yet."""
+    """Instances that no cluster uses yet."""
     zones: frozenset[str]
-    """Names and ids of the zones of its capacity."""
+    """Names and ids of the zones that its capacity is in."""
     end: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFileSystem:
-    """A file system of FSx. What is absent, FSx does not tell."""
+    """A file system of FSx. None: not reported."""
 
     lifecycle: str | None
     vpc: str | None
@@ -64,7 +64,7 @@ class LiveFileSystem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveEksCluster:
-    """An EKS cluster. What is absent, EKS does not tell."""
+    """An EKS cluster. None: not reported."""
 
     status: str | None
     vpc: str | None
@@ -74,18 +74,18 @@ class LiveEksCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountState:
-    """What was read of an account and a region. Each part may be missing by itself."""
+    """An account and a region. Each part may be unread by itself."""
 
     now: datetime
     quotas: Read[Mapping[str, float]] = field(default_factory=dict)
     """SageMaker's quotas by their names."""
-    interfaces: Read[tuple[float, int]] = NotRead(why="nobody asked")
-    """The quota of network interfaces, and how many there are."""
+    interfaces: Read[tuple[float, int]] = NotRead(why="not read")
+    """The quota of network interfaces, and how many exist."""
     clusters: Read[tuple[LiveCluster, ...]] = ()
     zones: Read[Mapping[str, str]] = field(default_factory=dict)
     """Zone name -> zone id."""
     offered: Read[Mapping[str, frozenset[str]]] = field(default_factory=dict)
-    """Instance type with ml. -> names of the zones in which EC2 has it."""
+    """Instance type with ml. -> names of the zones in which EC2 offers it."""
     free: Mapping[str, Read[int | None]] = field(default_factory=dict)
     """Subnet -> its free addresses; None: there is no such subnet."""
     plans: Mapping[str, Read[LivePlan | None]] = field(default_factory=dict)
@@ -93,8 +93,8 @@ class AccountState:
     bootstrap: Read[int | None] = None
     """The version of CDK's bootstrap; None: the region has none."""
     needed: Mapping[str, Read[bool]] = field(default_factory=dict)
-    """What the file names and does not make (roles, buckets) -> whether it is there."""
+    """Existing roles and buckets that the file uses -> whether they exist."""
     file_systems: Mapping[str, Read[LiveFileSystem | None]] = field(default_factory=dict)
-    """By id, likewise; None: there is no such file system."""
+    """By id. None: there is no such file system."""
     eks_clusters: Mapping[str, Read[LiveEksCluster | None]] = field(default_factory=dict)
-    """By name, likewise; None: there is no such EKS cluster."""
+    """By name. None: there is no such EKS cluster."""

@@ -1,6 +1,6 @@
-"""`cdk-hyperpod preflight`: whether the account can have the cluster of a file, before anything is deployed.
+"""`cdk-hyperpod preflight`: check, before a deployment, whether the account can have the cluster of a file.
 
-The one place that asks AWS; `preflight_checks` decides. What may not be read is "not checked", and never "passed".
+This module reads AWS; `preflight_checks` decides. What cannot be read is "not checked", never "passed".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...errors import HyperPodError
 from ...loader import load_config
 from .. import aws
 from ..aws import Clients
-from ..options import config_option, json_option, profile_option, rights
+from ..options import config_option, json_option, permissions, profile_option
 from ..tables import GREEN, RED, WIDTH, YELLOW, colour_wanted, complain, say, say_json, table, wrapped
 from .account_state import AccountState, LiveCluster, LiveEksCluster, LiveFileSystem, LiveGroup, LivePlan, NotRead, Read
 from .preflight_checks import INTERFACES, Row, eks_clusters, exit_code, file_systems, rows
@@ -27,15 +27,20 @@ from .preflight_checks import INTERFACES, Row, eks_clusters, exit_code, file_sys
 __all__ = ["preflight", "read_account_state"]
 
 _HELP = """\
-Say whether the account and region can have the cluster of a file: what it needs, what the account's quotas allow, what is in
-use already, the verdict, and what to do. Counts the account's other clusters. It changes nothing.
+Check whether the account and region can have the cluster of the file. For each check,
+print what the cluster needs, what the quotas allow, what is in use, the verdict, and
+what to do. Counts the account's other clusters. Changes nothing.
 
-It cannot promise capacity: a zone that offers a type may have none left.
+Example:
+    cdk-hyperpod preflight --days 30
 
-Exit code 0: everything passed; 1: something is impossible, as with a file that has errors; 2: something was not checked, for one
-because a right is missing; 3: nothing was, since AWS could not be asked: no credentials, expired, of another account, no network.
+Does not check capacity: a zone that offers an instance type may have none left.
+
+Exit code 0: everything passed. 1: something is impossible, or the file has errors.
+2: something was not checked, for example because a permission is missing. 3: AWS could
+not be read: no credentials, expired ones, those of another account, or no network.
 """
-_RIGHTS = (
+_PERMISSIONS = (
     *("servicequotas:ListServiceQuotas", "servicequotas:ListAWSDefaultServiceQuotas"),
     *("sagemaker:ListClusters", "sagemaker:DescribeCluster", "sagemaker:DescribeTrainingPlan"),
     *("ec2:DescribeAvailabilityZones", "ec2:DescribeInstanceTypeOfferings", "ec2:DescribeSubnets"),
@@ -43,40 +48,43 @@ _RIGHTS = (
     "eks:DescribeCluster",
 )
 _BOOTSTRAP = "/cdk-bootstrap/hnb659fds/version"
-"""Where CDK's bootstrap writes its version, with the qualifier that it has unless somebody chose another."""
+"""Where CDK's bootstrap writes its version, with CDK's default qualifier."""
 _COLOURS = {"passed": GREEN, "impossible": RED, "not checked": YELLOW}
 
-NOT_ASKED = 3
-"""Exit code where AWS could not be asked: it says nothing of the file."""
+NOT_READ = 3
+"""Exit code if AWS could not be read: it says nothing about the file."""
 
 T = TypeVar("T")
 
 
 class PreflightError(HyperPodError):
-    """The account is not the file's, or cannot be asked."""
+    """The account is not the file's, or cannot be read."""
 
 
 def _finite(_: click.Context, __: click.Parameter, days: float) -> float:
-    """A range takes "nan", which is neither too small nor too large."""
+    """Refuse "nan", which click's range accepts."""
     if not math.isfinite(days):
-        raise click.BadParameter(f"{days} is no number of days.")
+        raise click.BadParameter(f"{days} is not a number of days.")
     return days
 
 
-@click.command(help=_HELP, epilog=rights(*_RIGHTS, besides="What a right is missing for is not checked; the rest is."))
+@click.command(
+    help=_HELP,
+    epilog=permissions(*_PERMISSIONS, besides='Without a permission, the checks that need it are "not checked".'),
+)
 @config_option
 @profile_option
-@click.option("--days", type=click.FloatRange(0, 3650), callback=_finite, default=1.0, metavar="N", help="How long training plans have to last; default: 1.")  # fmt: skip
-@click.option("--endpoint-url", metavar="URL", help="Another endpoint than the region's own, for every service.")
+@click.option("--days", type=click.FloatRange(0, 3650), callback=_finite, default=1.0, metavar="N", help="How long training plans must last from now; default: 1.")  # fmt: skip
+@click.option("--endpoint-url", metavar="URL", help="AWS endpoint for every service; default: the region's.")
 @json_option
 def preflight(config: str, profile: str | None, days: float, endpoint_url: str | None, *, as_json: bool) -> int:
-    """Ask, check, print."""
+    """Read, check, print."""
     cluster = load_config(config).config
     try:
         state = read_account_state(cluster, aws.clients(cluster.region, profile, endpoint_url))
     except (aws.AwsError, PreflightError) as error:
         complain(*str(error).split("\n"))
-        return NOT_ASKED
+        return NOT_READ
     found = rows(cluster, state, days)
     if as_json:
         content = {"cluster": cluster.name, "region": cluster.region, "checks": [asdict(row) for row in found]}
@@ -96,7 +104,7 @@ def lines(found: tuple[Row, ...], *, colour: bool = False) -> Iterator[str]:
         if of_verdict:
             yield ""
             yield f"{verdict[0].upper()}{verdict[1:]}:"
-        # One missing right leaves several checks open, and is said once.
+        # A missing permission may prevent several checks, and is named once.
         for remedy in dict.fromkeys(row.remedy for row in of_verdict):
             checks = ", ".join(row.check for row in of_verdict if row.remedy == remedy)
             yield from wrapped(f"{checks}: {remedy}", "  ", "    ")
@@ -106,8 +114,8 @@ def lines(found: tuple[Row, ...], *, colour: bool = False) -> Iterator[str]:
 
 
 def read_account_state(config: ClusterConfig, client: Clients) -> AccountState:
-    """What the checks need to know of the account. Raises PreflightError for another account than the file's, and where AWS
-    cannot be asked at all; what the user may not read is a NotRead."""
+    """Read the account. Raises PreflightError for another account than the file's, and if AWS cannot be read at all. A part
+    without permission is a NotRead."""
     account = _account(client)
     if (why := aws.another_account(config.account, account)) is not None:
         raise PreflightError(why)
@@ -141,7 +149,7 @@ def _account(client: Clients) -> str:
 
 
 def _try(look: Callable[[], T | NotRead]) -> Read[T]:
-    """What a look finds, or why it may not: one missing right hides one check, and not the others."""
+    """The fact, or why it could not be read: a missing permission prevents some checks and not the others."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
@@ -151,10 +159,10 @@ def _try(look: Callable[[], T | NotRead]) -> Read[T]:
 
 
 def _quotas(client: Clients, service: str) -> Mapping[str, float]:
-    """Applied quotas, and the defaults of those that have none applied."""
-    asked = client("service-quotas")
+    """Applied quotas, and the defaults of all others."""
+    service_quotas = client("service-quotas")
     found: dict[str, float] = {}
-    for call in (asked.list_aws_default_service_quotas, asked.list_service_quotas):
+    for call in (service_quotas.list_aws_default_service_quotas, service_quotas.list_service_quotas):
         for quota in aws.pages(call, "Quotas", ServiceCode=service, MaxResults=100):
             if "Value" in quota:
                 found[quota["QuotaName"]] = quota["Value"]
@@ -165,16 +173,16 @@ def _interfaces(client: Clients) -> Read[tuple[float, int]]:
     quotas = _quotas(client, "vpc")
     if INTERFACES not in quotas:
         return NotRead(why=f'Service Quotas lists no quota "{INTERFACES}" here')
-    there = aws.pages(client("ec2").describe_network_interfaces, "NetworkInterfaces", MaxResults=1000)
-    return quotas[INTERFACES], sum(1 for _ in there)
+    interfaces = aws.pages(client("ec2").describe_network_interfaces, "NetworkInterfaces", MaxResults=1000)
+    return quotas[INTERFACES], sum(1 for _ in interfaces)
 
 
 def _clusters(client: Clients, name: str) -> tuple[LiveCluster, ...]:
-    asked = client("sagemaker")
+    sagemaker = client("sagemaker")
     found = []
-    for summary in aws.pages(asked.list_clusters, "ClusterSummaries", MaxResults=100):
+    for summary in aws.pages(sagemaker.list_clusters, "ClusterSummaries", MaxResults=100):
         try:
-            cluster = asked.describe_cluster(ClusterName=summary["ClusterArn"])
+            cluster = sagemaker.describe_cluster(ClusterName=summary["ClusterArn"])
         except Exception as error:
             if aws.is_gone(error):
                 continue
@@ -190,7 +198,7 @@ def _clusters(client: Clients, name: str) -> tuple[LiveCluster, ...]:
 
 
 def _live(group: Mapping[str, Any], own: bool) -> LiveGroup:
-    """Of another cluster, nodes that are still there count too; the file's own may have as many as it was told to have."""
+    """Nodes of other clusters count until they are terminated. The file's own cluster counts by its target."""
     types = (group.get("InstanceRequirements") or {}).get("DesiredInstanceTypes") or [""]
     return LiveGroup(
         name=group["InstanceGroupName"],
@@ -208,12 +216,12 @@ def _zones(client: Clients) -> Mapping[str, str]:
 def _offered(client: Clients, config: ClusterConfig) -> Mapping[str, frozenset[str]]:
     kinds = sorted({kind.removeprefix("ml.") for group in config.instance_groups for kind in group.all_instance_types})
     found: dict[str, set[str]] = {}
-    # A filter takes 200 values.
+    # A filter has at most 200 values.
     for start in range(0, len(kinds), 200):
-        wanted = [{"Name": "instance-type", "Values": kinds[start : start + 200]}]
+        filters = [{"Name": "instance-type", "Values": kinds[start : start + 200]}]
         for offer in aws.pages(
             client("ec2").describe_instance_type_offerings, "InstanceTypeOfferings",
-            LocationType="availability-zone", Filters=wanted,
+            LocationType="availability-zone", Filters=filters,
         ):  # fmt: skip
             found.setdefault(f"ml.{offer['InstanceType']}", set()).add(offer["Location"])
     return {kind: frozenset(zones) for kind, zones in found.items()}
@@ -223,8 +231,8 @@ def _free(client: Clients, subnet: str) -> int | None:
     found = _found(partial(client("ec2").describe_subnets, SubnetIds=[subnet]), "InvalidSubnetID.NotFound")
     if found is None:
         return None
-    (there,) = found["Subnets"]
-    return int(there["AvailableIpAddressCount"])
+    (described,) = found["Subnets"]
+    return int(described["AvailableIpAddressCount"])
 
 
 def _plan(client: Clients, arn: str) -> LivePlan | None:
@@ -279,12 +287,12 @@ def _eks_cluster(client: Clients, name: str) -> LiveEksCluster | None:
 
 def _role(client: Clients, arn: str) -> bool:
     found = _found(partial(client("iam").get_role, RoleName=arn.rpartition("/")[2]), "NoSuchEntity")
-    # With another path it is another ARN, which nobody has.
+    # The same name with another path is another ARN, and that role does not exist.
     return found is not None and bool(found["Role"]["Arn"] == arn)
 
 
 def _named(config: ClusterConfig, client: Clients, account: str) -> Iterator[tuple[str, Callable[[], Read[bool]]]]:
-    """What else the file names and does not make, and how to look whether it is there."""
+    """Existing roles and buckets that the file uses, and how to find out whether they exist."""
     roles = {
         *(config.lifecycle.writers if config.lifecycle else ()),
         *(config.eks.admin_role_arns if config.eks else ()),
@@ -294,28 +302,28 @@ def _named(config: ClusterConfig, client: Clients, account: str) -> Iterator[tup
     for role in sorted(roles):
         name = role.rpartition("/")[2]
         if (owner := role.split(":")[4]) != account:
-            # GetRole takes a name, and finds another role of that name here, or none.
+            # GetRole takes a name, and would look for it in this account.
             yield (
                 f"role {name} of {owner}",
-                partial(NotRead, why=f"it is in another account than yours, {account}: ask there"),
+                partial(NotRead, why=f"it is in another account than your credentials, {account}. Check it there"),
             )
         else:
             yield f"role {name}", partial(_role, client, role)
     storage = config.storage
     if storage is not None:
         for bucket in sorted({each.bucket_name for each in storage.data_repositories if each.bucket_name}):
-            yield f"bucket {bucket}", _there(partial(client("s3").head_bucket, Bucket=bucket), "404", "NoSuchBucket")
+            yield f"bucket {bucket}", _exists(partial(client("s3").head_bucket, Bucket=bucket), "404", "NoSuchBucket")
 
 
-def _there(look: Callable[[], T], *gone: str) -> Callable[[], Read[bool]]:
-    return lambda: _found(look, *gone) is not None
+def _exists(look: Callable[[], T], *missing: str) -> Callable[[], Read[bool]]:
+    return lambda: _found(look, *missing) is not None
 
 
-def _found(look: Callable[[], T], *gone: str) -> T | None:
-    """What a look finds; None: AWS says by one of these codes that there is no such thing."""
+def _found(look: Callable[[], T], *missing: str) -> T | None:
+    """The reply; None: AWS answers with one of these codes, so the resource does not exist."""
     try:
         return look()
     except Exception as error:
-        if aws.code(error) in gone:
+        if aws.code(error) in missing:
             return None
         raise

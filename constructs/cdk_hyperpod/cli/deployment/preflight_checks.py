@@ -1,4 +1,4 @@
-"""Whether an account can have the cluster of a file, by what was read of the account: pure, an `AccountState` in, rows out.
+"""Whether an account can have the cluster of a file. Pure: an `AccountState` in, rows out.
 
 Names of quotas: AWS documentation "Prerequisites for using SageMaker HyperPod" and Service Quotas.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -26,7 +27,7 @@ VOLUME_GB = "Maximum size of EBS volume in GB for a SageMaker HyperPod cluster i
 INTERFACES = "Network interfaces per Region"
 """Quotas of SageMaker, and the last of Amazon VPC."""
 BOOTSTRAP_VERSION = 6
-"""The least that CDK's stacks take (CheckBootstrapVersion in every template)."""
+"""The oldest version that CDK's stacks accept (CheckBootstrapVersion in every template)."""
 
 T = TypeVar("T")
 
@@ -46,18 +47,46 @@ class Row:
     in_use: str
     verdict: Verdict
     remedy: str = ""
-    """What to do, or why it was not checked; empty where it passed."""
+    """What to do, or why it was not checked; empty if it passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a check ends."""
+
+    verdict: Verdict
+    remedy: str = ""
+    """As in Row."""
+
+
+PASSED = Outcome("passed")
+
+
+def _impossible(remedy: str) -> Outcome:
+    return Outcome("impossible", remedy)
+
+
+def _not_checked(why: str) -> Outcome:
+    return Outcome("not checked", why)
+
+
+def _row(check: str, outcome: Outcome, *, needed: str = "-", allowed: str = "-", in_use: str = "-") -> Row:
+    return Row(
+        check=check, needed=needed, allowed=allowed, in_use=in_use, verdict=outcome.verdict, remedy=outcome.remedy
+    )
 
 
 def rows(config: ClusterConfig, account: AccountState, days: float = 0) -> tuple[Row, ...]:
-    """Every check. `days`: for how long training plans have to last."""
+    """Every check. `days`: how long training plans must last."""
     return tuple(_rows(config, account, timedelta(days=days)))
 
 
 def exit_code(found: Sequence[Row]) -> int:
     """0: everything passed; 1: something is impossible; 2: something was not checked."""
     verdicts = {row.verdict for row in found}
-    return 1 if "impossible" in verdicts else 2 if "not checked" in verdicts else 0
+    if "impossible" in verdicts:
+        return 1
+    return 2 if "not checked" in verdicts else 0
 
 
 def _rows(config: ClusterConfig, account: AccountState, lasting: timedelta) -> Iterator[Row]:
@@ -67,10 +96,33 @@ def _rows(config: ClusterConfig, account: AccountState, lasting: timedelta) -> I
     yield from _zones(config, account)
     yield from _addresses(config, account)
     yield from _plans(config, account, lasting)
-    yield from _standing(config, account)
+    yield from _existing(config, account)
 
 
 # -- quotas -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Quota:
+    """A quota of nodes."""
+
+    name: str
+    groups: Sequence[InstanceGroup]
+    """The file's groups whose nodes count in it."""
+    counts: Callable[[str, LiveGroup], bool]
+    """Whether a live group counts in it, by its cluster's name."""
+
+    @property
+    def check(self) -> str:
+        return _CHECKS.get(self.name, self.name)
+
+    @property
+    def needed(self) -> int:
+        return sum(group.instance_count for group in self.groups)
+
+
+_CHECKS = {PER_CLUSTER: "nodes per cluster", TOTAL: "nodes of all clusters", TOTAL_SPOT: "Spot nodes of all clusters"}
+"""Quotas whose own names are too long for the table."""
 
 
 def _quotas(config: ClusterConfig, account: AccountState) -> Iterator[Row]:
@@ -78,87 +130,107 @@ def _quotas(config: ClusterConfig, account: AccountState) -> Iterator[Row]:
     by_type: dict[tuple[str, bool], list[InstanceGroup]] = {}
     for group in groups:
         by_type.setdefault((group.all_instance_types[0], group.spot), []).append(group)
-    for (kind, spot), members in by_type.items():
-        yield _quota(config, account, usage_quota(kind, spot=spot), members, _of_type(kind, spot))
-    yield _quota(config, account, PER_CLUSTER, groups, None)
-    yield _quota(config, account, TOTAL, groups, lambda _: True)
-    if spots := [group for group in groups if group.spot]:
-        yield _quota(config, account, TOTAL_SPOT, spots, lambda live: live.spot)
+    quotas = [
+        _Quota(name=usage_quota(kind, spot=spot), groups=members, counts=_of_type(kind, spot))
+        for (kind, spot), members in by_type.items()
+    ]
+    quotas.append(_Quota(name=PER_CLUSTER, groups=groups, counts=lambda cluster, _: cluster == config.name))
+    quotas.append(_Quota(name=TOTAL, groups=groups, counts=lambda _, __: True))
+    spots = [group for group in groups if group.spot]
+    if spots:
+        quotas.append(_Quota(name=TOTAL_SPOT, groups=spots, counts=lambda _, live: live.spot))
+    for quota in quotas:
+        yield _quota_row(config, account, quota)
 
 
-def _of_type(kind: str, spot: bool) -> Callable[[LiveGroup], bool]:
-    return lambda live: (live.instance_type, live.spot) == (kind, spot)
+def _of_type(kind: str, spot: bool) -> Callable[[str, LiveGroup], bool]:
+    return lambda _, live: (live.instance_type, live.spot) == (kind, spot)
 
 
-def _quota(
-    config: ClusterConfig,
-    account: AccountState,
-    name: str,
-    groups: Sequence[InstanceGroup],
-    counts: Callable[[LiveGroup], bool] | None,
-) -> Row:
-    """One quota. `counts`: which live groups count in it beside the file's own; None: only those of this very cluster."""
-    needed = sum(group.instance_count for group in groups)
-    allowed: Read[float | None] = (
-        account.quotas if isinstance(account.quotas, NotRead) else account.quotas.get(name)
-    )  # fmt: skip
-    used = _used(config, account, counts)
-    check = {PER_CLUSTER: "nodes per cluster", TOTAL: "nodes of all clusters", TOTAL_SPOT: "Spot nodes of all clusters"}.get(name, name)  # fmt: skip
-    shown = {"check": check, "needed": str(needed), "allowed": _shown(allowed), "in_use": _shown(used if isinstance(used, NotRead) else used[0])}  # fmt: skip
+def _quota_row(config: ClusterConfig, account: AccountState, quota: _Quota) -> Row:
+    allowed = _allowed(account, quota.name)
+    usage = _usage(config, account, quota)
+    return _row(
+        quota.check,
+        _decide_quota(quota, allowed, usage),
+        needed=str(quota.needed),
+        allowed=_shown(allowed),
+        in_use=_shown(usage if isinstance(usage, NotRead) else usage.others),
+    )
+
+
+def _allowed(account: AccountState, name: str) -> Read[float | None]:
+    """The quota's value; None: Service Quotas does not list it."""
+    return account.quotas if isinstance(account.quotas, NotRead) else account.quotas.get(name)
+
+
+def _decide_quota(quota: _Quota, allowed: Read[float | None], usage: Read[_Usage]) -> Outcome:
     if isinstance(allowed, NotRead):
-        return Row(**shown, verdict="not checked", remedy=allowed.why)
+        return _not_checked(allowed.why)
     if allowed is None:
-        return Row(**shown, verdict="not checked", remedy=f'Service Quotas lists no quota "{name}" here')
-    if isinstance(used, NotRead):
-        if needed > allowed:
-            return _short(shown, name, needed, groups, allowed)
-        return Row(**shown, verdict="not checked", remedy=used.why)
-    elsewhere, grows = used
-    if grows and elsewhere + needed > allowed:
-        return _short(shown, name, elsewhere + needed, groups, allowed)
-    return Row(**shown, verdict="passed")
+        return _unlisted(quota.name)
+    if isinstance(usage, NotRead):
+        return _short(quota, quota.needed, allowed) if quota.needed > allowed else _not_checked(usage.why)
+    total = usage.others + quota.needed
+    # AWS refuses growth only.
+    if usage.grows and total > allowed:
+        return _short(quota, total, allowed)
+    return PASSED
 
 
-def _short(shown: dict[str, str], name: str, enough: int, groups: Sequence[InstanceGroup], allowed: float) -> Row:
-    ask = f'ask for {enough} in Service Quotas: SageMaker, "{name}"'
-    mixed = [group.name for group in groups if len(group.all_instance_types) > 1]
-    planned = [group.name for group in groups if group.training_plan_arn]
-    if mixed and name not in (PER_CLUSTER, TOTAL, TOTAL_SPOT):
-        why = f"{', '.join(mixed)} may take other types, and AWS does not document how it counts those; or {ask}"
-        return Row(**shown, verdict="not checked", remedy=why)
-    if planned and sum(group.instance_count for group in groups if not group.training_plan_arn) <= allowed:
-        why = f"AWS does not document whether nodes of a training plan ({', '.join(planned)}) count here; if they do, {ask}"
-        return Row(**shown, verdict="not checked", remedy=why)
-    return Row(**shown, verdict="impossible", remedy=ask)
+def _unlisted(quota: str) -> Outcome:
+    return _not_checked(f'Service Quotas lists no quota "{quota}" here')
 
 
-def _used(
-    config: ClusterConfig, account: AccountState, counts: Callable[[LiveGroup], bool] | None
-) -> Read[tuple[int, bool]]:
-    """Nodes that count beside the file's own, and whether the file wants more nodes than its groups have: AWS refuses nothing
-    else."""
+def _short(quota: _Quota, total: int, allowed: float) -> Outcome:
+    """The quota is too small for `total` nodes, unless AWS counts them in a way that it does not document."""
+    request = f'request {total} in Service Quotas: SageMaker, "{quota.name}"'
+    mixed = [group.name for group in quota.groups if len(group.all_instance_types) > 1]
+    if mixed and quota.name not in _CHECKS:
+        return _not_checked(
+            f"{', '.join(mixed)} may get other types, and AWS does not document how it counts them; or {request}"
+        )
+    planned = [group.name for group in quota.groups if group.training_plan_arn]
+    without_plan = sum(group.instance_count for group in quota.groups if not group.training_plan_arn)
+    if planned and without_plan <= allowed:
+        return _not_checked(
+            f"AWS does not document whether nodes of a training plan ({', '.join(planned)}) count here; if they do, {request}"
+        )
+    return _impossible(request)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Usage:
+    """What counts in a quota beside the file's own nodes."""
+
+    others: int
+    """Nodes of other clusters, and of this cluster's groups that the file does not have."""
+    grows: bool
+    """The file has more nodes than its groups have now."""
+
+
+def _usage(config: ClusterConfig, account: AccountState, quota: _Quota) -> Read[_Usage]:
     if isinstance(account.clusters, NotRead):
         return account.clusters
-    here = {group.name: group for group in config.instance_groups}
-    others = live = 0
+    own_groups = {group.name for group in config.instance_groups}
+    own = others = 0
     for cluster in account.clusters:
         for group in cluster.groups:
-            own = cluster.name == config.name
-            if counts is None and not own:
+            if not quota.counts(cluster.name, group):
                 continue
-            if counts is not None and not counts(group):
-                continue
-            if own and group.name in here:
-                live += group.count
+            is_own = cluster.name == config.name and group.name in own_groups
+            if is_own:
+                own += group.count
             else:
                 others += group.count
-    wanted = sum(
-        group.instance_count
-        for group in config.instance_groups
-        if counts is None
-        or counts(LiveGroup(name=group.name, instance_type=group.all_instance_types[0], count=0, spot=group.spot))
+    desired = sum(
+        group.instance_count for group in config.instance_groups if quota.counts(config.name, _as_live(group))
     )
-    return others, wanted > live
+    return _Usage(others=others, grows=desired > own)
+
+
+def _as_live(group: InstanceGroup) -> LiveGroup:
+    return LiveGroup(name=group.name, instance_type=group.all_instance_types[0], count=0, spot=group.spot)
 
 
 def _volume(config: ClusterConfig, account: AccountState) -> Iterator[Row]:
@@ -166,44 +238,39 @@ def _volume(config: ClusterConfig, account: AccountState) -> Iterator[Row]:
     largest = max(sizes, default=0)
     if not largest:
         return
-    allowed: Read[float | None] = (
-        account.quotas if isinstance(account.quotas, NotRead) else account.quotas.get(VOLUME_GB)
-    )  # fmt: skip
-    shown = {"check": "GB of the largest volume", "needed": str(largest), "allowed": _shown(allowed), "in_use": "-"}
+    allowed = _allowed(account, VOLUME_GB)
+    outcome = _decide_volume(largest, allowed)
+    yield _row("GB of the largest volume", outcome, needed=str(largest), allowed=_shown(allowed))
+
+
+def _decide_volume(largest: int, allowed: Read[float | None]) -> Outcome:
     if isinstance(allowed, NotRead):
-        yield Row(**shown, verdict="not checked", remedy=allowed.why)
-    elif allowed is None:
-        yield Row(**shown, verdict="not checked", remedy=f'Service Quotas lists no quota "{VOLUME_GB}" here')
-    elif largest > allowed:
-        remedy = f'ask for {largest} in Service Quotas: SageMaker, "{VOLUME_GB}"'
-        yield Row(**shown, verdict="impossible", remedy=remedy)
-    else:
-        yield Row(**shown, verdict="passed")
+        return _not_checked(allowed.why)
+    if allowed is None:
+        return _unlisted(VOLUME_GB)
+    if largest > allowed:
+        return _impossible(f'request {largest} in Service Quotas: SageMaker, "{VOLUME_GB}"')
+    return PASSED
 
 
 def _interfaces(config: ClusterConfig, account: AccountState) -> Row:
-    """A network interface for each network card of each node that comes: AWS documents that of P5, the rest is assumed."""
-    more = _growth(config, account)
+    """A network interface for each network card of each new node: AWS documents that for P5, the rest is assumed."""
     check = "network interfaces"
     if isinstance(account.interfaces, NotRead):
-        return Row(
-            check=check, needed="?", allowed="?", in_use="?", verdict="not checked", remedy=account.interfaces.why
-        )
+        return _row(check, _not_checked(account.interfaces.why), needed="?", allowed="?", in_use="?")
     allowed, used = account.interfaces
-    if isinstance(more, NotRead):
-        return Row(
-            check=check, needed="?", allowed=_shown(allowed), in_use=str(used), verdict="not checked", remedy=more.why
-        )
-    needed = sum(count * _cards(group) for group, count in more)
-    shown = {"check": check, "needed": str(needed), "allowed": _shown(allowed), "in_use": str(used)}
-    if used + needed > allowed:
-        ask = f'ask for {used + needed} in Service Quotas: Amazon VPC, "{INTERFACES}"'
-        return Row(**shown, verdict="impossible", remedy=ask)
-    return Row(**shown, verdict="passed")
+    growth = _growth(config, account)
+    if isinstance(growth, NotRead):
+        return _row(check, _not_checked(growth.why), needed="?", allowed=_shown(allowed), in_use=str(used))
+    needed = sum(count * _cards(group) for group, count in growth)
+    total = used + needed
+    request = f'request {total} in Service Quotas: Amazon VPC, "{INTERFACES}"'
+    outcome = PASSED if total <= allowed else _impossible(request)
+    return _row(check, outcome, needed=str(needed), allowed=_shown(allowed), in_use=str(used))
 
 
 def _growth(config: ClusterConfig, account: AccountState) -> Read[list[tuple[InstanceGroup, int]]]:
-    """How many nodes each group gets that it does not have."""
+    """How many new nodes each group gets."""
     if isinstance(account.clusters, NotRead):
         return account.clusters
     own = [group for cluster in account.clusters if cluster.name == config.name for group in cluster.groups]
@@ -227,62 +294,87 @@ def _zone_of(config: ClusterConfig, group: InstanceGroup) -> str | None:
 
 
 def _zones(config: ClusterConfig, account: AccountState) -> Iterator[Row]:
-    places = dict.fromkeys((kind, _zone_of(config, group)) for group in config.instance_groups for kind in group.all_instance_types)  # fmt: skip
+    places = dict.fromkeys(
+        (kind, _zone_of(config, group)) for group in config.instance_groups for kind in group.all_instance_types
+    )
     for kind, zone in places:
-        shown = {"check": f"{kind} in {zone or 'the first zone'}", "needed": "-", "allowed": "-", "in_use": "-"}
-        if isinstance(account.offered, NotRead) or isinstance(account.zones, NotRead):
-            missing = account.offered if isinstance(account.offered, NotRead) else account.zones
-            assert isinstance(missing, NotRead)
-            yield Row(**shown, verdict="not checked", remedy=missing.why)
-            continue
-        where = account.offered.get(kind, frozenset())
-        names = {name for name, number in account.zones.items() if zone in (name, number)}
-        if zone is not None and not names:
-            yield Row(**shown, verdict="impossible", remedy="your account has no such zone in the region")
-        elif where & names or (zone is None and account.zones and where >= account.zones.keys()):
-            yield Row(**shown, verdict="passed")
-        elif not where:
-            yield Row(**shown, verdict="impossible", remedy="EC2 has it in no zone of the region: take another region")
-        elif zone is None:
-            remedy = f"name a zone in network.availability_zones: EC2 has it in {_list(where)}"
-            yield Row(**shown, verdict="not checked", remedy=remedy)
-        else:
-            yield Row(**shown, verdict="impossible", remedy=f"EC2 has it in {_list(where)} only")
+        yield _row(f"{kind} in {zone or 'the first zone'}", _decide_zone(kind, zone, account))
 
 
-def _list(names: frozenset[str]) -> str:
+def _decide_zone(kind: str, zone: str | None, account: AccountState) -> Outcome:
+    """Whether EC2 has the type in the zone, a name or an id. `zone`: None: the account's first one."""
+    if isinstance(account.offered, NotRead):
+        return _not_checked(account.offered.why)
+    if isinstance(account.zones, NotRead):
+        return _not_checked(account.zones.why)
+    offered = account.offered.get(kind, frozenset())
+    if zone is None:
+        return _decide_first_zone(offered, account.zones.keys())
+    names = {name for name, number in account.zones.items() if zone in (name, number)}
+    if not names:
+        return _impossible("your account has no such zone in the region")
+    if offered & names:
+        return PASSED
+    return _impossible(f"EC2 has it in {_list(offered)} only") if offered else _NOT_OFFERED
+
+
+def _decide_first_zone(offered: AbstractSet[str], zones: AbstractSet[str]) -> Outcome:
+    """Which zone is the first is unknown, so only a type that is in all zones passes."""
+    is_everywhere = bool(zones) and offered >= zones
+    if is_everywhere:
+        return PASSED
+    if not offered:
+        return _NOT_OFFERED
+    return _not_checked(f"name a zone in network.availability_zones: EC2 has it in {_list(offered)}")
+
+
+_NOT_OFFERED = _impossible("EC2 has it in no zone of the region. Use another region")
+
+
+def _list(names: AbstractSet[str]) -> str:
     return ", ".join(sorted(names))
 
 
 def _addresses(config: ClusterConfig, account: AccountState) -> Iterator[Row]:
-    """Free addresses of subnets that exist; those of a new network are the file's own arithmetic, which `check` has done."""
-    more = _growth(config, account)
+    """Free addresses of existing subnets. For a new network, `check` compares the file's own ranges."""
+    growth = _growth(config, account)
     for subnet in config.network.subnets:
-        free = account.free.get(subnet.subnet_id, NotRead(why="nobody asked"))
+        free = account.free.get(subnet.subnet_id, NotRead(why="not read"))
         check = f"free addresses in {subnet.subnet_id}"
-        if isinstance(more, NotRead) or isinstance(free, NotRead):
-            missing = more if isinstance(more, NotRead) else free
-            assert isinstance(missing, NotRead)
-            yield Row(check=check, needed="?", allowed="?", in_use="-", verdict="not checked", remedy=missing.why)
+        missing = _first_unread(growth, free)
+        if missing is not None:
+            yield _row(check, _not_checked(missing.why), needed="?", allowed="?")
             continue
-        orchestrator: Literal["slurm", "eks"] = config.orchestrator
+        assert not isinstance(growth, NotRead) and not isinstance(free, NotRead)
         needed = sum(
-            count * max(catalogue()[kind].ip_addresses(orchestrator) for kind in group.all_instance_types)
-            for group, count in more
+            count * _addresses_of_node(config, group)
+            for group, count in growth
             if _subnet_of(config, group) == subnet.subnet_id
         )
-        shown = {"check": check, "needed": str(needed), "allowed": "none" if free is None else str(free), "in_use": "-"}
-        if free is None:
-            yield Row(**shown, verdict="impossible", remedy="there is no such subnet in this account and region")
-        elif needed > free:
-            remedy = "make room in the subnet, or place groups in another one"
-            yield Row(**shown, verdict="impossible", remedy=remedy)
-        else:
-            yield Row(**shown, verdict="passed")
+        yield _row(
+            check, _decide_addresses(needed, free), needed=str(needed), allowed="none" if free is None else str(free)
+        )
+
+
+def _decide_addresses(needed: int, free: int | None) -> Outcome:
+    if free is None:
+        return _impossible("there is no such subnet in this account and region")
+    if needed > free:
+        return _impossible("release addresses in the subnet, or place groups in another one")
+    return PASSED
+
+
+def _addresses_of_node(config: ClusterConfig, group: InstanceGroup) -> int:
+    orchestrator: Literal["slurm", "eks"] = config.orchestrator
+    return max(catalogue()[kind].ip_addresses(orchestrator) for kind in group.all_instance_types)
+
+
+def _first_unread(*facts: object) -> NotRead | None:
+    return next((fact for fact in facts if isinstance(fact, NotRead)), None)
 
 
 def _subnet_of(config: ClusterConfig, group: InstanceGroup) -> str:
-    """A group that names its zone stands in that zone's first subnet."""
+    """A group that names its zone is in that zone's first subnet."""
     zone = _zone_of(config, group)
     return next(
         (each.subnet_id for each in config.network.subnets if each.availability_zone == zone),
@@ -294,94 +386,110 @@ def _subnet_of(config: ClusterConfig, group: InstanceGroup) -> str:
 
 
 def _plans(config: ClusterConfig, account: AccountState, lasting: timedelta) -> Iterator[Row]:
-    more = _growth(config, account)
-    counts: Counter[str] = Counter()
-    if not isinstance(more, NotRead):
-        for group, count in more:
-            counts[group.training_plan_arn or ""] += count
+    growth = _growth(config, account)
+    needed = _needed_by_plan(growth)
     for group in config.instance_groups:
         arn = group.training_plan_arn
         if arn is None:
             continue
-        plan = account.plans.get(arn, NotRead(why="nobody asked"))
+        plan = account.plans.get(arn, NotRead(why="not read"))
         check = f"training plan of {group.name}"
         if isinstance(plan, NotRead):
-            yield Row(check=check, needed="?", allowed="?", in_use="-", verdict="not checked", remedy=plan.why)
+            yield _row(check, _not_checked(plan.why), needed="?", allowed="?")
             continue
-        shown = {"check": check, "needed": str(counts[arn]), "allowed": "none" if plan is None else str(plan.available), "in_use": "-"}  # fmt: skip
-        if isinstance(more, NotRead):
-            yield Row(**{**shown, "needed": "?"}, verdict="not checked", remedy=more.why)
+        allowed = "none" if plan is None else str(plan.available)
+        if isinstance(growth, NotRead):
+            yield _row(check, _not_checked(growth.why), needed="?", allowed=allowed)
             continue
-        verdict, remedy = _of_plan(config, account, group, plan, counts[arn], lasting)
-        yield Row(**shown, verdict=verdict, remedy=remedy)
+        outcome = _decide_plan(config, account, group, plan, needed[arn], lasting)
+        yield _row(check, outcome, needed=str(needed[arn]), allowed=allowed)
 
 
-def _of_plan(
+def _needed_by_plan(growth: Read[list[tuple[InstanceGroup, int]]]) -> Counter[str]:
+    """New nodes of each training plan, by its ARN."""
+    counts: Counter[str] = Counter()
+    if not isinstance(growth, NotRead):
+        for group, count in growth:
+            counts[group.training_plan_arn or ""] += count
+    return counts
+
+
+def _decide_plan(
     config: ClusterConfig,
     account: AccountState,
     group: InstanceGroup,
     plan: LivePlan | None,
     needed: int,
     lasting: timedelta,
-) -> tuple[Verdict, str]:
+) -> Outcome:
     if plan is None:
-        return "impossible", "there is no such plan in this account and region"
+        return _impossible("there is no such plan in this account and region")
     if {plan.instance_type} != {*group.all_instance_types}:
-        return "impossible", f"the plan is of {plan.instance_type}"
+        return _impossible(f"the plan is for {plan.instance_type}")
+    end = f"{plan.end:%Y-%m-%d %H:%M} UTC"
     if plan.status in ("Expired", "Failed") or plan.end <= account.now:
-        return "impossible", f"the plan is {plan.status}, and ends {plan.end:%Y-%m-%d %H:%M} UTC: take another one"
+        return _impossible(f"the plan is {plan.status}, and ends {end}. Use another one")
     if plan.end < account.now + lasting:
-        return "impossible", f"the plan ends {plan.end:%Y-%m-%d %H:%M} UTC, before the days that you asked for are over"
+        return _impossible(f"the plan ends {end}, which is less than --days from now")
     if needed > plan.available:
-        return "impossible", f"{plan.available} of the plan's instances are available: lower the count"
+        return _impossible(f"only {plan.available} instances of the plan are available. Lower the count")
+    place = _decide_plan_zone(config, account, group, plan)
+    if place != PASSED:
+        return place
+    if plan.status != "Active":
+        return _not_checked(f"the plan is {plan.status}. HyperPod launches nodes when it is Active")
+    return PASSED
+
+
+def _decide_plan_zone(config: ClusterConfig, account: AccountState, group: InstanceGroup, plan: LivePlan) -> Outcome:
+    """Whether the group is in a zone of the plan. Both name zones by their names or by their ids."""
     zone = _zone_of(config, group)
     if zone is None:
-        return "not checked", f"the plan is in {_list(plan.zones)}: name that zone in network.availability_zones"
-    pairs = {} if isinstance(account.zones, NotRead) else dict(account.zones)
-    same = {zone, *(number for name, number in pairs.items() if name == zone), *(name for name, number in pairs.items() if number == zone)}  # fmt: skip
-    if not same & plan.zones:
-        if isinstance(account.zones, NotRead):
-            return "not checked", account.zones.why
-        return "impossible", f"the plan is in {_list(plan.zones)}, and the group in {zone}"
-    if plan.status != "Active":
-        return "not checked", f"the plan is {plan.status}: nodes come when it is Active"
-    return "passed", ""
+        return _not_checked(f"the plan is in {_list(plan.zones)}. Name that zone in network.availability_zones")
+    if zone in plan.zones:
+        return PASSED
+    if isinstance(account.zones, NotRead):
+        return _not_checked(account.zones.why)
+    same_zone = {each for pair in account.zones.items() if zone in pair for each in pair}
+    if same_zone & plan.zones:
+        return PASSED
+    return _impossible(f"the plan is in {_list(plan.zones)}, and the group in {zone}")
 
 
-# -- what has to stand ------------------------------------------------------------------------------------------------
+# -- what has to exist ------------------------------------------------------------------------------------------------
 
 
-def _standing(config: ClusterConfig, account: AccountState) -> Iterator[Row]:
-    shown = {"check": "CDK's bootstrap", "needed": str(BOOTSTRAP_VERSION), "in_use": "-"}
-    if isinstance(account.bootstrap, NotRead):
-        yield Row(**shown, allowed="?", verdict="not checked", remedy=account.bootstrap.why)
-    elif account.bootstrap is None or account.bootstrap < BOOTSTRAP_VERSION:
-        remedy = "run cdk bootstrap in this account and region (docs/deploying.md)"
-        yield Row(**shown, allowed=str(account.bootstrap or "none"), verdict="impossible", remedy=remedy)
-    else:
-        yield Row(**shown, allowed=str(account.bootstrap), verdict="passed")
-    for name, there in account.needed.items():
-        yield _standing_row(name, there, lambda _: ("passed", ""))
+def _existing(config: ClusterConfig, account: AccountState) -> Iterator[Row]:
+    yield _bootstrap_row(account.bootstrap)
+    for name, exists in account.needed.items():
+        yield _existing_row(name, exists, lambda _: PASSED)
     for name, system in account.file_systems.items():
-        yield _standing_row(f"file system {name}", system, partial(_of_file_system, config, name))
+        yield _existing_row(f"file system {name}", system, partial(_decide_file_system, config, name))
     for name, cluster in account.eks_clusters.items():
-        yield _standing_row(f"EKS cluster {name}", cluster, partial(_of_eks_cluster, config, name))
+        yield _existing_row(f"EKS cluster {name}", cluster, partial(_decide_eks_cluster, config, name))
 
 
-def _standing_row(check: str, found: Read[T | None], decide: Callable[[T], tuple[Verdict, str]]) -> Row:
-    """Whether something is there, and what there is to say of it then."""
-    verdict: Verdict
+def _bootstrap_row(version: Read[int | None]) -> Row:
+    check, needed = "CDK's bootstrap", str(BOOTSTRAP_VERSION)
+    if isinstance(version, NotRead):
+        return _row(check, _not_checked(version.why), needed=needed, allowed="?")
+    if version is None or version < BOOTSTRAP_VERSION:
+        outcome = _impossible("run cdk bootstrap in this account and region (docs/deploying.md)")
+        return _row(check, outcome, needed=needed, allowed=str(version or "none"))
+    return _row(check, PASSED, needed=needed, allowed=str(version))
+
+
+def _existing_row(check: str, found: Read[T | None], decide: Callable[[T], Outcome]) -> Row:
+    """Whether something exists, and if so, whether it fits."""
     if isinstance(found, NotRead):
-        verdict, remedy = "not checked", found.why
-    elif not found:
-        verdict, remedy = "impossible", "it is not there, or not yours: make it, or name another one"
-    else:
-        verdict, remedy = decide(found)
-    return Row(check=check, needed="-", allowed="-", in_use="-", verdict=verdict, remedy=remedy)
+        return _row(check, _not_checked(found.why))
+    if not found:
+        return _row(check, _impossible("it does not exist, or is not yours. Create it, or name another one"))
+    return _row(check, decide(found))
 
 
 def file_systems(config: ClusterConfig) -> tuple[str, ...]:
-    """Ids of those that the file names and does not make."""
+    """Ids of existing file systems that the file uses."""
     if config.storage is None:
         return ()
     found = (config.storage.file_system_id, config.storage.openzfs.file_system_id if config.storage.openzfs else None)
@@ -389,52 +497,51 @@ def file_systems(config: ClusterConfig) -> tuple[str, ...]:
 
 
 def eks_clusters(config: ClusterConfig) -> tuple[str, ...]:
-    """Names of those that the file names and does not make: one at most."""
-    there = config.eks.existing_cluster if config.eks else None
-    return () if there is None else (there.name,)
+    """Names of existing EKS clusters that the file uses: one at most."""
+    existing = config.eks.existing_cluster if config.eks else None
+    return () if existing is None else (existing.name,)
 
 
-def _of_file_system(config: ClusterConfig, name: str, found: LiveFileSystem) -> tuple[Verdict, str]:
-    # UPDATING it can be used (FSx API Reference, FileSystem: Lifecycle).
+def _decide_file_system(config: ClusterConfig, name: str, found: LiveFileSystem) -> Outcome:
+    # A file system in UPDATING can be used (FSx API Reference, FileSystem: Lifecycle).
     if found.lifecycle not in ("AVAILABLE", "UPDATING"):
-        return "impossible", f"it is {found.lifecycle}, and nodes mount it when it is AVAILABLE"
+        return _impossible(f"it is {found.lifecycle}. Nodes can mount it when it is AVAILABLE")
     storage = config.storage
     if storage is not None and storage.file_system_id == name and found.mount_name != storage.mount_name:
-        return "impossible", f"its mount name is {found.mount_name}: write that in storage.mount_name"
+        return _impossible(f"its mount name is {found.mount_name}. Write that in storage.mount_name")
     if found.vpc is None:
-        return "not checked", "FSx does not tell in which VPC it is"
+        return _not_checked("FSx does not report its VPC")
     if found.vpc != config.network.vpc_id:
-        own = f"in {config.network.vpc_id}" if config.network.vpc_id else "in a VPC of the file's own"
-        return (
-            "not checked",
-            f"it is in {found.vpc} and the nodes {own}: whether a peering joins the two is yours to know",
+        nodes = f"in {config.network.vpc_id}" if config.network.vpc_id else "in a VPC of the file's own"
+        return _not_checked(
+            f"it is in {found.vpc} and the nodes are {nodes}. Make sure that a peering connects the two"
         )
-    return "passed", ""
+    return PASSED
 
 
-def _of_eks_cluster(config: ClusterConfig, name: str, found: LiveEksCluster) -> tuple[Verdict, str]:
+def _decide_eks_cluster(config: ClusterConfig, name: str, found: LiveEksCluster) -> Outcome:
     """EKS prerequisites of HyperPod: AWS documentation "Prerequisites for using SageMaker HyperPod with Amazon EKS"."""
     if found.status not in ("ACTIVE", "UPDATING"):
-        return "impossible", f"it is {found.status}, and HyperPod takes one that is ACTIVE"
-    if found.vpc is None or found.authentication_mode is None:
-        what = "in which VPC it is" if found.vpc is None else "its authentication mode"
-        return "not checked", f"EKS does not tell {what}"
+        return _impossible(f"it is {found.status}. HyperPod needs one that is ACTIVE")
+    if found.vpc is None:
+        return _not_checked("EKS does not report its VPC")
+    if found.authentication_mode is None:
+        return _not_checked("EKS does not report its authentication mode")
     if found.vpc != config.network.vpc_id:
-        return "impossible", f"it is in {found.vpc}: write that in network.vpc_id"
+        return _impossible(f"it is in {found.vpc}. Write that in network.vpc_id")
     if found.authentication_mode == "CONFIG_MAP":
-        # Nobody who has access loses it (EKS User Guide, "Change authentication mode to use access entries").
+        # Existing access stays (EKS User Guide, "Change authentication mode to use access entries").
         command = (
             f"aws eks update-cluster-config --region {config.region} --name {name}"
             " --access-config authenticationMode=API_AND_CONFIG_MAP"
         )
-        return (
-            "impossible",
-            f"its authentication mode is CONFIG_MAP, which takes no access entries: `{command}` adds them (no way back)",
+        return _impossible(
+            f"its authentication mode is CONFIG_MAP, which allows no access entries. Change it by `{command}` (cannot be undone)"
         )
-    return "passed", ""
+    return PASSED
 
 
 def _shown(value: Read[float | None]) -> str:
-    return (
-        "?" if value is None or isinstance(value, NotRead) else f"{value:.0f}" if value == int(value) else f"{value:g}"
-    )
+    if value is None or isinstance(value, NotRead):
+        return "?"
+    return f"{value:.0f}" if value == int(value) else f"{value:g}"

@@ -57,7 +57,7 @@ def test_a_right_that_lacks_is_not_checked(engine: LocalAws) -> None:
         load_config(ROOT / "cluster.yaml").config, lambda service: engine.client_as("asks", service)
     )
     assert isinstance(state.quotas, NotRead)
-    assert "lack the right servicequotas:List" in state.quotas.why
+    assert "lack the permission servicequotas:List" in state.quotas.why
 
 
 def test_prices_of_a_region(engine: LocalAws) -> None:
