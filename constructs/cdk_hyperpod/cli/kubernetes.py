@@ -1,6 +1,6 @@
-"""What Kubernetes says of HyperPod's nodes and their pods, by the user's own kubectl, which nothing else of the tool needs.
+"""The state of HyperPod's nodes and pods in Kubernetes, by the user's own kubectl. Nothing else of the tool needs kubectl.
 
-HyperPod names a node hyperpod-<instance id>, and tells its health by a label (EKS user guide of HyperPod, "Kubernetes labels").
+HyperPod names a node hyperpod-<instance id>, and reports its health by a label (EKS user guide of HyperPod, "Kubernetes labels").
 """
 
 from __future__ import annotations
@@ -14,57 +14,58 @@ from typing import Any, NamedTuple
 
 from .._lambda.hyperpod.common.drain_protocol import INSTANCE_ID
 from . import tables
-from .live import Reply
+from .live import Column, Reply
 
 HEALTH = "sagemaker.amazonaws.com/node-health-status"
 LIMIT_S = 60
-"""How long kubectl may take, with whatever it runs for its credentials."""
+"""Limit of one kubectl call, with the program that gets its credentials."""
 _NODE = re.compile(rf"hyperpod-({INSTANCE_ID})")
 
 
-MOST_TOLD = 6
-"""Pods of a node that are told, as the drain agent tells jobs: five are shown, and that there are more."""
+MOST_PODS = 6
+"""Pods that are kept of a node, as the drain agent keeps jobs: five are shown, and that there are more."""
 _LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
 
 
-class Seen(NamedTuple):
-    """What the drainer would see (docs/adr/0015), by its own rules."""
+class Pods(NamedTuple):
+    """The pods on the nodes, by the drainer's own rules (docs/adr/0015)."""
 
     busy: Mapping[str, Sequence[str]]
-    """Instance ids of the nodes that have pods which have to leave -> some of them, NAMESPACE/NAME."""
+    """Instance id -> some of the pods that have to leave the node, NAMESPACE/NAME."""
     unmanaged: Mapping[str, Sequence[str]]
-    """The same of pods that no controller owns."""
+    """The same for pods that no controller owns."""
     held: Sequence[str]
-    """Names in Kubernetes of the nodes that a deployment's drainer holds."""
+    """Kubernetes' names of the nodes that a deployment's drainer holds."""
 
 
-class _UnreadError(Exception):
-    """Kubernetes was not asked; why."""
+class UnreadError(Exception):
+    """Why kubectl could not read the cluster."""
 
 
-def states(cluster: Reply) -> tuple[dict[str, str], str | None]:
-    """Each node's state by its instance id, in kubectl's words, and a note where it could not be read."""
+def states(cluster: Reply) -> Column:
+    """Each node's state by its instance id, in kubectl's words."""
     try:
-        arn = ((cluster.get("Orchestrator") or {}).get("Eks") or {}).get("ClusterArn")
-        if not arn:
-            raise _UnreadError("the cluster is not under EKS")
-        (listed,) = _listed(str(arn), ("nodes",))
-        nodes = [node for node in listed if isinstance(node, dict)]
-        found = _states(nodes)
-        if nodes and not found:
-            raise _UnreadError("none of its nodes has a name such as hyperpod-i-0123456789abcdef0")
-        return found, None
-    except _UnreadError as error:
-        return {}, f"what Kubernetes says is not shown: {error}"
+        return Column(cells=_read_states(cluster))
+    except UnreadError as error:
+        return Column(unread=f"the state in Kubernetes is not shown: {error}")
 
 
-def look(arn: str) -> tuple[Seen | None, str]:
-    """What is on the nodes of this EKS cluster; nothing, and why, where it could not be read."""
-    try:
-        nodes, pods = _listed(arn, ("nodes",), ("pods", "--all-namespaces", f"--field-selector={_LIVE_PODS}"))
-        return _seen(nodes, pods), ""
-    except _UnreadError as error:
-        return None, str(error)
+def _read_states(cluster: Reply) -> dict[str, str]:
+    arn = ((cluster.get("Orchestrator") or {}).get("Eks") or {}).get("ClusterArn")
+    if not arn:
+        raise UnreadError("the cluster is not under EKS")
+    (listed,) = _listed(str(arn), ("nodes",))
+    nodes = [node for node in listed if isinstance(node, dict)]
+    found = _states(nodes)
+    if nodes and not found:
+        raise UnreadError("no node has a name such as hyperpod-i-0123456789abcdef0")
+    return found
+
+
+def read_pods(arn: str) -> Pods:
+    """The pods on the nodes of this EKS cluster. Raises UnreadError."""
+    nodes, pods = _listed(arn, ("nodes",), ("pods", "--all-namespaces", f"--field-selector={_LIVE_PODS}"))
+    return _parse_pods(nodes, pods)
 
 
 def _listed(arn: str, *queries: Sequence[str]) -> Iterator[Sequence[Any]]:
@@ -73,33 +74,34 @@ def _listed(arn: str, *queries: Sequence[str]) -> Iterator[Sequence[Any]]:
     return (_kubectl("--context", context, "get", *query, "-o", "json").get("items") or () for query in queries)
 
 
-def _seen(nodes: Sequence[Any], pods: Sequence[Any]) -> Seen:
+def _parse_pods(nodes: Sequence[Any], pods: Sequence[Any]) -> Pods:
     from .._lambda.hyperpod.drainer.cluster_snapshot import SYSTEM
     from .._lambda.hyperpod.drainer.objects import has_to_leave, is_unmanaged, parse_node
 
+    busy: dict[str, list[str]] = {}
+    unmanaged: dict[str, list[str]] = {}
     try:
         known = [parse_node(each, 0) for each in nodes]
         instances = {node.name: node.instance for node in known}
-        busy: dict[str, list[str]] = {}
-        unmanaged: dict[str, list[str]] = {}
         for pod in pods:
             instance = instances.get(pod["spec"]["nodeName"])
-            if not (instance and has_to_leave(pod)):
+            if not instance or not has_to_leave(pod):
                 continue
-            title = tables.shown(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", 330)
-            if pod["metadata"]["namespace"] != SYSTEM:
-                _tell(busy, instance, title)
+            namespace = pod["metadata"]["namespace"]
+            title = tables.shown(f"{namespace}/{pod['metadata']['name']}", 330)
+            if namespace != SYSTEM:
+                _add(busy, instance, title)
             if is_unmanaged(pod):
-                _tell(unmanaged, instance, title)
-        return Seen(busy, unmanaged, [tables.shown(node.name, 63) for node in known if node.mark])
+                _add(unmanaged, instance, title)
     except (KeyError, TypeError, AttributeError):
-        raise _UnreadError("kubectl prints nodes or pods that are none") from None
+        raise UnreadError("kubectl printed invalid nodes or pods") from None
+    return Pods(busy, unmanaged, [tables.shown(node.name, 63) for node in known if node.mark])
 
 
-def _tell(found: dict[str, list[str]], instance: str, title: str) -> None:
-    told = found.setdefault(instance, [])
-    if len(told) < MOST_TOLD:
-        told.append(title)
+def _add(found: dict[str, list[str]], instance: str, title: str) -> None:
+    of_node = found.setdefault(instance, [])
+    if len(of_node) < MOST_PODS:
+        of_node.append(title)
 
 
 def _states(items: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -108,21 +110,21 @@ def _states(items: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def state(node: Mapping[str, Any]) -> str:
-    """What `kubectl get nodes` has under STATUS, and HyperPod's own label where it is not Schedulable."""
+    """What `kubectl get nodes` has under STATUS, and HyperPod's own label if it is not Schedulable."""
     conditions = (node.get("status") or {}).get("conditions") or ()
     ready = next((each.get("status") for each in conditions if each.get("type") == "Ready"), "Unknown")
     health = ((node.get("metadata") or {}).get("labels") or {}).get(HEALTH)
-    words = [
-        "Ready" if ready == "True" else "NotReady",
-        *(["SchedulingDisabled"] if (node.get("spec") or {}).get("unschedulable") else []),
-        *([str(health)] if health not in (None, "Schedulable") else []),
-    ]
+    words = ["Ready" if ready == "True" else "NotReady"]
+    if (node.get("spec") or {}).get("unschedulable"):
+        words.append("SchedulingDisabled")
+    if health not in (None, "Schedulable"):
+        words.append(str(health))
     return ",".join(words)
 
 
 def _context(arn: str, config: Mapping[str, Any]) -> str:
-    """The context of an EKS cluster, by how its tools name the cluster of a context: the AWS CLI by its ARN, eksctl
-    NAME.REGION.eksctl.io, others NAME. Of several, the current one. Another cluster of that name has none of the nodes' ids."""
+    """The context of an EKS cluster. The AWS CLI names a context's cluster by its ARN, eksctl NAME.REGION.eksctl.io, others NAME.
+    Of several contexts, the current one. Another cluster of the same name does no harm: it has none of the nodes' ids."""
     _, _, _, region, _, resource = arn.split(":")
     name = resource.partition("/")[2]
     contexts = [each for each in config.get("contexts") or () if isinstance(each, dict)]
@@ -131,8 +133,8 @@ def _context(arn: str, config: Mapping[str, Any]) -> str:
         if found:
             current = str(config.get("current-context"))
             return current if current in found else found[0]
-    raise _UnreadError(
-        f"kubectl has no context of {arn}; aws eks update-kubeconfig --name {name} --region {region} makes it"
+    raise UnreadError(
+        f"kubectl has no context of {arn}. Add it by aws eks update-kubeconfig --name {name} --region {region}"
     )
 
 
@@ -140,22 +142,22 @@ def _kubectl(*arguments: str) -> dict[str, Any]:
     """What kubectl prints as JSON."""
     program = shutil.which("kubectl")
     if program is None:
-        raise _UnreadError("there is no kubectl")
+        raise UnreadError("kubectl is not installed")
     try:
         done = subprocess.run(
             [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise _UnreadError(f"kubectl did not answer within {LIMIT_S} seconds") from None
+        raise UnreadError(f"kubectl did not answer within {LIMIT_S} seconds") from None
     except OSError as error:
-        raise _UnreadError(f"{program} does not run: {error.strerror}") from None
+        raise UnreadError(f"{program} does not run: {error.strerror}") from None
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
-        raise _UnreadError(f"kubectl: {tables.shown(said[-1], 300)}")
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {done.returncode}"]
+        raise UnreadError(f"kubectl: {tables.shown(lines[-1], 300)}")
     try:
         found = json.loads(done.stdout)
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise _UnreadError("kubectl prints no JSON")
+        raise UnreadError("kubectl printed no JSON")
     return found

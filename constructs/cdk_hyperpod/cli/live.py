@@ -1,10 +1,10 @@
-"""The live cluster as the node commands see it: which one is meant, its groups and its nodes. Reads only."""
+"""The live cluster as the node commands see it: its groups and its nodes. Reads only."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class LiveError(HyperPodError):
-    """The cluster, or a node of it, is not what the command needs."""
+    """The command cannot work with this cluster or node."""
 
 
 class NoClusterError(LiveError):
@@ -45,11 +45,11 @@ class Target:
     region: str
     client: Clients
     config: ClusterConfig | None
-    """Absent: it was named by `--cluster`, and no file was read."""
+    """None: `--cluster` named it, and no file was read."""
     profile: str | None = None
 
     def node_type(self, group: str) -> str | None:
-        """Controller, Login or Compute, as the file has it; absent: the file has no such group, or there is none."""
+        """Controller, Login or Compute, as the file has it; None: no file, or the file has no such group."""
         if self.config is None:
             return None
         found = next((each for each in self.config.instance_groups if each.name == group), None)
@@ -57,42 +57,42 @@ class Target:
 
 
 def find(*, config: str, cluster: str | None, region: str | None, profile: str | None) -> Target:
-    """The cluster of the file, or the one that `--cluster` names. Raises HyperPodError; asks AWS nothing yet."""
+    """The cluster of the file, or the one that `--cluster` names. Raises HyperPodError. Does not call AWS yet."""
     if cluster is None:
         file = load_config(config).config
         where = region or file.region
         return Target(name=file.name, region=where, client=clients(where, profile), config=file, profile=profile)
     found = region or aws.user_session(profile).get_config_variable("region")
     if not found:
-        raise LiveError("--cluster needs --region: your AWS configuration names none")
+        raise LiveError("--cluster: the region is unknown. Add --region, or set one in your AWS configuration")
     return Target(name=cluster, region=found, client=clients(found, profile), config=None, profile=profile)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node, by ListClusterNodes and what its group tells."""
+    """One node, by ListClusterNodes and its group."""
 
     group: str
     instance_id: str | None
-    """Absent: not launched yet."""
+    """None: not launched yet."""
     logical_id: str | None
     instance_type: str
     status: str
     message: str
     launched: datetime | None
     image: str | None
-    """Release version of its image. Absent: not told."""
+    """Release version of its image. None: not reported."""
     image_status: str | None
-    """UpToDate, UpdateAvailable, SecurityUpdateRequired or EndOfLife. Absent: not told."""
+    """UpToDate, UpdateAvailable, SecurityUpdateRequired or EndOfLife. None: not reported."""
     host: str | None
-    """Its name in the VPC, such as ip-10-1-2-3; Slurm's name of it is the same."""
+    """Its name in the VPC, such as ip-10-1-2-3. Slurm uses the same name."""
     node_type: str | None = None
-    """Controller, Login or Compute. Absent: not Slurm, or set up by files on the nodes."""
+    """Controller, Login or Compute. None: not Slurm, or set up by files on the nodes."""
     zone: str | None = None
     slurm: str | None = None
-    """What the drain agent says of it. Absent: nobody has asked for it, or there is no agent."""
+    """Its drain state, by the drain agent. None: no drain request names it, or there is no agent."""
     kubernetes: str | None = None
-    """What Kubernetes says of it. Absent: nobody asked, or it does not know the node."""
+    """Its state in Kubernetes. None: not read, or unknown to Kubernetes."""
 
     @property
     def name(self) -> str:
@@ -101,7 +101,7 @@ class Node:
 
 
 def describe(target: Target) -> Reply:
-    """DescribeCluster. Raises NoClusterError where there is none, LiveError where the file says another account."""
+    """DescribeCluster. Raises NoClusterError if there is none, LiveError if the file names another account."""
     from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
     try:
@@ -109,12 +109,12 @@ def describe(target: Target) -> Reply:
     except ClientError as error:
         if aws.is_gone(error):
             raise NoClusterError(
-                f"there is no cluster {target.name} in {target.region} that your credentials reach; deploy the file, or "
-                "name another --profile or --region"
+                f"your credentials find no cluster {target.name} in {target.region}. Deploy the file, or name another "
+                "--profile or --region"
             ) from None
         raise
-    wanted = None if target.config is None else target.config.account
-    if (why := aws.another_account(wanted, str(reply["ClusterArn"]).split(":")[4])) is not None:
+    expected = None if target.config is None else target.config.account
+    if (why := aws.another_account(expected, str(reply["ClusterArn"]).split(":")[4])) is not None:
         raise LiveError(why)
     return reply
 
@@ -136,24 +136,24 @@ def groups(cluster: Reply) -> list[Reply]:
 
 def nodes(target: Target, cluster: Reply) -> list[Node]:
     """Every node, by group and then by id; one call for each 100."""
-    asked: dict[str, Any] = {"ClusterName": target.name, "MaxResults": PAGE_SIZE}
+    request: dict[str, Any] = {"ClusterName": target.name, "MaxResults": PAGE_SIZE}
     if is_continuous(cluster):
-        asked["IncludeNodeLogicalIds"] = True
+        request["IncludeNodeLogicalIds"] = True
     order = {str(group["InstanceGroupName"]): number for number, group in enumerate(groups(cluster))}
     kinds = node_types(target, cluster)
-    listed = aws.pages(target.client("sagemaker").list_cluster_nodes, "ClusterNodeSummaries", **asked)
+    listed = aws.pages(target.client("sagemaker").list_cluster_nodes, "ClusterNodeSummaries", **request)
     found = [_node(reply, kinds) for reply in listed]
     return sorted(found, key=lambda node: (order.get(node.group, len(order)), node.instance_id is None, node.name))
 
 
 def node_types(target: Target, cluster: Reply) -> dict[str, str | None]:
-    """Controller, Login or Compute of each group: as the cluster has it, or else the file."""
+    """Controller, Login or Compute of each group: as the cluster reports it, or else the file."""
     of_file = target.config.instance_groups if target.config else ()
     found = {group.name: target.node_type(group.name) for group in of_file}
-    told = {
+    reported = {
         str(group["InstanceGroupName"]): (group.get("SlurmConfig") or {}).get("NodeType") for group in groups(cluster)
     }
-    return {**found, **{name: kind for name, kind in told.items() if kind}}
+    return {**found, **{name: kind for name, kind in reported.items() if kind}}
 
 
 def _node(reply: Reply, node_types: Mapping[str, str | None]) -> Node:
@@ -174,8 +174,8 @@ def _node(reply: Reply, node_types: Mapping[str, str | None]) -> Node:
     )
 
 
-def _utc(moment: datetime | None) -> datetime | None:
-    return moment.astimezone(UTC) if moment else None
+def _utc(time: datetime | None) -> datetime | None:
+    return time.astimezone(UTC) if time else None
 
 
 def is_node_id(name: str) -> bool:
@@ -207,11 +207,14 @@ def _of_host(found: Sequence[Node], name: str) -> Node:
 
 
 def _no_node(name: str, cluster: str = "the cluster") -> str:
-    return f"{ascii(name)[1:-1]}: is no node of {cluster}; `cdk-hyperpod nodes` lists them (an instance id, or a name such as ip-10-1-2-3)"
+    return (
+        f"{ascii(name)[1:-1]}: is not a node of {cluster}. Write an instance id, or a name such as ip-10-1-2-3. "
+        "`cdk-hyperpod nodes` lists them"
+    )
 
 
 def chosen(found: Sequence[Node], names: Sequence[str]) -> list[Node]:
-    """The nodes with these ids or names, in the order of the names. Raises LiveError with all that are none."""
+    """The nodes with these ids or names, in the order of the names. Raises LiveError with every name that is not a node."""
     known: dict[str, Node] = {}
     for node in found:
         known |= dict.fromkeys(filter(None, (node.instance_id, node.host, node.logical_id)), node)
@@ -221,40 +224,66 @@ def chosen(found: Sequence[Node], names: Sequence[str]) -> list[Node]:
     return list(dict.fromkeys(known[name] for name in names))
 
 
-def zones(target: Target, cluster: Reply) -> tuple[dict[str, str], str | None]:
-    """Each group's zone, and a note where it could not be read. A group in several zones has none here.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A fact about nodes that another service knows."""
 
-    The file's zones where it names them; otherwise one DescribeSubnets for all groups.
+    cells: Mapping[str, str] = field(default_factory=dict)
+    """By node or by group, as the reader says. Missing: unknown."""
+    unread: str | None = None
+    """Why the fact could not be read; None: it was."""
+
+
+def zones(target: Target, cluster: Reply) -> Column:
+    """Each group's zone. A group in several zones has none here.
+
+    The file's zones if it names one for every group; otherwise one DescribeSubnets for all groups.
     """
     from botocore.exceptions import ClientError
 
     from_file = _zones_of_file(target.config)
     if from_file:
-        return from_file, None
-    own = (cluster.get("VpcConfig") or {}).get("Subnets") or []
-    subnets = {
-        str(group["InstanceGroupName"]): (group.get("OverrideVpcConfig") or {}).get("Subnets") or own
+        return Column(cells=from_file)
+    subnets = _subnets_by_group(cluster)
+    every_subnet = sorted({subnet for of_group in subnets.values() for subnet in of_group})
+    if not every_subnet:
+        return Column()
+    try:
+        reply = target.client("ec2").describe_subnets(SubnetIds=every_subnet)
+    except ClientError as error:
+        return Column(unread=f"zones are not shown: {aws.sentence(error)}")
+    zone_of = {subnet["SubnetId"]: str(subnet["AvailabilityZone"]) for subnet in reply.get("Subnets", [])}
+    found = {group: _only_zone(of_group, zone_of) for group, of_group in subnets.items()}
+    return Column(cells={group: zone for group, zone in found.items() if zone is not None})
+
+
+def _subnets_by_group(cluster: Reply) -> dict[str, list[str]]:
+    """The subnets of each group: its own, or else the cluster's."""
+    of_cluster = (cluster.get("VpcConfig") or {}).get("Subnets") or []
+    return {
+        str(group["InstanceGroupName"]): (group.get("OverrideVpcConfig") or {}).get("Subnets") or of_cluster
         for group in groups(cluster)
     }
-    wanted = sorted({subnet for each in subnets.values() for subnet in each})
-    if not wanted:
-        return {}, None
-    try:
-        reply = target.client("ec2").describe_subnets(SubnetIds=wanted)
-    except ClientError as error:
-        return {}, f"zones are not shown: {aws.sentence(error)}"
-    zone_of = {subnet["SubnetId"]: subnet["AvailabilityZone"] for subnet in reply.get("Subnets", [])}
-    found = {group: {zone_of.get(subnet) for subnet in each} for group, each in subnets.items()}
-    return {group: str(*each) for group, each in found.items() if len(each) == 1 and None not in each}, None
+
+
+def _only_zone(subnets: Sequence[str], zone_of: Mapping[str, str]) -> str | None:
+    """The zone that all of these subnets are in; None: several, or unknown."""
+    found = {zone_of.get(subnet) for subnet in subnets}
+    return found.pop() if len(found) == 1 else None
 
 
 def _zones_of_file(config: ClusterConfig | None) -> dict[str, str]:
-    """By group, where the file names a zone for all of them."""
+    """Each group's zone; empty unless the file names one for every group."""
     from ..rules.network import own_zones
 
     if config is None:
         return {}
     own = own_zones(config.network)
     first = own[0] if own else None
-    found = {group.name: group.availability_zone or first for group in config.instance_groups}
-    return {group: zone for group, zone in found.items() if zone} if all(found.values()) else {}
+    found: dict[str, str] = {}
+    for group in config.instance_groups:
+        zone = group.availability_zone or first
+        if zone is None:
+            return {}
+        found[group.name] = zone
+    return found

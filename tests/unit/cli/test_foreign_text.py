@@ -217,10 +217,10 @@ def test_a_block_for_ssh_takes_host_names_alone(name: str, fake_aws: FakeAws) ->
         a_node("i-0123456789abcdef0", name),
         a_node(name, "ip-10-0-0-1"),
     ):
-        with pytest.raises(LiveError, match="is no host name"):
+        with pytest.raises(LiveError, match="is not a host name"):
             connect.ssh_block(target, node, where, "ubuntu")
     fine = a_node("i-0123456789abcdef0", "ip-10-0-0-1")
-    with pytest.raises(LiveError, match="is no host name"):
+    with pytest.raises(LiveError, match="is not a host name"):
         connect.ssh_block(target, fine, f"sagemaker-cluster:abc_{name}-i-0123456789abcdef0", "ubuntu")
     assert connect.ssh_block(target, fine, where, "ubuntu")[0] == "Host i-0123456789abcdef0 ip-10-0-0-1"
 

@@ -1,4 +1,4 @@
-"""A cluster file edited in place: the comments and the order of what is there stay, and a file that would be wrong is not written."""
+"""Edit a cluster file in place. Comments and the order of keys stay; an invalid file is never written."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ..live import LiveError, Node
 
 _WIDTH = 1_000_000
 _INDENTS = ((2, 4, 2), (2, 2, 0), (4, 6, 4), (4, 4, 0))
-"""Ways in which people indent: of mappings, of sequences, and of the dash."""
+"""Common indents: of mappings, of sequences, and of the dash."""
 
 
 def name_nodes(path: str, nodes: Sequence[Node]) -> str:
-    """Add the nodes to `scale_down.nodes_to_delete` and lower their groups' `instance_count` by as many; what was done.
+    """Add the nodes to `scale_down.nodes_to_delete`, and lower `instance_count` of their groups by as many. Returns what was done.
 
-    Raises HyperPodError, and leaves the file as it was: for a controller, a node without an instance, and a file that would
-    be wrong afterwards.
+    Raises HyperPodError and leaves the file as it was for a controller, for a node without an instance, and if the file would
+    be invalid afterwards.
     """
     _refuse(nodes)
     file = Path(path)
@@ -36,8 +36,8 @@ def name_nodes(path: str, nodes: Sequence[Node]) -> str:
     named = data.get("scale_down", {}).get("nodes_to_delete", [])
     fresh = [node for node in nodes if node.instance_id not in named]
     if not fresh:
-        why = "scale_down.nodes_to_delete has them already" if nodes else "no node is meant"
-        return f"{path}: {why}; nothing was changed"
+        why = "scale_down.nodes_to_delete has these nodes already" if nodes else "No node matches"
+        return f"{path}: nothing was changed. {why}"
     _name(data, [str(node.instance_id) for node in fresh])
     counts = Counter(node.group for node in fresh)
     for group in data["instance_groups"]:
@@ -46,8 +46,8 @@ def name_nodes(path: str, nodes: Sequence[Node]) -> str:
     _write(file, _text(yaml, data), ends=ends, fresh=[str(node.instance_id) for node in fresh], counts=counts)
     lower = ", ".join(f"{group} by {count}" for group, count in counts.items())
     return (
-        f"{path}: {len(fresh)} node{'' if len(fresh) == 1 else 's'} added to scale_down.nodes_to_delete, instance_count lower: "
-        f"{lower}. Next: cdk-hyperpod plan"
+        f"{path}: added {len(fresh)} node{'' if len(fresh) == 1 else 's'} to scale_down.nodes_to_delete, and lowered "
+        f"instance_count of {lower}. Next: cdk-hyperpod plan"
     )
 
 
@@ -63,7 +63,7 @@ def _refuse(nodes: Sequence[Node]) -> None:
 
 
 def _read(text: str) -> tuple[Any, Any]:
-    """The way of writing that changes fewest lines of the file as it is, and what the file holds."""
+    """The writer that changes the fewest lines of the file as it is, and the file's content."""
     from ruamel.yaml import YAML
 
     best: tuple[int, Any, Any] | None = None
@@ -82,7 +82,7 @@ def _read(text: str) -> tuple[Any, Any]:
 
 
 def _name(data: Any, ids: Sequence[str]) -> None:
-    """Add the ids to the list, or begin one. Lines of comments that follow it go on following it."""
+    """Add the ids to the list, or begin one. Comments that follow the list stay behind it."""
     from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
     scale_down = data.setdefault("scale_down", CommentedMap())
@@ -93,7 +93,7 @@ def _name(data: Any, ids: Sequence[str]) -> None:
 
 
 def _take_following(parent: Any, key: Any) -> str:
-    """The lines of comments after a value, which ruamel.yaml keeps with its last item; what stands beside that one stays."""
+    """Remove and return the comment lines after a value, which ruamel.yaml keeps with its last item. A comment beside that item stays."""
     comments, last, place = _last_comment(parent, key)
     if last not in comments or comments[last][place] is None:
         return ""
@@ -118,7 +118,7 @@ def _give_following(parent: Any, key: Any, following: str) -> None:
 
 
 def _last_comment(parent: Any, key: Any) -> tuple[dict[Any, Any], Any, int]:
-    """Where the comment after a value is kept: of what, of which of its items, and in which place."""
+    """Where ruamel.yaml keeps the comment after a value: the comments, the item, and the place."""
     from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
     value = parent[key]
@@ -134,7 +134,7 @@ def _text(yaml: Any, data: Any) -> str:
 
 
 def _write(file: Path, text: str, *, ends: str, fresh: Sequence[str], counts: Counter[str]) -> None:
-    """In place of the file at once, with its own line ends; only what the loader takes, and only if nothing else is changed."""
+    """Replace the file in one step, with its own line ends, if the new file is valid and changes nothing else."""
     handle, name = tempfile.mkstemp(dir=file.resolve().parent, prefix=f".{file.name}.", suffix=".yaml")
     new = Path(name)
     try:
@@ -145,15 +145,15 @@ def _write(file: Path, text: str, *, ends: str, fresh: Sequence[str], counts: Co
             after = load_config(new).config
         except HyperPodError as error:
             raise LiveError(
-                f"nothing was written, because the file would be wrong:\n{error}".replace(str(new), str(file))
+                f"nothing was written, because the file would be invalid:\n{error}".replace(str(new), str(file))
             ) from None
-        if not counts.keys() <= {group.name for group in before.instance_groups} or after != _meant(
+        if not counts.keys() <= {group.name for group in before.instance_groups} or after != _edited(
             before, fresh, counts
         ):
             groups = ", ".join(f"{group} by {count}" for group, count in counts.items())
             raise LiveError(
-                f"nothing was written: {file} shares text between settings (an anchor or a merge), or lacks the nodes' group, so "
-                f"more or less would change than instance_count of {groups} and scale_down.nodes_to_delete: edit it by hand"
+                f"nothing was written: {file} shares text between settings (an anchor or a merge), or lacks the nodes' group. "
+                f"Edit it by hand: lower instance_count of {groups}, and add the nodes to scale_down.nodes_to_delete"
             )
         new.chmod(file.stat().st_mode & 0o777)
         new.replace(file.resolve())
@@ -161,8 +161,8 @@ def _write(file: Path, text: str, *, ends: str, fresh: Sequence[str], counts: Co
         new.unlink(missing_ok=True)
 
 
-def _meant(before: ClusterConfig, fresh: Sequence[str], counts: Counter[str]) -> ClusterConfig:
-    """What the file is to say: these nodes named, each group's count lower by its own, and nothing else changed."""
+def _edited(before: ClusterConfig, fresh: Sequence[str], counts: Counter[str]) -> ClusterConfig:
+    """The settings that the new file must have: these nodes named, their groups' counts lower, and nothing else changed."""
     scale_down = before.scale_down or ScaleDownConfig()
     return replace(
         before,

@@ -1,9 +1,10 @@
-"""The stack that has the live cluster: which one it is, its template, and what its last deployment left."""
+"""The stack that has the live cluster: its name, its template, and groups that its last deployment did not delete."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...config.cluster import ClusterConfig
@@ -21,7 +22,7 @@ class PlanError(HyperPodError):
 
 
 def refuse_another_account(config: ClusterConfig | None, client: Clients, account: str | None = None) -> None:
-    """Raises PlanError where the file names another account than that of the credentials. `account`: theirs; None: not known."""
+    """Raises PlanError if the file names another account than that of the credentials. `account`: theirs; None: unknown."""
     if config is None or config.account is None:
         return
     if (why := aws.another_account(config.account, account or _callers_account(client))) is not None:
@@ -29,7 +30,7 @@ def refuse_another_account(config: ClusterConfig | None, client: Clients, accoun
 
 
 def _callers_account(client: Clients) -> str:
-    """The account of the user's credentials: STS lets everybody ask who they are."""
+    """The account of the user's credentials. This call needs no permission."""
     from ..._lambda.hyperpod.common import api
 
     try:
@@ -39,7 +40,7 @@ def _callers_account(client: Clients) -> str:
 
 
 def live_stack(cluster: str, client: Clients) -> str | None:
-    """The stack that has the cluster of this name; None: there is no such cluster, or none made it. Raises api.CALL_ERRORS."""
+    """The stack that has the cluster of this name; None: there is no such cluster, or no stack created it. Raises api.CALL_ERRORS."""
     from ..._lambda.hyperpod.common import api
 
     sagemaker = client("sagemaker")
@@ -52,12 +53,12 @@ def live_stack(cluster: str, client: Clients) -> str | None:
 
 
 def tagged_stack(tags: Mapping[str, str] | None) -> str | None:
-    """The stack that a live cluster's tags name, in whatever app; None: no stack made it."""
+    """The stack that a live cluster's tags name, of any app; None: no stack created it."""
     return next((stack_id.split("/")[1] for stack_id in _stack_ids(tags)), None)
 
 
 def stack_id_of(stack: str, live: Cluster | None) -> str:
-    """The id of the stack, where the live cluster's tags hold it; otherwise the stack's name, which is no id."""
+    """The id of the stack, if the live cluster's tags have it; otherwise text that is not an id."""
     return next(
         (found for found in _stack_ids(tags_of(live)) if f":stack/{stack}/" in found), f"the id of stack {stack}"
     )
@@ -74,45 +75,67 @@ def _stack_ids(tags: Mapping[str, str] | None) -> Iterator[str]:
     return (tags[tag] for tag in OWNER_TAGS if ":stack/" in tags.get(tag, "")) if tags else iter(())
 
 
-def deployed_template(
-    live: Cluster | None, stack: str, client: Clients
-) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
-    """The resources of the deployed template; None: nobody knows, with a note where there is a cluster."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployedTemplate:
+    """The template of the stack's last deployment."""
+
+    resources: Mapping[str, Any] | None = None
+    """None: unknown. Empty: there is no such stack."""
+    unread: tuple[str, ...] = ()
+    """Why the template could not be read."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it was read, or is known not to exist."""
+        return self.resources is not None
+
+    @property
+    def node_ids(self) -> frozenset[str]:
+        """Ids that it names in nodes_to_delete. They may name nodes that are deleted: a deployment does not refuse those."""
+        return frozenset(self._guard.get("NodesToDelete", ()))
+
+    @property
+    def has_drainer(self) -> bool:
+        """Whether its guard drains nodes."""
+        return "Drain" in self._guard
+
+    @property
+    def _guard(self) -> Mapping[str, Any]:
+        """The properties of the deployed guard; empty: there is none."""
+        from ..._lambda.hyperpod.scale_down.properties import PREPARE
+
+        (guard,) = [each for each in (self.resources or {}).values() if each["Type"] == PREPARE] or [{}]
+        found: Mapping[str, Any] = guard.get("Properties", {})
+        return found
+
+
+def deployed_template(live: Cluster | None, stack: str, client: Clients) -> DeployedTemplate:
+    """The template of the stack; unknown without a cluster, and with a note if it cannot be read."""
     from ..._lambda.hyperpod.common import api
 
     if live is None:
-        return None, ()
-    unread = "What was deployed before was not read"
+        return DeployedTemplate()
     try:
         reply = client("cloudformation").get_template(StackName=stack)
-        body = reply.get("TemplateBody", "")
-        # botocore reads the text of a JSON template by itself (botocore.handlers.json_decode_template_body).
-        resources: Mapping[str, Any] = (json.loads(body) if isinstance(body, str) else body)["Resources"]
     except api.CALL_ERRORS as error:
         if "does not exist" in api.reason(error):
-            return {}, ()
-        return None, (f"{unread}: {aws.sentence(error)}",)
+            return DeployedTemplate(resources={})
+        return _unread_template(f"{aws.sentence(error)}")
+    body = reply.get("TemplateBody", "")
+    try:
+        # botocore parses a JSON template by itself (botocore.handlers.json_decode_template_body).
+        template = json.loads(body) if isinstance(body, str) else body
+        return DeployedTemplate(resources=template["Resources"])
     except (ValueError, KeyError, TypeError):
-        return None, (f"{unread}: the stack's template is not JSON.",)
-    return resources, ()
+        return _unread_template("the stack's template is not JSON.")
 
 
-def deployed_ids(resources: Mapping[str, Any]) -> frozenset[str]:
-    """Ids that the deployed template names: tombstones, which a deployment refuses for nothing."""
-    return frozenset(deployed_guard(resources).get("NodesToDelete", ()))
+def _unread_template(why: str) -> DeployedTemplate:
+    return DeployedTemplate(unread=(f"The deployed template was not read: {why}",))
 
 
-def deployed_guard(resources: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The properties of the deployed guard; empty: there is none."""
-    from ..._lambda.hyperpod.scale_down.properties import PREPARE
-
-    (guard,) = [each for each in resources.values() if each["Type"] == PREPARE] or [{}]
-    found: Mapping[str, Any] = guard.get("Properties", {})
-    return found
-
-
-def still_standing(stack_name: str, found: Plan, client: Clients) -> Iterator[str]:
-    """What an earlier deployment left, where it is still there and still to go."""
+def remaining_groups(stack_name: str, found: Plan, client: Clients) -> Iterator[str]:
+    """A note about groups that the last deployment has not deleted yet, if this plan deletes groups."""
     from ..._lambda.hyperpod.common import api
 
     if not found.deletions:
@@ -121,11 +144,12 @@ def still_standing(stack_name: str, found: Plan, client: Clients) -> Iterator[st
         (stack,) = client("cloudformation").describe_stacks(StackName=stack_name)["Stacks"]
     except api.CALL_ERRORS as error:
         if "does not exist" not in api.reason(error):
-            yield f"What the last deployment left standing was not read: {aws.sentence(error)}"
+            yield f"Whether the last deployment left groups to delete was not read: {aws.sentence(error)}"
         return
     outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())}
-    if outputs.get("StillStanding", "nothing") != "nothing":
+    remaining = outputs.get("StillStanding", "nothing")
+    if remaining != "nothing":
         yield (
-            f"The last deployment left standing: {outputs['StillStanding']}. The same file again would change nothing: write "
-            "another scale_down.retry (any text), and the deployment goes on."
+            f"The last deployment did not finish deleting: {remaining}. Deploying the same file again changes nothing. "
+            "Write another scale_down.retry (any text), and deploy."
         )

@@ -1,4 +1,4 @@
-"""What a deployment of the file wants of the cluster, as far as the file alone tells."""
+"""The desired cluster of a deployment, as far as the file alone tells."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     from ..._lambda.hyperpod.scale_down.cluster import Cluster, Desired, DrainSettings, Group
 
 _LATE = "arn:known-at-deployment-only"
-"""Stands for what only a deployment knows, and nothing that a plan says depends on."""
+"""In place of values that only a deployment knows. No plan depends on them."""
 
 
 def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
-    """What a deployment of the file wants of the cluster, as far as the file alone tells: what the guard reads of the template.
-    `stack`: the name of the stack that has the cluster in it."""
+    """The desired cluster, as the guard would read it from the template. `stack`: the name of the stack that has the cluster."""
     from ..._lambda.hyperpod.scale_down.properties import PREPARE, read_properties
 
     scale_down = config.scale_down or ScaleDownConfig()
@@ -29,8 +28,10 @@ def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
         lifecycle_mode=config.lifecycle_mode,
         scripts_uri=_LATE,
     )
-    lives = {group.name: group for group in live.groups} if live else {}
-    groups = [json.dumps(_rendered(group, surroundings, lives.get(group.name))) for group in config.instance_groups]
+    live_groups = {group.name: group for group in live.groups} if live else {}
+    groups = [
+        json.dumps(_rendered(group, surroundings, live_groups.get(group.name))) for group in config.instance_groups
+    ]
     autoscaled = () if config.eks is None else config.eks.autoscaled_groups
     properties = guard_properties(config.name, groups, scale_down, autoscaled_groups=autoscaled, digest="")
     read = read_properties(properties, kind=PREPARE, owner=stack_id_of(stack, live))
@@ -53,13 +54,13 @@ def _drain(config: ClusterConfig, scale_down: ScaleDownConfig) -> DrainSettings 
 
 
 def _rendered(group: InstanceGroup, cluster: Surroundings, live: Group | None) -> dict[str, Any]:
-    """The group as the template has it. Roles and subnets have ids that only a deployment knows: they are what lives."""
-    there = None if live is None else live.fixed.network
+    """The group as in the template. Only a deployment knows the ids of roles and subnets, so the live ones are taken."""
+    network = None if live is None else live.fixed.network
     return render_group(
         group,
         cluster,
         role_arn=_LATE if live is None else live.fixed.execution_role or _LATE,
         network=None
-        if there is None
-        else network_spec(subnets=sorted(there.subnets), security_groups=sorted(there.security_groups)),
+        if network is None
+        else network_spec(subnets=sorted(network.subnets), security_groups=sorted(network.security_groups)),
     )

@@ -1,4 +1,4 @@
-"""Words for the dry run: what a deployment would take away, which nodes and why, and what it would refuse.
+"""The text of `plan`: which nodes and groups a deployment would delete and why, or why it would be refused.
 
 The plan is the deployment's own (planner.plan), and so are the words (messages).
 """
@@ -6,90 +6,116 @@ The plan is the deployment's own (planner.plan), and so are the words (messages)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from ..._lambda.hyperpod.common import sentences
-from ..._lambda.hyperpod.scale_down.actions import Plan
+from ..._lambda.hyperpod.scale_down.actions import Pick, Plan
 from ..._lambda.hyperpod.scale_down.cluster import Cluster, Desired, Node
 from ..._lambda.hyperpod.scale_down.drain import readiness
 from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus
 from ..tables import BOLD, RED, painted, table, wrapped
+from .exit_codes import CHANGES, NOTHING, REFUSED
 
-NOTHING, REFUSED, CHANGES = 0, 1, 2
-"""Exit codes of the dry run. A failure to read the cluster is a 1 as well."""
-
-UNDRAINED = "A deployment does not drain the nodes or save their data: jobs on them stop, and what is only on their disks is lost."
-DRAINED = "Under scale_down.drain a deployment first waits for their jobs or pods, and saves their data."
-NO_JOBS = "The drain agent on the controller says that no job runs on them."
-NO_PODS = "Kubernetes says that no pod runs on them that would have to leave."
+UNDRAINED = "The deployment does not drain these nodes or save their data. Jobs on them stop, and local data is lost."
+DRAINED = "scale_down.drain is set: the deployment first waits for jobs or pods to end, and saves the nodes' data."
+NO_JOBS = "The drain agent on the controller reports no jobs on them."
+NO_PODS = "Kubernetes reports no pods on them that would have to leave."
 SHOWN = 5
-"""Jobs of a node that are shown. The agent tells of one more."""
+"""Jobs of a node that are shown. The agent reports one more, so that "and more" is known."""
 _HEADINGS = ("why", "status", "launched (UTC)", "node")
 
 
 def exit_code(plan: Plan) -> int:
-    """0: nothing would be taken away, 1: the deployment would be refused, 2: nodes or groups would go."""
+    """0: nothing would be deleted, 1: the deployment would be refused, 2: nodes or groups would be deleted."""
     if plan.refusals:
         return REFUSED
     return CHANGES if plan.taken or plan.held or plan.deletions else NOTHING
 
 
-def report(
-    plan: Plan, live: Cluster | None, desired: Desired, said: AgentStatus | None = None, *, colour: bool = False
-) -> list[str]:
-    """The whole dry run, in lines of 80 characters where ids and names allow.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Workload:
+    """The jobs or pods on the nodes."""
 
-    `said`: by the agent that drains nodes; absent: there is none, or it was not heard.
+    kind: Literal["jobs", "pods"]
+    is_known: bool
+    by_node: Mapping[str, Sequence[str]]
+    """Instance id -> some of its jobs or pods; empty if they are unknown."""
+
+
+def _workload(live: Cluster, status: AgentStatus | None) -> _Workload:
+    kind: Literal["jobs", "pods"] = "pods" if live.eks_cluster else "jobs"
+    if status is None or readiness.is_silent(status):
+        return _Workload(kind=kind, is_known=False, by_node={})
+    return _Workload(kind=kind, is_known=True, by_node=status.busy)
+
+
+def report(
+    plan: Plan, live: Cluster | None, desired: Desired, status: AgentStatus | None = None, *, colour: bool = False
+) -> list[str]:
+    """The plan as text, in lines of 80 characters unless an id or a name is longer.
+
+    `status`: of the agent that drains nodes; None: there is no agent, or its status was not read.
     """
-    if live is None and not plan.refusals:
-        lines = [f"There is no cluster {desired.cluster} yet: a deployment would take nothing away."]
+    if plan.refusals:
+        lines = _refusals(plan, desired, colour)
+    elif live is None:
+        lines = iter([f"There is no cluster {desired.cluster} yet: a deployment would delete nothing."])
     else:
-        lines = list(
-            _refusals(plan, desired, colour)
-            if plan.refusals or live is None
-            else _changes(plan, live, desired, said, colour)
-        )
+        lines = _changes(plan, live, desired, _workload(live, status), colour)
     return [line.rstrip() for line in lines]
 
 
 def _refusals(plan: Plan, desired: Desired, colour: bool) -> Iterator[str]:
     reasons = sentences.several(len(plan.refusals), "reason")
-    yield _paint(f"{desired.cluster}: a deployment would be refused, and take nothing away ({reasons}).", RED, colour)
+    yield _paint(f"{desired.cluster}: the deployment would be refused and delete nothing ({reasons}).", RED, colour)
     for refusal in plan.refusals:
         yield ""
         yield from wrapped(f"{refusal.path}: {refusal.why}", "  ", "    ")
         yield from wrapped(f"→ {refusal.fix}", "    ", "      ")
 
 
-def _changes(plan: Plan, live: Cluster, desired: Desired, said: AgentStatus | None, colour: bool) -> Iterator[str]:
-    heard = said is not None and not readiness.is_silent(said)
-    jobs: Mapping[str, Sequence[str]] = said.busy if said is not None and heard else {}
-    what = "pods" if live.eks_cluster else "jobs"
-    going = (*plan.taken, *plan.held)
+def _changes(plan: Plan, live: Cluster, desired: Desired, workload: _Workload, colour: bool) -> Iterator[str]:
     if exit_code(plan) == NOTHING:
-        yield _paint(f"{desired.cluster}: a deployment would take nothing away.", BOLD, colour)
+        yield _paint(f"{desired.cluster}: a deployment would delete nothing.", BOLD, colour)
     else:
-        nodes = len(going) + sum(deletion.nodes for deletion in plan.deletions)
-        yield _paint(
-            f"{desired.cluster}: a deployment would take {sentences.several(nodes, 'node')} away.", BOLD, colour
-        )
-        yield from wrapped(UNDRAINED if desired.drain is None else DRAINED)
-        if heard and not any(node.name in jobs for node in readiness.nodes_to_drain(plan, live)):
-            yield from wrapped(NO_PODS if live.eks_cluster else NO_JOBS)
-    for group in dict.fromkeys(pick.node.group for pick in going):
-        chosen = [(pick.reason, pick.node) for pick in going if pick.node.group == group]
+        yield from _summary(plan, live, desired, workload, colour)
+    yield from _chosen_nodes(plan, workload, colour)
+    yield from _deleted_groups(plan, live, workload, colour)
+    yield from _list("It would first wait, because", [wait.why for wait in plan.waits])
+    yield from _list("Notes", plan.notes)
+
+
+def _summary(plan: Plan, live: Cluster, desired: Desired, workload: _Workload, colour: bool) -> Iterator[str]:
+    """How many nodes would be deleted, and what happens to their jobs and data."""
+    count = len(plan.taken) + len(plan.held) + sum(deletion.nodes for deletion in plan.deletions)
+    yield _paint(f"{desired.cluster}: a deployment would delete {sentences.several(count, 'node')}.", BOLD, colour)
+    yield from wrapped(UNDRAINED if desired.drain is None else DRAINED)
+    is_any_busy = any(node.name in workload.by_node for node in readiness.nodes_to_drain(plan, live))
+    if workload.is_known and not is_any_busy:
+        yield from wrapped(NO_PODS if workload.kind == "pods" else NO_JOBS)
+
+
+def _chosen_nodes(plan: Plan, workload: _Workload, colour: bool) -> Iterator[str]:
+    """The nodes that are deleted one by one, by group."""
+    by_group: dict[str, list[Pick]] = {}
+    for pick in (*plan.taken, *plan.held):
+        by_group.setdefault(pick.node.group, []).append(pick)
+    for group, picks in by_group.items():
         yield ""
-        yield _paint(f"{group}: {sentences.several(len(chosen), 'node')}", BOLD, colour)
-        yield from _table(chosen)
-        yield from _jobs([node for _, node in chosen], jobs, what)
+        yield _paint(f"{group}: {sentences.several(len(picks), 'node')}", BOLD, colour)
+        yield from _table([(pick.reason, pick.node) for pick in picks])
+        yield from _busy_nodes([pick.node for pick in picks], workload)
+
+
+def _deleted_groups(plan: Plan, live: Cluster, workload: _Workload, colour: bool) -> Iterator[str]:
     for deletion in plan.deletions:
         members = [node for node in live.nodes if node.group == deletion.group and not node.leaving]
         yield ""
         yield _paint(f"{deletion.group}: the whole group, after the cluster's own update", BOLD, colour)
         yield from _table([("group deleted", node) for node in members])
-        yield from _jobs(members, jobs, what)
-    yield from _list("It would first wait, because", [wait.why for wait in plan.waits])
-    yield from _list("Besides", plan.notes)
+        yield from _busy_nodes(members, workload)
 
 
 def _table(rows: Sequence[tuple[str, Node]]) -> Iterator[str]:
@@ -99,12 +125,19 @@ def _table(rows: Sequence[tuple[str, Node]]) -> Iterator[str]:
         yield from (f"  {line}" for line in table(_HEADINGS, cells))
 
 
-def _jobs(nodes: Sequence[Node], jobs: Mapping[str, Sequence[str]], what: str) -> Iterator[str]:
-    """A line for each node that has some. `what`: jobs, or pods."""
+def _busy_nodes(nodes: Sequence[Node], workload: _Workload) -> Iterator[str]:
+    """A line for each node that has jobs or pods."""
     for node in nodes:
-        if node.name in jobs:
-            told = [*jobs[node.name][:SHOWN], *(["and more"] if len(jobs[node.name]) > SHOWN else [])]
-            yield from wrapped(f"{node.name} runs {what}: {', '.join(told)}".removesuffix(": "), "  ", "    ")
+        if node.name in workload.by_node:
+            yield from wrapped(_busy_node(node.name, workload), "  ", "    ")
+
+
+def _busy_node(name: str, workload: _Workload) -> str:
+    running = list(workload.by_node[name])
+    if not running:
+        return f"{name} runs {workload.kind}"
+    more = ["and more"] if len(running) > SHOWN else []
+    return f"{name} runs {workload.kind}: {', '.join([*running[:SHOWN], *more])}"
 
 
 def _time(launched: datetime | None) -> str:

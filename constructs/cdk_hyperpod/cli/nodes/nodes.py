@@ -1,17 +1,18 @@
-"""`cdk-hyperpod nodes`: every node of the cluster, and the way from a node to the file's `scale_down.nodes_to_delete`."""
+"""`cdk-hyperpod nodes`: list the nodes of the cluster, and name them in the file's `scale_down.nodes_to_delete`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import rich_click as click
 
 from .. import live, tables
-from ..live import LiveError, Node, Target
-from ..options import AnyCase, json_option, rights
+from ..live import Column, LiveError, Node, Target
+from ..options import AnyCase, json_option, permissions
 
 SCHEMA = 1
 """Version of what --json prints."""
@@ -30,49 +31,49 @@ _PAINT = {
     "SecurityUpdateRequired": tables.RED,
     "EndOfLife": tables.RED,
 }
-_HEADINGS = ("node", "group", "status", "image", "age", "zone")
+_STATUS_UNREAD = "the drain agent's status is not shown"
 _MOST = 40
-"""Characters of what Slurm's agent or Kubernetes says of a node."""
+"""Characters of a node's state in Slurm or Kubernetes."""
 
 
 @click.command(
-    epilog=rights(
+    epilog=permissions(
         *("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes"),
         *("ec2:DescribeSubnets", "s3:GetObject", "s3:ListBucket", "kms:Decrypt"),
-        besides="ec2:DescribeSubnets only for zones that the file does not name, those of S3 and KMS only for what the drain "
-        "agent says of Slurm, in its bucket; without them, that column stays empty and a note says why. "
-        "--kubernetes needs kubectl, and there to list nodes. Exit code 0, also for no node at all.",
+        besides="ec2:DescribeSubnets is needed only for zones that the file does not name. Those of S3 and KMS read the drain "
+        "agent's status. Without them, the column stays empty and a note says why. --kubernetes needs a kubectl that may list "
+        "nodes.\n\nExit code 0: listed, even if there is no node. 1: the cluster could not be read, or a NODE or group is unknown.",
     )
 )
 @click.argument("names", nargs=-1, metavar="[NODE]…")
 @click.option(
-    "--group", "only_groups", multiple=True, metavar="NAME", help="Only nodes of this group; may be repeated."
+    "--group", "only_groups", multiple=True, metavar="NAME", help="Only nodes of this group. Can be repeated."
 )
 @click.option(
     "--status",
     "statuses",
     multiple=True,
     type=AnyCase(STATUSES),
-    help="Only nodes in this status; may be repeated.",
+    help="Only nodes in this status. Can be repeated.",
 )
 @click.option(
     "--image",
     "images",
     multiple=True,
     type=AnyCase([*IMAGES, OUTDATED]),
-    help="Only nodes whose image is so; outdated: all but UpToDate; may be repeated.",
+    help="Only nodes with this image status. outdated means all but UpToDate. Can be repeated.",
 )
 @click.option(
     "--kubernetes",
     is_flag=True,
-    help="Add what Kubernetes says, by your kubectl: Ready, NotReady, SchedulingDisabled, and HyperPod's health label.",
+    help="Add the state in Kubernetes, by your kubectl: Ready, NotReady, SchedulingDisabled, and HyperPod's health label.",
 )
-@click.option("--ids", is_flag=True, help="Print instance ids alone, one a line, as `drain` and `replace` take them.")
+@click.option("--ids", is_flag=True, help="Print only instance ids, one per line, as input for `drain` and `replace`.")
 @click.option(
     "--write",
     is_flag=True,
-    help="Add the nodes to scale_down.nodes_to_delete of the cluster file, and lower their groups' instance_count by as "
-    "many; its comments stay. Needs a NODE or a filter.",
+    help="Add the nodes to scale_down.nodes_to_delete of the cluster file, and lower instance_count of their groups. Keeps "
+    "comments. Needs a NODE or a filter.",
 )
 @json_option
 @live.target_options
@@ -91,24 +92,21 @@ def nodes(
     write: bool,
     as_json: bool,
 ) -> None:
-    """List the cluster's nodes: group, status, image, age, zone, and what Slurm's drain agent or Kubernetes says of them.
+    """List the cluster's nodes with group, status, image, age and zone. Add the state that Slurm's drain agent or Kubernetes reports.
 
-    NODE is an instance id or a name such as ip-10-1-2-3; without any, all nodes are meant.
+    Examples:
+        cdk-hyperpod nodes --status Failure
+        cdk-hyperpod nodes i-0123456789abcdef0 --write && cdk-hyperpod plan
+
+    NODE is an instance id or a name such as ip-10-1-2-3. Without NODE, all nodes are listed.
     """
-    if write and not (names or only_groups or statuses or images):
-        raise click.UsageError("--write names nodes that a deployment then deletes: say which, by NODE or a filter")
-    if write and cluster is not None:
-        raise click.UsageError("--write edits a cluster file: name it by --config, not the cluster by --cluster")
-    if write and (ids or as_json):
-        raise click.UsageError("--write prints what it did: leave --ids and --json out")
-    if ids and as_json:
-        raise click.UsageError("--ids prints ids alone: leave --json out; it has each node's instance_id")
+    which = _Filter(names=names, groups=only_groups, statuses=statuses, images=images)
+    _check_options(which, write=write, ids=ids, as_json=as_json, cluster=cluster)
     target = live.find(config=config, cluster=cluster, region=region, profile=profile)
     described = live.describe(target)
     _refuse_unknown(only_groups, described)
     every = live.nodes(target, described)
-    found = live.chosen(every, names) if names else every
-    found = [node for node in found if _wanted(node, only_groups, statuses, images)]
+    found = which.apply(every)
     if write:
         from ..cluster_file.edit import name_nodes
 
@@ -117,65 +115,146 @@ def nodes(
     if ids:
         tables.say(*(node.instance_id for node in found if node.instance_id))
         return
-    zones, note = live.zones(target, described)
-    slurm, problem = _slurm(target, described)
-    seen, unread = _kubernetes(described) if kubernetes else ({}, None)
-    found = [
-        replace(node, zone=zones.get(node.group), slurm=slurm.get(node.name), kubernetes=seen.get(node.name))
-        for node in found
-    ]
-    notes = [each for each in (note, problem, unread) if each]
-    now = tables.now()
+    found, notes = _with_columns(found, target, described, kubernetes=kubernetes)
     if as_json:
         tables.say_json("nodes", SCHEMA, content(target, described, found, notes))
         return
     tables.say(
         *lines(
-            found, total=len(every), cluster=target.name, now=now, columns=tables.width(), colour=tables.colour_wanted()
+            found,
+            total=len(every),
+            cluster=target.name,
+            now=tables.now(),
+            columns=tables.width(),
+            colour=tables.colour_wanted(),
         )
     )
-    for text in notes:
-        tables.say(f"note: {text}")
+    for note in notes:
+        tables.say(f"note: {note}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Filter:
+    """Which nodes the options select."""
+
+    names: Sequence[str]
+    groups: Sequence[str]
+    statuses: Sequence[str]
+    images: Sequence[str]
+
+    @property
+    def selects_all(self) -> bool:
+        """Whether no option narrows the list."""
+        return not any((self.names, self.groups, self.statuses, self.images))
+
+    def apply(self, nodes: Sequence[Node]) -> list[Node]:
+        """The nodes, in the order of the names if there are some. Raises LiveError for names that are not nodes."""
+        named = live.chosen(nodes, self.names) if self.names else nodes
+        return [node for node in named if self._matches(node)]
+
+    def _matches(self, node: Node) -> bool:
+        if self.groups and node.group not in self.groups:
+            return False
+        if self.statuses and node.status not in self.statuses:
+            return False
+        return not self.images or self._matches_image(node)
+
+    def _matches_image(self, node: Node) -> bool:
+        if node.image_status in self.images:
+            return True
+        is_outdated = node.image_status not in (None, "UpToDate")
+        return is_outdated and OUTDATED in self.images
+
+
+def _check_options(which: _Filter, *, write: bool, ids: bool, as_json: bool, cluster: str | None) -> None:
+    """Raises UsageError for the first rule that the options break."""
+    rules = (
+        (write and which.selects_all, "--write: name the nodes that a deployment will delete, by NODE or a filter"),
+        (
+            write and cluster is not None,
+            "--write: cannot be combined with --cluster. Name the cluster file by --config",
+        ),
+        (write and (ids or as_json), "--write: cannot be combined with --ids or --json"),
+        (ids and as_json, "--ids: cannot be combined with --json, which has each node's instance_id"),
+    )
+    for is_broken, message in rules:
+        if is_broken:
+            raise click.UsageError(message)
+
+
+def _with_columns(
+    found: Sequence[Node], target: Target, cluster: live.Reply, *, kubernetes: bool
+) -> tuple[list[Node], list[str]]:
+    """The nodes with what other services know of them, and a note for each that could not be read."""
+    zones = live.zones(target, cluster)
+    slurm = _read_drain_states(target, cluster)
+    states = _read_kubernetes(cluster) if kubernetes else Column()
+    nodes = [
+        replace(
+            node,
+            zone=zones.cells.get(node.group),
+            slurm=slurm.cells.get(node.name),
+            kubernetes=states.cells.get(node.name),
+        )
+        for node in found
+    ]
+    return nodes, [column.unread for column in (zones, slurm, states) if column.unread]
 
 
 def lines(
     found: Sequence[Node], *, total: int, cluster: str, now: datetime, columns: int | None = 80, colour: bool = False
 ) -> list[str]:
     """The table, and a last line with the counts."""
-    rows: list[tuple[str, ...]] = [
-        (
-            node.name,
-            node.group,
-            node.status,
-            node.image_status or "-",
-            tables.age(node.launched, now),
-            node.zone or "-",
-        )
-        for node in found
-    ]
-    headings: tuple[str, ...] = _HEADINGS
-    for heading, said in (
-        ("slurm", [node.slurm for node in found]),
-        ("kubernetes", [node.kubernetes for node in found]),
-    ):
-        if any(said):
-            headings = (*headings, heading)
-            rows = [(*row, tables.shown(cell or "-", _MOST)) for row, cell in zip(rows, said, strict=True)]
-    shown = f"{len(found)} of {total} nodes" if len(found) != total else f"{total} node{'' if total == 1 else 's'}"
-    if not rows:
-        return [f"{cluster}: {shown}" if total else f"{cluster}: no nodes"]
-    table = tables.table(headings, rows, columns=columns, cut=(3, 1, 2), right=(4,), paint=_PAINT if colour else None)
-    counts: dict[str, int] = {}
-    for node in found:
-        counts[node.status] = counts.get(node.status, 0) + 1
-    return [
-        *table,
-        f"{cluster}: {shown} ({', '.join(f'{count} {status}' for status, count in sorted(counts.items()))})",
-    ]
+    if not found:
+        return [f"{cluster}: {_count(0, total)}" if total else f"{cluster}: no nodes"]
+    shown = [column for column in _COLUMNS if column.always or any(column.cell(node, now) for node in found)]
+    rows = [[column.cell(node, now) or "-" for column in shown] for node in found]
+    table = tables.table(
+        [column.heading for column in shown],
+        rows,
+        columns=columns,
+        cut=(3, 1, 2),
+        right=(4,),
+        paint=_PAINT if colour else None,
+    )
+    counts = Counter(node.status for node in found)
+    statuses = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    return [*table, f"{cluster}: {_count(len(found), total)} ({statuses})"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TableColumn:
+    heading: str
+    cell: Callable[[Node, datetime], str | None]
+    """Of a node, now."""
+    always: bool = True
+    """False: shown only if some node has a value."""
+
+
+_COLUMNS = (
+    _TableColumn(heading="node", cell=lambda node, _: node.name),
+    _TableColumn(heading="group", cell=lambda node, _: node.group),
+    _TableColumn(heading="status", cell=lambda node, _: node.status),
+    _TableColumn(heading="image", cell=lambda node, _: node.image_status),
+    _TableColumn(heading="age", cell=lambda node, now: tables.age(node.launched, now)),
+    _TableColumn(heading="zone", cell=lambda node, _: node.zone),
+    _TableColumn(heading="slurm", cell=lambda node, _: _short(node.slurm), always=False),
+    _TableColumn(heading="kubernetes", cell=lambda node, _: _short(node.kubernetes), always=False),
+)
+
+
+def _short(state: str | None) -> str | None:
+    return None if state is None else tables.shown(state, _MOST)
+
+
+def _count(found: int, total: int) -> str:
+    if found != total:
+        return f"{found} of {total} nodes"
+    return "1 node" if total == 1 else f"{total} nodes"
 
 
 def content(target: Target, cluster: live.Reply, found: Sequence[Node], notes: Sequence[str]) -> dict[str, Any]:
-    """What --json prints. Members that nobody knows are null."""
+    """What --json prints. Unknown members are null."""
     return {
         "cluster": target.name,
         "cluster_arn": cluster["ClusterArn"],
@@ -203,35 +282,26 @@ def content(target: Target, cluster: live.Reply, found: Sequence[Node], notes: S
     }
 
 
-def _refuse_unknown(wanted: Sequence[str], cluster: live.Reply) -> None:
-    there = [str(group["InstanceGroupName"]) for group in live.groups(cluster)]
-    wrong = [name for name in wanted if name not in there]
-    if wrong:
+def _refuse_unknown(names: Sequence[str], cluster: live.Reply) -> None:
+    known = [str(group["InstanceGroupName"]) for group in live.groups(cluster)]
+    unknown = [name for name in names if name not in known]
+    if unknown:
         raise LiveError(
-            f"--group {', '.join(wrong)}: the cluster has no such group; its groups are {', '.join(there) or 'none'}"
+            f"--group {', '.join(unknown)}: is not a group of this cluster. Its groups are {', '.join(known) or 'none'}"
         )
 
 
-def _wanted(node: Node, groups: Sequence[str], statuses: Sequence[str], images: Sequence[str]) -> bool:
-    outdated = OUTDATED in images and node.image_status not in (None, "UpToDate")
-    return (
-        (not groups or node.group in groups)
-        and (not statuses or node.status in statuses)
-        and (not images or outdated or node.image_status in images)
-    )
-
-
-def _kubernetes(cluster: live.Reply) -> tuple[dict[str, str], str | None]:
+def _read_kubernetes(cluster: live.Reply) -> Column:
     from ..kubernetes import states
 
     return states(cluster)
 
 
-def _slurm(target: Target, cluster: live.Reply) -> tuple[dict[str, str], str | None]:
-    """What the drain agent says of each node that somebody has asked it for, and a note where that cannot be read."""
+def _read_drain_states(target: Target, cluster: live.Reply) -> Column:
+    """The drain state of each node that a drain request names, by the drain agent."""
     file = target.config
     if file is None or file.slurm is None or file.slurm.drain is None:
-        return {}, None
+        return Column()
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
     from ..._lambda.hyperpod.common.drain_protocol import StatusError, parse_status, status_key
@@ -242,10 +312,11 @@ def _slurm(target: Target, cluster: live.Reply) -> tuple[dict[str, str], str | N
     bucket = drain_bucket_name(file.name, str(cluster["ClusterArn"]).split(":")[4], target.region)
     try:
         body = target.client("s3").get_object(Bucket=bucket, Key=status_key(file.name))["Body"].read()
-        return {node: one.state for node, one in parse_status(body, one_line).nodes.items()}, None
+        status = parse_status(body, one_line)
     except (ClientError, BotoCoreError) as error:
         if aws.code(error) == "NoSuchKey":
-            return {}, None
-        return {}, f"what the drain agent says is not shown: {aws.sentence(error)}"
+            return Column()
+        return Column(unread=f"{_STATUS_UNREAD}: {aws.sentence(error)}")
     except StatusError as error:
-        return {}, f"what the drain agent says is not shown: it {error}"
+        return Column(unread=f"{_STATUS_UNREAD}: the agent {error}")
+    return Column(cells={node: one.state for node, one in status.nodes.items()})

@@ -30,8 +30,8 @@ def test_a_file_where_something_else_would_change_is_not_written(text: str, fake
 
     status, out, err = run("nodes", fake_aws.nodes("work")[0], "--write")
     assert (status, out) == (1, "") and file.read_text() == text
-    assert err.startswith("nothing was written: cluster.yaml shares text ") and err.endswith(": edit it by hand\n")
-    assert "instance_count of work by 1 " in err and err.count("\n") == 1
+    assert err.startswith("nothing was written: cluster.yaml shares text ") and "Edit it by hand" in err
+    assert "instance_count of work by 1," in err and err.count("\n") == 1
 
 
 def test_a_file_keeps_its_line_ends(fake_aws: FakeAws, run: Run) -> None:

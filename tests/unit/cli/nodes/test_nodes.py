@@ -113,13 +113,10 @@ def test_a_group_that_is_none_and_a_node_that_is_none(fake_aws: FakeAws, run: Ru
     fake_aws.cluster(group("work", 1))
     fake_aws.quiet()
 
-    assert run("nodes", "--group", "wrok") == (
-        1,
-        "",
-        "--group wrok: the cluster has no such group; its groups are head, work\n",
-    )
+    status, out, err = run("nodes", "--group", "wrok")
+    assert (status, out) == (1, "") and err.startswith("--group wrok: ") and "head, work" in err
     status, _, err = run("nodes", "i-0bad0bad")
-    assert status == 1 and err.startswith("i-0bad0bad: is no node of the cluster; `cdk-hyperpod nodes` lists them")
+    assert status == 1 and err.startswith("i-0bad0bad: is not a node of the cluster. ")
 
 
 def test_json_has_a_version_and_what_nobody_knows_is_null(fake_aws: FakeAws, run: Run) -> None:
@@ -157,7 +154,7 @@ def test_what_the_drain_agent_says_is_a_column(fake_aws: FakeAws, run: Run) -> N
 
     fake_aws.status = b"[]"
     assert run("nodes")[1].endswith(
-        "note: what the drain agent says is not shown: it has a status that is not a JSON object\n"
+        "note: the drain agent's status is not shown: the agent has a status that is not a JSON object\n"
     )
 
 
@@ -165,15 +162,13 @@ def test_of_another_account(fake_aws: FakeAws, run: Run) -> None:
     write(account="111111111111")
     fake_aws.cluster(group("work", 1))
 
-    said = "account: the file says 111111111111, your credentials are of 000000000000; use others (--profile NAME)\n"
-    assert run("nodes") == (1, "", said)
+    status, out, err = run("nodes")
+    assert (status, out) == (1, "") and err.startswith("account: ") and "111111111111" in err and "000000000000" in err
 
 
 def test_no_cluster_and_one_that_goes_half_way(fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     status, out, err = run("nodes")
-    assert (status, out) == (1, "") and err.startswith(
-        "there is no cluster small in us-west-2 that your credentials reach"
-    )
+    assert (status, out) == (1, "") and err.startswith("your credentials find no cluster small in us-west-2. ")
 
     fake_aws.cluster(group("work", 1))
     reply = fake_aws.model.client().describe_cluster(ClusterName="small")
@@ -192,13 +187,11 @@ def test_write_names_nodes_in_the_file_and_keeps_its_comments(fake_aws: FakeAws,
 
     status, out, err = run("nodes", first, second, "--write")
     assert (status, err) == (0, "")
-    assert out == (
-        "cluster.yaml: 2 nodes added to scale_down.nodes_to_delete, instance_count lower: work by 2. Next: cdk-hyperpod plan\n"
-    )
+    assert out.startswith("cluster.yaml: added 2 nodes to scale_down.nodes_to_delete") and "work by 2" in out
     added = f"scale_down:\n  nodes_to_delete:\n    - {first}\n    - {second}\n"
     assert Path("cluster.yaml").read_text() == FILE.replace("instance_count: 4", "instance_count: 2") + added
 
-    again = "cluster.yaml: scale_down.nodes_to_delete has them already; nothing was changed\n"
+    again = "cluster.yaml: nothing was changed. scale_down.nodes_to_delete has these nodes already\n"
     assert run("nodes", first, "--write") == (0, again, "")
 
 
@@ -207,7 +200,9 @@ def test_write_names_nodes_in_the_file_and_keeps_its_comments(fake_aws: FakeAws,
     [
         pytest.param(["--group", "head"], "nothing was written:\ni-", id="a controller"),
         pytest.param(
-            ["--group", "work"], "nothing was written, because the file would be wrong:\ncluster.yaml: ", id="too many"
+            ["--group", "work"],
+            "nothing was written, because the file would be invalid:\ncluster.yaml: ",
+            id="too many",
         ),
     ],
 )
@@ -228,12 +223,12 @@ def test_what_write_refuses_leaves_the_file_as_it_was(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nodes", "--write"], "--write names nodes that a deployment then deletes: say which, by NODE or a filter"),
-        (["nodes", "i-0", "--write", "--cluster", "c"], "--write edits a cluster file: name it by --config, not the "),
-        (["nodes", "i-0", "--write", "--ids"], "--write prints what it did: leave --ids and --json out"),
-        (["nodes", "i-0", "--write", "--json"], "--write prints what it did: leave --ids and --json out"),
-        (["nodes", "--ids", "--json"], "--ids prints ids alone: leave --json out; it has each node's instance_id"),
-        (["logs", "i-0", "--follow", "--json"], "--json prints one document: leave --follow out"),
+        (["nodes", "--write"], "--write: name the nodes"),
+        (["nodes", "i-0", "--write", "--cluster", "c"], "--write: cannot be combined with --cluster"),
+        (["nodes", "i-0", "--write", "--ids"], "--write: cannot be combined with --ids or --json"),
+        (["nodes", "i-0", "--write", "--json"], "--write: cannot be combined with --ids or --json"),
+        (["nodes", "--ids", "--json"], "--ids: cannot be combined with --json"),
+        (["logs", "i-0", "--follow", "--json"], "--follow: cannot be combined with --json"),
         (
             ["nodes", "--status", "foo"],
             "Invalid value for '--status': 'foo' is not one of 'Running', 'Pending', 'Failure', 'ShuttingDown', 'SystemUpdating', ",
@@ -242,9 +237,9 @@ def test_what_write_refuses_leaves_the_file_as_it_was(
             ["nodes", "--image", "new"],
             "Invalid value for '--image': 'new' is not one of 'UpToDate', 'UpdateAvailable', ",
         ),
-        (["connect", "i-0", "--ssh-config", "--print"], "--ssh-config prints a block and runs nothing: "),
-        (["check", "A", "--config", "B"], "FILE and --config are the same: name one"),
-        (["drain"], "name the nodes to drain, or say --status"),
+        (["connect", "i-0", "--ssh-config", "--print"], "--ssh-config: cannot be combined with "),
+        (["check", "A", "--config", "B"], "FILE: cannot be combined with --config"),
+        (["drain"], "NODE: is missing"),
     ],
     ids=" ".join,
 )
@@ -291,9 +286,7 @@ def test_zones_that_may_not_be_read_are_a_note(fake_aws: FakeAws, run: Run) -> N
 
     status, out, _ = run("nodes")
     assert status == 0
-    assert out.endswith(
-        "note: zones are not shown: your credentials lack the right ec2:describe_subnets; the command's --help lists what it needs\n"
-    )
+    assert out.splitlines()[-1].startswith("note: zones are not shown: ") and "ec2:describe_subnets" in out
 
 
 # -- what Kubernetes says ---------------------------------------------------------------------------------------------
@@ -358,16 +351,16 @@ def test_what_kubernetes_says_is_a_column(fake_aws: FakeAws, run: Run, monkeypat
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda: Path("bin/kubectl").unlink(), "there is no kubectl"),
+        (lambda: Path("bin/kubectl").unlink(), "kubectl is not installed"),
         (lambda: Path("bin/kubectl").write_text("no script"), "does not run: Exec format error"),
         (
             lambda: Path("config.json").write_text("{}"),
-            f"kubectl has no context of {EKS_ARN}; aws eks update-kubeconfig",
+            f"kubectl has no context of {EKS_ARN}. Add it by aws eks update-kubeconfig",
         ),
-        (lambda: Path("config.json").write_text("[]"), "kubectl prints no JSON"),
+        (lambda: Path("config.json").write_text("[]"), "kubectl printed no JSON"),
         (
             lambda: Path("nodes.json").write_text('{"items": [{"metadata": {"name": "ip-10-0-0-1"}}]}'),
-            "none of its nodes has a name such as hyperpod-i-0123456789abcdef0",
+            "no node has a name such as hyperpod-i-0123456789abcdef0",
         ),
         (lambda: Path("nodes.json").unlink(), "kubectl: cat: nodes.json: No such file or directory"),
     ],
@@ -381,11 +374,11 @@ def test_without_kubectl_the_list_comes_with_a_note(
     kubectl(monkeypatch, cluster=EKS_ARN)
     Path("nodes.json").write_text("{}")
     spoil()
-    if said == "there is no kubectl":
+    if said == "kubectl is not installed":
         monkeypatch.setenv("PATH", "bin")
     status, out, err = run("nodes", "--kubernetes", "--cluster", "small", "--region", "us-west-2")
     assert (status, err, len(out.splitlines())) == (0, "", 4)
-    assert out.splitlines()[-1].startswith("note: what Kubernetes says is not shown: ") and said in out
+    assert out.splitlines()[-1].startswith("note: the state in Kubernetes is not shown: ") and said in out
 
 
 def test_no_token_stands_in_what_kubectl_is_given_or_in_what_is_printed(
@@ -433,5 +426,5 @@ def test_under_slurm_there_is_no_kubernetes_to_ask(fake_aws: FakeAws, run: Run) 
     fake_aws.cluster(group("work", 1))
     fake_aws.quiet()
     assert run("nodes", "--kubernetes")[1].endswith(
-        "note: what Kubernetes says is not shown: the cluster is not under EKS\n"
+        "note: the state in Kubernetes is not shown: the cluster is not under EKS\n"
     )
