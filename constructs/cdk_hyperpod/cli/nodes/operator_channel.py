@@ -1,7 +1,7 @@
-"""The operators' side of the drain bucket: the request that `drain` and `undrain` change, and what the agent says.
+"""The operators' side of the drain bucket: the drain request that `drain` and `undrain` change, and the agent's status.
 
-The request is an object in S3 that operators alone write (docs/adr/0014). Several operators may ask at once: each changes the
-request only as it has read it.
+The request is an object in S3 that only operators write (docs/adr/0014). Several operators may write at once: a write succeeds
+only if the object is as it was read, and otherwise is repeated.
 """
 
 from __future__ import annotations
@@ -38,50 +38,55 @@ from ..live import Target
 from ..tables import complain
 
 NO_OBJECT = "not a JSON object"
-"""Of a request that cannot be read at all."""
+"""What is wrong with a node's request that cannot be read at all."""
 
 
 class DrainError(HyperPodError):
-    """The agent could not be asked, or could not do it."""
+    """The drain request could not be written, or the agent could not drain."""
 
 
 def open_channel(target: Target, path: str, by_kubectl: str) -> OperatorChannel:
-    """The channel to the agent of a cluster. Raises ConfigError where its file has none. `by_kubectl`: the command to use under EKS."""
+    """The channel to a cluster's drain agent. Raises ConfigError if its file has no agent. `by_kubectl`: the command to use under EKS."""
     file = target.config
     if file is not None and file.orchestrator == "eks":
-        problem = "is eks: no agent is asked there, and kubectl does it"
+        problem = "is eks, and an EKS cluster has no drain agent"
         raise ConfigError([Finding(path="orchestrator", problem=problem, remedy=f"run `{by_kubectl}`")], path)
     if file is not None and (file.slurm is None or file.slurm.drain is None):
-        problem = "is absent, so the cluster has no agent that drains nodes"
+        problem = "is missing, so the cluster has no drain agent"
         remedy = "add `slurm: {drain: {}}` and deploy, or drain by scontrol (docs/scale-down.md)"
         raise ConfigError([Finding(path="slurm.drain", problem=problem, remedy=remedy)], path)
     return OperatorChannel(target)
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What the agent said last."""
+class StatusReading:
+    """The agent's status, as it was read."""
 
     status: Status
     now: float
-    """The time by S3's clock, which is the agent's too."""
+    """When it was read, by S3's clock, which the agent uses too."""
     unread: str = ""
-    """Why there is no status."""
+    """Why there is no status; empty: there is one."""
 
     @property
     def silence(self) -> str:
-        """Why the agent is taken for dead; empty: it is alive."""
+        """Why the agent counts as silent; empty: it is alive."""
+        if self.unread:
+            return self.unread
         age = self.status.age(self.now)
-        if self.unread or age is None:
-            return self.unread or NO_TIME
-        return f"has not been heard of for {age / 60:.0f} minutes" if age > SILENT_S else ""
+        if age is None:
+            return NO_TIME
+        if age <= SILENT_S:
+            return ""
+        return f"has not written its status for {age / 60:.0f} minutes"
 
     def state(self, node: str) -> str:
+        """The node's state; empty: the agent reports none."""
         return self.status.nodes.get(node, NodeStatus()).state
 
 
 class OperatorChannel:
-    """The bucket, seen from the operator's side."""
+    """The drain bucket, for operators."""
 
     def __init__(self, target: Target) -> None:
         from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
@@ -94,7 +99,7 @@ class OperatorChannel:
 
     @property
     def backup(self) -> DrainBackup | None:
-        """What the file wants saved. Absent: nothing, or there is no file."""
+        """The file's backup settings. None: the file has none, or there is no file."""
         slurm = self.target.config.slurm if self.target.config else None
         return slurm.drain.backup if slurm and slurm.drain else None
 
@@ -105,9 +110,9 @@ class OperatorChannel:
             raise DrainError(f"cannot read the account of your credentials: {aws.sentence(error)}") from None
 
     def addresses(self, nodes: Sequence[str]) -> dict[str, str]:
-        """The nodes' addresses, as HyperPod has them now. Raises DrainError for all that are none to drain."""
+        """The nodes' addresses, as HyperPod reports them now. Raises DrainError with every node that cannot be drained."""
         sagemaker = self.target.client("sagemaker")
-        # A file knows the groups; otherwise the cluster does.
+        # Without a file, the groups come from the cluster.
         kinds = live.node_types(self.target, {} if self.target.config else live.describe(self.target))
         found, wrong = {}, []
         for node in dict.fromkeys(nodes):
@@ -115,43 +120,45 @@ class OperatorChannel:
                 reply = sagemaker.describe_cluster_node(ClusterName=self.target.name, NodeId=node)["NodeDetails"]
             except self._errors as error:
                 if not aws.is_gone(error):
-                    raise DrainError(f"nothing was asked for: {aws.sentence(error)}") from None
+                    raise DrainError(f"no drain was requested: {aws.sentence(error)}") from None
                 wrong.append(f"{node}: {aws.sentence(error)}")
                 continue
             kind = (kinds.get(reply.get("InstanceGroupName")) or "Compute").lower()
             if kind != "compute":
                 wrong.append(f"{node}: is a {kind} node, which is never drained")
             elif not reply.get("PrivatePrimaryIp"):
-                wrong.append(f"{node}: has no address yet; wait until it runs")
+                wrong.append(f"{node}: has no address yet. Wait until it is Running")
             else:
                 found[node] = str(reply["PrivatePrimaryIp"])
         if wrong:
-            raise DrainError("\n".join(["nothing was asked for:", *wrong]))
+            raise DrainError("\n".join(["no drain was requested:", *wrong]))
         return found
 
-    def listen(self) -> Heard:
-        """What the agent said last."""
+    def read_status(self) -> StatusReading:
+        """Read the agent's status."""
         content, etag, now = self._read(status_key(self.target.name))
         if not etag:
-            return Heard(Status(), now, "has never been heard of")
+            return StatusReading(Status(), now, "has never written its status")
         try:
-            return Heard(parse_status(content, one_line), now)
+            return StatusReading(parse_status(content, one_line), now)
         except StatusError as error:
-            return Heard(Status(), now, str(error))
+            return StatusReading(Status(), now, str(error))
 
     def change(self, do: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-        """Change what operators want, from what it is now; what they want then.
+        """Change the operators' drain request. Returns the nodes' requests as they are then.
 
-        What the agent would refuse of what is there is left out, and told.
+        Existing parts that the agent would refuse are left out, with a note on standard error.
         """
         key = request_key(self.target.name, "operator")
         for _ in range(10):
             content, etag, now = self._read(key)
-            there, left_out = _live(content, now)
-            requests = do(there)
+            existing, left_out = _unexpired(content, now)
+            requests = do(existing)
             if len(requests) > MAX_NODES:
-                problem = f"the request would name {len(requests)} nodes, and the agent takes {MAX_NODES} at most"
-                raise DrainError(f"nothing was changed: {problem}; give some back by `undrain`")
+                raise DrainError(
+                    f"nothing was changed: the drain request would name {len(requests)} nodes, and the agent accepts at most "
+                    f"{MAX_NODES}. Release some by `cdk-hyperpod undrain`"
+                )
             body = json.dumps(make_request(uuid.uuid4().hex[:12], requests)).encode()
             only: dict[str, str] = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
             try:
@@ -162,15 +169,15 @@ class OperatorChannel:
                 continue
             if left_out:
                 more = f", and {len(left_out) - 10} more" if len(left_out) > 10 else ""
-                shown = f"{', '.join(left_out[:10])}{more}; `cdk-hyperpod drain` asks for them again"
-                complain(f"note: left out of the request, since the agent refuses it: {shown}")
+                shown = f"{', '.join(left_out[:10])}{more}. `cdk-hyperpod drain` requests them again"
+                complain(f"note: left out of the drain request, because the agent refuses them: {shown}")
             return requests
-        raise DrainError("other operators change the request all the time; try again")
+        raise DrainError("nothing was changed: other operators change the drain request at the same time. Try again")
 
     def requests(self) -> dict[str, dict[str, Any]]:
-        """What operators want now, by node."""
+        """The operators' requests that have not expired, by node."""
         content, _, now = self._read(request_key(self.target.name, "operator"))
-        return {request["id"]: request for request in _live(content, now)[0]}
+        return {request["id"]: request for request in _unexpired(content, now)[0]}
 
     def _read(self, key: str) -> tuple[bytes, str, float]:
         try:
@@ -184,23 +191,24 @@ class OperatorChannel:
 
     def _error(self, verb: str, key: str, error: Exception) -> DrainError:
         if aws.code(error) == "NoSuchBucket":
-            problem = f"there is no bucket {self._bucket}, by which an agent is asked"
-            kubectl = "; under EKS it is kubectl that drains" if self.target.config is None else ""
-            remedy = "deploy a file that has slurm.drain first, or look at --region and --profile"
-            return DrainError(f"{problem}: {remedy}{kubectl}")
-        refused = verb == "write" and aws.code(error) == "AccessDenied"
-        remedy = "; if the file has slurm.drain.operators, your role must be one of them" if refused else ""
+            kubectl = ". Under EKS, drain by kubectl" if self.target.config is None else ""
+            return DrainError(
+                f"there is no drain bucket {self._bucket}. Deploy a file that has slurm.drain first, or check --region and "
+                f"--profile{kubectl}"
+            )
+        is_refused = verb == "write" and aws.code(error) == "AccessDenied"
+        remedy = ". If the file has slurm.drain.operators, it must list your role" if is_refused else ""
         return DrainError(f"cannot {verb} s3://{self._bucket}/{key}: {aws.sentence(error)}{remedy}")
 
 
-def _live(content: bytes, now: float) -> tuple[list[dict[str, Any]], list[str]]:
-    """The nodes of a request that it holds still; and what the agent refuses of it, for which it would refuse all of it.
+def _unexpired(content: bytes, now: float) -> tuple[list[dict[str, Any]], list[str]]:
+    """The nodes' requests that have not expired; and those that the agent refuses, because of which it would refuse them all.
 
-    Somebody may have written it by hand, or with another version.
+    The object may be written by hand, or by another version.
     """
     nodes = parse_object(content).get("nodes")
     if not isinstance(nodes, list):
-        return [], ["all that stood there, which has no list of nodes"] if content else []
+        return [], ["the whole object, which has no list of nodes"] if content else []
     found: dict[str, dict[str, Any]] = {}
     left_out = []
     for i, request in enumerate(nodes):
@@ -208,9 +216,9 @@ def _live(content: bytes, now: float) -> tuple[list[dict[str, Any]], list[str]]:
         if wrong is None and request["expires"] <= now:
             continue
         if wrong is None and request["id"] in found:
-            wrong = "once more"
+            wrong = "duplicated"
         if wrong is None:
-            # No more than is known: the agent refuses what is too large.
+            # Unknown members are dropped: the agent refuses an object that is too large.
             found[request["id"]] = {name: request[name] for name in AGENT.members if name in request}
         else:
             left_out.append(f"{f'nodes[{i}]' if wrong in (NO_OBJECT, 'id') else request['id']} ({wrong})")
@@ -218,13 +226,13 @@ def _live(content: bytes, now: float) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _wrong(request: object, now: float) -> str | None:
-    """The first member of a node's request that the agent refuses."""
+    """The first member of a node's request that the agent refuses; None: it accepts all."""
     if not isinstance(request, dict):
         return NO_OBJECT
     return wrong_member(AGENT, request, now)
 
 
 def _clock(reply: Mapping[str, Any]) -> float:
-    """The time of S3's answer: this machine's own clock may be another."""
-    said = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-    return email.utils.parsedate_to_datetime(said).timestamp() if said else time.time()
+    """The time of S3's answer. This machine's clock may differ."""
+    date = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    return email.utils.parsedate_to_datetime(date).timestamp() if date else time.time()

@@ -130,7 +130,7 @@ def test_what_is_asked_for_is_what_the_agent_reads(cluster: ClusterWithBucket, r
     cluster.answer()
     status, out, err = run("drain", one, two, "--hold", "90m")
     assert (status, err) == (0, ""), (out, err)
-    assert out.startswith("asked for 2 nodes, which are held until 20")
+    assert out.startswith("requested a drain of 2 nodes, held until 20")
     content = (cluster.folder / "requests/operator.json").read_bytes()
     node_requests = load("agent/loop.py").parse_request("operator", content, time.time()).nodes
     assert [node_request.instance for node_request in node_requests] == [one, two]
@@ -160,7 +160,7 @@ def test_others_requests_stay_and_a_longer_hold_begins_nothing_anew(
     assert cluster.node_requests()[one]["request"] != first["request"]
     status, out, _ = run("undrain", one, "i-0123456789abcdef0")
     assert (status, list(cluster.node_requests())) == (0, [two])
-    assert out == f"{one}: is given back\ni-0123456789abcdef0: nobody had asked for it\n"
+    assert out == f"{one}: released\ni-0123456789abcdef0: no operator requested a drain\n"
 
 
 def test_a_second_operator_shortens_no_hold_and_leaves_no_backup_out(
@@ -172,10 +172,10 @@ def test_a_second_operator_shortens_no_hold_and_leaves_no_backup_out(
     first = cluster.node_requests()[one]
     status, out, _ = run("drain", one, two, "--hold", "30m", "--no-backup")
     assert (status, cluster.node_requests()[one]) == (0, first)
-    assert f"{one}: somebody had asked for it already, so it is held until 20" in out
-    assert ", saved, its jobs are ended at 20" in out
-    assert f"{two}: somebody" not in out
-    # What is new of a request is another request: what the agent said of the old one says nothing of it.
+    assert f"{one}: merged with an existing drain request: held until 20" in out
+    assert ", saved, its jobs end at 20" in out
+    assert f"{two}: merged" not in out
+    # A changed request gets another id: the agent's status of the old one does not apply.
     second = cluster.node_requests()[two]
     assert (second["backup"], second["on_timeout"]) == (False, "fail")
     run("drain", two, "--hold", "10m")
@@ -207,7 +207,7 @@ def test_who_waits_hears_what_another_changes(
     cluster.answer("draining")
     monkeypatch.setattr(time, "sleep", lambda _: main(["undrain", one]))
     status, _, err = run("drain", one, "--wait")
-    assert (status, err) == (1, f"somebody has given them back by `undrain`: {one}\n")
+    assert status == 1 and err.endswith(f"released them by `cdk-hyperpod undrain`: {one}\n")
 
 
 @pytest.mark.parametrize(
@@ -401,19 +401,19 @@ def test_what_is_left_out_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     bucket = Held(request(over, OTHER, {**OTHER, "id": "i-0; reboot"}, {**over, "ip": None}, 7, OTHER))
     assert bucket.run("undrain", ONE) == 0
     out, err = capsys.readouterr()
-    assert out == f"{ONE}: nobody had asked for it\n"
+    assert out == f"{ONE}: no operator requested a drain\n"
     assert err == (
-        "note: left out of the request, since the agent refuses it: nodes[2] (id), i-0fedcba9876543210 (ip), "
-        "nodes[4] (not a JSON object), i-0fedcba9876543210 (once more); `cdk-hyperpod drain` asks for them again\n"
+        "note: left out of the drain request, because the agent refuses them: nodes[2] (id), i-0fedcba9876543210 (ip), "
+        "nodes[4] (not a JSON object), i-0fedcba9876543210 (duplicated). `cdk-hyperpod drain` requests them again\n"
     )
     assert bucket.run("undrain", ONE) == 0
     assert capsys.readouterr().err == ""
     assert Held(request(*range(12))).run("undrain", ONE) == 0
     assert capsys.readouterr().err.endswith(
-        "nodes[9] (not a JSON object), and 2 more; `cdk-hyperpod drain` asks for them again\n"
+        "nodes[9] (not a JSON object), and 2 more. `cdk-hyperpod drain` requests them again\n"
     )
     assert Held(b"[" * 100_000).run("undrain", ONE) == 0
-    assert "refuses it: all that stood there, which has no list of nodes; `cdk" in capsys.readouterr().err
+    assert "refuses them: the whole object, which has no list of nodes. " in capsys.readouterr().err
     assert Held(b"").run("undrain", ONE) == 0
     assert capsys.readouterr().err == ""
 
@@ -422,7 +422,7 @@ def test_no_more_nodes_are_asked_for_than_the_agent_takes(capsys: pytest.Capture
     many = [{**OTHER, "id": f"i-{i:017x}", "ip": "255.255.255.255", "request": "a" * 64} for i in range(6758)]
     bucket = Held(before := request(*many))
     assert bucket.run("drain", ONE) == 1
-    assert "would name 6759 nodes, and the agent takes 6758 at most; give some back" in capsys.readouterr().err
+    assert "would name 6759 nodes, and the agent accepts at most 6758. " in capsys.readouterr().err
     assert bucket.content == before
     assert bucket.run("drain", many[0]["id"]) == 0
     assert len(bucket.wanted()) == 6758
@@ -480,7 +480,7 @@ def test_a_hold_that_ends_first_is_told(
     monkeypatch.setattr(time, "sleep", sleep)
     cluster.answer()
     status, _, err = run("drain", one, "--wait", "--hold", "30m")
-    assert (status, err) == (1, f"the hold is over, and the nodes go back to work; not ready in time: {one}\n")
+    assert status == 1 and err.endswith(f"Not ready in time: {one}\n")
 
 
 def test_an_agent_that_is_silent_or_refuses_is_told(
@@ -489,11 +489,13 @@ def test_an_agent_that_is_silent_or_refuses_is_told(
     (one, _) = cluster.nodes("work")
     status, _, err = run("drain", one)
     assert status == 1
-    assert "the request stands, but the agent on the controller has never been heard of: install it with" in err
+    assert (
+        "the drain request is kept, but the agent on the controller has never written its status. Install it by" in err
+    )
     cluster.answer(beat=time.time() - 600)
     status, _, err = run("drain", "--status")
     assert status == 1
-    assert "has not been heard of for 10 minutes" in err
+    assert "has not written its status for 10 minutes" in err
     assert json.loads(run("drain", "--status", "--json")[1])["nodes"][0]["state"] == "ready"
     assert run("drain", one, "--json")[0] == 2
     monkeypatch.setattr(
@@ -501,14 +503,14 @@ def test_an_agent_that_is_silent_or_refuses_is_told(
     )
     cluster.answer()
     (cluster.folder / "requests/operator.json").unlink()
-    assert "the agent refuses it: is no JSON" in run("drain", one, "--wait")[2]
+    assert "the agent refuses the drain request: is no JSON" in run("drain", one, "--wait")[2]
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        ([], 2, "name the nodes to drain, or say --status"),
-        (["i-0123456789abcdef0", "--status"], 2, "name the nodes to drain, or say --status"),
+        ([], 2, "NODE: is missing"),
+        (["i-0123456789abcdef0", "--status"], 2, "NODE: cannot be combined with --status"),
         (["i-0; reboot", "ip-10-0-0-1"], 2, "'i-0; reboot', 'ip-10-0-0-1': is not an instance id such as"),
         (
             ["i-0123456789abcdef0", "--hold", "25h"],
@@ -516,8 +518,12 @@ def test_an_agent_that_is_silent_or_refuses_is_told(
             "--hold: must be minutes or hours such as 90m or 12h, at most 24h",
         ),
         (["i-0123456789abcdef0", "--hold", "soon"], 2, "got 'soon'"),
-        (["i-0123456789abcdef0", "--hold", "1h", "--force-after", "2h"], 2, "--force-after 2h is later than the end"),
-        (["i-0123456789abcdef0"], 1, "nothing was asked for:\ni-0123456789abcdef0: "),
+        (
+            ["i-0123456789abcdef0", "--hold", "1h", "--force-after", "2h"],
+            2,
+            "--force-after: is 2h, which is later than the end",
+        ),
+        (["i-0123456789abcdef0"], 1, "no drain was requested:\ni-0123456789abcdef0: "),
         (["HEAD"], 1, "is a controller node, which is never drained"),
     ],
 )
@@ -543,7 +549,7 @@ def test_words_that_are_wrong_are_told_before_anything_is_asked(
     assert err.split("cdk-hyperpod drain: error: ")[1].splitlines() == [
         "--hold: must be minutes or hours such as 90m or 12h, at most 24h, got '99d'",
         "--force-after: must be minutes or hours such as 90m or 12h, at most 24h, got '0h'",
-        "'i-1', '$(reboot)': is not an instance id such as i-0123456789abcdef0; `cdk-hyperpod nodes` lists them",
+        "'i-1', '$(reboot)': is not an instance id such as i-0123456789abcdef0. `cdk-hyperpod nodes` lists them",
     ]
     status, out, err = run("undrain", "$(reboot)", *where)
     assert (status, out) == (2, "")
@@ -563,9 +569,9 @@ def test_a_cluster_by_its_name_needs_no_file(
     assert run("drain", one, *where)[0] == 0
     cluster.answer()
     assert json.loads(run("drain", "--status", "--json", *where)[1])["nodes"][0]["instance_id"] == one
-    assert run("undrain", one, *where) == (0, f"{one}: is given back\n", "")
+    assert run("undrain", one, *where) == (0, f"{one}: released\n", "")
     status, _, err = run("drain", one, "--wait", *where)
-    assert status == 2 and "does not know what the file wants saved" in err
+    assert status == 2 and "--wait: cannot be combined with --cluster" in err
 
 
 def test_who_waits_hears_no_refusal_of_what_stood_there_before(
@@ -592,22 +598,22 @@ def test_ctrl_c_while_it_waits_says_that_the_request_stands(
     monkeypatch.setattr(time, "sleep", enough)
     status, _, err = run("drain", one, "--wait")
     assert status == 130 and one in cluster.node_requests()
-    assert f"the request stands; cdk-hyperpod undrain {one} gives them back\n" in err
+    assert f"the drain request is kept. cdk-hyperpod undrain {one} releases the nodes\n" in err
 
 
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        ("AccessDenied", "your credentials lack the right s3:GetObject; the command's --help lists what it needs"),
+        ("AccessDenied", "your credentials lack the permission s3:GetObject. "),
         (
             "AccessDenied s3:ListBucket",
-            "your credentials lack the right s3:ListBucket on arn:aws:s3:::b; the command's",
+            "your credentials lack the permission s3:ListBucket on arn:aws:s3:::b. ",
         ),
-        ("ExpiredToken", "your AWS credentials have expired: sign in again"),
-        ("SlowDown", "AWS throttles GetObject, after 5 attempts still; try again in some minutes"),
+        ("ExpiredToken", "your AWS credentials have expired. "),
+        ("SlowDown", "AWS throttles GetObject, 5 attempts failed. "),
         (
             "NoSuchBucket",
-            "there is no bucket hyperpod-drain-small-111122223333-us-west-2, by which an agent is asked: deploy",
+            "there is no drain bucket hyperpod-drain-small-111122223333-us-west-2. Deploy",
         ),
     ],
 )
@@ -629,7 +635,7 @@ def test_a_file_without_an_agent_is_refused(cluster: ClusterWithBucket, run: Cal
     write({})
     status, _, err = run("undrain", "i-0123456789abcdef0")
     assert status == 1
-    assert "slurm.drain: is absent, so the cluster has no agent that drains nodes" in err
+    assert "slurm.drain: is missing, so the cluster has no drain agent" in err
 
 
 @pytest.mark.parametrize(
@@ -653,4 +659,4 @@ def test_under_eks_it_names_kubectl_s_own_command(
     status, out, err = run(*words)
     assert (status, out) == (1, "")
     assert says in err
-    assert "orchestrator: is eks: no agent is asked there, and kubectl does it" in err
+    assert "orchestrator: is eks, and an EKS cluster has no drain agent" in err
