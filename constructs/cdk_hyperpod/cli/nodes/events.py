@@ -1,4 +1,4 @@
-"""HyperPod's cluster events as lines: `watch` prints them as they come."""
+"""HyperPod's cluster events as lines for `watch`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .. import tables
 
 Reply = Mapping[str, Any]
 MOST_ALIKE = 5
-"""Nodes of a group that each have a line for what happens to all of them alike."""
+"""Up to so many nodes of a group, the same event has a line for each node."""
 
 
 def event_lines(events: Sequence[Reply]) -> dict[str, str]:
-    """By event, what is printed of it. What more nodes of a group than MOST_ALIKE have alike is one line, of the last of them; a
-    warning or an error always has its own."""
+    """Event id -> its line. If more than MOST_ALIKE nodes of a group have the same event, only the last one has a line, with their
+    number. Warnings and errors always have their own."""
     alike: dict[tuple[str, str], list[Reply]] = {}
     for event in events:
         alike.setdefault(_kind(event), []).append(event)
@@ -30,7 +30,7 @@ def event_lines(events: Sequence[Reply]) -> dict[str, str]:
 
 
 def _kind(event: Reply) -> tuple[str, str]:
-    """The same for events of a group's nodes that differ in the node alone; others are of a kind of their own."""
+    """Equal for events of a group that differ only in the node; unique for all others."""
     node, group = event.get("InstanceId"), event.get("InstanceGroupName")
     if event.get("EventLevel", "Info") != "Info" or not node or not group:
         return "", str(event["EventId"])
@@ -47,13 +47,13 @@ def _when(event: Reply) -> str:
 
 
 def event_words(event: Reply) -> str:
-    """AWS's own description, known or not, and the reason behind it."""
+    """AWS's own description, and the reason if it was read."""
     reason = event.get("Reason")
     return tables.shown(f"{event.get('Description', '')}{f' ({reason})' if reason else ''}")
 
 
 def event_reasons(value: object) -> Iterator[str]:
-    """What an event's details say in words (botocore: EventMetadata, whose kinds each have a message of some name)."""
+    """Messages and reasons in an event's details (botocore: EventMetadata, whose kinds each have a member for them)."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if isinstance(inner, str) and inner and str(name).endswith(("Message", "Reason")):

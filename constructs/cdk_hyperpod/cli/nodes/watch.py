@@ -1,7 +1,8 @@
-"""`cdk-hyperpod watch`: follow a cluster while it is made or changed, until it is ready, rolled back, or failed, and say why."""
+"""`cdk-hyperpod watch`: follow the cluster during a deployment, until it is ready, rolled back, or failed, and show why."""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections import Counter
@@ -19,7 +20,7 @@ from .. import aws, live, tables
 from ..deployment.why import reasons
 from ..live import LiveError, NoClusterError, Target
 from ..operations import superseded
-from ..options import json_option, rights
+from ..options import json_option, permissions
 from .events import event_lines, event_reasons, event_words
 from .logs import Reader, shown
 from .watch_view import READY, End, View, began_at, end_of, is_under_way, state_content, state_lines
@@ -27,37 +28,38 @@ from .watch_view import READY, End, View, began_at, end_of, is_under_way, state_
 Reply = Mapping[str, Any]
 SCHEMA = 1
 IDLE_S, BUSY_S = 45.0, 15.0
-"""Seconds between two looks, of three calls each: four calls a minute while nothing changes."""
+"""Seconds between two looks of three calls each: four calls a minute while nothing changes."""
 COUNT_S = 60.0
-"""Seconds between two looks where only nodes are waited for, and for each page of them between two counts: one look's three
-calls and one page a minute. Not every change of a node is told as an event, and a standard cluster has none."""
+"""Seconds between two looks when only nodes are missing, and per page of nodes between two counts: one look's three calls and one
+page a minute. Not every change of a node is an event, and a cluster with standard provisioning has no events."""
 BEGIN_S = 600.0
-"""How long there may be no cluster and nothing under way: between two stacks `cdk deploy` publishes assets."""
+"""How long there may be no cluster and no running deployment: between two stacks `cdk deploy` publishes assets."""
 FAILED_LOOKS = 5
-"""So many in a row, and it gives up; each call was made several times (aws.ATTEMPTS)."""
+"""Failed looks in a row after which it gives up. Each call was tried several times (aws.ATTEMPTS)."""
 FIRST_EVENTS, MOST_REASONS, MOST_LOGS, LOG_LINES = 10, 5, 3, 5
 MOST_EVENTS = 500
-"""Read in one look: as many as HyperPod is known to keep."""
-_UNCOUNTED = "ready, as far as the counts of its groups tell"
+"""Events that one look reads at most: HyperPod is known to keep 500."""
+_UNCOUNTED = "ready by the counts of its groups; the nodes were not read"
 _ROLLBACK_WORD = "rollback"
-"""In the description of HyperPod's event, whatever its other words."""
+"""In the description of HyperPod's event about a rollback."""
 
 
 @click.command(
-    epilog=rights(
+    epilog=permissions(
         *("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes"),
         *("sagemaker:ListClusterEvents", "sagemaker:DescribeClusterEvent"),
         *("sagemaker:ListClusterOperations", "sagemaker:DescribeClusterOperation"),
         *("cloudformation:DescribeStacks", "cloudformation:DescribeStackEvents"),
         *("logs:DescribeLogStreams", "logs:GetLogEvents"),
-        besides="Without the rights to events, stacks or logs, a note says so and the rest goes on; without those to operations, nothing says which superseded which. Exit code 0: ready; 3: rolled "
-        "back; 4: the stack or the cluster failed; 1: it cannot be watched; 130 after Ctrl-C, which changes nothing.",
+        besides="Without the permissions for events, stacks or logs, a note says so and the rest is shown. Without those for "
+        "operations, superseded operations are not shown.\n\nExit code 0: ready. 3: rolled back. 4: the stack or the cluster "
+        "failed. 1: the cluster cannot be watched. 130: Ctrl-C, which changes nothing.",
     )
 )
 @click.option(
     "--stack",
     metavar="NAME",
-    help="The stack that has the cluster in it; default: this app's own, hyperpod-NAME-cluster.",
+    help="The stack that has the cluster; default: hyperpod-NAME-cluster, this app's own.",
 )
 @json_option
 @live.target_options
@@ -70,19 +72,37 @@ def watch(
     *,
     as_json: bool,
 ) -> int:
-    """Follow the cluster until it is ready, rolled back, or failed, with HyperPod's events and the reasons.
+    """Follow the cluster during a deployment, until it is ready, rolled back, or failed.
 
-    Each group's current, minimum and target count is printed when it changes, and when a group that waits for its minimum
-    rolls back. Of a node that fails, the last lines of its log come too. --json prints one document a line.
+    Example:
+        cdk-hyperpod watch
+
+    Prints HyperPod's events, the counts of each group when they change, the time at which a group below its minimum rolls
+    back, and the last log lines of a node that fails. --json prints one document per line.
     """
     target = live.find(config=config, cluster=cluster, region=region, profile=profile)
     name = stack or (None if target.config is None else cluster_stack_name(target.name))
     return Watcher(target=target, stack=name, as_json=as_json).run()
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One look at the stack and the cluster."""
+
+    view: View
+    has_news: bool
+
+
+def _pause(look: _Look, end: End | None) -> float:
+    """Seconds until the next look. `end`: the counts are right, but some nodes do not run yet."""
+    if look.has_news:
+        return BUSY_S
+    return IDLE_S if end is None else COUNT_S
+
+
 @dataclass
 class Watcher:
-    """Looks, says what is new, and waits."""
+    """Reads the state, prints what is new, and waits."""
 
     target: Target
     stack: str | None
@@ -94,121 +114,163 @@ class Watcher:
     _notes: set[str] = field(default_factory=set)
     _rolled_back: str = ""
     _seen_cluster: bool = False
+    _reads_events: bool = True
+    """False: the permission is missing."""
     _running: bool | None = None
+    """Whether all nodes were Running when they were counted last. None: not counted yet."""
     _uncounted: bool = False
-    """Nobody may list the nodes, so there are only the groups' counts."""
+    """The permission to list nodes is missing, so only the groups' counts are known."""
+    _looks: int = 0
+    """Successful looks."""
+    _failed_looks: int = 0
+    """Failed looks in a row."""
     _waited: float = 0
-    """Seconds, over all waits."""
+    """Seconds of all waits together."""
     _counted: float = 0
-    """Of `_waited`, when nodes were counted last."""
+    """Value of `_waited` when nodes were counted last."""
     _count_s: float = COUNT_S
-    """Until they are counted again."""
+    """Seconds until they are counted again."""
     _moved: float = 0
-    """Of `_waited`, when there was a cluster last, or something under way."""
+    """Value of `_waited` when there last was a cluster, or a running deployment."""
 
     def run(self) -> int:
-        """Until an end; its exit code."""
+        """Watch until an end. Returns its exit code."""
         from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
-        looks = failed = 0
         while True:
             try:
-                view, news = self._look()
-                end = end_of(view)
-                if end is not None and (end.code != READY or self._all_run(view, news=news)):
-                    return self._say_end(view, end)
+                look = self._look()
+                end = end_of(look.view)
+                if end is not None and self._is_final(end, look):
+                    return self._say_end(look.view, end)
             except (ClientError, BotoCoreError) as error:
-                failed += 1
-                if not looks or failed == FAILED_LOOKS or not aws.is_passing(error):
-                    raise
-                self._note(f"a look failed, and another follows: {aws.sentence(error)}")
+                self._refuse_failed_look(error)
                 seconds = IDLE_S
             else:
-                looks, failed = looks + 1, 0
-                seconds = BUSY_S if news else IDLE_S if end is None else COUNT_S
+                self._looks, self._failed_looks = self._looks + 1, 0
+                seconds = _pause(look, end)
             self.wait(seconds)
             self._waited += seconds
+
+    def _refuse_failed_look(self, error: Exception) -> None:
+        """Raises the error if another look is of no use, and otherwise notes it."""
+        self._failed_looks += 1
+        is_first = self._looks == 0
+        if is_first or self._failed_looks == FAILED_LOOKS or not aws.is_passing(error):
+            raise error
+        self._note(f"a look failed and will be repeated: {aws.sentence(error)}")
 
     @staticmethod
     def wait(seconds: float) -> None:
         """Until the next look."""
         time.sleep(seconds)
 
-    def _look(self) -> tuple[View, bool]:
+    def _look(self) -> _Look:
+        """Read, check, and print what is new."""
+        view, events = self._read()
+        self._give_up_without_cluster(view)
+        is_changed = self._show_state(view)
+        self._show_events(view.cluster or {}, events)
+        return _Look(view, has_news=is_changed or bool(events))
+
+    def _read(self) -> tuple[View, list[dict[str, Any]]]:
+        """The stack and the cluster, and the cluster's new events."""
         cluster = self._cluster()
-        stack = self._stack(there=cluster is not None)
+        stack = self._stack(has_cluster=cluster is not None)
         if cluster is None and stack is None:
-            raise LiveError(
-                f"{'the cluster is gone' if self._seen_cluster else 'there is nothing to watch'}: no cluster {self.target.name} "
-                f"in {self.target.region}" + (f", and no stack {self.stack}" if self.stack else "")
-            )
+            raise LiveError(self._nothing_there())
         self._seen_cluster |= cluster is not None
         if self.began is None:
             self.began = began_at(stack, cluster)
         events = [] if cluster is None else self._new_events(cluster)
-        before = stack is not None and stack["StackName"] != self.stack and stack.get("StackId") != self.stack
-        view = View(stack=stack, cluster=cluster, rolled_back=self._rolled_back, before=before)
-        self._give_up_without_cluster(view)
+        is_own = stack is None or self.stack in (stack["StackName"], stack.get("StackId"))
+        return View(stack=stack, cluster=cluster, rolled_back=self._rolled_back, before=not is_own), events
+
+    def _nothing_there(self) -> str:
+        what = "the cluster was deleted" if self._seen_cluster else "there is nothing to watch"
+        no_stack = f", and no stack {self.stack}" if self.stack else ""
+        return f"{what}: there is no cluster {self.target.name} in {self.target.region}{no_stack}"
+
+    def _show_state(self, view: View) -> bool:
+        """Print the state if it changed; whether it did."""
         lines = state_lines(view, self.began, colour=tables.colour_wanted() and not self.as_json)
         content = state_content(view)
-        # --json has members that the table leaves out where they say nothing.
+        # --json has members that the table leaves out if they are as usual.
         state = [*lines, tables.json_text("watch", SCHEMA, content)] if self.as_json else lines
-        changed = state != self._state
-        if changed and live.is_continuous(cluster or {}):
+        if state == self._state:
+            return False
+        self._state = state
+        if live.is_continuous(view.cluster or {}):
             for sentence in superseded(self.target.client("sagemaker"), self.target.name, self.began):
                 self._note(sentence)
-        if changed:
-            self._state = state
-            self._emit("state", [f"{tables.now():%H:%M:%S} {lines[0]}", *lines[1:]], content)
-        lines_of = {} if self.as_json else event_lines(events)
+        self._emit("state", [f"{tables.now():%H:%M:%S} {lines[0]}", *lines[1:]], content)
+        return True
+
+    def _show_events(self, cluster: Reply, events: list[dict[str, Any]]) -> None:
+        """Print the events, and the logs of nodes that failed."""
+        line_of = {} if self.as_json else event_lines(events)
         for event in events:
-            if self.as_json or event["EventId"] in lines_of:
-                self._emit("event", [lines_of.get(event["EventId"], "")], dict(event))
-            self._tell_log(cluster or {}, event)
-        return view, changed or bool(events)
+            has_line = event["EventId"] in line_of
+            if self.as_json or has_line:
+                self._emit("event", [line_of.get(event["EventId"], "")], dict(event))
+            self._show_log(cluster, event)
 
     def _give_up_without_cluster(self, view: View) -> None:
-        """Raises LiveError where for long there has been no cluster, and nothing that makes one."""
-        if view.cluster is not None or view.stack is None or is_under_way(view.stack) or end_of(view) is not None:
+        """Raises LiveError if for BEGIN_S there was no cluster, and no deployment that creates one."""
+        is_waiting = view.cluster is None and view.stack is not None and not is_under_way(view.stack)
+        if not is_waiting or end_of(view) is not None:
             self._moved = self._waited
-        elif self._waited - self._moved >= BEGIN_S:
-            status = f"stack {view.stack['StackName']} is in {view.stack['StackStatus']}"
-            none = f"no stack {self.stack} yet" if view.before else f"no cluster {self.target.name}"
-            raise LiveError(f"nothing is under way: {status}, and there is {none}; deploy, and watch again")
+            return
+        if self._waited - self._moved < BEGIN_S:
+            return
+        assert view.stack is not None
+        missing = f"no stack {self.stack} yet" if view.before else f"no cluster {self.target.name}"
+        raise LiveError(
+            f"no deployment is running: stack {view.stack['StackName']} is in {view.stack['StackStatus']}, and there is {missing}. "
+            "Deploy, and watch again"
+        )
 
-    def _all_run(self, view: View, *, news: bool) -> bool:
-        """Whether no node has failed or is on its way: a group counts those too. Looked up where something is new, and
-        otherwise as seldom as COUNT_S says, since 6,758 nodes are 68 calls."""
+    def _is_final(self, end: End, look: _Look) -> bool:
+        """Whether it is the end. A cluster is not ready before its nodes are: groups count nodes that failed, too."""
+        if end.code != READY:
+            return True
+        return self._all_run(look.view.cluster, has_news=look.has_news)
+
+    def _all_run(self, cluster: Reply | None, *, has_news: bool) -> bool:
+        """Whether every node is Running. The nodes are listed if something is new, and otherwise only every COUNT_S, since 6,758
+        nodes take 68 calls."""
         from botocore.exceptions import ClientError
 
-        if view.cluster is None:
+        if cluster is None:
             return False
-        if not news and self._running is not None and self._waited - self._counted < self._count_s:
+        is_count_due = self._waited - self._counted >= self._count_s
+        if self._running is not None and not has_news and not is_count_due:
             return self._running
         try:
-            nodes = live.nodes(self.target, view.cluster)
+            nodes = live.nodes(self.target, cluster)
         except ClientError as error:
             if aws.is_passing(error):
                 raise
             if aws.is_gone(error):
-                # The next look says so of the cluster.
+                # The next look finds that the cluster was deleted.
                 return False
             self._note(f"nodes are not counted: {aws.sentence(error)}")
             self._uncounted = True
             return True
-        self._counted, self._count_s = self._waited, COUNT_S * max(-(-len(nodes) // live.PAGE_SIZE), 1)
+        pages = max(math.ceil(len(nodes) / live.PAGE_SIZE), 1)
+        self._counted, self._count_s = self._waited, COUNT_S * pages
         statuses = Counter(node.status for node in nodes if node.status != "Running")
         self._running = not statuses
         if statuses:
             self._note(f"not ready: {', '.join(f'{count} {status}' for status, count in sorted(statuses.items()))}")
         return self._running
 
-    def _stack(self, *, there: bool) -> Reply | None:
-        """The cluster's stack, or while neither it nor the cluster is there, the one before it: that of network and storage."""
+    def _stack(self, *, has_cluster: bool) -> Reply | None:
+        """The cluster's stack. While neither it nor the cluster exists, the stack that is deployed before it: network and storage."""
         if self.stack is None:
             return None
         found = self._described(self.stack)
-        if found is None and self.target.config is not None and not (there or self._seen_cluster):
+        if found is None and self.target.config is not None and not (has_cluster or self._seen_cluster):
             return self._described(foundation_stack_name(self.target.name))
         return found
 
@@ -234,40 +296,56 @@ class Watcher:
             return None
 
     def _new_events(self, cluster: Reply) -> list[dict[str, Any]]:
-        """What HyperPod says since the last look, oldest first."""
+        """HyperPod's events since the last look, oldest first."""
         from botocore.exceptions import ClientError
 
         if not live.is_continuous(cluster):
-            self._note("HyperPod keeps no events of this cluster: they need node_provisioning continuous")
+            self._note("HyperPod keeps no events of this cluster. They need node_provisioning: continuous")
             return []
-        if "events" in self._notes:
+        if not self._reads_events:
             return []
-        first = not self._events
+        is_first = not self._events
         try:
-            fresh = self._unseen_events(at_most=live.PAGE_SIZE if first else MOST_EVENTS)
+            fresh = self._unseen_events(at_most=live.PAGE_SIZE if is_first else MOST_EVENTS)
         except ClientError as error:
             if aws.is_passing(error):
                 raise
-            self._notes.add("events")
+            self._reads_events = False
             self._note(f"HyperPod's events are not shown: {aws.sentence(error)}")
             return []
         self._events |= {event["EventId"] for event in fresh}
-        if first:
-            fresh = [e for e in fresh if self.began and e["EventTime"] >= self.began] or fresh[:FIRST_EVENTS]
-        told = [dict(event) for event in reversed(fresh)]
-        grave = [event for event in told if event.get("EventLevel") in ("Warn", "Error")]
+        if is_first:
+            fresh = self._of_this_change(fresh)
+        events = [dict(event) for event in reversed(fresh)]
+        self._add_reasons(events)
+        self._keep_rollback(events, is_first=is_first)
+        return events
+
+    def _of_this_change(self, events: list[Reply]) -> list[Reply]:
+        """Of the first look's events, those of the change under way; otherwise the latest ones. Newest first."""
+        if self.began is not None:
+            recent = [event for event in events if event["EventTime"] >= self.began]
+            if recent:
+                return recent
+        return events[:FIRST_EVENTS]
+
+    def _add_reasons(self, events: list[dict[str, Any]]) -> None:
+        """Read the reasons of the latest warnings and errors; one call each."""
+        grave = [event for event in events if event.get("EventLevel") in ("Warn", "Error")]
         for event in grave[-MOST_REASONS:]:
             event["Reason"] = self._reason(event["EventId"])
-        for event in told:
-            # What HyperPod rolled back before this change says nothing of it.
-            recent = not first if self.began is None else event["EventTime"] >= self.began
-            if recent and _ROLLBACK_WORD in str(event.get("Description", "")).lower():
+
+    def _keep_rollback(self, events: list[dict[str, Any]], *, is_first: bool) -> None:
+        """Remember that HyperPod rolled a group back. Rollbacks before this change do not count."""
+        for event in events:
+            is_recent = not is_first if self.began is None else event["EventTime"] >= self.began
+            is_rollback = _ROLLBACK_WORD in str(event.get("Description", "")).lower()
+            if is_recent and is_rollback:
                 self._rolled_back = f"{event.get('InstanceGroupName', 'cluster')}: {event_words(event)}"
-        return told
 
     def _unseen_events(self, *, at_most: int) -> list[Reply]:
-        """Newest first. A page follows where all of the one before was new: of 6,758 nodes that come up at once, each has its
-        events."""
+        """Events that no earlier look has read, newest first. Pages are read until one has known events: 6,758 nodes that start at
+        once have events each."""
         client = self.target.client("sagemaker")
         listed = aws.pages(
             client.list_cluster_events,
@@ -284,7 +362,7 @@ class Watcher:
             if len(unseen) < live.PAGE_SIZE:
                 return fresh
         if self._events and len(fresh) >= at_most:
-            self._note(f"{at_most} events or more at once: those before them are not shown")
+            self._note(f"{at_most} or more events are new. Older ones are not shown")
         return fresh
 
     def _reason(self, event_id: str) -> str:
@@ -300,12 +378,14 @@ class Watcher:
         details = reply["EventDetails"].get("EventDetails") or {}
         return "; ".join(dict.fromkeys(event_reasons(details.get("EventMetadata") or {})))
 
-    def _tell_log(self, cluster: Reply, event: Reply) -> None:
-        """The last lines of the log of a node that failed, once."""
+    def _show_log(self, cluster: Reply, event: Reply) -> None:
+        """Print the last lines of a failed node's log, once."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         node = event.get("InstanceId")
-        if event.get("EventLevel") != "Error" or not node or node in self._logged or len(self._logged) >= MOST_LOGS:
+        if not node or event.get("EventLevel") != "Error":
+            return
+        if node in self._logged or len(self._logged) >= MOST_LOGS:
             return
         self._logged.add(node)
         try:
@@ -325,7 +405,7 @@ class Watcher:
             try:
                 why = reasons(self.target.name, self.target.client, stack=str(view.stack["StackName"]))
             except HyperPodError as error:
-                self._note(f"why is not known: {error}")
+                self._note(f"the reason is unknown: {error}")
         text = f"{self.target.name}: {end.text}"
         colour = tables.GREEN if end.code == READY else tables.RED
         lines = [tables.painted(text, colour if tables.colour_wanted() and not self.as_json else None), *why]

@@ -1,4 +1,4 @@
-"""What `watch` sees in one look: whether it is the end, and the lines that show it."""
+"""One look of `watch`: whether it is the end, and the lines that show the state."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from .. import live, tables
 
 Reply = Mapping[str, Any]
 READY, ROLLED_BACK, FAILED = 0, 3, 4
-"""Exit codes of an end."""
+"""Exit codes at the end."""
 MINIMUM_LIMIT = timedelta(hours=3)
-"""How long HyperPod tries for a group's minimum before it rolls the group back (botocore: MinInstanceCount)."""
+"""How long HyperPod waits for a group's minimum before it rolls the group back (botocore: MinInstanceCount)."""
 _UPDATED = "Succeeded"
-"""SoftwareUpdateStatus when the last update is done (botocore); absent where there never was one."""
+"""SoftwareUpdateStatus after the last update (botocore); missing if there never was one."""
 _PLAN_HOLDS = ("Applied", "Active")
-"""TrainingPlanStatus of a group that has its plan. botocore lists no values: "Applied" is what DescribeCluster is thought to
-say, "Active" what the plan itself says; another one is shown as it is."""
+"""TrainingPlanStatus of a group that has its plan. botocore lists no values: DescribeCluster is assumed to report "Applied", and
+the plan itself reports "Active". Other values are shown as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What one look has seen."""
+    """The stack and the cluster, as they were read."""
 
     stack: Reply | None
-    """Of DescribeStacks. Absent: there is none, or none was asked for."""
+    """Reply of DescribeStacks. None: there is no stack, or it is not watched."""
     cluster: Reply | None
-    """Of DescribeCluster. Absent: there is none yet."""
+    """Reply of DescribeCluster. None: there is no cluster yet."""
     rolled_back: str = ""
-    """Why HyperPod itself rolled a group back, if it did since the beginning."""
+    """Why HyperPod rolled a group back during this change; empty: it did not."""
     before: bool = False
-    """The stack is the one that comes before the cluster's, which is not there yet."""
+    """The stack is the foundation, which is deployed before the cluster's stack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """How it ended."""
+    """The end of a deployment."""
 
     code: int
     text: str
 
 
 def end_of(view: View) -> End | None:
-    """Whether there is nothing left to wait for; None: there is."""
+    """The end; None: the deployment still runs."""
     stack = "" if view.stack is None else str(view.stack["StackStatus"])
     cluster = {} if view.cluster is None else view.cluster
     status = str(cluster.get("ClusterStatus", ""))
@@ -58,14 +58,14 @@ def end_of(view: View) -> End | None:
         return End(
             code=FAILED, text=f"cluster failed: {tables.shown(cluster.get('FailureMessage') or 'no reason given')}"
         )
-    if status != "InService" or not all(_is_there(group) for group in live.groups(cluster)):
+    if status != "InService" or not all(_has_all_nodes(group) for group in live.groups(cluster)):
         return None
     if view.rolled_back:
         return End(code=ROLLED_BACK, text=f"rolled back: {view.rolled_back}")
     return End(code=READY, text="ready")
 
 
-def _is_there(group: Reply) -> bool:
+def _has_all_nodes(group: Reply) -> bool:
     return bool(group["Status"] == "InService" and group["CurrentCount"] == group["TargetCount"])
 
 
@@ -92,7 +92,7 @@ def state_lines(view: View, began: datetime | None, *, colour: bool = False) -> 
 
 
 def minimum_clock(group: Reply, began: datetime | None) -> str:
-    """Until when the group may be below its minimum; empty where nothing is at stake. `began`: of the deployment; absent: unknown."""
+    """When the group is rolled back if it stays below its minimum; empty if it cannot be. `began`: of the deployment; None: unknown."""
     minimum = group.get("MinCount") or 0
     if group["Status"] not in ("Creating", "Updating") or group["CurrentCount"] >= minimum:
         return ""
@@ -102,36 +102,36 @@ def minimum_clock(group: Reply, began: datetime | None) -> str:
 
 
 def _besides(group: Reply) -> Iterator[str]:
-    """What else AWS says of a group, in its own words, where that is not as it should be or not done yet."""
+    """Other states of a group that are unusual or not done yet, in AWS's own words."""
     update, plan = group.get("SoftwareUpdateStatus"), group.get("TrainingPlanStatus")
     if update not in (None, _UPDATED):
         yield f"software update {update}"
     if plan not in (None, *_PLAN_HOLDS):
         yield f"training plan {plan}"
-    # The counts tell of a scaling by themselves, unless they are right and nodes come or go still.
+    # Counts that differ show a scaling by themselves.
     counted = {"Scaling"} if group["CurrentCount"] != group["TargetCount"] else set()
     yield from sorted(group.get("ActiveOperations", {}).keys() - counted)
 
 
 def is_under_way(stack: Reply | None) -> bool:
-    """In REVIEW_IN_PROGRESS there is a change set that nobody may ever execute, and no stack yet."""
+    """Whether a deployment of the stack is running. In REVIEW_IN_PROGRESS there is only a change set, which may never be executed."""
     status = "" if stack is None else str(stack["StackStatus"])
     return status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS"
 
 
 def began_at(stack: Reply | None, cluster: Reply | None) -> datetime | None:
-    """When the change under way began, as far as anybody tells: the stack's, or the cluster's creation."""
+    """When the running change began, by the stack or by the cluster's creation; None: unknown."""
     if stack is not None and is_under_way(stack):
-        moment = stack.get("LastUpdatedTime") or stack.get("CreationTime")
+        time = stack.get("LastUpdatedTime") or stack.get("CreationTime")
     elif cluster is not None and cluster["ClusterStatus"] == "Creating":
-        moment = cluster.get("CreationTime")
+        time = cluster.get("CreationTime")
     else:
         return None
-    return moment.astimezone(UTC) if moment else None
+    return time.astimezone(UTC) if time else None
 
 
 def state_content(view: View) -> dict[str, Any]:
-    """What --json has of the stack, the cluster and its groups."""
+    """The stack, the cluster and its groups for --json."""
     cluster = view.cluster or {}
     return {
         "stack_status": None if view.stack is None else view.stack["StackStatus"],
