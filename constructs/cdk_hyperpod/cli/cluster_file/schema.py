@@ -1,4 +1,4 @@
-"""`cdk-hyperpod schema`: what a cluster file may hold, for editors."""
+"""`cdk-hyperpod schema`: the JSON schema of cluster files, for editors."""
 
 from __future__ import annotations
 
@@ -12,5 +12,11 @@ from ..tables import say_document
 
 @click.command(epilog="Exit code 0: printed.")
 def schema() -> None:
-    """Print the JSON schema of cluster files, for editors."""
+    """Print the JSON schema of cluster files.
+
+    Example:
+        cdk-hyperpod schema > cluster.schema.json
+
+    Editors complete and check cluster files with it.
+    """
     say_document(f"{json.dumps(json_schema(), indent=1)}\n")

@@ -1,4 +1,4 @@
-"""`cdk-hyperpod cost`: what the cluster of a file costs an hour and a month, by AWS's Price List."""
+"""`cdk-hyperpod cost`: what the cluster of a file costs per hour and per month, by AWS's Price List."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ from ...errors import HyperPodError
 from ...loader import load_config
 from .. import aws
 from ..aws import Clients
-from ..options import config_option, json_option, profile_option, rights
+from ..options import config_option, json_option, permissions, profile_option
 from ..tables import WIDTH, say, say_json, table
 from .prices import HOURS, Cost, Prices, cached, costs, hourly, keep, today, usage_end, wanted_usage
 
 _HELP = """\
-Say what the cluster of a file costs an hour and a month, at list prices in US dollars, without discounts and taxes: each group at
-its full count, the file system, endpoints, NAT gateway and EKS control plane. It names what the list has no price for, and does not
-count it.
+Show what the cluster of the file costs per hour and per month, at list prices in US
+dollars, without discounts and taxes. Counts each group at its full count, the file
+system, endpoints, NAT gateway and EKS control plane. Names what has no list price.
 
-Prices are kept in your cache folder, with their date, and asked for again with --refresh; `check` then ends with the figure. From
-an endpoint that you have set (--endpoint-url, AWS_ENDPOINT_URL, your configuration's endpoint_url) they are asked for each time, and not kept.
+Example:
+    cdk-hyperpod cost --refresh
+
+Prices are kept in your cache folder with their date; --refresh reads them again. With
+prices in the cache, `check` shows the total. Prices of an endpoint that you have set
+(--endpoint-url, AWS_ENDPOINT_URL, endpoint_url in your configuration) are not kept.
 """
 _REGION = "us-east-1"
-"""Price List is in three regions, and has the prices of all."""
+"""Price List exists in three regions, and has the prices of all regions."""
 _PRODUCTS: tuple[tuple[str, dict[str, str]], ...] = (
     ("AmazonSageMaker", {"component": "Cluster"}),
     ("AmazonEKS", {}),
@@ -37,25 +41,25 @@ _UNITS = {"hourly": ("Hrs", "Hours", "hours"), "gb_month": ("GB-Mo",)}
 
 
 class CostError(HyperPodError):
-    """The price list says nothing of the region."""
+    """The price list has no prices of the region."""
 
 
 @click.command(
     help=_HELP,
-    epilog=rights(
+    epilog=permissions(
         "pricing:GetProducts",
-        besides="With prices in your cache it makes no call to AWS. Exit code 0: printed; 1: there are no prices.",
+        besides="With prices in the cache, AWS is not called.\n\nExit code 0: printed. 1: there are no prices.",
     ),
 )
 @config_option
 @profile_option
-@click.option("--refresh", is_flag=True, help="Ask for the prices again.")
-@click.option("--endpoint-url", metavar="URL", help="Another endpoint than Price List's own.")
+@click.option("--refresh", is_flag=True, help="Read the prices from AWS again.")
+@click.option("--endpoint-url", metavar="URL", help="AWS endpoint of Price List; default: AWS's own.")
 @json_option
 def cost(config: str, profile: str | None, endpoint_url: str | None, *, refresh: bool, as_json: bool) -> None:
-    """Read the cache or ask, and print."""
+    """Read the cache or AWS, and print."""
     cluster = load_config(config).config
-    # Of another endpoint, such as the local AWS, they may be made up.
+    # Prices of another endpoint, such as the local AWS, may be invented.
     of_aws = endpoint_url is None and not aws.has_endpoint("pricing", profile)
     prices = cached(cluster.region) if of_aws and not refresh else None
     if prices is None:
@@ -76,43 +80,46 @@ def cost(config: str, profile: str | None, endpoint_url: str | None, *, refresh:
 
 
 def cost_lines(found: Sequence[Cost], prices: Prices) -> Iterator[str]:
-    """The lines as a table of 80 columns, and what is in no sum."""
+    """The costs as a table of 80 columns, and what the total does not include."""
     known = [each for each in found if each.each_hour is not None]
     cells = [
         (each.what, str(each.count), _usd(each.each_hour), _usd(each.hour), _usd(_month(each.hour), 0))
         for each in known
     ]
     total = hourly(found)
-    cells.append(("together", "", "", _usd(total), _usd(_month(total), 0)))
+    cells.append(("total", "", "", _usd(total), _usd(_month(total), 0)))
     yield from table(
-        ("what", "count", "each", "an hour", "a month"), cells, columns=WIDTH, cut=(0,), right=(1, 2, 3, 4)
+        ("what", "count", "each", "per hour", "per month"), cells, columns=WIDTH, cut=(0,), right=(1, 2, 3, 4)
     )
     yield ""
     yield f"US dollars, list prices of {prices.when} in {prices.region}; a month has {HOURS} hours."
     unknown = [each for each in found if each.each_hour is None]
     if unknown:
-        yield "In no sum:"
+        yield "Not in the total:"
     for each in unknown:
         yield f"  {each.what}" + (f": {each.note}" if each.note else ": the price list has no price")
     if noted := [each for each in known if each.note]:
-        yield "Besides:"
+        yield "Notes:"
         yield from (f"  {each.what}: {each.note}" for each in noted)
 
 
 def figure(config: Any) -> str | None:
-    """One line for `check`, where prices are in the cache; None: there are none."""
+    """One line for `check`; None: no prices are in the cache."""
     prices = cached(config.region)
     if prices is None:
         return None
     found = costs(config, prices)
     total = hourly(found)
     unknown = any(each.each_hour is None for each in found)
-    more = ", and what has no price there" if unknown else ""
-    return f"${total:,.2f} an hour, ${total * HOURS:,.0f} a month, at list prices of {prices.when}{more}: cdk-hyperpod cost"
+    more = ", without what has no list price" if unknown else ""
+    return (
+        f"${total:,.2f} per hour, ${total * HOURS:,.0f} per month, at list prices of {prices.when}{more}. "
+        "Details: cdk-hyperpod cost"
+    )
 
 
 def read_prices(region: str, client: Clients) -> Prices:
-    """A region's prices. Raises CostError where the list has no node of HyperPod's there, which is no free one."""
+    """Read a region's prices. Raises CostError if the list has no HyperPod node there: missing prices do not mean free nodes."""
     found: dict[str, dict[str, float]] = {"hourly": {}, "gb_month": {}}
     for service, attributes in _PRODUCTS:
         filters = {"regionCode": region, **attributes}
@@ -122,13 +129,13 @@ def read_prices(region: str, client: Clients) -> Prices:
             for kind, prices in found.items():
                 prices.update(_price(text, _UNITS[kind]))
     if not any(name.startswith("Cluster:") for name in found["hourly"]):
-        raise CostError(f"AWS's price list has no HyperPod node in {region}")
+        raise CostError(f"AWS's price list has no HyperPod node in {region}. Check the region")
     kinds = {kind: dict(sorted(prices.items())) for kind, prices in found.items()}
     return Prices(region=region, when=today(), **kinds)
 
 
 def _price(text: Any, units: Sequence[str]) -> dict[str, float]:
-    """Of one product, which is JSON in a text: the price on demand in one of these units; empty for what no cluster needs."""
+    """The on-demand price of one product, JSON as text, in one of these units; empty for products that no cluster uses."""
     try:
         product = json.loads(text) if isinstance(text, str) else text
         ends = usage_end(str(product["product"]["attributes"]["usagetype"]))

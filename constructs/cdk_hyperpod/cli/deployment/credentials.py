@@ -1,4 +1,4 @@
-"""`cdk-hyperpod credentials`: whether there are any."""
+"""`cdk-hyperpod credentials`: whether AWS credentials can be found."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from ..options import profile_option
 from ..tables import say
 
 
-@click.command(
-    epilog="Exit code 0: there are; 1: there are none, or they cannot be read. It does not ask AWS whether they are valid."
-)
+@click.command(epilog="Exit code 0: found. 1: there are none, or they cannot be read.")
 @profile_option
 def credentials(profile: str | None) -> None:
-    """Say whether there are AWS credentials to deploy with."""
-    # Nothing is called, so any region will do.
+    """Check that AWS credentials can be found, before a deployment.
+
+    Example:
+        cdk-hyperpod credentials --profile research && cdk deploy --all --profile research
+
+    AWS is not called, so they may be invalid.
+    """
+    # AWS is not called, so any region will do.
     clients("us-east-1", profile)
     say("There are AWS credentials.")

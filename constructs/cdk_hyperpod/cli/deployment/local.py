@@ -1,4 +1,4 @@
-"""`cdk-hyperpod local`: a rehearsal on this machine. Its commands and options are the local AWS's own, loaded only here."""
+"""`cdk-hyperpod local`: rehearse a deployment on this machine. Its commands are those of the local AWS, loaded only here."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What a cluster costs by AWS's Price List: pure, prices in, lines out; and prices that were asked for before, in the user's cache.
+"""What a cluster costs by AWS's Price List (pure: prices in, lines out), and the cache of prices.
 
 Usage types: `<REGION>-Cluster:ml.<type>` of AmazonSageMaker with component Cluster, `ReservedCluster:` for nodes of a training
 plan; of the rest `AmazonEKS-Hours:perCluster`, `NatGateway-Hours` and `VpcEndpoint-Hours`, and of AmazonFSx with operation
 CreateFileSystem:Lustre `Storage.SSD.<MB/s for each TiB>`, for a GB and a month. Each begins with the region's code, except in
-us-east-1, so they are told by how they end.
+us-east-1, so they are recognized by how they end.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ...config.cluster import ClusterConfig, InstanceGroup, StorageConfig
 from ...config.zones import INTERFACE_ENDPOINTS, has_interface_endpoints, more_endpoints
 
 HOURS = 730
-"""Of a month, as AWS's calculator has it."""
+"""Hours of a month, as in AWS's calculator."""
 EKS, NAT, ENDPOINT = "AmazonEKS-Hours:perCluster", "NatGateway-Hours", "VpcEndpoint-Hours"
 LUSTRE = "Storage.SSD."
 FORMAT = 3
-"""Of the cache's files."""
+"""Version of the cache's files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,46 +32,46 @@ class Prices:
 
     region: str
     when: str
-    """The day on which they were asked for, in UTC: 2026-11-22."""
+    """The day on which they were read, in UTC: 2026-11-22."""
     hourly: Mapping[str, float]
-    """By how the usage type ends, such as Cluster:ml.p5.48xlarge."""
+    """By the end of the usage type, such as Cluster:ml.p5.48xlarge."""
     gb_month: Mapping[str, float] = field(default_factory=dict)
-    """Of storage, US dollars for a GB and a month, likewise: Storage.SSD.250."""
+    """Prices of storage per GB and month, by the end of the usage type, such as Storage.SSD.250."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One line: so many of something, at so much an hour."""
+    """One line: a number of something, at a price per hour."""
 
     what: str
     count: int
     each_hour: float | None
-    """US dollars for one. None: the price list does not know, and it is in no sum."""
+    """US dollars for one. None: no list price; not in the total."""
     note: str = ""
 
     @property
     def hour(self) -> float | None:
-        """US dollars an hour for all of them."""
+        """US dollars per hour for all of them."""
         return None if self.each_hour is None else self.each_hour * self.count
 
 
 def costs(config: ClusterConfig, prices: Prices) -> tuple[Cost, ...]:
-    """Every group at its full count, and what stands beside the nodes as long as the stacks do."""
+    """Every group at its full count, and the other resources of the stacks."""
     return (*(_group(group, prices) for group in config.instance_groups), *_beside(config, prices))
 
 
 def hourly(found: Iterable[Cost]) -> float:
-    """US dollars an hour, of what has a price."""
+    """US dollars per hour of everything that has a price."""
     return sum(cost.hour or 0.0 for cost in found)
 
 
 def wanted_usage(ends: str) -> bool:
-    """Whether a cluster can need a price, by how its usage type ends."""
+    """Whether a cluster can need a price, by the end of its usage type."""
     return ends.startswith(("Cluster:ml.", "ReservedCluster:ml.", LUSTRE)) or ends in (EKS, NAT, ENDPOINT)
 
 
 def usage_end(usage_type: str) -> str:
-    """A usage type without its region's code: `USW2-Cluster:ml.p5.48xlarge`, and us-east-1's with none."""
+    """A usage type without its region's code, such as `USW2-`. Those of us-east-1 have none."""
     head, dash, tail = usage_type.partition("-")
     return tail if dash and head.isupper() else usage_type
 
@@ -81,11 +81,11 @@ def _group(group: InstanceGroup, prices: Prices) -> Cost:
     kinds = group.all_instance_types
     note = ""
     if group.spot:
-        note = "Spot: its price changes, and the list has none"
+        note = "Spot prices change, and the list has none"
     elif len(kinds) > 1:
-        note = f"as if all were {kinds[0]}"
+        note = f"as if all nodes were {kinds[0]}"
     elif group.training_plan_arn:
-        note = "a training plan, which is paid for beforehand"
+        note = "by a training plan, which is paid in advance"
     price = None if group.spot else prices.hourly.get(f"{use}:{kinds[0]}")
     return Cost(what=f"{group.name} ({kinds[0]})", count=group.instance_count, each_hour=price, note=note)
 
@@ -99,11 +99,11 @@ def _beside(config: ClusterConfig, prices: Prices) -> Iterable[Cost]:
             what="NAT gateway",
             count=1,
             each_hour=prices.hourly.get(NAT),
-            note="its public IPv4 address and what goes through it are billed too",
+            note="its public IPv4 address and its traffic are billed too",
         )
     if has_interface_endpoints(network):
         count = len(INTERFACE_ENDPOINTS) + len(more_endpoints(config))
-        yield Cost(what="interface endpoints", count=count, each_hour=prices.hourly.get(ENDPOINT), note="what goes through them is billed too")  # fmt: skip
+        yield Cost(what="interface endpoints", count=count, each_hour=prices.hourly.get(ENDPOINT), note="their traffic is billed too")  # fmt: skip
     if storage is not None and storage.capacity_gib is not None:
         what = f"FSx for Lustre, {storage.capacity_gib} GiB"
         price = prices.gb_month.get(f"{LUSTRE}{storage.throughput_mbps_per_tib}")
@@ -113,7 +113,7 @@ def _beside(config: ClusterConfig, prices: Prices) -> Iterable[Cost]:
 
 
 def _of_lustre(storage: StorageConfig) -> str:
-    """What a file system costs besides its capacity."""
+    """What the price of a file system does not include."""
     extras = [
         *(["metadata_iops"] if storage.metadata_iops is not None else []),
         *(["backups"] if storage.automatic_backup_retention_days else []),
@@ -125,14 +125,14 @@ def _of_lustre(storage: StorageConfig) -> str:
 
 
 def cache_file(region: str, environment: Mapping[str, str] = os.environ) -> Path:
-    """Where a region's prices are kept: in the user's cache folder (XDG Base Directory), one file for a region."""
+    """The file of a region's prices, in the user's cache folder (XDG Base Directory)."""
     home = environment.get("XDG_CACHE_HOME", "")
     root = Path(home) if home.startswith("/") else Path.home() / ".cache"
     return root / "cdk-hyperpod" / f"prices-{region}.json"
 
 
 def cached(region: str) -> Prices | None:
-    """The prices that were asked for last; None: none were, or nobody can read them."""
+    """The prices that were read last; None: there are none, or the file is invalid."""
     try:
         found = json.loads(cache_file(region).read_text("utf-8"))
         if found["format"] != FORMAT or found["region"] != region:
@@ -144,7 +144,7 @@ def cached(region: str) -> Prices | None:
 
 
 def keep(prices: Prices) -> None:
-    """Write prices for the next time, all or nothing. Where the cache cannot be written there is none."""
+    """Write the prices into the cache, all or nothing. Does nothing if the cache cannot be written."""
     try:
         path = cache_file(prices.region)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,5 +159,5 @@ def keep(prices: Prices) -> None:
 
 
 def today() -> str:
-    """The date of what is asked for now."""
+    """Today's date, in UTC."""
     return datetime.now(UTC).strftime("%Y-%m-%d")

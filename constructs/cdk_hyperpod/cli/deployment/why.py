@@ -1,4 +1,4 @@
-"""`cdk-hyperpod why`: the sentence of a deployment that failed, out of the stacks' events, and nothing else."""
+"""`cdk-hyperpod why`: the reason of a failed deployment, from the events of its stacks."""
 
 from __future__ import annotations
 
@@ -14,35 +14,40 @@ from ...names import stack_names
 from .. import aws, live, tables
 from ..aws import Clients
 from ..operations import superseded
-from ..options import json_option, rights, stack_option
+from ..options import json_option, permissions, stack_option
 from ..tables import say, say_json, shown
 from .deployed_stack import PlanError, live_stack, refuse_another_account
 
 __all__ = ["reasons", "why"]
 
 _DESCRIPTION = """\
-Say why the last deployment of the file's stacks failed: the first reason of each
-stack, without what the CDK CLI prints around it. Exit code 0, also where nothing
-failed; 1: the stacks could not be read, or there is none.
+Show why the last deployment of the file's stacks failed: the first reason of each
+stack, without the text that the CDK CLI prints around it.
+
+Example:
+    cdk-hyperpod why
+
+Exit code 0: printed, even if nothing failed. 1: the stacks could not be read, or
+there is no stack.
 """
 
 Event = Mapping[str, Any]
 _SKEW = timedelta(minutes=2)
-"""How far the clocks of AWS and of whoever deploys may be apart."""
+"""How much the clocks of AWS and of the user's machine may differ."""
 _RECENT = timedelta(days=1)
-"""Of how long ago an operation may have to do with the failure."""
+"""Operations that began earlier have nothing to do with the failure."""
 _STACK = "AWS::CloudFormation::Stack"
-# Where one resource fails, CloudFormation cancels those beside it, in these very words; other reasons may hold the word too.
+# If one resource fails, CloudFormation cancels others with exactly these texts.
 _CANCELLED = ("Resource creation cancelled", "Resource update cancelled")
 _BEGINNINGS = ("CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "IMPORT_IN_PROGRESS")
-# CloudFormation's own words around a custom resource's, and what CDK's provider framework puts before and behind them.
+# The text that CloudFormation and CDK's provider framework add before and after the reason of a custom resource.
 _AROUND = re.compile(r"^(?:Received response status \[FAILED\] from custom resource\. Message returned: )?(?:Error: )?")
 _BEHIND = re.compile(r"\s*(?:\n|\(RequestId: ).*", re.DOTALL)
 
 
 @click.command(
     help=_DESCRIPTION,
-    epilog=rights(
+    epilog=permissions(
         *(
             "cloudformation:DescribeStackEvents",
             "sagemaker:DescribeCluster",
@@ -50,7 +55,7 @@ _BEHIND = re.compile(r"\s*(?:\n|\(RequestId: ).*", re.DOTALL)
             "sagemaker:ListClusterOperations",
             "sagemaker:DescribeClusterOperation",
         ),
-        besides="Those of SageMaker only find a stack of another name than this app's, and which scaling operation superseded which.",
+        besides="Those of SageMaker find a stack of another name than this app's, and superseded scaling operations.",
     ),
 )
 @live.target_options
@@ -59,7 +64,7 @@ _BEHIND = re.compile(r"\s*(?:\n|\(RequestId: ).*", re.DOTALL)
     "--since",
     type=float,
     metavar="SECONDS",
-    help="Only what failed at this time or later, in seconds since 1970.",
+    help="Only failures at this time or later, in seconds since 1970.",
 )
 @json_option
 def why(
@@ -72,7 +77,7 @@ def why(
     *,
     as_json: bool,
 ) -> None:
-    """Say why the last deployment failed."""
+    """Read the events, and print the reasons."""
     target = live.find(config=config, cluster=cluster, region=region, profile=profile)
     refuse_another_account(target.config, target.client)
     moment = None if since is None else datetime.fromtimestamp(since, UTC) - _SKEW
@@ -84,34 +89,36 @@ def why(
         since_when = moment or tables.now() - _RECENT
         say(*(shown(each) for each in [*found, *superseded(target.client("sagemaker"), target.name, since_when)]))
     elif moment is None:
-        say("Nothing has failed in the last deployment of these stacks.")
+        say("Nothing failed in the last deployment of these stacks.")
     else:
         which = {"--config": config} if cluster is None else {"--cluster": cluster}
         given = {**which, "--region": region, "--profile": profile, "--stack": stack}
         words = [f"{option} {shlex.quote(value)}" for option, value in given.items() if value]
         say(
-            f"The stacks' events show no failure since then. The last one, whenever it was: cdk-hyperpod why {' '.join(words)}"
+            f"The stacks' events show no failure since then. To see the last failure, run: cdk-hyperpod why {' '.join(words)}"
         )
 
 
 def reasons(cluster: str, client: Clients, since: datetime | None = None, *, stack: str | None = None) -> list[str]:
-    """`STACK: sentence` of each stack of a cluster whose last operation failed. `since`: what failed then or later; absent: whenever.
-    `stack`: the one to ask; absent: this app's own, and where none of them is there, the one that the cluster's tag names.
-    Raises PlanError where events cannot be read, and where there is no stack at all."""
+    """`STACK: reason` of each stack of a cluster whose last operation failed. `since`: only failures then or later; None: any.
+    `stack`: the one to read; None: this app's own, and if none of them exists, the one that the cluster's tag names.
+    Raises PlanError if events cannot be read, or there is no stack at all."""
     own = stack_names(cluster)
-    said = {name: _first_reason_of(name, client, since) for name in ([stack] if stack else own)}
-    if not any(there for there, _ in said.values()):
+    found = {name: _first_reason_of(name, client, since) for name in ([stack] if stack else own)}
+    if not any(exists for exists, _ in found.values()):
         other = _tagged(cluster, client) if stack is None else None
         if other is None:
-            none = f"there is no stack {' or '.join(said)} that your credentials reach"
-            more = f", and no other one has cluster {cluster}" if stack is None else ""
-            raise PlanError(f"{none}{more}; deploy the file, or name another --profile, --region or --stack")
-        said[other] = _first_reason_of(other, client, since)
-    return [f"{name}: {sentence}" for name, (_, sentence) in said.items() if sentence is not None]
+            no_other = f", and no other stack has cluster {cluster}" if stack is None else ""
+            raise PlanError(
+                f"your credentials find no stack {' or '.join(found)}{no_other}. Deploy the file, or name another --profile, "
+                "--region or --stack"
+            )
+        found[other] = _first_reason_of(other, client, since)
+    return [f"{name}: {sentence}" for name, (_, sentence) in found.items() if sentence is not None]
 
 
 def _first_reason_of(stack: str, client: Clients, since: datetime | None) -> tuple[bool, str | None]:
-    """Whether there is such a stack, and what failed first in it."""
+    """Whether the stack exists, and what failed first in it."""
     from ..._lambda.hyperpod.common import api
     from ..._lambda.hyperpod.scale_down import clients
 
@@ -124,20 +131,22 @@ def _first_reason_of(stack: str, client: Clients, since: datetime | None) -> tup
 
 
 def _tagged(cluster: str, client: Clients) -> str | None:
-    """The stack that has the cluster of this name; None: there is no such cluster, or none made it. Raises PlanError where that
-    cannot be read: nobody has looked for a failure then."""
+    """The stack that has the cluster of this name; None: there is no such cluster, or no stack created it. Raises PlanError if that
+    cannot be read, since the failure may be in that stack."""
     from ..._lambda.hyperpod.common import api
 
     try:
         return live_stack(cluster, client)
     except api.CALL_ERRORS as error:
-        none = f"there is no stack {' or '.join(stack_names(cluster))}, and which other one has cluster {cluster}"
-        raise PlanError(f"{none} cannot be read: {aws.sentence(error)}; or name it by --stack") from None
+        raise PlanError(
+            f"your credentials find no stack {' or '.join(stack_names(cluster))}, and the tags of cluster {cluster} cannot be "
+            f"read: {aws.sentence(error)}. Or name the stack by --stack"
+        ) from None
 
 
 def first_reason(events: Iterable[Event], since: datetime | None = None) -> str | None:
-    """What failed first in a stack's last operation, by its events, newest first; None: nothing did. `since`: what failed before is
-    not told; absent: whenever."""
+    """What failed first in a stack's last operation, by its events, newest first; None: nothing did. `since`: ignore earlier failures;
+    None: all count."""
     failed: list[str] = []
     for event in events:
         of_stack = event["ResourceType"] == _STACK and event.get("PhysicalResourceId") == event["StackId"]

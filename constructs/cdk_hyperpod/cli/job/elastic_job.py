@@ -19,7 +19,7 @@ from ...rules.network import own_zones
 
 
 def elastic_job(options: SimpleNamespace, group: InstanceGroup | None, config: ClusterConfig | None) -> ElasticJob:
-    """The job of the options, on nodes of the group where one is named."""
+    """The job of the options, on nodes of the group if there is one."""
     script, *arguments = options.script or [None]
     least = options.nodes or options.min_replicas
     most = options.nodes or options.max_replicas
@@ -63,7 +63,7 @@ def elastic_job(options: SimpleNamespace, group: InstanceGroup | None, config: C
     )
     if not options.train_batch_size or options.train_batch_size < 1 or job.instance_type not in catalogue():
         return job
-    # The sizes are only known to be sound once they were checked; what is unsound is refused, and never rendered.
+    # Invalid sizes cannot be expanded. The job is refused later, and never rendered.
     sizes = () if any(check_job(job)) else job.elastic_policy.sizes
     scale_config = even_scale_config(
         sizes,
@@ -75,7 +75,7 @@ def elastic_job(options: SimpleNamespace, group: InstanceGroup | None, config: C
 
 
 def _node_labels(options: SimpleNamespace, group: InstanceGroup | None, config: ClusterConfig | None) -> dict[str, str]:
-    """What tells the nodes from others of their type: labels of the group's own, and the zone where it is known."""
+    """Labels that only these nodes have: those of the group, and the zone if it is known."""
     zone = options.zone
     if zone is None and group is not None and config is not None:
         zone = zone_of(group, config)
@@ -84,7 +84,7 @@ def _node_labels(options: SimpleNamespace, group: InstanceGroup | None, config: 
 
 
 def zone_of(group: InstanceGroup, config: ClusterConfig) -> str | None:
-    """The zone of a group's nodes; None: the account's first one, whatever that is."""
+    """The zone of a group's nodes; None: the account's first one, which is unknown."""
     own = own_zones(config.network)
     return group.availability_zone or (own[0] if own else None)
 
@@ -98,7 +98,7 @@ def teams_by_namespace(config: ClusterConfig) -> dict[str, Team]:
 
 
 def hard_quota(options: SimpleNamespace, config: ClusterConfig | None) -> dict[str, str] | None:
-    """The quota of the job's namespace: of `--quota-nodes`, or of the file's team. None: it is not known."""
+    """The quota of the job's namespace: of `--quota-nodes`, or of the file's team. None: unknown."""
     if options.quota_nodes is None and config is not None and config.eks is not None:
         teams = teams_by_namespace(config)
         return quota_hard(teams[options.namespace]) if options.namespace in teams else None

@@ -1,4 +1,4 @@
-"""`cdk-hyperpod job render`: a training job as YAML, elastic or of one size, or everything for which it would be refused."""
+"""`cdk-hyperpod job render`: write a training job as YAML, elastic or of one size, or list everything that is wrong with it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,18 @@ from .option_names import with_option_names
 __all__ = ["job"]
 
 _DESCRIPTION = """\
-Write a HyperPodPyTorchJob of one size (--nodes), or an elastic one, which shrinks and grows between two. The YAML goes to
-standard output; nothing is sent to a cluster. A job that the training operator, Kubernetes or the team's quota would
-refuse is refused here, with all reasons at once. Exit code 0: written; 1: refused.
+Write a HyperPodPyTorchJob as YAML to standard output: of one size (--nodes), or
+elastic, which grows and shrinks between two sizes. Nothing is sent to a cluster.
+If the training operator, Kubernetes or the team's quota would refuse the job, all
+reasons are listed at once.
 
-A replica is a pod with a node to itself: what it requests comes from the instance type. An elastic job runs with
---min-replicas at least, and grows towards --max-replicas whenever there is room, by --replica-increment-step or to one
-of --replica-discrete-values. At each change of size the training script is told (elastic_event_detected), saves a
-checkpoint, and is started again with the new number of ranks.
+Each replica is a pod that fills a node; its requests come from the instance type.
+An elastic job runs with at least --min-replicas. If there is room, it grows towards
+--max-replicas, by --replica-increment-step or to one of --replica-discrete-values.
+At each change of size the training script is notified (elastic_event_detected),
+saves a checkpoint, and is restarted with the new number of ranks.
+
+Exit code 0: written. 1: the job would be refused, or the cluster file has errors.
 """
 
 _EXAMPLES = """\
@@ -47,7 +51,7 @@ examples:
     cdk-hyperpod job render --name llama --namespace research --image ACCOUNT.dkr.ecr.REGION.amazonaws.com/train:1 \\
       --instance-type ml.p5.48xlarge --min-replicas 2 --max-replicas 8 --replica-increment-step 2 \\
       --claim fsx=/fsx --quota-nodes 8 -- train.py --checkpoint-dir /fsx/llama | kubectl apply -f -
-  4 nodes of a group of the cluster file, on its taints, with its labels, in its zone:
+  4 nodes of a group of the cluster file, with its taints, labels and zone:
     cdk-hyperpod job render … --config cluster.yaml --group p5 --nodes 4 -- train.py
   2, 4 or 8 nodes, always 128 samples a step, and the first 2 nodes are never preempted:
     cdk-hyperpod job render … --min-replicas 2 --max-replicas 8 --replica-discrete-values 2,4,8 \\
@@ -59,16 +63,18 @@ def _whole_numbers(_: click.Context, __: click.Parameter, text: str | None) -> t
     try:
         return () if text is None else tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise click.BadParameter(f"write whole numbers with commas between them, such as 2,4,8, got {text!r}") from None
+        raise click.BadParameter(
+            f"must be whole numbers with commas between them, such as 2,4,8, got {text!r}"
+        ) from None
 
 
 def _pairs(form: str) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], list[tuple[str, str]]]:
-    """Reads texts of this form, which has an equals sign in it."""
+    """Reads values of this form, which has an equals sign."""
 
     def read(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> list[tuple[str, str]]:
         for text in texts:
             if "=" not in text:
-                raise click.BadParameter(f"write {form}, got {text!r}")
+                raise click.BadParameter(f"must be {form}, got {text!r}")
         return [(text.partition("=")[0], text.partition("=")[2]) for text in texts]
 
     return read
@@ -79,13 +85,13 @@ _TIMES = ElasticPolicy(min_replicas=1, max_replicas=1)
 
 @click.group(no_args_is_help=False)
 def job() -> None:
-    """Training jobs, elastic or of one size."""
+    """Write training jobs, elastic or of one size."""
 
 
 @job.command(help=f"{_DESCRIPTION}\n{_EXAMPLES}")
 @click.option("--name", required=True, panel="The job", help="Its name, unique in the namespace.")
 @click.option("--namespace", required=True, panel="The job", help="The team's; hyperpod-ns-TEAM under task governance.")
-@click.option("--image", required=True, panel="The job", help="Container image with hyperpod-elastic-agent in it.")
+@click.option("--image", required=True, panel="The job", help="Container image that has hyperpod-elastic-agent.")
 @click.option(
     "--instance-type", metavar="TYPE", panel="The job", help="Such as ml.p5.48xlarge; default: that of --group."
 )
@@ -93,20 +99,20 @@ def job() -> None:
     "--group",
     metavar="NAME",
     panel="The job",
-    help="An instance group of --config: its type, labels, zone and threads per core, and its taints are tolerated.",
+    help="Instance group of --config. The job uses its type, labels, zone and threads per core, and tolerates its taints.",
 )
 @click.option(
     "--zone",
     metavar="ZONE",
     panel="The job",
-    help="Keep the job in this zone, a name or an id: EFA does not cross zones; default: that of --group.",
+    help="Zone of the job, a name or an id, since EFA does not cross zones; default: that of --group.",
 )
 @click.option(
     "--config",
     type=click.Path(),
     metavar="PATH",
     panel="The job",
-    help="The cluster file; its team with this --namespace is checked (quota, PriorityClasses, service account); default with --group: cluster.yaml.",
+    help="The cluster file. The job is checked against the team of --namespace (quota, PriorityClasses, service account); default with --group: cluster.yaml.",
 )
 @click.argument("script", nargs=-1, metavar="[-- SCRIPT [ARG]…]")
 @click.option(
@@ -115,7 +121,7 @@ def job() -> None:
     callback=_pairs("NAME=VALUE"),
     metavar="NAME=VALUE",
     panel="The job",
-    help="May be repeated.",
+    help="Environment variable. Can be repeated.",
 )
 @click.option(
     "--claim",
@@ -123,124 +129,140 @@ def job() -> None:
     callback=_pairs("CLAIM=/PATH"),
     metavar="CLAIM=/PATH",
     panel="The job",
-    help="Mount a PersistentVolumeClaim; checkpoints need a shared one; may be repeated.",
+    help="Mount a PersistentVolumeClaim. Checkpoints need a shared one. Can be repeated.",
 )
 @click.option("--service-account", metavar="NAME", panel="The job", help="Default: the namespace's default.")
 @click.option(
-    "--nodes", type=int, metavar="N", panel="Sizes, in nodes", help="An ordinary job of N nodes, in place of all below."
+    "--nodes",
+    type=int,
+    metavar="N",
+    panel="Sizes, in nodes",
+    help="Ordinary job of N nodes, instead of the elastic sizes.",
 )
-@click.option("--min-replicas", type=int, metavar="N", panel="Sizes, in nodes", help="It waits until it has these.")
-@click.option("--max-replicas", type=int, metavar="N", panel="Sizes, in nodes", help="It asks for these all the time.")
+@click.option(
+    "--min-replicas",
+    type=int,
+    metavar="N",
+    panel="Sizes, in nodes",
+    help="Smallest size; the job waits until it has it.",
+)
+@click.option(
+    "--max-replicas",
+    type=int,
+    metavar="N",
+    panel="Sizes, in nodes",
+    help="Largest size; the job grows to it if there is room.",
+)
 @click.option(
     "--replica-increment-step",
     type=int,
     metavar="N",
     panel="Sizes, in nodes",
-    help="Grow and shrink by N; this or the next.",
+    help="Grow and shrink by N. Use this or --replica-discrete-values.",
 )
 @click.option(
     "--replica-discrete-values",
     callback=_whole_numbers,
     metavar="N,N,…",
     panel="Sizes, in nodes",
-    help="Exactly these sizes, such as 2,4,8.",
+    help="Allow only these sizes, such as 2,4,8.",
 )
 @click.option(
     "--replicas",
     type=int,
     metavar="N",
     panel="Sizes, in nodes",
-    help="The size to start with; default: --min-replicas.",
+    help="Size at the start; default: --min-replicas.",
 )
 @click.option(
     "--quota-nodes",
     type=int,
     metavar="N",
     panel="Sizes, in nodes",
-    help="The team's quota in nodes of this type; a maximum beyond it is refused, as Kubernetes would.",
+    help="The team's quota in nodes of this type. A larger --max-replicas is refused, as by Kubernetes.",
 )
 @click.option(
-    "--vcpus", type=int, metavar="N", panel="What a replica has of its node", help="Default: all that pods can have."
+    "--vcpus", type=int, metavar="N", panel="What a replica has of its node", help="Default: all that pods can get."
 )
 @click.option(
     "--memory-gib",
     type=int,
     metavar="N",
     panel="What a replica has of its node",
-    help="Host memory; default: all that pods can have.",
+    help="Host memory; default: all that pods can get.",
 )
 @click.option(
     "--neuron-resource",
     type=click.Choice(["neuron", "neurondevice"]),
     panel="What a replica has of its node",
-    help="The name by which Trainium chips are requested; default: neurondevice through a queue, otherwise neuron.",
+    help="Resource name of Trainium chips; default: neurondevice with a queue, otherwise neuron.",
 )
 @click.option(
     "--nproc-per-node",
     type=int,
     metavar="N",
     panel="What a replica has of its node",
-    help="Default: one for each GPU or NeuronCore.",
+    help="Processes per node; default: one for each GPU or NeuronCore.",
 )
 @click.option(
     "--scaling-timeout",
     default=_TIMES.scaling_timeout_in_seconds,
     metavar="SECONDS",
     panel="Times, in seconds",
-    help="Wait before growing; default: 60.",
+    help="Wait before the job grows; default: 60.",
 )
 @click.option(
     "--graceful-shutdown-timeout",
     default=_TIMES.graceful_shutdown_timeout_in_seconds,
     metavar="SECONDS",
     panel="Times, in seconds",
-    help="For the checkpoint at a change of size; default: 600.",
+    help="Time for the checkpoint at a change of size; default: 600.",
 )
 @click.option(
     "--faulty-scale-down-timeout",
     default=_TIMES.faulty_scale_down_timeout_in_seconds,
     metavar="SECONDS",
     panel="Times, in seconds",
-    help="Wait for failed replicas before going on with fewer; default: 30.",
+    help="Wait for failed replicas before the job continues with fewer; default: 30.",
 )
 @click.option(
     "--scale-up-snooze-time",
     type=int,
     metavar="SECONDS",
     panel="Times, in seconds",
-    help="Do not grow for so long after a restart; default: 0.",
+    help="Wait after a restart before the job grows again; default: 0.",
 )
 @click.option(
     "--queue",
     metavar="NAME",
     panel="Queue and priority",
-    help="Kueue's; default: hyperpod-ns-TEAM-localqueue in such a namespace.",
+    help="Kueue's queue; default: hyperpod-ns-TEAM-localqueue in the namespace of such a team.",
 )
 @click.option(
     "--workload-priority-class",
     metavar="NAME",
     panel="Queue and priority",
-    help="Kueue's for the job; of a class of task governance: CLASS-priority.",
+    help="Kueue's priority of the job. For a class of task governance: CLASS-priority.",
 )
 @click.option("--priority-class", metavar="NAME", panel="Queue and priority", help="PriorityClass of the pods.")
 @click.option(
     "--base-priority-class",
     metavar="NAME",
     panel="Queue and priority",
-    help="A higher one for the first --min-replicas pods: preemption then takes only what the job grew by.",
+    help="A higher PriorityClass for the first --min-replicas pods, so that only additional pods are preempted.",
 )
 @click.option(
     "--disruption-budget",
     is_flag=True,
     panel="Queue and priority",
-    help="Also write a PodDisruptionBudget: drains stop at --min-replicas.",
+    help="Also write a PodDisruptionBudget, so that drains keep --min-replicas pods.",
 )
 @click.option(
     "--train-batch-size",
     type=int,
     metavar="N",
     panel="Batch by size, as the recipes' scale_config (with --replica-discrete-values)",
-    help="Samples of a step over all ranks, the same at every size; in /config/scale_config.yaml.",
+    help="Samples per step over all ranks, the same at every size, in /config/scale_config.yaml.",
 )
 @click.option(
     "--learning-rate",

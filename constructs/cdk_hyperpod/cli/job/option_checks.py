@@ -18,12 +18,14 @@ from .elastic_job import teams_by_namespace, zone_of
 
 
 def check_sizes(options: SimpleNamespace) -> Iterator[Finding]:
-    """Whether the sizes are those of one kind of job, and complete."""
+    """The sizes must be those of one kind of job, and complete."""
     elastic = ("min_replicas", "max_replicas", "replica_increment_step", "replica_discrete_values", "replicas")
     given = [name for name in elastic if getattr(options, name)]
     if options.nodes is not None and given:
         yield Finding(
-            path="nodes", problem=f"does not go with {given[0]}", remedy="keep --nodes, or the sizes of an elastic job"
+            path="nodes",
+            problem=f"cannot be combined with {given[0]}",
+            remedy="use --nodes, or the sizes of an elastic job",
         )
     for name in ("min_replicas", "max_replicas"):
         if options.nodes is None and getattr(options, name) is None:
@@ -33,14 +35,16 @@ def check_sizes(options: SimpleNamespace) -> Iterator[Finding]:
 
 
 def check_group(options: SimpleNamespace, config: ClusterConfig) -> Iterator[Finding]:
-    """Whether the group is in the file, and has the type and the zone of the options."""
+    """The group must be in the file, and have the type and the zone of the options."""
     if config.orchestrator != "eks":
-        yield Finding(path="config", problem="is a cluster under Slurm", remedy="submit the job with sbatch")
+        yield Finding(
+            path="config", problem="is the file of a cluster under Slurm", remedy="submit the job with sbatch"
+        )
     groups = {group.name: group for group in config.instance_groups}
     if options.group not in groups:
         yield Finding(
             path="group",
-            problem=f"no instance group has the name {show(options.group)}",
+            problem=f"is not an instance group of the file, got {show(options.group)}",
             remedy=f"name one of {', '.join([*groups][:8])}",
         )
         return
@@ -49,26 +53,26 @@ def check_group(options: SimpleNamespace, config: ClusterConfig) -> Iterator[Fin
         yield Finding(
             path="instance_type",
             problem=f"is missing, and the group mixes {', '.join(types)}",
-            remedy="name the one that a replica fills",
+            remedy="name the type of the nodes",
         )
     elif options.instance_type is not None and options.instance_type not in types:
         yield Finding(
             path="instance_type",
-            problem=f"the group {options.group} has no {show(options.instance_type)}",
-            remedy=f"leave it out, or use {' or '.join(types)}",
+            problem=f"is not a type of the group {options.group}, got {show(options.instance_type)}",
+            remedy=f"remove it, or use {' or '.join(types)}",
         )
     zone = zone_of(groups[options.group], config)
-    # A name and an id may mean the same zone: which ones do, differs between accounts.
+    # A name and an id may mean the same zone. Which ones do differs between accounts.
     if options.zone and zone and options.zone != zone and is_zone_id(options.zone) == is_zone_id(zone):
         yield Finding(
             path="zone",
             problem=f"the group {options.group} is in {zone}, got {show(options.zone)}",
-            remedy="leave it out, or name a group that is there",
+            remedy="remove it, or name a group in that zone",
         )
 
 
 def check_zone(options: SimpleNamespace, config: ClusterConfig | None) -> Iterator[Finding]:
-    """Whether the zone is one, and, where none is named, whether nodes with EFA are in several."""
+    """The zone must be valid. Without one, nodes with EFA must be in one zone."""
     if options.zone is not None and (words := ZONE.problem(options.zone)):
         yield Finding(path="zone", problem=f"{words}, got {show(options.zone)}", remedy="change it")
     kind = catalogue().get(options.instance_type or "")
@@ -84,7 +88,7 @@ def check_zone(options: SimpleNamespace, config: ClusterConfig | None) -> Iterat
 
 
 def check_team(options: SimpleNamespace, config: ClusterConfig | None) -> Iterator[Finding]:
-    """What Kubernetes would refuse of the team whose namespace the job is in, as far as the file tells."""
+    """What Kubernetes would refuse for the team of the job's namespace, by the file."""
     if config is None or config.eks is None or not config.teams:
         return
     teams = teams_by_namespace(config)
@@ -93,7 +97,7 @@ def check_team(options: SimpleNamespace, config: ClusterConfig | None) -> Iterat
         close = difflib.get_close_matches(options.namespace[:80], teams, n=1)
         yield Finding(
             path="namespace",
-            problem=f"no team of the file has the namespace {show(options.namespace)}",
+            problem=f"is not the namespace of a team of the file, got {show(options.namespace)}",
             remedy=f"did you mean {close[0]}?" if close else f"name one of {', '.join([*teams][:8])}",
         )
         return
@@ -103,19 +107,19 @@ def check_team(options: SimpleNamespace, config: ClusterConfig | None) -> Iterat
         if name is not None and name not in allowed:
             yield Finding(
                 path=f"{path}_name",
-                problem=f"pods of the team {team.name} may not name {show(name)}",
-                remedy=f"name one of {', '.join(allowed)}" if allowed else "leave it out: the team may name none",
+                problem=f"is not allowed for pods of the team {team.name}, got {show(name)}",
+                remedy=f"name one of {', '.join(allowed)}" if allowed else "remove it: the team has no PriorityClass",
             )
     if options.service_account == POD_SERVICE_ACCOUNT and team.pod_role_arn is None:
         yield Finding(
             path="service_account_name",
-            problem=f"is {POD_SERVICE_ACCOUNT}, which a team with a pod_role_arn has, and {team.name} has none",
-            remedy="leave it out, or give the team a pod_role_arn",
+            problem=f"is {POD_SERVICE_ACCOUNT}, but the team {team.name} has no pod_role_arn and so no such service account",
+            remedy="remove it, or give the team a pod_role_arn",
         )
 
 
 def check_batch_and_quota(options: SimpleNamespace) -> list[Finding]:
-    """Whether the batch, the learning rate and the quota go together and are numbers above zero."""
+    """The batch and the quota must be above zero, and a learning rate needs a batch."""
     findings = []
     if options.quota_nodes is not None and options.quota_nodes < 1:
         findings.append(
@@ -133,7 +137,7 @@ def check_batch_and_quota(options: SimpleNamespace) -> list[Finding]:
         findings.append(
             Finding(
                 path="learning_rate",
-                problem="goes into the settings by size, and there is no train_batch_size for them",
+                problem="needs train_batch_size, with which it goes into the settings by size",
                 remedy="add train_batch_size, or pass the rate to the script",
             )
         )
@@ -143,13 +147,13 @@ def check_batch_and_quota(options: SimpleNamespace) -> list[Finding]:
 def check_elastic_training(
     job: ElasticJob, group: InstanceGroup | None, config: ClusterConfig | None
 ) -> Iterator[Finding]:
-    """What AWS excludes for elastic training; the warnings of a file say so of clusters."""
+    """What AWS excludes for elastic training. For clusters, warnings of the file say the same."""
     if job.elastic_policy.min_replicas == job.elastic_policy.max_replicas:
         return
     if group is not None and group.spot:
         yield Finding(
             path="group",
-            problem=f"{group.name} is spot capacity, for which AWS excludes elastic training",
+            problem=f"{group.name} is spot capacity, which AWS does not support for elastic training",
             remedy="use --nodes, or a group of on-demand nodes",
             level="warning",
             code="elastic-training-on-spot",
@@ -157,8 +161,8 @@ def check_elastic_training(
     if config is not None and config.tiered_storage is not None:
         yield Finding(
             path="config",
-            problem="has managed tiered checkpointing on, beside which AWS excludes elastic training",
-            remedy="use --nodes, or turn it off",
+            problem="turns managed tiered checkpointing on, which AWS does not support with elastic training",
+            remedy="use --nodes, or turn tiered checkpointing off",
             level="warning",
             code="elastic-training-with-tiered-storage",
         )

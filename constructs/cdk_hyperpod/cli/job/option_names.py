@@ -1,4 +1,4 @@
-"""The options of `job render` in findings: where the library names a field, the user reads the option."""
+"""Findings of `job render` name options instead of the library's fields."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FLAGS = {name: f"--{name.replace('_', '-')}" for name in _SAME_NAME} | {
     "job_max_retry_count": "--max-retries",
 }
 
-# Names that are ordinary words too: flags where they stand alone as the place, not inside of a sentence.
+# Names that are ordinary words too, so they are replaced only as the path, not inside a sentence.
 _FLAG_PLACES = {
     "name": "--name",
     "namespace": "--namespace",
@@ -51,7 +51,7 @@ _NAMES = re.compile(rf"\b({'|'.join(sorted(_FLAGS, key=len, reverse=True))})\b")
 
 
 def with_option_names(finding: Finding) -> Finding:
-    """The library's finding with the command's own words for its fields."""
+    """The library's finding with the command's options in place of its fields."""
     path = finding.path.removeprefix("elastic_policy.").removeprefix("run_policy.")
     path = re.sub(r"^claims(\[\d+\])?", "--claim", re.sub(r"^env\b", "--env", path))
     path = re.sub(r"^scale_config\[\d+\]\.", "", path)

@@ -1,4 +1,4 @@
-"""`cdk-hyperpod lifecycle run STEP`: the commands that run one step of the scripts again on the nodes that live."""
+"""`cdk-hyperpod lifecycle run STEP`: the commands that run one lifecycle step again on running nodes."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from ..tables import say_document
 __all__ = ["lifecycle"]
 
 _DESCRIPTION = """\
-Print a shell script that runs one step of the lifecycle scripts again, as root,
-on every running node that has the step: with the scripts that are deployed, so
-deploy first. A new user, say, reaches all nodes without replacing any. Nothing
-is changed until you run it, with your AWS credentials and the Session Manager
-plug-in of the AWS CLI:
+Print a shell script that runs one lifecycle step again on every running node that
+has the step. For example, a new user reaches all nodes without replacing any. The
+script uses the deployed lifecycle scripts, so deploy first. Run it with your AWS
+credentials; it needs the AWS CLI and its Session Manager plugin.
 
-\b
-  cdk-hyperpod lifecycle run users | bash
+Example:
+    cdk-hyperpod lifecycle run users | bash
 
-A step changes nothing where nothing is to be done, and ends no job. If jobs keep
-a step from a part of its work, the last lines say on which nodes to run it again.
-accounting brings slurm_conf along: Slurm enforces no account without it. A node that fails
-or is not reached is named at the end, with exit code 1; the others go on.
+A step does nothing if nothing has changed, and never ends jobs. If running jobs
+prevent a part of a step, the last lines name the nodes on which to run it again.
+accounting also runs slurm_conf, without which Slurm enforces no account. If a node
+fails or cannot be reached, the others continue, the end names it, and the script's
+exit code is 1.
 
 STEP is one of {steps}.
 
-Exit code 0: printed; 1: the file is wrong, or its nodes have no such step.
+Exit code 0: printed. 1: the file has errors, or its nodes have no such step.
 """
 STEPS = tuple(field.name for field in dataclasses.fields(LifecycleSteps))
 _CONTROLLER_ONLY = ("slurm_conf", "accounting", "drain")
@@ -47,8 +47,8 @@ set -euo pipefail
 export AWS_REGION={region} AWS_DEFAULT_REGION={region} AWS_PAGER=
 failed=()
 again=()
-said=$(mktemp)
-trap 'rm -f "$said"' EXIT
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
 cluster_arn=$(aws sagemaker describe-cluster --cluster-name {name} --output text --query ClusterArn)
 run_on() { # GROUP SCRIPT
 	local scripts node nodes
@@ -61,10 +61,10 @@ run_on() { # GROUP SCRIPT
 		# shellcheck disable=SC2059
 		aws ssm start-session --target "sagemaker-cluster:${{cluster_arn##*/}}_$1-$node" \\
 			--document-name AWS-StartNonInteractiveCommand \\
-			--parameters "$(printf {parameters} "$scripts" "$2")" </dev/null 2>&1 | tee "$said" || true
+			--parameters "$(printf {parameters} "$scripts" "$2")" </dev/null 2>&1 | tee "$output" || true
 		# A session does not end with the exit code of its command, so the command says it.
-		grep -qF "{ended} 0" "$said" || failed+=("$1 $node")
-		if grep -qF "{run_again}" "$said"; then again+=("$1 $node"); fi
+		grep -qF "{ended} 0" "$output" || failed+=("$1 $node")
+		if grep -qF "{run_again}" "$output"; then again+=("$1 $node"); fi
 	done
 }
 """
@@ -77,9 +77,9 @@ if ((${#failed[@]})); then
 fi
 """
 _ENDED = "lifecycle run {step}: exit code"
-"""What the last line of a node says before the number. No quotes and no percent sign: printf and JSON read it."""
+"""The last line of a node, before the number. Without quotes and percent signs, since printf and JSON read it."""
 RUN_AGAIN = "run this step again when they have ended"
-"""How a step ends its line when jobs kept it from a part of its work: RUN_AGAIN of lifecycle/lib.py."""
+"""How a step's line ends if jobs prevented a part of its work: RUN_AGAIN of lifecycle/lib.py."""
 # On the node. The first %s is where the scripts are, the second which of them runs.
 _ON_NODE = (
     "sudo bash -c 'd=$(mktemp -d) && aws s3 cp --recursive --only-show-errors %s/ $d && bash $d/%s {step}; s=$?; "
@@ -89,22 +89,22 @@ _ON_NODE = (
 
 @click.group(no_args_is_help=False)
 def lifecycle() -> None:
-    """Run a step of the lifecycle scripts again on nodes that live."""
+    """Run a lifecycle step again on running nodes."""
 
 
 @lifecycle.command(
     help=_DESCRIPTION.format(steps=", ".join(STEPS)),
-    short_help="print the commands that run one step again on the nodes that live",
+    short_help="print the commands that run one step again on running nodes",
 )
 @click.argument("step", type=click.Choice(STEPS), metavar="STEP")
 @config_option
 def run(step: str, config: str) -> None:
-    """Print the commands; nothing is run here."""
+    """Print the commands without running them."""
     say_document(script(load_config(config).config, step, source=config))
 
 
 def script(config: ClusterConfig, step: str, *, source: str = "") -> str:
-    """The shell script. Raises ConfigError where the file's nodes have no such step."""
+    """The shell script. Raises ConfigError if the file's nodes have no such step."""
     refusal = _refusal(config, step)
     if refusal is not None:
         raise ConfigError([refusal], source)
@@ -139,16 +139,20 @@ def _refusal(config: ClusterConfig, step: str) -> Finding | None:
     if config.orchestrator == "eks":
         return Finding(
             path="orchestrator",
-            problem="under EKS the script moves data before a node joins, which no step can do again",
+            problem="is eks, and under EKS the lifecycle script runs only before a node joins",
             remedy="replace the node",
         )
     if config.lifecycle_mode == "bootstrap":
-        return Finding(path="lifecycle.mode", problem="is bootstrap: the nodes have no scripts", remedy="change it")
+        return Finding(
+            path="lifecycle.mode",
+            problem="is bootstrap, so the nodes have no lifecycle scripts",
+            remedy="change it, and deploy",
+        )
     if config.scripts_folder is not None:
         return Finding(
             path="lifecycle.scripts",
-            problem="the nodes have scripts of your own, which may take a step's name for nothing and begin anew",
-            remedy="run what you need of them yourself",
+            problem="is set: scripts of your own may ignore the step's name and run from the beginning",
+            remedy="run the parts that you need yourself",
         )
     if not getattr(config.lifecycle_steps, step):
         return Finding(path=f"lifecycle.steps.{step}", problem="is false", remedy="remove it, and deploy")

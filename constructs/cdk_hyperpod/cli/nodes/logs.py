@@ -1,4 +1,4 @@
-"""`cdk-hyperpod logs`: what a node's lifecycle scripts and health agent wrote to CloudWatch Logs."""
+"""`cdk-hyperpod logs`: the log lines of a node's lifecycle scripts and health agent in CloudWatch Logs."""
 
 from __future__ import annotations
 
@@ -12,31 +12,38 @@ import rich_click as click
 
 from .. import aws, live, tables
 from ..live import LiveError, Node, Target
-from ..options import json_option, rights
+from ..options import json_option, permissions
 
 SCHEMA = 1
 POLL_S = 5.0
 SOURCES = {"lifecycle": "LifecycleConfig", "health": "SagemakerHealthMonitoringAgent"}
-"""What a stream is of, and how its name begins; the group and the instance id follow (AWS's documents of both)."""
+"""Source -> how the names of its streams begin. The group and the instance id follow (AWS documents both)."""
 
 Line = tuple[datetime, str, str]
-"""When, of which source, and what."""
+"""Time, source and message."""
 
 
 @click.command(
-    epilog=rights(
+    epilog=permissions(
         *("sagemaker:DescribeCluster", "sagemaker:DescribeClusterNode", "sagemaker:ListClusterNodes"),
         *("logs:DescribeLogStreams", "logs:GetLogEvents"),
-        besides="sagemaker:ListClusterNodes is only needed for a name such as ip-10-1-2-3. Exit code 0, also where nothing was "
-        "logged yet; 130 after Ctrl-C, which ends --follow.",
+        besides="sagemaker:ListClusterNodes is needed only for a name such as ip-10-1-2-3.\n\nExit code 0: printed, even if "
+        "nothing was logged yet. 1: the log cannot be read. 130: Ctrl-C, which ends --follow.",
     )
 )
 @click.argument("name", metavar="NODE")
-@click.option("--source", type=click.Choice([*SOURCES, "all"]), default="all", help="Whose lines; default: all.")
 @click.option(
-    "--lines", "most", type=click.IntRange(1, 10_000), default=200, metavar="N", help="The last N; default: 200."
+    "--source", type=click.Choice([*SOURCES, "all"]), default="all", help="Source of the lines; default: all."
 )
-@click.option("--follow", is_flag=True, help="Go on with what is logged from now on, until Ctrl-C.")
+@click.option(
+    "--lines",
+    "most",
+    type=click.IntRange(1, 10_000),
+    default=200,
+    metavar="N",
+    help="Number of lines, the last ones; default: 200.",
+)
+@click.option("--follow", is_flag=True, help="Print new lines as they are logged, until Ctrl-C.")
 @json_option
 @live.target_options
 def logs(
@@ -51,9 +58,15 @@ def logs(
     follow: bool,
     as_json: bool,
 ) -> None:
-    """Print a node's log. NODE is an instance id or a name such as ip-10-1-2-3; of a node that is gone, its instance id."""
+    """Print what a node's lifecycle scripts and health agent logged.
+
+    Example:
+        cdk-hyperpod logs i-0123456789abcdef0 --source lifecycle --follow
+
+    NODE is an instance id or a name such as ip-10-1-2-3. For a deleted node it must be the instance id.
+    """
     if follow and as_json:
-        raise click.UsageError("--json prints one document: leave --follow out")
+        raise click.UsageError("--follow: cannot be combined with --json, which prints one document")
     target = live.find(config=config, cluster=cluster, region=region, profile=profile)
     described = live.describe(target)
     group, instance = _of(target, described, name)
@@ -79,7 +92,7 @@ def shown(line: Line) -> str:
 
 
 def _of(target: Target, cluster: live.Reply, name: str) -> tuple[str | None, str]:
-    """The node's group and its instance id. The group is absent where the node is gone: its streams are looked for then."""
+    """The node's group and its instance id. None: the node was deleted, so its group is unknown."""
     try:
         node: Node = live.one_node(target, cluster, name)
     except LiveError:
@@ -87,24 +100,24 @@ def _of(target: Target, cluster: live.Reply, name: str) -> tuple[str | None, str
             raise
         return None, name
     if node.instance_id is None:
-        raise LiveError(f"{node.name}: is {node.status}, and nothing runs there yet")
+        raise LiveError(f"{node.name}: is {node.status} and has no instance yet, so it has no log")
     return node.group, node.instance_id
 
 
 def log_group(cluster: live.Reply) -> str:
-    """Where HyperPod writes for the nodes of a cluster."""
+    """The log group of a cluster's nodes."""
     return f"/aws/sagemaker/Clusters/{cluster['ClusterName']}/{live.cluster_id(cluster)}"
 
 
 @dataclass
 class Reader:
-    """Reads a node's streams, and goes on where it stopped."""
+    """Reads a node's streams, each time from where it stopped."""
 
     target: Target
     cluster: live.Reply
     instance: str
     group: str | None
-    """Absent: the node is gone; each group of the cluster is tried."""
+    """None: the node was deleted; each group of the cluster is tried."""
     sources: Sequence[str]
     _tokens: dict[str, str] = field(default_factory=dict)
     _streams: dict[str, str] = field(default_factory=dict)
@@ -120,7 +133,7 @@ class Reader:
         return sorted(found, key=lambda line: line[0])[-most:]
 
     def more(self) -> list[Line]:
-        """What was logged since, and what streams came meanwhile."""
+        """Lines logged since the last read, also of new streams."""
         self._find()
         found = [line for stream in self._streams for line in self._read(stream, 10_000)]
         return sorted(found, key=lambda line: line[0])
@@ -151,10 +164,10 @@ class Reader:
         yield from (stream["logStreamName"] for stream in reply.get("logStreams", []))
 
     def _read(self, stream: str, most: int) -> list[Line]:
-        asked: dict[str, Any] = {"logGroupName": self.log_group, "logStreamName": stream, "limit": most}
+        request: dict[str, Any] = {"logGroupName": self.log_group, "logStreamName": stream, "limit": most}
         token = self._tokens.get(stream)
-        asked |= {"nextToken": token, "startFromHead": True} if token else {"startFromHead": False}
-        reply = self.target.client("logs").get_log_events(**asked)
+        request |= {"nextToken": token, "startFromHead": True} if token else {"startFromHead": False}
+        reply = self.target.client("logs").get_log_events(**request)
         self._tokens[stream] = reply["nextForwardToken"]
         source = self._streams[stream]
         return [

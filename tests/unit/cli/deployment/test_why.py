@@ -157,8 +157,12 @@ def test_a_stack_that_nobody_may_look_for_is_no_success(
     monkeypatch.setattr("cdk_hyperpod.cli.live.clients", lambda *_: lambda _service: Denied())
     assert main(["why", "--config", str(ROOT / "cluster.yaml")]) == 1
     out, err = capsys.readouterr()
-    assert out == "" and err.startswith("there is no stack hyperpod-llm-train-foundation or ") and err.count("\n") == 1
-    assert "cannot be read: your credentials lack the right ListTags" in err and "name it by --stack" in err
+    assert (
+        out == ""
+        and err.startswith("your credentials find no stack hyperpod-llm-train-foundation or ")
+        and err.count("\n") == 1
+    )
+    assert "your credentials lack the permission ListTags" in err and "--stack" in err
 
 
 def test_where_nothing_was_deployed_nothing_has_succeeded_either(
@@ -172,16 +176,16 @@ def test_where_nothing_was_deployed_nothing_has_succeeded_either(
             return {"Account": "111122223333"}
 
     monkeypatch.setattr("cdk_hyperpod.cli.live.clients", lambda *_: lambda _service: Nobody())
-    for options, first in (([], "hyperpod-llm-train-foundation or "), (["--stack", "x"], "x that")):
+    for options, first in (([], "hyperpod-llm-train-foundation or "), (["--stack", "x"], "x. Deploy")):
         assert main(["why", "--config", str(ROOT / "cluster.yaml"), *options]) == 1
         out, err = capsys.readouterr()
-        assert out == "" and err.startswith(f"there is no stack {first}") and err.count("\n") == 1
-        assert (", and no other one has cluster llm-train; deploy the file, or" in err) == (not options)
+        assert out == "" and err.startswith(f"your credentials find no stack {first}") and err.count("\n") == 1
+        assert (", and no other stack has cluster llm-train." in err) == (not options)
 
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(changed({"account": "999999999999"})))
     assert main(["why", "--config", str(tmp_path / "cluster.yaml")]) == 1
     assert capsys.readouterr().err.startswith(
-        "account: the file says 999999999999, your credentials are of 111122223333; "
+        "account: the file says 999999999999, but your credentials are of 111122223333"
     )
 
 
@@ -193,7 +197,7 @@ def test_a_cluster_by_its_name_needs_no_file(
     assert main(["why", *where]) == 0
     assert capsys.readouterr().out == f"hyperpod-big-cluster: {SENTENCE}\n"
     assert main(["why", *where, "--since", str((WHEN + timedelta(hours=1)).timestamp())]) == 0
-    assert capsys.readouterr().out.endswith("whenever it was: cdk-hyperpod why --cluster big --region us-west-2\n")
+    assert capsys.readouterr().out.endswith(": cdk-hyperpod why --cluster big --region us-west-2\n")
 
 
 def test_a_clock_that_is_ahead_by_a_minute_hides_nothing(
@@ -207,9 +211,8 @@ def test_where_nothing_is_found_it_says_where_to_look(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     since = ("--since", str((WHEN + timedelta(hours=1)).timestamp()), "--profile", "prod")
-    assert why(monkeypatch, capsys, WHEN, *since) == (
-        "The stacks' events show no failure since then. The last one, whenever it was: "
-        f"cdk-hyperpod why --config {ROOT / 'cluster.yaml'} --profile prod\n"
+    assert why(monkeypatch, capsys, WHEN, *since).endswith(
+        f": cdk-hyperpod why --config {ROOT / 'cluster.yaml'} --profile prod\n"
     )
 
 

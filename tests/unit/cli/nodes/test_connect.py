@@ -57,16 +57,14 @@ def test_a_port_of_the_node(ports: str, parameters: str, node: str, run: Run) ->
 def test_what_is_no_port(ports: str, fake_aws: FakeAws, run: Run) -> None:
     status, out, err = run("connect", "i-0123456789abcdef0", "--forward", ports)
     assert (status, out, fake_aws.calls) == (2, "", [])
-    assert f"cdk-hyperpod connect: error: --forward {ports}: write a port from 1 to 65535" in err
+    assert "cdk-hyperpod connect: error: --forward: must be a port" in err and f"got {ports}" in err
 
 
 @pytest.mark.parametrize("user", ["ana\nProxyCommand touch x", "ana bob", "-l", "", "ana\n", "a\rb", '"ana"'])
 def test_who_signs_in_is_a_login_name_and_no_more_of_sshs_file(user: str, fake_aws: FakeAws, run: Run) -> None:
     status, out, err = run("connect", "i-0123456789abcdef0", "--ssh-config", "--user", user)
     assert (status, out, fake_aws.calls) == (2, "", [])
-    assert "cdk-hyperpod connect: error: --user " in err and err.endswith(
-        ": write a login name: letters, digits, and . _ - @ after the first one\n"
-    )
+    assert "cdk-hyperpod connect: error: --user: must be a login name" in err and err.count("\n") == 3
 
 
 def test_a_block_for_ssh(fake_aws: FakeAws, node: str, run: Run) -> None:
@@ -91,16 +89,14 @@ def test_it_becomes_the_aws_cli(fake_aws: FakeAws, node: str, run: Run, monkeypa
     monkeypatch.setenv("PATH", str(folder))
     status, out, err = run("connect", node)
     assert (status, out, ran) == (1, "", [])
-    assert err.startswith(
-        "aws and session-manager-plugin: not found; install the AWS CLI and its Session Manager plugin"
-    )
+    assert err.startswith("aws and session-manager-plugin: not found. ")
 
     for program in ("aws", "session-manager-plugin"):
         (folder / program).write_text("#!/bin/sh\n")
         (folder / program).chmod(0o755)
     fake_aws.model.change_node(node, status="Failure")
     status, out, err = run("connect", node)
-    assert (status, err) == (0, f"note: {node} is Failure; it may take no session\n")
+    assert (status, err) == (0, f"note: {node} is Failure, so the session may fail\n")
     assert ran == [["aws", "ssm", "start-session", "--target", target(fake_aws, node), "--region", "us-west-2"]]
     assert os.environ["PATH"] == str(folder)
 
@@ -108,7 +104,7 @@ def test_it_becomes_the_aws_cli(fake_aws: FakeAws, node: str, run: Run, monkeypa
 def test_a_node_that_is_none(fake_aws: FakeAws, node: str, run: Run) -> None:
     for name in ("i-0bad0bad", "ip-1-2-3-4", "x\x1b"):
         status, out, err = run("connect", name, "--print")
-        assert (status, out) == (1, "") and err.startswith(f"{ascii(name)[1:-1]}: is no node of "), err
+        assert (status, out) == (1, "") and err.startswith(f"{ascii(name)[1:-1]}: is not a node of "), err
 
 
 def test_without_a_file(fake_aws: FakeAws, node: str, run: Run) -> None:

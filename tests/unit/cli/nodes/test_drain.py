@@ -30,7 +30,7 @@ from helpers.scale_down.served_hyperpod import serve
 from helpers.slurm.bucket import serve as serve_bucket
 from simulations.lifetimes.agent import status as agent_status
 
-AgentStatus = tuple[int, str, str]
+Printed = tuple[int, str, str]
 ROOT = Path(__file__).resolve().parents[4]
 
 
@@ -115,8 +115,8 @@ def write(changes: dict[str, object]) -> None:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., AgentStatus]:
-    def command(*arguments: str) -> AgentStatus:
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Printed]:
+    def command(*arguments: str) -> Printed:
         status = main([*arguments])
         out, err = capsys.readouterr()
         assert "Traceback" not in err
@@ -125,7 +125,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., AgentStatus]:
     return command
 
 
-def test_what_is_asked_for_is_what_the_agent_reads(cluster: ClusterWithBucket, run: Callable[..., AgentStatus]) -> None:
+def test_what_is_asked_for_is_what_the_agent_reads(cluster: ClusterWithBucket, run: Callable[..., Printed]) -> None:
     one, two = cluster.nodes("work")
     cluster.answer()
     status, out, err = run("drain", one, two, "--hold", "90m")
@@ -143,7 +143,7 @@ def test_what_is_asked_for_is_what_the_agent_reads(cluster: ClusterWithBucket, r
 
 
 def test_others_requests_stay_and_a_longer_hold_begins_nothing_anew(
-    cluster: ClusterWithBucket, run: Callable[..., AgentStatus]
+    cluster: ClusterWithBucket, run: Callable[..., Printed]
 ) -> None:
     one, two = cluster.nodes("work")
     cluster.answer()
@@ -164,7 +164,7 @@ def test_others_requests_stay_and_a_longer_hold_begins_nothing_anew(
 
 
 def test_a_second_operator_shortens_no_hold_and_leaves_no_backup_out(
-    cluster: ClusterWithBucket, run: Callable[..., AgentStatus]
+    cluster: ClusterWithBucket, run: Callable[..., Printed]
 ) -> None:
     one, two = cluster.nodes("work")
     cluster.answer()
@@ -189,7 +189,7 @@ def test_a_second_operator_shortens_no_hold_and_leaves_no_backup_out(
 
 
 def test_who_waits_hears_what_another_changes(
-    cluster: ClusterWithBucket, run: Callable[..., AgentStatus], monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithBucket, run: Callable[..., Printed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one, _) = cluster.nodes("work")
     first: list[str] = []
@@ -222,7 +222,7 @@ def test_who_waits_hears_what_another_changes(
 )
 def test_a_node_that_is_ready_and_not_saved_is_told(
     cluster: ClusterWithBucket,
-    run: Callable[..., AgentStatus],
+    run: Callable[..., Printed],
     monkeypatch: pytest.MonkeyPatch,
     on_failure: str,
     options: list[str],
@@ -241,7 +241,7 @@ def test_a_node_that_is_ready_and_not_saved_is_told(
 
 
 def test_two_operators_at_once_lose_nothing(
-    cluster: ClusterWithBucket, run: Callable[..., AgentStatus], monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithBucket, run: Callable[..., Printed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = cluster.nodes("work")
     cluster.answer()
@@ -432,7 +432,7 @@ def test_no_more_nodes_are_asked_for_than_the_agent_takes(capsys: pytest.Capture
 
 
 def test_it_waits_and_tells_what_changes(
-    cluster: ClusterWithBucket, run: Callable[..., AgentStatus], monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithBucket, run: Callable[..., Printed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one, _) = cluster.nodes("work")
     steps = [
@@ -454,7 +454,7 @@ def test_it_waits_and_tells_what_changes(
 
 @pytest.mark.parametrize("state", ["timed-out", "backup-failed", "unknown", "refused"])
 def test_a_node_that_does_not_get_ready_is_named(
-    cluster: ClusterWithBucket, run: Callable[..., AgentStatus], monkeypatch: pytest.MonkeyPatch, state: str
+    cluster: ClusterWithBucket, run: Callable[..., Printed], monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     (one, _) = cluster.nodes("work")
     monkeypatch.setattr(time, "sleep", lambda _: cluster.answer(state, message="why\x1b[2J\nnot"))
@@ -466,7 +466,7 @@ def test_a_node_that_does_not_get_ready_is_named(
 
 
 def test_a_hold_that_ends_first_is_told(
-    cluster: ClusterWithBucket, run: Callable[..., AgentStatus], monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithBucket, run: Callable[..., Printed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one, _) = cluster.nodes("work")
     clock = operator_channel._clock
@@ -484,7 +484,7 @@ def test_a_hold_that_ends_first_is_told(
 
 
 def test_an_agent_that_is_silent_or_refuses_is_told(
-    cluster: ClusterWithBucket, run: Callable[..., AgentStatus], monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithBucket, run: Callable[..., Printed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one, _) = cluster.nodes("work")
     status, _, err = run("drain", one)
@@ -528,7 +528,7 @@ def test_an_agent_that_is_silent_or_refuses_is_told(
     ],
 )
 def test_what_is_no_node_is_refused(
-    cluster: ClusterWithBucket, run: Callable[..., AgentStatus], arguments: list[str], code: int, says: str
+    cluster: ClusterWithBucket, run: Callable[..., Printed], arguments: list[str], code: int, says: str
 ) -> None:
     cluster.answer()
     head = cluster.nodes("head")[0]
@@ -540,7 +540,7 @@ def test_what_is_no_node_is_refused(
 
 @pytest.mark.parametrize("where", [(), ("--cluster", "small", "--region", "us-west-2", "--profile", "nobody's")])
 def test_words_that_are_wrong_are_told_before_anything_is_asked(
-    run: Callable[..., AgentStatus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[str, ...]
+    run: Callable[..., Printed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[str, ...]
 ) -> None:
     """All of them, where there is neither a file nor a credential."""
     monkeypatch.chdir(tmp_path)
@@ -557,7 +557,7 @@ def test_words_that_are_wrong_are_told_before_anything_is_asked(
 
 
 def test_a_cluster_by_its_name_needs_no_file(
-    cluster: ClusterWithBucket, run: Callable[..., AgentStatus], monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithBucket, run: Callable[..., Printed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a file tells, the cluster does: which nodes are no workers."""
     Path("cluster.yaml").unlink()
@@ -575,7 +575,7 @@ def test_a_cluster_by_its_name_needs_no_file(
 
 
 def test_who_waits_hears_no_refusal_of_what_stood_there_before(
-    cluster: ClusterWithBucket, run: Callable[..., AgentStatus], monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithBucket, run: Callable[..., Printed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one, _) = cluster.nodes("work")
     cluster.answer(refused={"operator": "is no JSON"})
@@ -587,7 +587,7 @@ def test_who_waits_hears_no_refusal_of_what_stood_there_before(
 
 
 def test_ctrl_c_while_it_waits_says_that_the_request_stands(
-    cluster: ClusterWithBucket, run: Callable[..., AgentStatus], monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterWithBucket, run: Callable[..., Printed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one, _) = cluster.nodes("work")
     cluster.answer()
@@ -618,7 +618,7 @@ def test_ctrl_c_while_it_waits_says_that_the_request_stands(
     ],
 )
 def test_what_s3_refuses_is_one_sentence(
-    cluster: ClusterWithBucket, run: Callable[..., AgentStatus], monkeypatch: pytest.MonkeyPatch, code: str, says: str
+    cluster: ClusterWithBucket, run: Callable[..., Printed], monkeypatch: pytest.MonkeyPatch, code: str, says: str
 ) -> None:
     def refuse(self: object, operation: str, _: object) -> None:
         name, _, right = code.partition(" ")
@@ -631,7 +631,7 @@ def test_what_s3_refuses_is_one_sentence(
     assert says in err
 
 
-def test_a_file_without_an_agent_is_refused(cluster: ClusterWithBucket, run: Callable[..., AgentStatus]) -> None:
+def test_a_file_without_an_agent_is_refused(cluster: ClusterWithBucket, run: Callable[..., Printed]) -> None:
     write({})
     status, _, err = run("undrain", "i-0123456789abcdef0")
     assert status == 1
@@ -653,7 +653,7 @@ def test_a_file_without_an_agent_is_refused(cluster: ClusterWithBucket, run: Cal
     ],
 )
 def test_under_eks_it_names_kubectl_s_own_command(
-    cluster: ClusterWithBucket, run: Callable[..., AgentStatus], words: tuple[str, ...], says: str
+    cluster: ClusterWithBucket, run: Callable[..., Printed], words: tuple[str, ...], says: str
 ) -> None:
     Path("cluster.yaml").write_text((ROOT / "tests/helpers/configs/eks_existing.yaml").read_text())
     status, out, err = run(*words)

@@ -196,7 +196,10 @@ def test_the_nodes_that_are_asked_are_those_that_have_the_step(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"lifecycle": {"mode": "bootstrap"}}, "lifecycle.mode: is bootstrap: the nodes have no scripts; change it"),
+        (
+            {"lifecycle": {"mode": "bootstrap"}},
+            "lifecycle.mode: is bootstrap, so the nodes have no lifecycle scripts; ",
+        ),
         ({"lifecycle": {"steps": {"users": False}}}, "lifecycle.steps.users: is false; remove it, and deploy"),
     ],
 )
@@ -214,4 +217,4 @@ def test_scripts_of_one_s_own_are_not_begun_anew(tmp_path: Path, capsys: pytest.
         (scripts / name).touch()
     path = write(tmp_path, lifecycle={"scripts": "mine"})
     assert main(["lifecycle", "run", "users", "--config", path]) == 1
-    assert "lifecycle.scripts: the nodes have scripts of your own" in capsys.readouterr().err
+    assert "lifecycle.scripts: is set: scripts of your own" in capsys.readouterr().err

@@ -29,13 +29,13 @@ def answer(monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
 
 
 def test_sixty_nodes_are_three_calls(fake_aws: FakeAws, many: list[str], run: Run) -> None:
-    assert run("replace", *many, "--yes") == (0, "small: asked to replace 60 of 60 nodes\n", "")
+    assert run("replace", *many, "--yes") == (0, "small: replace requested for 60 of 60 nodes\n", "")
     assert sent(fake_aws, "BatchReplaceClusterNodes") == [25, 25, 10]
     assert not set(fake_aws.nodes("work")) & set(many)
 
 
 def test_a_reboot_keeps_the_instances(fake_aws: FakeAws, many: list[str], run: Run) -> None:
-    assert run("reboot", many[0], many[0], "--yes")[1] == "small: asked to reboot 1 of 1 nodes\n"
+    assert run("reboot", many[0], many[0], "--yes")[1] == "small: reboot requested for 1 of 1 nodes\n"
     assert fake_aws.nodes("work") == many
 
 
@@ -60,7 +60,7 @@ def test_nobody_to_ask(many: list[str], run: Run, fake_aws: FakeAws, monkeypatch
     assert run("reboot", many[0]) == (
         1,
         "",
-        "nothing was done: there is no terminal to confirm on; if it is meant, say --yes\n",
+        "nothing was done: there is no terminal to confirm on. To go on without confirmation, add --yes\n",
     )
     assert sent(fake_aws, "BatchRebootClusterNodes") == []
 
@@ -87,7 +87,7 @@ def test_where_nobody_tells_the_controller_none_is_touched_until_the_file_does(f
     for action in ("replace", "reboot"):
         status, out, err = run(action, head, work, *by_name)
         assert (status, out) == (1, "")
-        assert err.count("nobody tells which group is the controller; name the cluster file by --config") == 2
+        assert err.count("may be a controller") == 2
     status, _, err = run("replace", head, "--yes")
     assert (status, err.count("is a controller")) == (1, 1), "the file tells"
     assert fake_aws.model.changes().keys() == {"CreateCluster"}
@@ -103,8 +103,8 @@ def test_under_eks_there_is_no_controller(fake_aws: FakeAws, run: Run) -> None:
 def test_what_is_refused_is_named_and_the_rest_is_asked_for(fake_aws: FakeAws, many: list[str], run: Run) -> None:
     fake_aws.model.change_node(many[1], status="ShuttingDown")
     status, out, err = run("replace", *many[:3], "--yes")
-    assert (status, out) == (1, "small: asked to replace 2 of 3 nodes\n")
-    assert err.startswith(f"{many[1]}: not: InvalidInstanceStatus: ")
+    assert (status, out) == (1, "small: replace requested for 2 of 3 nodes\n")
+    assert err.startswith(f"{many[1]}: refused: InvalidInstanceStatus: ")
 
     told = json.loads(run("replace", *many[1:2], "--yes", "--json")[1])
     assert (told["asked"], told["not_sent"]) == ([], []) and told["failed"][0]["code"] == "InvalidInstanceStatus"
@@ -126,11 +126,9 @@ def test_a_call_that_fails_on_the_way_says_what_was_not_sent(
         "cdk_hyperpod_local.hyperpod.client.Client.batch_reboot_cluster_nodes", second_fails, raising=False
     )
     status, out, err = run("reboot", *many, "--yes")
-    assert (status, out) == (1, "small: asked to reboot 25 of 60 nodes\n")
-    assert err == (
-        f"not asked for: {', '.join(many[25:])}\n"
-        "AWS throttles BatchRebootClusterNodes, after 5 attempts still; try again in some minutes\n"
-    )
+    assert (status, out) == (1, "small: reboot requested for 25 of 60 nodes\n")
+    unsent, why = err.splitlines()
+    assert unsent == f"not requested: {', '.join(many[25:])}" and "BatchRebootClusterNodes" in why
 
 
 def test_ctrl_c_on_the_way_says_what_was_asked_for(
@@ -149,7 +147,6 @@ def test_ctrl_c_on_the_way_says_what_was_asked_for(
         "cdk_hyperpod_local.hyperpod.client.Client.batch_reboot_cluster_nodes", second_is_too_long, raising=False
     )
     status, out, err = run("reboot", *many, "--yes")
-    assert (status, out) == (130, "small: asked to reboot 25 of 60 nodes\n")
-    assert err == (
-        f"not asked for, or the first 25 of them were without an answer: {', '.join(many[25:])}\n\ninterrupted\n"
-    )
+    assert (status, out) == (130, "small: reboot requested for 25 of 60 nodes\n")
+    assert err.startswith("not requested (of the first 25, ")
+    assert err.endswith(f": {', '.join(many[25:])}\n\ninterrupted\n")
