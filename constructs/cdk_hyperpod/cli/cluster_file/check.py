@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -56,17 +56,22 @@ def check(file: str | None, config: str, against: str | None, *, as_json: bool) 
     if as_json:
         say_json("check", 1, _content(loaded, changes))
         return
-    for warning in with_lines(loaded.warnings):
-        say(f"warning: {warning}")
-    note = what_closed_means(loaded.config.network)
-    if note is not None:
-        say(f"note: {note}")
-    say(*_summary(loaded).split("\n"))
-    cost = figure(loaded.config)
-    if cost is not None:
-        say(*cost.split("\n"))
+    say(*_lines(loaded))
     if changes is not None:
         say(*(change_lines(changes) or ["", f"No setting differs from {shown(against)}."]))
+
+
+def _lines(loaded: LoadedConfig) -> Iterator[str]:
+    """The warnings of a file without errors, and a summary of its cluster."""
+    for warning in with_lines(loaded.warnings):
+        yield f"warning: {warning}"
+    note = what_closed_means(loaded.config.network)
+    if note is not None:
+        yield f"note: {note}"
+    yield from _summary(loaded).split("\n")
+    cost = figure(loaded.config)
+    if cost is not None:
+        yield cost
 
 
 def _old(against: str) -> LoadedConfig:

@@ -29,26 +29,34 @@ def name_nodes(path: str, nodes: Sequence[Node]) -> str:
     """
     _refuse(nodes)
     file = Path(path)
-    with file.open(encoding="utf-8", newline="") as stream:
-        ends = "\r\n" if stream.readline().endswith("\r\n") else "\n"
-    text = file.read_text("utf-8")
-    yaml, data = _read(text)
+    yaml, data = _read(file.read_text("utf-8"))
     named = data.get("scale_down", {}).get("nodes_to_delete", [])
     fresh = [node for node in nodes if node.instance_id not in named]
     if not fresh:
         why = "scale_down.nodes_to_delete has these nodes already" if nodes else "No node matches"
         return f"{path}: nothing was changed. {why}"
-    _name(data, [str(node.instance_id) for node in fresh])
+    ids = [str(node.instance_id) for node in fresh]
     counts = Counter(node.group for node in fresh)
-    for group in data["instance_groups"]:
-        if counts[group["name"]]:
-            group["instance_count"] = group.get("instance_count", 0) - counts[group["name"]]
-    _write(file, _text(yaml, data), ends=ends, fresh=[str(node.instance_id) for node in fresh], counts=counts)
+    _name(data, ids)
+    _lower_counts(data, counts)
+    _write(file, _text(yaml, data), ends=_line_end(file), fresh=ids, counts=counts)
     lower = ", ".join(f"{group} by {count}" for group, count in counts.items())
     return (
         f"{path}: added {len(fresh)} node{'' if len(fresh) == 1 else 's'} to scale_down.nodes_to_delete, and lowered "
         f"instance_count of {lower}. Next: cdk-hyperpod plan"
     )
+
+
+def _line_end(file: Path) -> str:
+    with file.open(encoding="utf-8", newline="") as stream:
+        return "\r\n" if stream.readline().endswith("\r\n") else "\n"
+
+
+def _lower_counts(data: Any, counts: Counter[str]) -> None:
+    for group in data["instance_groups"]:
+        deleted = counts[group["name"]]
+        if deleted:
+            group["instance_count"] = group.get("instance_count", 0) - deleted
 
 
 def _refuse(nodes: Sequence[Node]) -> None:

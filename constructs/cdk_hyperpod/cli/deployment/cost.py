@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import rich_click as click
@@ -82,25 +82,33 @@ def cost(config: str, profile: str | None, endpoint_url: str | None, *, refresh:
 def cost_lines(found: Sequence[Cost], prices: Prices) -> Iterator[str]:
     """The costs as a table of 80 columns, and what the total does not include."""
     known = [each for each in found if each.each_hour is not None]
+    unknown = [each for each in found if each.each_hour is None]
+    yield from _table(known)
+    yield ""
+    yield f"US dollars, list prices of {prices.when} in {prices.region}; a month has {HOURS} hours."
+    yield from _section(
+        "Not in the total:", {each.what: each.note or "the price list has no price" for each in unknown}
+    )
+    yield from _section("Notes:", {each.what: each.note for each in known if each.note})
+
+
+def _section(heading: str, notes: Mapping[str, str]) -> Iterator[str]:
+    if notes:
+        yield heading
+    for what, note in notes.items():
+        yield f"  {what}: {note}"
+
+
+def _table(known: Sequence[Cost]) -> Iterator[str]:
     cells = [
         (each.what, str(each.count), _usd(each.each_hour), _usd(each.hour), _usd(_month(each.hour), 0))
         for each in known
     ]
-    total = hourly(found)
+    total = hourly(known)
     cells.append(("total", "", "", _usd(total), _usd(_month(total), 0)))
     yield from table(
         ("what", "count", "each", "per hour", "per month"), cells, columns=WIDTH, cut=(0,), right=(1, 2, 3, 4)
     )
-    yield ""
-    yield f"US dollars, list prices of {prices.when} in {prices.region}; a month has {HOURS} hours."
-    unknown = [each for each in found if each.each_hour is None]
-    if unknown:
-        yield "Not in the total:"
-    for each in unknown:
-        yield f"  {each.what}" + (f": {each.note}" if each.note else ": the price list has no price")
-    if noted := [each for each in known if each.note]:
-        yield "Notes:"
-        yield from (f"  {each.what}: {each.note}" for each in noted)
 
 
 def figure(config: Any) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -104,8 +105,8 @@ def reasons(cluster: str, client: Clients, since: datetime | None = None, *, sta
     `stack`: the one to read; None: this app's own, and if none of them exists, the one that the cluster's tag names.
     Raises PlanError if events cannot be read, or there is no stack at all."""
     own = stack_names(cluster)
-    found = {name: _first_reason_of(name, client, since) for name in ([stack] if stack else own)}
-    if not any(exists for exists, _ in found.values()):
+    found = {name: _read_events(name, client, since) for name in ([stack] if stack else own)}
+    if not any(stack_events.exists for stack_events in found.values()):
         other = _tagged(cluster, client) if stack is None else None
         if other is None:
             no_other = f", and no other stack has cluster {cluster}" if stack is None else ""
@@ -113,20 +114,30 @@ def reasons(cluster: str, client: Clients, since: datetime | None = None, *, sta
                 f"your credentials find no stack {' or '.join(found)}{no_other}. Deploy the file, or name another --profile, "
                 "--region or --stack"
             )
-        found[other] = _first_reason_of(other, client, since)
-    return [f"{name}: {sentence}" for name, (_, sentence) in found.items() if sentence is not None]
+        found[other] = _read_events(other, client, since)
+    return [f"{name}: {stack_events.reason}" for name, stack_events in found.items() if stack_events.reason is not None]
 
 
-def _first_reason_of(stack: str, client: Clients, since: datetime | None) -> tuple[bool, str | None]:
-    """Whether the stack exists, and what failed first in it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StackEvents:
+    """What a stack's events say."""
+
+    exists: bool
+    reason: str | None = None
+    """What failed first in its last operation; None: nothing."""
+
+
+def _read_events(stack: str, client: Clients, since: datetime | None) -> _StackEvents:
+    """Raises PlanError if the events cannot be read."""
     from ..._lambda.hyperpod.common import api
     from ..._lambda.hyperpod.scale_down import clients
 
     try:
-        return True, first_reason(clients.read_events(client("cloudformation"), stack), since)
+        events = clients.read_events(client("cloudformation"), stack)
+        return _StackEvents(exists=True, reason=first_reason(events, since))
     except api.CALL_ERRORS as error:
         if "does not exist" in api.reason(error):
-            return False, None
+            return _StackEvents(exists=False)
         raise PlanError(f"cannot read the events of {stack}: {aws.sentence(error)}") from None
 
 

@@ -21,28 +21,16 @@ from ...rules.network import own_zones
 def elastic_job(options: SimpleNamespace, group: InstanceGroup | None, config: ClusterConfig | None) -> ElasticJob:
     """The job of the options, on nodes of the group if there is one."""
     script, *arguments = options.script or [None]
-    least = options.nodes or options.min_replicas
-    most = options.nodes or options.max_replicas
     job = ElasticJob(
         name=options.name,
         namespace=options.namespace,
         image=options.image,
         instance_type=options.instance_type or (group.all_instance_types[0] if group is not None else ""),
         node_labels=_node_labels(options, group, config),
-        tolerations=()
-        if group is None
-        else tuple(Toleration(key=taint.key, effect=taint.effect, value=taint.value) for taint in group.taints),
+        tolerations=_tolerations(group),
         threads_per_core=None if group is None else group.threads_per_core,
         neuron_resource=options.neuron_resource,
-        elastic_policy=ElasticPolicy(
-            min_replicas=least,
-            max_replicas=most,
-            replica_increment_step=options.replica_increment_step,
-            replica_discrete_values=(options.nodes,) if options.nodes else options.replica_discrete_values,
-            scaling_timeout_in_seconds=options.scaling_timeout,
-            graceful_shutdown_timeout_in_seconds=options.graceful_shutdown_timeout,
-            faulty_scale_down_timeout_in_seconds=options.faulty_scale_down_timeout,
-        ),
+        elastic_policy=_elastic_policy(options),
         replicas=options.replicas,
         script=script,
         script_args=tuple(arguments),
@@ -61,12 +49,37 @@ def elastic_job(options: SimpleNamespace, group: InstanceGroup | None, config: C
             job_max_retry_count=options.max_retries, scale_up_snooze_time_in_seconds=options.scale_up_snooze_time
         ),
     )
-    if not options.train_batch_size or options.train_batch_size < 1 or job.instance_type not in catalogue():
+    return _with_scale_config(job, options)
+
+
+def _tolerations(group: InstanceGroup | None) -> tuple[Toleration, ...]:
+    if group is None:
+        return ()
+    return tuple(Toleration(key=taint.key, effect=taint.effect, value=taint.value) for taint in group.taints)
+
+
+def _elastic_policy(options: SimpleNamespace) -> ElasticPolicy:
+    """The sizes and times. An ordinary job has one size, --nodes."""
+    return ElasticPolicy(
+        min_replicas=options.nodes or options.min_replicas,
+        max_replicas=options.nodes or options.max_replicas,
+        replica_increment_step=options.replica_increment_step,
+        replica_discrete_values=(options.nodes,) if options.nodes else options.replica_discrete_values,
+        scaling_timeout_in_seconds=options.scaling_timeout,
+        graceful_shutdown_timeout_in_seconds=options.graceful_shutdown_timeout,
+        faulty_scale_down_timeout_in_seconds=options.faulty_scale_down_timeout,
+    )
+
+
+def _with_scale_config(job: ElasticJob, options: SimpleNamespace) -> ElasticJob:
+    """The job with its batch by size, if --train-batch-size asks for it and can be computed."""
+    has_batch = options.train_batch_size is not None and options.train_batch_size >= 1
+    if not has_batch or job.instance_type not in catalogue():
         return job
     # Invalid sizes cannot be expanded. The job is refused later, and never rendered.
-    sizes = () if any(check_job(job)) else job.elastic_policy.sizes
+    is_valid = not any(check_job(job))
     scale_config = even_scale_config(
-        sizes,
+        job.elastic_policy.sizes if is_valid else (),
         train_batch_size=options.train_batch_size,
         ranks=ranks_per_replica(job),
         learning_rate=options.learning_rate,

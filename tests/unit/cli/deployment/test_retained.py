@@ -113,7 +113,7 @@ OWN = "hyperpod-small-foundation"
         pytest.param(Account("Training"), [], "Training", None, id="another app's, by its tag"),
         pytest.param(Account("hyperpod-small-cluster"), [], OWN, None, id="this app's, by its tag"),
         pytest.param(Account("Training"), ["--stack", "Network"], "Network", None, id="named"),
-        pytest.param(Account(None), [], OWN, "these credentials find no cluster small", id="gone"),
+        pytest.param(Account(None), [], OWN, "your credentials find no cluster small", id="gone"),
         pytest.param(Account("Training", denied=True), [], OWN, "lack the permission ListTags", id="denied"),
         pytest.param(None, [], OWN, "no AWS credentials found", id="no credentials"),
     ],
@@ -129,7 +129,7 @@ def test_the_stack_is_the_one_of_the_tag_or_is_called_supposed(
 ) -> None:
     def clients(*_: object) -> Any:
         if account is None:
-            raise AwsError("there are no AWS credentials")
+            raise AwsError("no AWS credentials found")
         return lambda _service: account
 
     monkeypatch.setattr(live, "clients", clients)
