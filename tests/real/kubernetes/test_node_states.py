@@ -42,8 +42,8 @@ def test_each_node_has_the_state_that_kubectl_shows(admin: Client, monkeypatch: 
     monkeypatch.setenv("KUBECONFIG", str(admin.cluster.kubeconfig))
     arn = f"arn:aws:eks:us-west-2:111122223333:cluster/{admin.cluster.kubeconfig.parent.name}"
 
-    found, note = states({"Orchestrator": {"Eks": {"ClusterArn": arn}}})
+    found = states({"Orchestrator": {"Eks": {"ClusterArn": arn}}})
 
-    assert note is None
-    assert found[READY] == "Ready"
-    assert found[FAILED] == "NotReady,SchedulingDisabled,UnschedulablePendingReplacement"
+    assert found.unread is None
+    assert found.cells[READY] == "Ready"
+    assert found.cells[FAILED] == "NotReady,SchedulingDisabled,UnschedulablePendingReplacement"
