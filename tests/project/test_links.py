@@ -1,0 +1,112 @@
+"""Every link between the pages leads to a file and an anchor that exist, and so does every page that code or a message names."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TO_COME = frozenset({"docs/messages.md"})
+"""Pages that are linked already, and that a later change generates."""
+_NAMES_PAGES = (".py", ".sh", ".yaml", ".md")
+
+
+def test_links_lead_to_files_and_anchors() -> None:
+    assert_none(broken_links())
+
+
+def test_pages_that_code_names_exist() -> None:
+    assert_none(unknown_pages())
+
+
+def test_pages_to_come_are_still_missing() -> None:
+    assert [page for page in TO_COME if (ROOT / page).exists()] == [], "remove it from TO_COME"
+
+
+def test_anchors_are_those_of_github() -> None:
+    page = "# What `plan` cannot know\n```bash\n# no heading\n```\n## Names\n## Names\n"
+    assert anchors_of(page) == {"what-plan-cannot-know", "names", "names-1"}
+
+
+def assert_none(findings: Iterator[str]) -> None:
+    """All of them at once, one a line."""
+    found = list(findings)
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+def broken_links() -> Iterator[str]:
+    for page in tracked(".md"):
+        for number, line in prose_lines(page.read_text("utf-8")):
+            for link in re.findall(r"\]\(([^)\s]+)\)", line):
+                problem = problem_of(page, link)
+                if problem:
+                    yield f"{page.relative_to(ROOT)}:{number}: {link}: {problem}"
+
+
+def problem_of(page: Path, link: str) -> str | None:
+    if re.match(r"[a-z]+:", link):
+        return None
+    name, _, anchor = link.partition("#")
+    target = (page.parent / name).resolve() if name else page
+    if is_to_come(target):
+        return None
+    if not target.exists():
+        return "no such file"
+    if anchor and anchor not in anchors_of(target.read_text("utf-8")):
+        return "no such heading"
+    return None
+
+
+def unknown_pages() -> Iterator[str]:
+    for file in tracked(*_NAMES_PAGES):
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), start=1):
+            for name in re.findall(r"(?<![\w./-])docs/[\w/-]+\.md", line):
+                target = ROOT / name
+                if not target.exists() and not is_to_come(target):
+                    yield f"{file.relative_to(ROOT)}:{number}: {name}: no such page"
+
+
+def is_to_come(target: Path) -> bool:
+    return target.is_relative_to(ROOT) and str(target.relative_to(ROOT)) in TO_COME
+
+
+def prose_lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines outside of code blocks, with their numbers."""
+    in_code = False
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.lstrip().startswith("```"):
+            in_code = not in_code
+        elif not in_code:
+            yield number, line
+
+
+@cache
+def anchors_of(text: str) -> frozenset[str]:
+    """The anchors that GitHub gives to a page's headings."""
+    found: list[str] = []
+    for _, line in prose_lines(text):
+        heading = re.fullmatch(r"#+ (.*)", line)
+        if heading:
+            anchor = re.sub(r"[^\w\- ]", "", heading[1].lower()).replace(" ", "-")
+            times = sum(re.fullmatch(rf"{re.escape(anchor)}(-\d+)?", other) is not None for other in found)
+            found.append(f"{anchor}-{times}" if times else anchor)
+    return frozenset(found)
+
+
+@cache
+def tracked(*endings: str) -> tuple[Path, ...]:
+    """The repository's files with one of these endings, also those that are not committed yet."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *(f"*{ending}" for ending in endings)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    return tuple(path for path in map(ROOT.joinpath, sorted(set(listed))) if path.is_file())
