@@ -1,4 +1,4 @@
-"""Whatever keeps a node from being drained and saved is a row of docs/scale-down.md, which says what to do."""
+"""Each reason that keeps a node from being drained and saved is a row of a page, which says what to do."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTION = "constructs/cdk_hyperpod/_lambda"
+PAGES = ("drain-slurm-messages.md", "backup-slurm-messages.md", "drain-eks-messages.md")
 STATES = ("unknown", "refused", "backup-failed")
 """In which a node stays until somebody does something."""
 
@@ -50,7 +51,7 @@ def phrases(text: str) -> set[str]:
 
 
 def test_each_reason_has_a_row() -> None:
-    lines = (ROOT / "docs" / "scale-down.md").read_text("utf-8").splitlines()
+    lines = [line for page in PAGES for line in (ROOT / "docs" / page).read_text("utf-8").splitlines()]
     told: set[str] = set().union(*(phrases(line.split(" | ")[0]) for line in lines if line.startswith("| ")))
     found = dict(reasons())
     assert len(found) > 20

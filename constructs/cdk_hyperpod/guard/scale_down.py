@@ -72,7 +72,7 @@ class ScaleDown(Construct):
 
     Running nodes: the nodes and groups that the arguments name are deleted, drained first where `drain` says so; so are as
     many others as a lowered count asks for, in a fixed order. Nothing else ever does, and a deployment that cannot keep that promise is refused
-    (docs/scale-down.md says what nobody can promise). Cost: two small functions that run during deployments.
+    (docs/not-guaranteed.md says what can still go wrong). Cost: two small functions that run during deployments.
 
     Example::
 
@@ -139,7 +139,7 @@ class ScaleDown(Construct):
             Default: - they go as they are.
         :param drain_channel: where that agent is asked, or the `EksDrainer`. Default: - that of a `HyperPodCluster`, or its
             lifecycle scripts; for another Slurm cluster one is made, which needs `encryption_key`. It is yours to start an agent
-            there (docs/scale-down.md), so `drain.on_silent` must be said.
+            there (docs/guard-your-cluster.md), so `drain.on_silent` must be said.
         :param retry: any text; another one makes the next deployment go on where a group still stands. Default: - none.
         :param autoscaled_groups: groups whose count an autoscaler owns, of which only named nodes are taken; a
             `HyperPodCluster` adds its own. Default: - none.

@@ -209,7 +209,7 @@ def denied(call: Any, **arguments: Json) -> None:
 
 @pytest.fixture
 def operator(drains: OverAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalAws:
-    """The terminal of somebody who has exactly the rights that docs/scale-down.md names, with the file."""
+    """The terminal of somebody who has exactly the rights that docs/drain-permissions.md names, with the file."""
     aws = drains.life.aws
     bucket, cluster = f"arn:aws:s3:::{BUCKET}", f"arn:aws:sagemaker:{aws.region}:{aws.account}:cluster/*"
     resources = aws.client("cloudformation").describe_stack_resources(StackName=drains.life.foundation)

@@ -141,7 +141,7 @@ class ByDrainer(Draining):
     def invoke(self, arn: str, payload: bytes, request: Request) -> dict[str, Any]:
         """What Lambda answers."""
         if arn != self.channel[1] or not self.is_there:
-            request.faults += 1  # It went when the file drained no more, with what it held: docs/scale-down.md tells.
+            request.faults += 1  # It went when the file drained no more, with what it held: docs/drain-eks.md.
             raise Refused("ResourceNotFoundException", f"Function not found: {arn}", 404)
         troubled, asked = self._troubled, (json.loads(payload)["requests"] or {}).get("deployment")
         if asked is not None:

@@ -28,45 +28,45 @@ CLOCKS = 60.0
 
 
 class Cause(StrEnum):
-    """What cannot be helped, by name; docs/scale-down.md tells each."""
+    """The unavoidable cases, each with a name. docs/soak.md lists them."""
 
-    CHANGED_BEFORE_OUR_CALL = "somebody acts between the function's look and its call"
-    CHANGED_BEFORE_CLOUDFORMATION = "somebody acts between prepare's last look and CloudFormation's call"
-    CANCELLED_BEFORE_OUR_CALL = "the deployment is cancelled between the function's look and its call"
+    CHANGED_BEFORE_OUR_CALL = "another party acts between the function's read and its call"
+    CHANGED_BEFORE_CLOUDFORMATION = "another party acts between prepare's last read and CloudFormation's call"
+    CANCELLED_BEFORE_OUR_CALL = "the deployment is cancelled between the function's read and its call"
     DOUBLE_LOWERING = "BatchDelete lowers the target once more after an explicit count"
-    LATE_OVERWRITES = "a late lowering meets a count that somebody else sent meanwhile"
-    HIDDEN_UNLAUNCHED = "an update ends others before nodes that were not launched yet, which the list does not show"
-    UNREAD_IN_ROLLBACK = "a rollback that has nothing left to take, and cannot read the cluster at its deadline"
-    STAYS_IN_ROLLBACK = "a rollback in which HyperPod launches again what is taken, until the deadline"
-    LAUNCHED_MEANWHILE = (
-        "HyperPod launches a node that the list did not show, between a look and the call that follows it"
+    LATE_OVERWRITES = "a late lowering meets a count that another party sent meanwhile"
+    HIDDEN_UNLAUNCHED = (
+        "an update terminates other nodes before those that are not launched yet, which the list does not show"
     )
-    STALE_LIST = "the list shows a node as it was before it ended, and the target does not tell"
-    HIDDEN_COUNT = "CurrentCount leaves out booting nodes and still holds ended ones"
+    UNREAD_IN_ROLLBACK = "a rollback that has no node left to delete, and cannot read the cluster at its deadline"
+    STAYS_IN_ROLLBACK = "a rollback in which HyperPod launches deleted nodes again, until the deadline"
+    LAUNCHED_MEANWHILE = (
+        "HyperPod launches a node that the list did not show, between a read and the call that follows it"
+    )
+    STALE_LIST = "the list shows a node as it was before it terminated, and the target has not fallen"
+    HIDDEN_COUNT = "CurrentCount leaves out booting nodes and still includes terminated ones"
     GUARD_NOT_CALLED = "CloudFormation saw no reason to call prepare"
-    BACK_TO_TWO = "after an update that was left in failure, prepare and the cluster go back to different templates"
-    STAYS = "the target stays, and HyperPod launches again what is taken"
-    BACKWARDS = "the rollback goes backwards"
+    BACK_TO_TWO = "after an update that was left failed, prepare and the cluster return to different templates"
+    STAYS = "the target stays, and HyperPod launches deleted nodes again"
+    BACKWARDS = "the rollback runs in reverse order"
     AUTOSCALER_IN_ROLLBACK = "an autoscaler against a rollback"
-    BY_HAND = "a group made by hand under a tombstoned name"
+    BY_HAND = "a group created by hand under the name of a deleted group"
     EVENTS_DENIED = "a rollback whose stack's events may not be read"
     STATUS_DENIED = "a rollback whose stack's status may not be read"
     KILLED = "a process that was killed in a rollback"
     BUSY_TOO_LONG = "a rollback during which the cluster is busy until the deadline"
-    LEFT_OVER = "a target falls late by what a deployment took that failed, behind a later one's count that is no lower"
-    LOWERED_TWICE = "deletions of the function's, or somebody else's, lower the target late, one after the other"
-    NEVER_PATCHED = "a rollback of a cluster whose software somebody has to update first"
-    SLOW = "nodes shut down until the deadline, and the deployment fails"
-    STANDARD_TARGET = (
-        "a rollback under standard provisioning whose target stands above the count until the deadline, and ends nodes"
-    )
-    STILL_LEAVING = "a rollback during which nodes shut down until the deadline"
-    REPLACED_BEFORE_CLOUDFORMATION = "HyperPod replaces a node between prepare's last look and CloudFormation's call"
-    MINIMUM_TIMED_OUT = "HyperPod takes a minimum back that was not met in three hours"
+    LEFT_OVER = "a target falls late by the nodes that a failed deployment deleted, after a later deployment sent a count that is not lower"
+    LOWERED_TWICE = "deletions by the function, or by another party, lower the target late, one after the other"
+    NEVER_PATCHED = "a rollback of a cluster whose software must be updated first"
+    SLOW = "nodes are terminating until the deadline, and the deployment fails"
+    STANDARD_TARGET = "a rollback under standard provisioning whose target stays above the count until the deadline, and terminates nodes"
+    STILL_LEAVING = "a rollback during which nodes are terminating until the deadline"
+    REPLACED_BEFORE_CLOUDFORMATION = "HyperPod replaces a node between prepare's last read and CloudFormation's call"
+    MINIMUM_TIMED_OUT = "HyperPod gives up a minimum that was not met in three hours"
     ANOTHERS = "a rollback of a cluster that carries another stack's tag"
-    UNDRAINED = "somebody undrains a node between the agent's word and the function's call"
+    UNDRAINED = "an operator undrains a node between the agent's status and the function's call"
     LEFT_OUT = "two lists in a row leave out the same node"
-    NOT_ENDED = "a rollback that three times continue-update-rollback did not end"
+    NOT_ENDED = "a rollback that three continue-update-rollback calls did not end"
 
 
 class Judge:
@@ -86,7 +86,7 @@ class Judge:
 
     def spare(self, name: Cause) -> None:
         self.unavoidable[name.value] += 1
-        self.life.tell(f"(!) cannot be helped: {name}")
+        self.life.tell(f"(!) unavoidable: {name}")
 
     # -- calls --
 

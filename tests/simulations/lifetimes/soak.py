@@ -43,8 +43,8 @@ class Tally:
                     "lifetimes": 1,
                     "deployments": sum(outcome.deployments.values()),
                     "refused": outcome.refused,
-                    "nodes taken": outcome.taken,
-                    "told by name": sum(outcome.unavoidable.values()),
+                    "nodes deleted": outcome.taken,
+                    "unavoidable": sum(outcome.unavoidable.values()),
                     "faults": bool(outcome.faults),
                 }
             )
@@ -57,8 +57,8 @@ class Tally:
     def report(self) -> str:
         lines = [f"{self.lifetimes} lifetimes", self.table()]
         lines.append("deployments: " + ", ".join(f"{n} {name}" for name, n in self.deployments.most_common()))
-        lines.append(f"nodes taken by name: {self.taken}")
-        lines.append("what cannot be helped:" if self.unavoidable else "nothing that cannot be helped")
+        lines.append(f"nodes deleted by id: {self.taken}")
+        lines.append("unavoidable:" if self.unavoidable else "nothing unavoidable")
         lines += [f"  {n:6d}  {name}" for name, n in self.unavoidable.most_common()]
         if self.failing:
             kinds: dict[str, list[int]] = {}

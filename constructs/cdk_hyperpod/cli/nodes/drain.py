@@ -63,7 +63,7 @@ unless you gave --no-backup or the file says on_failure: continue. 1: otherwise.
             "kms:Decrypt",
             "kms:GenerateDataKey",
         ),
-        besides="Those of S3 and KMS are needed on the drain bucket and its key (docs/scale-down.md). --cluster also needs "
+        besides="Those of S3 and KMS are needed on the drain bucket and its key (docs/drain-permissions.md). --cluster also needs "
         "sagemaker:DescribeCluster.",
     ),
 )

@@ -53,7 +53,7 @@ def open_channel(target: Target, path: str, by_kubectl: str) -> OperatorChannel:
         raise ConfigError([Finding(path="orchestrator", problem=problem, remedy=f"run `{by_kubectl}`")], path)
     if file is not None and (file.slurm is None or file.slurm.drain is None):
         problem = "is missing, so the cluster has no drain agent"
-        remedy = "add `slurm: {drain: {}}` and deploy, or drain by scontrol (docs/scale-down.md)"
+        remedy = "add `slurm: {drain: {}}` and deploy, or drain by scontrol (docs/drain-slurm.md)"
         raise ConfigError([Finding(path="slurm.drain", problem=problem, remedy=remedy)], path)
     return OperatorChannel(target)
 
