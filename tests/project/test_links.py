@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from helpers.repository import ROOT, prose_lines, tracked
+
 TO_COME = frozenset({"docs/messages.md"})
 """Pages that are linked already, and that a later change generates."""
 _NAMES_PAGES = (".py", ".sh", ".yaml", ".md")
@@ -76,16 +76,6 @@ def is_to_come(target: Path) -> bool:
     return target.is_relative_to(ROOT) and str(target.relative_to(ROOT)) in TO_COME
 
 
-def prose_lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines outside of code blocks, with their numbers."""
-    in_code = False
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.lstrip().startswith("```"):
-            in_code = not in_code
-        elif not in_code:
-            yield number, line
-
-
 @cache
 def anchors_of(text: str) -> frozenset[str]:
     """The anchors that GitHub gives to a page's headings."""
@@ -97,16 +87,3 @@ def anchors_of(text: str) -> frozenset[str]:
             times = sum(re.fullmatch(rf"{re.escape(anchor)}(-\d+)?", other) is not None for other in found)
             found.append(f"{anchor}-{times}" if times else anchor)
     return frozenset(found)
-
-
-@cache
-def tracked(*endings: str) -> tuple[Path, ...]:
-    """The repository's files with one of these endings, also those that are not committed yet."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *(f"*{ending}" for ending in endings)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
-    return tuple(path for path in map(ROOT.joinpath, sorted(set(listed))) if path.is_file())

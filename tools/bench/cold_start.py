@@ -2,7 +2,7 @@
 
 Each measurement is a new Python process, from before the first import until a SageMaker client is ready for its first
 call. The two kinds alternate, and the ratio is the median of the pairs' ratios, so that a busy machine touches both alike.
-Three conditions, because nobody documents whether the Lambda runtime's own packages come with bytecode: everything compiled,
+Three conditions, because AWS does not document whether the Lambda runtime's own packages come with bytecode: everything compiled,
 only our files uncompiled (a zip without bytecode), nothing compiled. The goal is for the first.
 """
 

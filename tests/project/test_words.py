@@ -1,0 +1,130 @@
+"""The phrases of words.toml are in no page, message, docstring or comment."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+import tomllib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from helpers.repository import ROOT, prose_lines, tracked
+
+CODE = ("constructs/", "lifecycle/", "stacks/", "local_aws/", "tools/", "examples/", "app.py")
+NOT_YET: tuple[str, ...] = (
+    "constructs/cdk_hyperpod/_lambda/",
+    "constructs/cdk_hyperpod/cli/",
+    "constructs/cdk_hyperpod/cluster/",
+    "constructs/cdk_hyperpod/config/",
+    "constructs/cdk_hyperpod/eks/",
+    "constructs/cdk_hyperpod/guard/",
+    "constructs/cdk_hyperpod/interface.py",
+    "constructs/cdk_hyperpod/kubernetes/",
+    "constructs/cdk_hyperpod/network/",
+    "constructs/cdk_hyperpod/rules/",
+    "constructs/cdk_hyperpod/typed/",
+    "docs/api.md",
+    "docs/commands.md",
+    "docs/drain-eks-messages.md",
+    "docs/local-aws.md",
+    "docs/reference.md",
+    "lifecycle/",
+    "local_aws/",
+)
+"""Folders and files that are still to be converted. Remove one when it has no finding."""
+
+
+def instead_of() -> dict[str, str]:
+    words: dict[str, str] = tomllib.loads((ROOT / "tests/project/words.toml").read_text("utf-8"))["instead_of"]
+    return words
+
+
+def texts(file: Path) -> Iterator[tuple[int, str]]:
+    """What a person reads in a file: the first line of each text, and the text."""
+    content = file.read_text("utf-8")
+    if file.suffix == ".md":
+        yield from paragraphs(content)
+        return
+    for token in tokenize.generate_tokens(io.StringIO(content).readline):
+        if token.type in (tokenize.STRING, tokenize.COMMENT):
+            yield token.start[0], token.string
+
+
+def paragraphs(page: str) -> Iterator[tuple[int, str]]:
+    """Lines that follow each other, since a phrase may go over the end of a line."""
+    first, lines = 0, list[str]()
+    for number, line in prose_lines(page):
+        if lines and number == first + len(lines) and line.strip():
+            lines.append(line)
+            continue
+        if lines:
+            yield first, "\n".join(lines)
+        first, lines = number, [line]
+    if lines:
+        yield first, "\n".join(lines)
+
+
+def findings_in(first: int, text: str, phrases: re.Pattern[str]) -> Iterator[tuple[int, str]]:
+    """The line and the phrase of each finding in a text that begins on the line `first`."""
+    for found in phrases.finditer(text):
+        yield first + text.count("\n", 0, found.start()), re.sub(r"[\s#]+", " ", found[0]).lower()
+
+
+def pattern_of(phrases: Iterable[str]) -> re.Pattern[str]:
+    """Any of the phrases. Between two words is any space, and the hash of a comment's next line."""
+    alternatives = (r"[\s#]+".join(map(re.escape, phrase.split())) for phrase in phrases)
+    return re.compile(rf"\b(?:{'|'.join(alternatives)})\b", re.IGNORECASE)
+
+
+def files() -> Iterator[str]:
+    for path in tracked(".md", ".py"):
+        name = str(path.relative_to(ROOT))
+        if path.suffix == ".md" or name.startswith(CODE):
+            yield name
+
+
+@cache
+def all_findings() -> tuple[tuple[str, str], ...]:
+    """A file, and the finding in it as file:line: text."""
+    better = instead_of()
+    phrases = pattern_of(better)
+    return tuple(
+        (name, f'{name}:{line}: "{phrase}": write {better[phrase]}')
+        for name in files()
+        for first, text in texts(ROOT / name)
+        for line, phrase in findings_in(first, text, phrases)
+    )
+
+
+def is_to_come(name: str) -> bool:
+    return name.startswith(NOT_YET)
+
+
+def test_no_phrase_of_the_list_is_written() -> None:
+    found = [finding for name, finding in all_findings() if not is_to_come(name)]
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+def test_what_is_still_to_be_converted_has_findings() -> None:
+    with_findings = {name for name, _ in all_findings()}
+    clean = [entry for entry in NOT_YET if not any(name.startswith(entry) for name in with_findings)]
+    assert clean == [], "remove these from NOT_YET"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("It is there twice.", [1]),
+        ("first\nThe zone is there\ntwice, and is there twice.", [2, 3]),
+        ("# is there\n# twice", [1]),
+        ("There are two of them.", []),
+        ("this there twice", []),
+    ],
+)
+def test_a_phrase_is_found_with_its_line(text: str, lines: list[int]) -> None:
+    assert [line for line, _ in findings_in(1, text, pattern_of(["is there twice"]))] == lines
