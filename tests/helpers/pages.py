@@ -1,0 +1,89 @@
+"""Pages with steps as tests follow them: their blocks in order, edits of the cluster file, and what commands have to print.
+
+A page that is followed has its commands in `console` blocks and its edits of cluster.yaml in `yaml` blocks. A line of a
+console block that begins with "$ " is a command, which ends with exit code 0 or as its comment `# exit code N` says. The lines
+below it have to be in what it prints, in this order. In them "…" stands for any text, and spaces count once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+Json = Any
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    text: str
+    line: int
+    """Of the page, on which the text begins."""
+
+
+@dataclass(frozen=True)
+class Command:
+    words: str
+    line: int
+    code: int
+    shown: tuple[str, ...]
+    """What it has to print."""
+
+
+def blocks(page: str) -> Iterator[Block]:
+    """The code blocks of a page, also those in lists."""
+    for found in re.finditer(r"^( *)```(\w*)\n(.*?)^\1```$", page, re.MULTILINE | re.DOTALL):
+        indent, language, text = found.groups()
+        line = page.count("\n", 0, found.start(3)) + 1
+        yield Block(language, re.sub(rf"^{indent}", "", text, flags=re.MULTILINE), line)
+
+
+def commands(block: Block) -> Iterator[Command]:
+    lines = block.text.splitlines()
+    starts = [at for at, line in enumerate(lines) if line.startswith("$ ")]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        words, _, comment = lines[start].removeprefix("$ ").partition("  # exit code ")
+        shown = tuple(line for line in lines[start + 1 : end] if line.strip())
+        yield Command(words, block.line + start, int(comment or 0), shown)
+
+
+def named(text: str, names: Mapping[str, str]) -> str:
+    """With the names of a page, such as its instance ids, replaced by those of a cluster."""
+    for name, real in names.items():
+        text = text.replace(name, real)
+    return text
+
+
+def missing(shown: Sequence[str], printed: str) -> str | None:
+    """The first line that is not in what was printed, after those before it. None: all are."""
+    left = " ".join(printed.split())
+    for line in shown:
+        pattern = ".*?".join(re.escape(" ".join(part.split())) for part in line.split("…"))
+        found = re.search(pattern, left)
+        if found is None:
+            return line
+        left = left[found.end() :]
+    return None
+
+
+def edited(file: str, part: str) -> str:
+    """The cluster file with an edit: mappings are merged, groups of the same name replaced, other values replaced."""
+    return yaml.safe_dump(_merged(yaml.safe_load(file), yaml.safe_load(part)), sort_keys=False)
+
+
+def _merged(old: Json, new: Json) -> Json:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return {**old, **{key: _value(key, old.get(key), value) for key, value in new.items()}}
+    return new
+
+
+def _value(key: str, old: Json, new: Json) -> Json:
+    if key == "instance_groups" and isinstance(old, list):
+        changed = {group["name"]: group for group in new}
+        kept = [changed.pop(group["name"], group) for group in old]
+        return [*kept, *changed.values()]
+    return _merged(old, new)
