@@ -17,6 +17,7 @@ from .._common.buckets import PUTS, WRITES, deny_other_keys, emptying_roles, pri
 from .._common.pseudo import ACCOUNT_ID, PARTITION
 from .._common.removal import check_removal, removal_word
 from .._lambda.hyperpod.common.drain_protocol import WRITERS, request_key, status_key
+from ..config.cluster import ScaleDownDrain
 from ..config.slurm import DrainAgentConfig
 from ..errors import ConfigError, Finding, raise_errors
 from ..loader import LoadedConfig
@@ -283,3 +284,28 @@ def agent_settings(scope: Construct, cluster_name: str, drain: DrainAgentConfig)
         # What is absent is left out, and tuples are lists, as they are where the agent reads them.
         "backup": {name: list(value) if name == "paths" else value for name, value in said.items() if value} or None,
     }
+
+
+def drain_properties(drain: ScaleDownDrain, channel: DrainChannel | IEksDrainer) -> dict[str, object]:
+    """How the guard's functions request a drain (the property `Drain`)."""
+    return {
+        **_request_target(drain, channel),
+        "TimeoutMinutes": drain.timeout_minutes,
+        "OnTimeout": drain.on_timeout,
+        "OnSilent": drain.on_silent or "fail",
+        "MustBeSaved": _must_be_saved(channel),
+    }
+
+
+def _request_target(drain: ScaleDownDrain, channel: DrainChannel | IEksDrainer) -> dict[str, object]:
+    if isinstance(channel, IEksDrainer):
+        return {"Function": channel.function_arn, "UnmanagedPods": drain.unmanaged_pods}
+    return {"Bucket": channel.bucket_name}
+
+
+def _must_be_saved(channel: DrainChannel | IEksDrainer) -> bool:
+    """Whether a node without a backup must not be deleted."""
+    if isinstance(channel, IEksDrainer):
+        return channel.backup_cron_job is not None
+    backup = channel.drain.backup
+    return backup is not None and backup.on_failure == "fail"

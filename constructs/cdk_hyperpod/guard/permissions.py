@@ -15,7 +15,7 @@ from .._common import reasons
 from .._common.acknowledge import acknowledge, policy_wildcards, wildcard
 from .._common.pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
 from .._lambda.hyperpod.common.drain_protocol import request_key, status_key
-from .cluster_properties import ClusterProperties
+from .cluster_template import ClusterTemplate
 from .drain_channel import DrainChannel, IEksDrainer
 
 
@@ -93,7 +93,7 @@ def allow_writing(
     *,
     cluster_name: str,
     region: str,
-    properties: ClusterProperties,
+    template: ClusterTemplate,
 ) -> iam.CfnManagedPolicy:
     """What the functions change: this one cluster, and nothing before it exists."""
     capacity = f"arn:{PARTITION}:sagemaker:{region}:{ACCOUNT_ID}:reserved-capacity/*"
@@ -103,7 +103,7 @@ def allow_writing(
         role,
         cluster_name,
         "Writing",
-        properties.late(lambda seen: _writing_statements(seen.groups, cluster_arn, capacity)),
+        template.token(lambda snapshot: _writing_statements(snapshot.groups, cluster_arn, capacity)),
     )
     acknowledge(policy, {wildcard("Resource", capacity): reasons.CAPACITY})
     return policy

@@ -8,36 +8,21 @@ deletes the groups that should be gone and are still there. docs/scale-down.md e
 
 from __future__ import annotations
 
-import hashlib
 import typing
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
-import jsii
-from aws_cdk import (
-    Annotations,
-    CfnOutput,
-    CfnResource,
-    CustomResource,
-    Duration,
-    RemovalPolicy,
-    Stack,
-    custom_resources,
-)
+from aws_cdk import Annotations, CfnOutput, CustomResource, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sagemaker as sagemaker
-from constructs import Construct, IValidation
+from constructs import Construct
 
-from .._cdk_private import properties_as_set, properties_of
-from .._common import reasons
-from .._common.acknowledge import acknowledge, wildcards_of_cdk, without_traces
-from .._common.functions import log_group as make_log_group
-from .._common.functions import python_function
-from .._common.order import order_around, order_before
+from .._cdk_private import properties_of
+from .._common.acknowledge import without_traces
 from .._common.removal import check_removal
 from .._lambda.hyperpod.common.owner import STACK_ID_TAG
 from ..config.cluster import ScaleDownConfig, ScaleDownDrain
@@ -46,25 +31,19 @@ from ..errors import Finding, raise_errors
 from ..interface import IHyperPodCluster
 from ..loader import LoadedConfig
 from ..rules import check_scale_down
-from ..rules.guard import check_groups, check_guarded, check_order, check_overrides, check_sent, check_size
+from ..rules.guard import check_guarded, check_size
 from ..typed.annotations import arguments_of, field_types
 from ..typed.judge import as_tuple, check_call, check_config, require_arguments
-from .cluster_properties import ClusterProperties, without_tags
-from .drain_channel import DrainChannel, IEksDrainer
+from .cluster_template import ClusterTemplate, without_tags
+from .deployed_stack import function_name_prefix, register_guard
+from .drain_channel import DrainChannel, IEksDrainer, drain_properties
 from .drain_checks import check_drain_arguments
 from .permissions import allow_reading, allow_writing
-from .rendered_template import template_of
+from .provider import GuardLogs, guard_function, guard_provider
+from .template_validation import GuardedCluster, TemplateValidation
 
 UNGUARDED = "cdk-hyperpod:unguarded"
 """The warning of a cluster that nothing guards, which a guard takes back."""
-_POLL = Duration.seconds(30)
-_TIMEOUT = Duration.hours(1)
-"""The most that CloudFormation waits for a custom resource; the function itself ends earlier, with a reason."""
-_FUNCTION_TIMEOUT = Duration.minutes(10)
-"""The first look takes four minutes, a drainer is asked for three, and each of their last calls may take a minute more."""
-_guards: MutableMapping[Stack, list[ScaleDown]] = WeakKeyDictionary()
-"""The guards of each stack and of those nested in it, in the order in which they were made."""
-_FRAMEWORK = ("framework-onEvent", "framework-isComplete", "framework-onTimeout")
 
 
 class ScaleDown(Construct):
@@ -156,44 +135,32 @@ class ScaleDown(Construct):
             drain=drain,
             retry=retry,
         )
-        findings = [
+        argument_findings = [
             *check_call(ScaleDown.__init__, locals(), apart=field_types(ScaleDownConfig)),
             *check_removal(removal_policy),
             *check_config(config, "scale_down", lambda known: check_scale_down(known, ())),
         ]
         without_traces(self)
-        if isinstance(cluster, IHyperPodCluster):
-            encryption_key = encryption_key or cluster.encryption_key
-            drain_channel = drain_channel or cluster.drain_channel or cluster.drainer
-        resource, seen = self._guarded(cluster, findings)
-        raise_errors(
-            check_drain_arguments(config.drain, drain_channel, cluster, seen, encryption_key), lambda: self.node.path
-        )
-        raise_errors(check_size(seen, config.nodes_to_delete, config.instance_groups_to_delete), lambda: self.node.path)
-        if config.drain is None and (config.nodes_to_delete or config.instance_groups_to_delete):
-            Annotations.of(self).add_warning_v2(
-                "cdk-hyperpod:undrained",
-                "a deployment does not drain the nodes and groups that scale_down names; drain them before you deploy, or set scale_down.drain",
-            )
-        if isinstance(cluster, IHyperPodCluster):
-            autoscaled_groups = [*dict.fromkeys([*cluster.autoscaled_groups, *autoscaled_groups])]
-        Annotations.of(resource).acknowledge_warning(UNGUARDED, "ScaleDown guards it.")
+        resource = _resource_of(cluster)
+        properties = {} if resource is None else without_tags(properties_of(resource))
+        self._validate_cluster(cluster, resource, properties, argument_findings)
+        assert resource is not None  # the validation requires it
+        defaults = _defaults_from(cluster)
+        key = encryption_key or defaults.encryption_key
+        channel = drain_channel or defaults.drain_channel
+        self._validate_settings(config, cluster, properties, channel, key)
         self._cluster = resource
         self._name = typing.cast(str, resource.cluster_name)
-        self._key = encryption_key
-        self._given_log_group = log_group
-        self._removal_policy = removal_policy
-        self._stack = stack = Stack.of(self)
-        self._region = stack.region
-        self._warn_of_another(stack)
-        self._prefix = _prefix(self, stack)
-        resource.cdk_tag_manager.set_tag(STACK_ID_TAG, stack.stack_id)
-        self._properties = ClusterProperties(resource, stack, seen)
-        names = [*config.nodes_to_delete, *config.instance_groups_to_delete]
-        self.node.add_validation(_Guarded(self, names))
-        self.drain_channel = None if config.drain is None else drain_channel or self._made_channel()
-        self._add_resources(config, autoscaled_groups)
+        self._stack = Stack.of(self)
+        self._prefix = function_name_prefix(self)
+        self._logs = GuardLogs(log_group=log_group, encryption_key=key, removal_policy=removal_policy)
+        self._cluster_template = ClusterTemplate(resource, self._stack, properties)
+        self._mark_as_guarded()
+        register_guard(self)
+        self.drain_channel = None if config.drain is None else channel or self._add_drain_channel(key)
+        self._add_resources(config, list(dict.fromkeys([*defaults.autoscaled_groups, *autoscaled_groups])))
         self._add_outputs()
+        self._add_validation(config)
 
     @classmethod
     def from_config(
@@ -213,50 +180,138 @@ class ScaleDown(Construct):
         require_arguments(ScaleDown.from_config, construct_id, loaded=loaded, cluster=cluster)
         return cls(scope, construct_id, cluster=cluster, **arguments_of(loaded.config.scale_down or ScaleDownConfig()))
 
+    def _validate_cluster(
+        self,
+        cluster: object,
+        resource: sagemaker.CfnCluster | None,
+        properties: Mapping[str, Any],
+        argument_findings: Sequence[Finding],
+    ) -> None:
+        """Raise ConfigError with everything that is wrong with the arguments and with the cluster."""
+        findings = [*argument_findings, *_check_made_here(cluster)]
+        if resource is not None:
+            findings += _check_stack(self, resource)
+            findings += check_guarded(properties)
+            findings += _check_alone(resource)
+        raise_errors(findings, lambda: self.node.path)
+
+    def _validate_settings(
+        self,
+        config: ScaleDownConfig,
+        cluster: object,
+        properties: Mapping[str, Any],
+        channel: DrainChannel | IEksDrainer | None,
+        encryption_key: kms.IKey | None,
+    ) -> None:
+        """Raise ConfigError if the settings do not match the cluster, and warn about nodes that are not drained."""
+        drain_findings = check_drain_arguments(config.drain, channel, cluster, properties, encryption_key)
+        raise_errors(drain_findings, lambda: self.node.path)
+        size_findings = check_size(properties, config.nodes_to_delete, config.instance_groups_to_delete)
+        raise_errors(size_findings, lambda: self.node.path)
+        names_something = bool(config.nodes_to_delete or config.instance_groups_to_delete)
+        if names_something and config.drain is None:
+            Annotations.of(self).add_warning_v2(
+                "cdk-hyperpod:undrained",
+                "a deployment does not drain the nodes and groups that scale_down names; drain them before you deploy, or set scale_down.drain",
+            )
+
+    def _mark_as_guarded(self) -> None:
+        """Tag the cluster as this stack's, which the guard's functions check, and drop the warning of an unguarded cluster."""
+        self._cluster.cdk_tag_manager.set_tag(STACK_ID_TAG, self._stack.stack_id)
+        Annotations.of(self._cluster).acknowledge_warning(UNGUARDED, "ScaleDown guards it.")
+
+    def _add_drain_channel(self, encryption_key: kms.IKey | None) -> DrainChannel:
+        assert encryption_key is not None  # check_drain_arguments requires it
+        return DrainChannel(self, "DrainChannel", cluster_name=self._name, encryption_key=encryption_key)
+
     def _add_resources(self, config: ScaleDownConfig, autoscaled_groups: Sequence[str]) -> None:
-        role = self._role()
-        if isinstance(self.drain_channel, DrainChannel):
-            self.drain_channel.add_guard_role(role)
-        on_event = self._function("OnEvent", "on_event", role)
-        is_complete = self._function("IsComplete", "is_complete", role)
+        role = self._add_role()
+        on_event = self._add_function("OnEvent", "on_event", role)
+        is_complete = self._add_function("IsComplete", "is_complete", role)
         reading = allow_reading(
             self,
             role,
             cluster_name=self._name,
-            region=self._region,
+            region=self._stack.region,
             functions=[on_event, is_complete],
             channel=self.drain_channel,
         )
-        provider = self._provider(on_event, is_complete)
-        common = guard_properties(
+        provider = guard_provider(self, on_event, is_complete, prefix=self._prefix, logs=self._logs)
+        properties = self._resource_properties(config, autoscaled_groups)
+        self.prepare = self._add_prepare(provider.service_token, properties, reading)
+        writing = allow_writing(
+            self,
+            role,
+            self._cluster,
+            cluster_name=self._name,
+            region=self._stack.region,
+            template=self._cluster_template,
+        )
+        self.finalize = self._add_finalize(provider.service_token, properties, writing)
+
+    def _resource_properties(self, config: ScaleDownConfig, autoscaled_groups: Sequence[str]) -> dict[str, Any]:
+        """The properties that both custom resources have."""
+        properties = guard_properties(
             self._name,
-            self._properties.late(lambda seen: seen.group_texts),
+            self._cluster_template.token(lambda cluster: cluster.group_texts),
             config,
             autoscaled_groups=autoscaled_groups,
-            digest=self._properties.late(lambda seen: seen.digest),
-        ) | _drain_properties(self._stack, config.drain, self.drain_channel)
-        self.prepare = CustomResource(
+            digest=self._cluster_template.token(lambda cluster: cluster.digest),
+        )
+        if config.drain is not None and self.drain_channel is not None:
+            drain = drain_properties(config.drain, self.drain_channel)
+            properties["Drain"] = self._stack.to_json_string(drain)
+        return properties
+
+    def _add_prepare(
+        self, service_token: str, properties: Mapping[str, Any], reading: iam.CfnManagedPolicy
+    ) -> CustomResource:
+        """Add what runs before the cluster, after its own permissions and its own drain channel."""
+        prepare = CustomResource(
             self,
             "Prepare",
             resource_type="Custom::HyperPodScaleDown",
-            service_token=provider.service_token,
-            properties={**common, "CreateOnly": self._properties.late(lambda seen: seen.create_only)},
+            service_token=service_token,
+            properties={
+                **properties,
+                "CreateOnly": self._cluster_template.token(lambda cluster: cluster.create_only),
+            },
         )
-        self.prepare.node.add_dependency(reading)
+        prepare.node.add_dependency(reading)
         if self.drain_channel is not None and Stack.of(self.drain_channel) is self._stack:
-            self.prepare.node.add_dependency(self.drain_channel)
-        self._cluster.node.add_dependency(self.prepare)
-        writing = allow_writing(
-            self, role, self._cluster, cluster_name=self._name, region=self._region, properties=self._properties
-        )
-        self.finalize = CustomResource(
+            prepare.node.add_dependency(self.drain_channel)
+        self._cluster.node.add_dependency(prepare)
+        return prepare
+
+    def _add_finalize(
+        self, service_token: str, properties: Mapping[str, Any], writing: iam.CfnManagedPolicy
+    ) -> CustomResource:
+        """Add what runs after the cluster."""
+        finalize = CustomResource(
             self,
             "Finalize",
             resource_type="Custom::HyperPodGroupRemoval",
-            service_token=provider.service_token,
-            properties=common,
+            service_token=service_token,
+            properties=properties,
         )
-        self.finalize.node.add_dependency(self._cluster, writing)
+        finalize.node.add_dependency(self._cluster, writing)
+        return finalize
+
+    def _add_role(self) -> iam.Role:
+        role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            description=f"Takes nodes and instance groups of HyperPod cluster {self._name}",
+        )
+        if isinstance(self.drain_channel, DrainChannel):
+            self.drain_channel.add_guard_role(role)
+        return role
+
+    def _add_function(self, construct_id: str, handler: str, role: iam.Role) -> lambda_.Function:
+        return guard_function(
+            self, construct_id, handler, prefix=self._prefix, cluster_name=self._name, role=role, logs=self._logs
+        )
 
     def _add_outputs(self) -> None:
         self.nodes_taken = CfnOutput(
@@ -272,146 +327,41 @@ class ScaleDown(Construct):
             description="Groups that should be gone and still stand; change scale_down.retry to go on",
         )
 
-    def _guarded(self, cluster: object, findings: Sequence[Finding]) -> tuple[sagemaker.CfnCluster, dict[str, Any]]:
-        """The cluster's resource, and its properties. Raises ConfigError where it cannot be guarded, with all findings."""
-        resource = cluster.resource if isinstance(cluster, IHyperPodCluster) else cluster
-        is_cluster = isinstance(resource, sagemaker.CfnCluster)
-        seen = without_tags(properties_of(typing.cast(sagemaker.CfnCluster, resource))) if is_cluster else {}
-        raise_errors(
-            [
-                *findings,
-                *_check_made_here(cluster),
-                *(_check_stack(self, typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else ()),
-                *(check_guarded(seen) if is_cluster else ()),
-                *(_check_alone(typing.cast(sagemaker.CfnCluster, resource)) if is_cluster else ()),
-            ],
-            lambda: self.node.path,
+    def _add_validation(self, config: ScaleDownConfig) -> None:
+        guarded = GuardedCluster(
+            name=self._name,
+            cluster=self._cluster,
+            template=self._cluster_template,
+            prepare=self.prepare,
+            finalize=self.finalize,
+            names_to_delete=[*config.nodes_to_delete, *config.instance_groups_to_delete],
         )
-        assert isinstance(resource, sagemaker.CfnCluster)
-        return resource, seen
+        self.node.add_validation(TemplateValidation(self, guarded))
 
-    def _judge(self, names_to_delete: Sequence[str]) -> Iterator[Finding]:
-        """The template that CloudFormation will get, at synthesis, after every change."""
-        stack = self._stack
-        properties = self._properties.keep()
-        resources = template_of(stack)["Resources"]
-        ids, said = self._said(properties)
-        yield from check_order(resources, **ids)
-        for name in ("prepare", "finalize"):
-            if ids[name] in resources:
-                yield from check_sent(name, said[name], resources[ids[name]].get("Properties", {}))
-        if resources.keys() >= {*ids.values()}:
-            self._put_in_order(resources, ids)
-        seen = self._properties.judge(said["cluster"], resources[ids["cluster"]])
-        yield from check_overrides(seen.overridden)
-        yield from check_guarded(seen.properties, name=self._name)
-        yield from check_groups(seen.properties)
-        yield from check_size(seen.properties, names_to_delete, ())
 
-    def _put_in_order(self, resources: Mapping[str, Any], ids: Mapping[str, str]) -> None:
-        """Let the guard wait for the rest of the stack, so that nothing else can fail once it has deleted nodes."""
-        around = order_around(resources, **ids)
-        for name, made, added in (
-            ("prepare", self.prepare, around.prepare),
-            ("finalize", self.finalize, around.finalize),
-        ):
-            _depend_on(typing.cast(CfnResource, made.node.default_child), resources[ids[name]], added)
-        self._warn_of_loose(around.unordered, resources)
-        stack = self._stack
-        # The parent's resources come before the nested stack as a whole.
-        while stack.nested_stack_resource is not None and stack.nested_stack_parent is not None:
-            nested, stack = stack.nested_stack_resource, stack.nested_stack_parent
-            resources = template_of(stack)["Resources"]
-            own = stack.resolve(nested.logical_id)
-            added, loose = order_before(resources, own)
-            _depend_on(nested, resources[own], added)
-            self._warn_of_loose(loose, resources)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ClusterDefaults:
+    """What a `HyperPodCluster` provides for arguments that are absent. Any other cluster provides nothing."""
 
-    def _warn_of_loose(self, loose: Sequence[str], resources: Mapping[str, Any]) -> None:
-        if loose:
-            Annotations.of(self).add_warning_v2(
-                "cdk-hyperpod:unordered",
-                f"{', '.join(_path(name, resources[name]) for name in loose)} cannot come before ScaleDown; if one of them fails, the "
-                "deployment has deleted nodes already; remove what makes it wait for ScaleDown, or move it to another stack",
-            )
+    encryption_key: kms.IKey | None = None
+    drain_channel: DrainChannel | IEksDrainer | None = None
+    autoscaled_groups: Sequence[str] = ()
 
-    def _said(self, properties: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
-        """Logical id and properties, as they were set, of the cluster and of what the guard sends: one call to Node."""
-        sending = {"prepare": self.prepare, "finalize": self.finalize}
-        resources = {name: typing.cast(CfnResource, made.node.default_child) for name, made in sending.items()}
-        ids = {name: resource.logical_id for name, resource in resources.items()} | {
-            "cluster": self._cluster.logical_id
-        }
-        said = {name: properties_as_set(resource) for name, resource in resources.items()}
-        resolved = self._stack.resolve([ids, said | {"cluster": properties}])
-        return typing.cast(tuple[dict[str, str], dict[str, Any]], tuple(resolved))
 
-    def _warn_of_another(self, stack: Stack) -> None:
-        # A nested stack is a resource of its parent's, and is cancelled with it.
-        guards = _guards.setdefault(_outermost(stack), [])
-        if guards:
-            Annotations.of(self).add_warning_v2(
-                "cdk-hyperpod:two-guards",
-                f"{guards[0].node.path} guards another cluster of this stack: where one of the two refuses, CloudFormation "
-                "cancels the update of the other after its nodes went; give each cluster a stack of its own",
-            )
-        guards.append(self)
+def _defaults_from(cluster: object) -> _ClusterDefaults:
+    if not isinstance(cluster, IHyperPodCluster):
+        return _ClusterDefaults()
+    return _ClusterDefaults(
+        encryption_key=cluster.encryption_key,
+        drain_channel=cluster.drain_channel or cluster.drainer,
+        autoscaled_groups=cluster.autoscaled_groups,
+    )
 
-    def _made_channel(self) -> DrainChannel:
-        assert self._key is not None
-        return DrainChannel(self, "DrainChannel", cluster_name=self._name, encryption_key=self._key)
 
-    def _role(self) -> iam.Role:
-        return iam.Role(
-            self,
-            "Role",
-            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            description=f"Takes nodes and instance groups of HyperPod cluster {self._name}",
-        )
-
-    def _provider(self, on_event: lambda_.Function, is_complete: lambda_.Function) -> custom_resources.Provider:
-        provider = custom_resources.Provider(
-            self,
-            "Provider",
-            on_event_handler=on_event,
-            is_complete_handler=is_complete,
-            query_interval=_POLL,
-            total_timeout=_TIMEOUT,
-            log_group=self._log_group("FrameworkLog"),
-            provider_function_name=self._function_name("provider"),
-        )
-        for name in _FRAMEWORK:
-            function = typing.cast(lambda_.Function, provider.node.find_child(name))
-            # A refusal is read in CloudFormation's event, which has no room for the framework's stack trace.
-            function.add_environment("NODE_OPTIONS", "--stack-trace-limit=0")
-        self._acknowledge_provider(provider)
-        return provider
-
-    def _function(self, construct_id: str, handler: str, role: iam.Role) -> lambda_.Function:
-        return python_function(
-            self,
-            construct_id,
-            function_name=self._function_name(construct_id.lower()),
-            description=f"Scaling down HyperPod cluster {self._name}",
-            handler=f"hyperpod.scale_down.handler.{handler}",
-            role=role,
-            log_group=self._log_group(f"{construct_id}Log"),
-            timeout=_FUNCTION_TIMEOUT,
-        )
-
-    def _log_group(self, construct_id: str) -> logs.ILogGroup:
-        if self._given_log_group is not None:
-            return self._given_log_group
-        return make_log_group(self, construct_id, encryption_key=self._key, removal_policy=self._removal_policy)
-
-    def _function_name(self, part: str) -> str:
-        return f"{self._prefix}-{part}"
-
-    def _acknowledge_provider(self, provider: custom_resources.Provider) -> None:
-        """The provider framework is CDK's own: its roles, its runtime and its waiter."""
-        acknowledge(
-            provider, {**reasons.PROVIDER, **dict.fromkeys(wildcards_of_cdk(provider), reasons.PROVIDER_INVOKES)}
-        )
+def _resource_of(cluster: object) -> sagemaker.CfnCluster | None:
+    """CloudFormation's resource. None: another app's cluster, or not a cluster."""
+    resource = cluster.resource if isinstance(cluster, IHyperPodCluster) else cluster
+    return resource if isinstance(resource, sagemaker.CfnCluster) else None
 
 
 def _check_made_here(cluster: object) -> Iterator[Finding]:
@@ -432,27 +382,6 @@ def _check_stack(guard: Construct, resource: sagemaker.CfnCluster) -> Iterator[F
         )
 
 
-def _drain_properties(
-    stack: Stack, drain: ScaleDownDrain | None, channel: DrainChannel | IEksDrainer | None
-) -> dict[str, str]:
-    if drain is None or channel is None:
-        return {}
-    if isinstance(channel, IEksDrainer):
-        asked = {"Function": channel.function_arn, "UnmanagedPods": drain.unmanaged_pods}
-        must = channel.backup_cron_job is not None
-    else:
-        backup = channel.drain.backup
-        asked, must = {"Bucket": channel.bucket_name}, backup is not None and backup.on_failure == "fail"
-    told = {
-        **asked,
-        "TimeoutMinutes": drain.timeout_minutes,
-        "OnTimeout": drain.on_timeout,
-        "OnSilent": drain.on_silent or "fail",
-        "MustBeSaved": must,
-    }
-    return {"Drain": stack.to_json_string(told)}
-
-
 def _check_alone(cluster: sagemaker.CfnCluster) -> Iterator[Finding]:
     if any(isinstance(needed.node.scope, ScaleDown) for needed in cluster.node.dependencies):
         yield Finding(
@@ -460,49 +389,3 @@ def _check_alone(cluster: sagemaker.CfnCluster) -> Iterator[Finding]:
             problem="has a guard already, and each of the two would wait for the other",
             remedy="leave this one out; or make the cluster with unguarded=True, which keeps the names of what is deployed",
         )
-
-
-def _depend_on(resource: CfnResource, rendered: Mapping[str, Any], added: Sequence[str]) -> None:
-    """Add to what a resource waits for; it is rendered already."""
-    if added:
-        needed = rendered.get("DependsOn") or []
-        resource.add_override("DependsOn", [*([needed] if isinstance(needed, str) else needed), *added])
-
-
-def _path(logical_id: str, resource: Any) -> str:
-    """A resource's path in the app, by which its author knows it."""
-    metadata = resource.get("Metadata", {}) if isinstance(resource, Mapping) else {}
-    return str(metadata.get("aws:cdk:path", logical_id)).removesuffix("/Resource")
-
-
-def _outermost(stack: Stack) -> Stack:
-    """The stack that is deployed: a nested one goes with it."""
-    while stack.nested_stack_parent is not None:
-        stack = stack.nested_stack_parent
-    return stack
-
-
-def _prefix(construct: Construct, stack: Stack) -> str:
-    """What the functions' names begin with, at most 53 characters: unique for a construct in an account and region.
-
-    Without the cluster's name: CloudFormation refuses a custom resource whose function changed, and whoever renames the
-    cluster would read that, and not why a cluster keeps its name.
-    """
-    stack = _outermost(stack)
-    name = stack.stack_name
-    inside = construct.node.path.removeprefix(f"{stack.node.path}/")
-    digest = hashlib.sha256(f"{name}/{inside}".encode()).hexdigest()[:8]
-    return f"hyperpod-{name.removeprefix('hyperpod-')[:35]}-{digest}"
-
-
-@jsii.implements(IValidation)
-class _Guarded:
-    """Says at synthesis why the cluster, as it is by then, cannot be guarded."""
-
-    def __init__(self, guard: ScaleDown, names_to_delete: Sequence[str]) -> None:
-        self._guard = guard
-        self._names_to_delete = names_to_delete
-
-    def validate(self) -> list[str]:
-        """A message for each reason, or none."""
-        return [str(finding) for finding in self._guard._judge(self._names_to_delete)]

@@ -203,7 +203,7 @@ def test_the_order_in_which_things_are_made_is_no_matter() -> None:
         cluster = cluster_in(stack, instance_groups=None)
         guard = ScaleDown(stack, "ScaleDown", cluster=cluster)
         # Whoever resolves too early freezes nothing.
-        assert stack.resolve(guard._properties.late(lambda seen: seen.group_texts)) == []
+        assert stack.resolve(guard._cluster_template.token(lambda cluster: cluster.group_texts)) == []
         cluster.instance_groups = [*late, planned]
         cluster.node_recovery = "None"
         cluster.cdk_tag_manager.set_tag("team", "research")
