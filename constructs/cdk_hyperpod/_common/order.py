@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ class Order:
 
     def waits_for(self, name: str) -> AbstractSet[str]:
         """Everything that it waits for, directly or not."""
-        return reachable(self._waits_for[name], self._waits_for.__getitem__)
+        return reachable(self._waits_for, self._waits_for[name])
 
     def not_before(self, name: str) -> AbstractSet[str]:
         """Everything that waits for it, directly or not."""
@@ -35,7 +35,7 @@ class Order:
         for each, needed in self._waits_for.items():
             for other in needed:
                 waiting[other].add(each)
-        return reachable(waiting[name], waiting.__getitem__)
+        return reachable(waiting, waiting[name])
 
     def signalled(self) -> AbstractSet[str]:
         """What is complete when somebody says so, and everything that waits for it."""
@@ -45,15 +45,21 @@ class Order:
     def put_after(self, name: str, *, late: AbstractSet[str] = frozenset()) -> list[str]:
         """Let a resource wait for every other one that does not wait for it and is not `late`. Returns what its DependsOn needs
         for that besides."""
+        certain = self._certain_waits()
         free = self._waits_for.keys() - self.not_before(name) - late - {name}
-        wanted = free - reachable(self._waits_for[name], self._surely_waits_for)
-        covered = (reachable(self._surely_waits_for(each), self._surely_waits_for) for each in wanted)
+        wanted = free - reachable(certain, self._waits_for[name])
+        covered = (reachable(certain, certain[each]) for each in wanted)
         missing = wanted.difference(*covered)
         self._waits_for[name] |= missing
         return sorted(missing)
 
-    def _surely_waits_for(self, name: str) -> AbstractSet[str]:
-        return set() if "Condition" in self._resources[name] else self._waits_for[name]
+    def _certain_waits(self) -> dict[str, AbstractSet[str]]:
+        """What each resource waits for in every deployment: a resource with a condition may be absent."""
+        absent: AbstractSet[str] = frozenset()
+        return {
+            name: absent if "Condition" in resource else self._waits_for[name]
+            for name, resource in self._resources.items()
+        }
 
     def _named_by(self, resource: Mapping[str, Any]) -> set[str]:
         return {name for name in names_in(resource) if name in self._resources}
@@ -87,14 +93,14 @@ def order_before(resources: Mapping[str, Any], name: str) -> tuple[list[str], li
     return added, sorted(resources.keys() - order.waits_for(name) - {name})
 
 
-def reachable(start: Iterable[str], following: Callable[[str], Iterable[str]]) -> set[str]:
-    """Where one comes to from these, which belong to it."""
+def reachable(graph: Mapping[str, Iterable[str]], start: Iterable[str]) -> set[str]:
+    """The nodes of a graph that can be reached from some of its nodes, which are included."""
     left, found = list(start), set[str]()
     while left:
         name = left.pop()
         if name not in found:
             found.add(name)
-            left += following(name)
+            left += graph.get(name, ())
     return found
 
 

@@ -18,7 +18,7 @@ from constructs import Construct, IConstruct
 from .._common import reasons
 from .._common.acknowledge import acknowledge
 from .._common.buckets import access_logs_bucket
-from .._common.dependencies import AtSynth, without_circle
+from .._common.dependencies import AtSynth, LatePolicy, prerequisites
 from .._common.encryption import allow_logs
 from .._common.encryption import encryption_key as make_encryption_key
 from .._common.removal import check_removal, removal_word
@@ -259,15 +259,15 @@ class HyperPodCluster(IHyperPodCluster):
         self._awaited: list[iam.IRole] = []
         self._add_roles()
         self._warn_of_shared_roles()
-        self.roles = RolesByNodeType(self._roles, self._come_after_rights)
+        self.roles = RolesByNodeType(self._roles, self._wait_for_policies_of)
         self.resource = self._add_resource(config)
         # A node that starts reads its scripts, calls endpoints and mounts at once; when the stack is deleted, they go
         # after it. A stack of their own comes first as a whole.
         accesses = [mount.access for mount in (file_system, openzfs) if mount is not None]
         for needed in (lifecycle_scripts, network, self.drain_channel, *accesses):
             if needed is not None:
-                self._come_after(needed)
-        self._come_after_given(self._roles.keys())
+                self._wait_for(needed)
+        self._wait_for_given_roles(self._roles.keys())
         self.cluster_arn = self.resource.attr_cluster_arn
         self._acknowledge_new_types()
         self.log = ClusterLog(
@@ -481,7 +481,7 @@ class HyperPodCluster(IHyperPodCluster):
         before = set(self._roles)
         self._add_roles()
         new = self._roles.keys() - before
-        self._come_after_given(new)
+        self._wait_for_given_roles(new)
         if self._principal is not None:
             for name in sorted(new):
                 self._principal.add_role(self.roles[name])
@@ -509,39 +509,43 @@ class HyperPodCluster(IHyperPodCluster):
         for warning in new:
             Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.code}", warning.text)
 
-    def _come_after(self, needed: IConstruct) -> None:
+    def _wait_for(self, needed: IConstruct) -> None:
         if Stack.of(needed) is self._stack:
             self.resource.node.add_dependency(needed)
 
-    def _come_after_given(self, names: Iterable[RoleName]) -> None:
+    def _wait_for_given_roles(self, names: Iterable[RoleName]) -> None:
         """Wait for what nodes with a given role need, and for what the app granted to it before."""
         for name in sorted(names):
             role = self._roles[name]
             if isinstance(role, GivenRole):
                 if role.policy is not None:
-                    self._come_after(role.policy)
-                self._come_after_rights(role.role)
+                    self._wait_for(role.policy)
+                self._wait_for_policies_of(role.role)
 
-    def _come_after_rights(self, role: iam.IRole) -> None:
-        """Wait for a role's policies, but for those that name the cluster: they have to wait for it."""
-        if role not in self._awaited and Stack.of(role) is self._stack:
-            self._awaited.append(role)
-            if len(self._awaited) == 1:
-                self.resource.node.add_dependency(
-                    AtSynth(lambda: without_circle(self._awaited, self.resource, late=self._tell_late))
-                )
+    def _wait_for_policies_of(self, role: iam.IRole) -> None:
+        """Wait for a role's policies, except those that name the cluster: they have to wait for it."""
+        if role in self._awaited or Stack.of(role) is not self._stack:
+            return
+        self._awaited.append(role)
+        if len(self._awaited) == 1:
+            self.resource.node.add_dependency(AtSynth(self._policies_before_nodes))
 
-    def _tell_late(self, policy: IConstruct, about: IConstruct) -> None:
-        """Nodes start before all that a policy allows, and not only before what has to wait for the cluster."""
-        named = (
-            "the cluster"
-            if about is self.resource
-            else f"{about.node.path.removesuffix('/Resource')}, which comes after the cluster"
-        )
+    def _policies_before_nodes(self) -> Sequence[IConstruct]:
+        """The parts of the awaited roles that can come before the cluster. The others become warnings if they delay a permission."""
+        found = prerequisites(self._awaited, self.resource)
+        for late in found.late_policies:
+            self._warn_of_late_policy(late)
+        return found.before
+
+    def _warn_of_late_policy(self, late: LatePolicy) -> None:
+        policy = late.policy.node.path.removesuffix("/Resource")
+        cause = "the cluster"
+        if late.permission_on is not self.resource:
+            cause = f"{late.permission_on.node.path.removesuffix('/Resource')}, which comes after the cluster"
         Annotations.of(self).add_warning_v2(
             "cdk-hyperpod:late-permissions",
-            f"nodes start before they have any permission of {policy.node.path.removesuffix('/Resource')}, because one of them is on "
-            f"{named}; put that one into an iam.Policy of its own",
+            f"nodes start before they have any permission of {policy}, because one of them is on "
+            f"{cause}; put that one into an iam.Policy of its own",
         )
 
     def _security_groups(self) -> list[ec2.ISecurityGroup]:
