@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import jsii
 from aws_cdk import aws_iam as iam
@@ -11,6 +12,7 @@ from constructs import IValidation
 
 from ..config.cluster import ClusterConfig, InstanceGroup, NetworkConfig, ScaleDownConfig
 from ..config.eks import INSTALLED, AutoscalingConfig, EksConfig
+from ..config.lifecycle import LifecycleMode
 from ..config.slurm import AccountingDatabase, SlurmConfig
 from ..errors import Finding
 from ..guard.drain_channel import IEksDrainer
@@ -91,19 +93,55 @@ def check_autoscaled_groups(autoscaled_groups: object, eks_cluster_arn: object) 
         )
 
 
-def slurm_config(database: AccountingDatabase | None, scale_down: object) -> SlurmConfig | None:
-    """Whether there is an agent to drain nodes the guard knows, by the scripts."""
+@dataclass(frozen=True, slots=True)
+class OrchestratorConfig:
+    """The parts of a configuration that depend on the orchestrator."""
+
+    orchestrator: Literal["slurm", "eks"]
+    slurm: SlurmConfig | None
+    eks: EksConfig | None
+
+
+def orchestrator_config(
+    eks_cluster_arn: object,
+    autoscaled_groups: Sequence[str],
+    accounting_database: AccountingDatabase | None,
+    scale_down: object,
+) -> OrchestratorConfig:
+    """The configuration that the arguments mean, as far as the rules need it."""
+    if eks_cluster_arn is not None:
+        return OrchestratorConfig("eks", None, _eks_config(autoscaled_groups))
+    return OrchestratorConfig("slurm", _slurm_config(accounting_database, scale_down), None)
+
+
+def _slurm_config(database: AccountingDatabase | None, scale_down: object) -> SlurmConfig | None:
+    """The drain settings are unknown here: whether an agent drains nodes depends on the scripts, which the guard checks."""
     drains = isinstance(scale_down, ScaleDownConfig) and scale_down.drain is not None
     if database is None and not drains:
         return None
     return SlurmConfig(accounting_database=database, drain=UNKNOWN if drains else None)
 
 
-def eks_config(autoscaled_groups: Sequence[str]) -> EksConfig:
-    """What the rules have to know of the EKS cluster: the control plane is another construct's."""
+def _eks_config(autoscaled_groups: Sequence[str]) -> EksConfig:
+    """Another construct makes the control plane, so only its autoscaled groups count."""
     names = as_tuple(autoscaled_groups)
     autoscaling = AutoscalingConfig(instance_groups=names) if names and isinstance(names, tuple) else None
     return EksConfig(dependencies_chart=INSTALLED, autoscaling=autoscaling)
+
+
+def autoscaled_groups_of(config: ClusterConfig) -> Sequence[str]:
+    """The groups whose counts an autoscaler sets."""
+    return () if config.eks is None else config.eks.autoscaled_groups
+
+
+def accounting_database_of(config: ClusterConfig) -> AccountingDatabase | None:
+    """The database of Slurm's accounts. None: the one on the controller."""
+    return None if config.slurm is None else config.slurm.accounting_database
+
+
+def lifecycle_mode_of(config: ClusterConfig) -> LifecycleMode | None:
+    """What runs on a new node. None: the default of the scripts."""
+    return None if config.lifecycle is None else config.lifecycle.mode
 
 
 @jsii.implements(IValidation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ from ..config.cluster import (
     EksClusterArn,
     InstanceGroup,
     LogRetentionDays,
+    NetworkConfig,
     ScaleDownConfig,
     TieredStorageConfig,
 )
@@ -50,18 +51,20 @@ from ..typed.judge import as_tuple, check_arguments, check_call, check_config, r
 from ..typed.known import UNKNOWN, is_known
 from .argument_checks import (
     RolesInUse,
+    accounting_database_of,
+    autoscaled_groups_of,
     check_autoscaled_groups,
     check_drainer,
     check_orchestrator,
     check_unguarded,
     check_with_network,
-    eks_config,
-    slurm_config,
+    lifecycle_mode_of,
+    orchestrator_config,
 )
 from .cluster_log import ClusterLog
 from .imported_cluster import ImportedCluster
-from .permissions import NodeNeeds
-from .resource_properties import node_mounts, orchestrator_property, tiered_storage_property
+from .permissions import NodeNeeds, Statement
+from .resource_properties import NodeMounts, auto_scaling_property, orchestrator_property, tiered_storage_property
 from .roles import GivenRole, InstanceRole, RolesByNodeType, autoscaling_role, node_type_of
 
 # Types of the CreateCluster API that the CloudFormation schema, as its checkers ship it, does not know yet.
@@ -180,118 +183,68 @@ class HyperPodCluster(IHyperPodCluster):
         :raises ConfigError: with everything that HyperPod would refuse; what is only worth knowing becomes a warning.
         """
         super().__init__(scope, construct_id)
-        refused_mode = [*check_arguments(HyperPodCluster.__init__, lifecycle_mode=lifecycle_mode)]
-        config = ClusterConfig(
+        self._stack = Stack.of(self)
+        self._network = network
+        self._file_system = file_system
+        self._eks_cluster_arn = eks_cluster_arn
+        self._removal_policy = removal_policy
+        invalid_mode = [*check_arguments(HyperPodCluster.__init__, lifecycle_mode=lifecycle_mode)]
+        argument_findings = [
+            *check_call(HyperPodCluster.__init__, locals(), apart=_IN_CONFIG),
+            *check_removal(removal_policy),
+            *invalid_mode,
+            *check_unguarded(unguarded, scale_down=scale_down, guard_log_group=guard_log_group),
+            *check_drainer(drainer, eks_cluster_arn),
+            *check_autoscaled_groups(autoscaled_groups, eks_cluster_arn),
+        ]
+        orchestrator = orchestrator_config(eks_cluster_arn, autoscaled_groups, accounting_database, scale_down)
+        self._config = ClusterConfig(
             name=cluster_name,
-            region=Stack.of(self).region,
+            region=self._stack.region,
             instance_groups=as_tuple(instance_groups),
-            orchestrator="slurm" if eks_cluster_arn is None else "eks",
-            eks=None if eks_cluster_arn is None else eks_config(autoscaled_groups),
+            orchestrator=orchestrator.orchestrator,
+            eks=orchestrator.eks,
+            slurm=orchestrator.slurm,
             node_provisioning_mode=node_provisioning_mode,
             node_recovery=node_recovery,
-            network=network.config if isinstance(network, HyperPodNetwork) else UNKNOWN,
+            network=self._network_config(),
             tiered_storage=tiered_storage,
-            lifecycle=LifecycleConfig(mode=UNKNOWN if refused_mode else lifecycle_mode),
-            slurm=slurm_config(accounting_database, scale_down) if eks_cluster_arn is None else None,
+            lifecycle=LifecycleConfig(mode=UNKNOWN if invalid_mode else lifecycle_mode),
             tags={} if tags is None else tags,
             encrypt_root_volumes=encrypt_root_volumes,
             scale_down=scale_down,
             log_retention_days=log_retention_days,
         )
         if _loaded is not None:
-            # The rules need the whole file, and the stacks of the EKS cluster and of the teams have the rest of its warnings.
-            config = _loaded.config
+            # The rules need the whole file. Other stacks show its warnings about teams and the EKS cluster.
+            self._config = _loaded.config
             self._warn(_loaded.warnings_of("cluster"))
             self._known_warnings |= frozenset(_loaded.warnings)
-        self._network = network
-        self._file_system = file_system
-        self._judge(
-            config,
-            [
-                *check_call(HyperPodCluster.__init__, locals(), apart=_IN_CONFIG),
-                *check_removal(removal_policy),
-                *refused_mode,
-                *check_unguarded(unguarded, scale_down=scale_down, guard_log_group=guard_log_group),
-                *check_drainer(drainer, eks_cluster_arn),
-                *check_autoscaled_groups(autoscaled_groups, eks_cluster_arn),
-            ],
-        )
-        key = encryption_key or make_encryption_key(self, "Key", removal_policy=removal_policy or RemovalPolicy.DESTROY)
-        if not isinstance(lifecycle_scripts, LifecycleScripts):
-            mounted = eks_cluster_arn is None
-            lifecycle_scripts = LifecycleScripts(
-                self,
-                "LifecycleScripts",
-                cluster_name=cluster_name,
-                encryption_key=key,
-                source=lifecycle_scripts,
-                mount_paths=(file_system.mount_path,) if file_system and mounted else (),
-                nfs_mount_paths=(openzfs.mount_path,) if openzfs and mounted else (),
-                access_logs=access_logs_bucket(self, "AccessLogs", removal=removal_word(removal_policy, "destroy")),
-                orchestrator=config.orchestrator,
-                removal_policy=removal_policy,
-            )
-        self._config = config
-        self._stack = Stack.of(self)
-        self._region = self._stack.region
-        self.cluster_name = config.name
-        self.autoscaled_groups = () if config.eks is None else config.eks.autoscaled_groups
-        self._eks_cluster_arn = eks_cluster_arn
-        self.encryption_key = key
-        allow_logs(key)
-        self.lifecycle_scripts = lifecycle_scripts
-        self.limits_metadata = lifecycle_scripts.limits_metadata
-        self.drain_channel = lifecycle_scripts.drain or self._made_channel(lifecycle_scripts, removal_policy)
+        self._validate(self._config, argument_findings)
+        self.cluster_name = self._config.name
+        self.autoscaled_groups = autoscaled_groups_of(self._config)
         self.drainer = drainer
-        self.lifecycle_mode = lifecycle_mode or lifecycle_scripts.default_mode
-        self._surroundings = Surroundings(
-            continuous=config.node_provisioning_mode == "continuous",
-            encrypts_root_volumes=config.encrypts_root_volumes,
-            volume_key_arn=key.key_arn,
-            lifecycle_mode=self.lifecycle_mode,
-            scripts_uri=lifecycle_scripts.s3_uri,
-            # Under EKS pods mount it, through its CSI driver.
-            mounts=node_mounts(file_system, openzfs) if eks_cluster_arn is None else [],
-        )
+        self._mounts = NodeMounts() if eks_cluster_arn is not None else NodeMounts(file_system, openzfs)
+        self.encryption_key = encryption_key or self._add_key()
+        self.lifecycle_scripts = self._scripts_of(lifecycle_scripts)
+        allow_logs(self.encryption_key)
+        self.limits_metadata = self.lifecycle_scripts.limits_metadata
+        self.drain_channel = self.lifecycle_scripts.drain or self._add_drain_channel(self.lifecycle_scripts)
+        self.lifecycle_mode = lifecycle_mode or self.lifecycle_scripts.default_mode
+        self._cluster_context = self._context_of_groups()
         self._given_roles = dict(roles or {})
-        self.node.add_validation(RolesInUse(self._given_roles, self))
         self._roles: dict[RoleName, InstanceRole | GivenRole] = {}
         self._awaited: list[iam.IRole] = []
+        self.node.add_validation(RolesInUse(self._given_roles, self))
         self._add_roles()
         self._warn_of_shared_roles()
         self.roles = RolesByNodeType(self._roles, self._wait_for_policies_of)
-        self.resource = self._add_resource(config)
-        # A node that starts reads its scripts, calls endpoints and mounts at once; when the stack is deleted, they go
-        # after it. A stack of their own comes first as a whole.
-        accesses = [mount.access for mount in (file_system, openzfs) if mount is not None]
-        for needed in (lifecycle_scripts, network, self.drain_channel, *accesses):
-            if needed is not None:
-                self._wait_for(needed)
-        self._wait_for_given_roles(self._roles.keys())
+        self.resource = self._add_resource(self._config)
         self.cluster_arn = self.resource.attr_cluster_arn
+        self._wait_for_what_nodes_use(file_system, openzfs)
         self._acknowledge_new_types()
-        self.log = ClusterLog(
-            self,
-            "Log",
-            cluster=self.resource,
-            cluster_name=config.name,
-            log_group_name=self.log_group_name,
-            retention_days=config.log_retention_days,
-            encryption_key=key,
-            removal_policy=removal_policy,
-        )
-        self.scale_down = None
-        if unguarded:
-            Annotations.of(self.resource).add_warning_v2(UNGUARDED, _UNGUARDED)
-        else:
-            self.scale_down = ScaleDown(
-                self,
-                "ScaleDown",
-                cluster=self,
-                log_group=guard_log_group,
-                removal_policy=removal_policy,
-                **arguments_of(scale_down or ScaleDownConfig()),
-            )
+        self.log = self._add_log()
+        self.scale_down = self._add_guard(scale_down, unguarded=unguarded, log_group=guard_log_group)
 
     @classmethod
     def from_config(
@@ -353,15 +306,15 @@ class HyperPodCluster(IHyperPodCluster):
             file_system=file_system,
             openzfs=openzfs,
             lifecycle_scripts=lifecycle_scripts,
-            lifecycle_mode=None if config.lifecycle is None else config.lifecycle.mode,
-            accounting_database=None if config.slurm is None else config.slurm.accounting_database,
+            lifecycle_mode=lifecycle_mode_of(config),
+            accounting_database=accounting_database_of(config),
             encryption_key=encryption_key or lifecycle_scripts.encryption_key,
             node_provisioning_mode=config.node_provisioning_mode,
             node_recovery=config.node_recovery,
             tiered_storage=config.tiered_storage,
             tags=config.tags,
             eks_cluster_arn=eks_cluster_arn,
-            autoscaled_groups=() if config.eks is None else config.eks.autoscaled_groups,
+            autoscaled_groups=autoscaled_groups_of(config),
             drainer=drainer,
             encrypt_root_volumes=config.encrypt_root_volumes,
             roles=roles,
@@ -371,8 +324,40 @@ class HyperPodCluster(IHyperPodCluster):
             _loaded=loaded,
         )
 
-    def _made_channel(self, scripts: LifecycleScripts, removal_policy: RemovalPolicy | None) -> DrainChannel | None:
-        """Where the agent of these scripts is asked: in this stack, whose roles the bucket's policy names."""
+    def _add_key(self) -> kms.IKey:
+        removal_policy = self._removal_policy or RemovalPolicy.DESTROY
+        return make_encryption_key(self, "Key", removal_policy=removal_policy)
+
+    def _scripts_of(self, lifecycle_scripts: LifecycleScripts | str | Path | None) -> LifecycleScripts:
+        """The given upload, or one of the given folder. None: of the library's own scripts."""
+        if isinstance(lifecycle_scripts, LifecycleScripts):
+            return lifecycle_scripts
+        return LifecycleScripts(
+            self,
+            "LifecycleScripts",
+            cluster_name=self.cluster_name,
+            encryption_key=self.encryption_key,
+            source=lifecycle_scripts,
+            mount_paths=self._mounts.lustre_paths,
+            nfs_mount_paths=self._mounts.openzfs_paths,
+            access_logs=access_logs_bucket(self, "AccessLogs", removal=removal_word(self._removal_policy, "destroy")),
+            orchestrator=self._config.orchestrator,
+            removal_policy=self._removal_policy,
+        )
+
+    def _context_of_groups(self) -> Surroundings:
+        """What the groups' properties contain besides the groups' own settings."""
+        return Surroundings(
+            continuous=self._config.node_provisioning_mode == "continuous",
+            encrypts_root_volumes=self._config.encrypts_root_volumes,
+            volume_key_arn=self.encryption_key.key_arn,
+            lifecycle_mode=self.lifecycle_mode,
+            scripts_uri=self.lifecycle_scripts.s3_uri,
+            mounts=self._mounts.specs(),
+        )
+
+    def _add_drain_channel(self, scripts: LifecycleScripts) -> DrainChannel | None:
+        """The channel of an agent that the scripts install. It is in this stack, so that its bucket's policy can name this stack's roles."""
         if scripts.drain_config is None:
             return None
         channel = DrainChannel(
@@ -382,44 +367,78 @@ class HyperPodCluster(IHyperPodCluster):
             encryption_key=scripts.encryption_key,
             drain=scripts.drain_config,
             access_logs=scripts.access_logs,
-            removal_policy=removal_policy,
+            removal_policy=self._removal_policy,
         )
         if any(warning.code == DRAIN_OPERATORS for warning in self._known_warnings):
-            Annotations.of(channel).acknowledge_warning(
-                f"cdk-hyperpod:{DRAIN_OPERATORS}", "It is a warning of the file."
-            )
+            warning_id = f"cdk-hyperpod:{DRAIN_OPERATORS}"
+            Annotations.of(channel).acknowledge_warning(warning_id, "It is a warning of the file.")
         return channel
 
+    def _add_log(self) -> ClusterLog:
+        return ClusterLog(
+            self,
+            "Log",
+            cluster=self.resource,
+            cluster_name=self.cluster_name,
+            log_group_name=self.log_group_name,
+            retention_days=self._config.log_retention_days,
+            encryption_key=self.encryption_key,
+            removal_policy=self._removal_policy,
+        )
+
+    def _add_guard(
+        self, scale_down: ScaleDownConfig | None, *, unguarded: bool, log_group: logs.ILogGroup | None
+    ) -> ScaleDown | None:
+        if unguarded:
+            Annotations.of(self.resource).add_warning_v2(UNGUARDED, _UNGUARDED)
+            return None
+        return ScaleDown(
+            self,
+            "ScaleDown",
+            cluster=self,
+            log_group=log_group,
+            removal_policy=self._removal_policy,
+            **arguments_of(scale_down or ScaleDownConfig()),
+        )
+
+    def _wait_for_what_nodes_use(self, file_system: LustreMount | None, openzfs: OpenZfsMount | None) -> None:
+        """Create the cluster after these, and delete it before them: a node that starts uses all of them at once.
+
+        What is in another stack needs no dependency, because that stack is deployed first as a whole.
+        """
+        self._wait_for(self.lifecycle_scripts)
+        self._wait_for(self._network)
+        if self.drain_channel is not None:
+            self._wait_for(self.drain_channel)
+        for mount in (file_system, openzfs):
+            if mount is not None and mount.access is not None:
+                self._wait_for(mount.access)
+        self._wait_for_given_roles(self._roles.keys())
+
     def _add_resource(self, config: ClusterConfig) -> sagemaker.CfnCluster:
-        autoscaled = bool(self.autoscaled_groups)
-        tags = {
-            **config.tags,
-            STACK_ID_TAG: self._stack.stack_id,
-            # AWS's own policies, such as that of observability, are about clusters with this tag.
-            **({} if self._eks_cluster_arn is None else {"SageMaker": "true"}),
-        }
         return sagemaker.CfnCluster(
             self,
             "Resource",
             cluster_name=config.name,
-            orchestrator=orchestrator_property(
-                self._eks_cluster_arn, None if config.slurm is None else config.slurm.accounting_database
-            ),
-            node_provisioning_mode="Continuous" if self._surroundings.continuous else None,
+            orchestrator=orchestrator_property(config, self._eks_cluster_arn),
+            node_provisioning_mode="Continuous" if self._cluster_context.continuous else None,
             node_recovery="Automatic" if config.node_recovery == "automatic" else "None",
             vpc_config=sagemaker.CfnCluster.VpcConfigProperty(
                 security_group_ids=[self._network.security_group_id], subnets=[self._network.subnets[0].subnet_id]
             ),
             tiered_storage_config=tiered_storage_property(config.tiered_storage),
             instance_groups=self._rendered(),
-            auto_scaling=sagemaker.CfnCluster.ClusterAutoScalingConfigProperty(
-                mode="Enable", auto_scaler_type="Karpenter"
-            )
-            if autoscaled
-            else None,
-            cluster_role=self._autoscaling_role() if autoscaled else None,
-            tags=[CfnTag(key=key, value=value) for key, value in sorted(tags.items())],
+            auto_scaling=auto_scaling_property(self.autoscaled_groups),
+            cluster_role=self._autoscaling_role(),
+            tags=[CfnTag(key=key, value=value) for key, value in sorted(self._tags(config).items())],
         )
+
+    def _tags(self, config: ClusterConfig) -> dict[str, str]:
+        tags = {**config.tags, STACK_ID_TAG: self._stack.stack_id}
+        if self._eks_cluster_arn is not None:
+            # AWS's managed policies, such as that of observability, apply to clusters with this tag.
+            tags["SageMaker"] = "true"
+        return tags
 
     @classmethod
     def from_cluster_attributes(
@@ -476,7 +495,7 @@ class HyperPodCluster(IHyperPodCluster):
         """
         require_arguments(HyperPodCluster.add_instance_group, lambda: self.node.path, group=group)
         config = dataclasses.replace(self._config, instance_groups=(*self.instance_groups, group))
-        self._judge(config, [])
+        self._validate(config, [])
         self._config = config
         before = set(self._roles)
         self._add_roles()
@@ -488,19 +507,18 @@ class HyperPodCluster(IHyperPodCluster):
         self.resource.instance_groups = self._rendered()
         self._acknowledge_new_types()
 
-    def _judge(self, config: ClusterConfig, findings: Sequence[Finding]) -> None:
-        """Judge what the arguments say, the network apart, which judged itself. Raises ConfigError, and tells the warnings."""
-        is_network = isinstance(self._network, HyperPodNetwork)
-        network, of_network = (self._network.config, self._network.warnings) if is_network else (UNKNOWN, ())
+    def _validate(self, config: ClusterConfig, argument_findings: Sequence[Finding]) -> None:
+        """Raise ConfigError with everything that is wrong, and add the warnings. The network has validated itself."""
+        findings = [*argument_findings, *check_config(config, "", self._check_with_network)]
+        self._warn(raise_errors(findings, lambda: self.node.path))
+
+    def _check_with_network(self, config: ClusterConfig) -> Iterator[Finding]:
         zone = self._file_system.availability_zone if isinstance(self._file_system, LustreMount) else None
-        warnings = raise_errors(
-            [
-                *findings,
-                *check_config(config, "", lambda known: check_with_network(known, network, of_network, zone)),
-            ],
-            lambda: self.node.path,
-        )
-        self._warn(warnings)
+        warnings = self._network.warnings if isinstance(self._network, HyperPodNetwork) else ()
+        yield from check_with_network(config, self._network_config(), warnings, zone)
+
+    def _network_config(self) -> NetworkConfig:
+        return self._network.config if isinstance(self._network, HyperPodNetwork) else UNKNOWN
 
     def _warn(self, warnings: Iterable[Finding]) -> None:
         """Add the warnings that neither the cluster nor another stack of its file has."""
@@ -514,13 +532,14 @@ class HyperPodCluster(IHyperPodCluster):
             self.resource.node.add_dependency(needed)
 
     def _wait_for_given_roles(self, names: Iterable[RoleName]) -> None:
-        """Wait for what nodes with a given role need, and for what the app granted to it before."""
+        """Wait for the policies of given roles: what their nodes need, and what the app has granted so far."""
         for name in sorted(names):
             role = self._roles[name]
-            if isinstance(role, GivenRole):
-                if role.policy is not None:
-                    self._wait_for(role.policy)
-                self._wait_for_policies_of(role.role)
+            if not isinstance(role, GivenRole):
+                continue
+            if role.policy is not None:
+                self._wait_for(role.policy)
+            self._wait_for_policies_of(role.role)
 
     def _wait_for_policies_of(self, role: iam.IRole) -> None:
         """Wait for a role's policies, except those that name the cluster: they have to wait for it."""
@@ -551,59 +570,72 @@ class HyperPodCluster(IHyperPodCluster):
     def _security_groups(self) -> list[ec2.ISecurityGroup]:
         return [self._network.security_group]
 
-    def _autoscaling_role(self) -> str:
+    def _autoscaling_role(self) -> str | None:
+        """The ARN of the role with which Karpenter adds and deletes nodes. None: no group is autoscaled."""
+        if not self.autoscaled_groups:
+            return None
         role = autoscaling_role(self, cluster_name=self.cluster_name, volume_key_arns=self._volume_keys("node"))
         return role.attr_arn
 
     def _add_roles(self) -> None:
-        """Make the roles that groups need and that are not there yet, and let those that are do what they need by now."""
+        """Create missing roles, and extend the policies of existing ones."""
         for name in sorted({node_type_of(group) for group in self.instance_groups}):
-            statements = self._needs(name).statements(self._region)
+            statements = self._needs(name).statements(self._stack.region)
             if name in self._roles:
                 self._roles[name].allow(statements)
-            elif name in self._given_roles:
-                self._roles[name] = GivenRole(self, name, self._given_roles[name], statements=statements)
             else:
-                self._roles[name] = InstanceRole(self, name, cluster_name=self.cluster_name, statements=statements)
-            if name == "controller" and self.drain_channel is not None:
-                name_agent(self.drain_channel, self._roles[name].role_arn, self._stack)
+                self._roles[name] = self._new_role(name, statements)
+        if self.drain_channel is not None and "controller" in self._roles:
+            name_agent(self.drain_channel, self._roles["controller"].role_arn, self._stack)
+
+    def _new_role(self, name: RoleName, statements: list[Statement]) -> InstanceRole | GivenRole:
+        if name in self._given_roles:
+            return GivenRole(self, name, self._given_roles[name], statements=statements)
+        return InstanceRole(self, name, cluster_name=self.cluster_name, statements=statements)
 
     def _warn_of_shared_roles(self) -> None:
-        """Every job can take the role of its node: if that is the controller's, it can write as the drain agent."""
-        if self.drain_channel is None:
+        """Every job can use the role of its node. If that is the controller's, it can write as the drain agent."""
+        if self.drain_channel is None or "controller" not in self._given_roles:
             return
         arns = {name: self._stack.resolve(role.role_arn) for name, role in self._given_roles.items()}
-        shared = sorted(name for name in arns if name != "controller" and arns[name] == arns.get("controller"))
+        controller = arns.pop("controller")
+        shared = [f"roles[{name}]" for name in sorted(arns) if arns[name] == controller]
         if shared:
             Annotations.of(self).add_warning_v2(
                 "cdk-hyperpod:shared-role",
-                f"{', '.join(f'roles[{name}]' for name in shared)}: the role is the controller's too, so jobs there can write the drain "
+                f"{', '.join(shared)}: the role is the controller's too, so jobs there can write the drain "
                 "agent's status, and say that nodes are saved; give the controller a role of its own",
             )
 
     def _needs(self, name: RoleName) -> NodeNeeds:
-        drain = self.drain_channel
-        scripts_key = self.lifecycle_scripts.bucket_key
-        database = None if self._config.slurm is None else self._config.slurm.accounting_database
-        return NodeNeeds(
+        needs = NodeNeeds(
             cluster_name=self.cluster_name,
             scripts_bucket_arn=self.lifecycle_scripts.bucket_arn,
             scripts_folder=self.lifecycle_scripts.folder,
-            scripts_key_arn=None if scripts_key is None else scripts_key.key_arn,
+            scripts_key_arn=_arn_of(self.lifecycle_scripts.bucket_key),
             vpc_id=self._network.vpc_id,
             subnet_ids=[subnet.subnet_id for subnet in self._network.subnets],
             security_group_id=self._network.security_group_id,
             volume_key_arns=self._volume_keys(name),
             eks_cluster_arn=self._eks_cluster_arn,
-            # HyperPod connects the controller's slurmdbd with it.
-            secret_arn=database.secret_arn if database is not None and name == "controller" else None,
-            drain_arns=(drain.bucket_arn, drain.encryption_key.key_arn)
-            if drain is not None and name == "controller"
-            else None,
         )
+        if name != "controller":
+            return needs
+        return dataclasses.replace(needs, secret_arn=self._database_secret(), drain_arns=self._drain_arns())
+
+    def _database_secret(self) -> str | None:
+        """The secret with which HyperPod connects the controller's slurmdbd. None: the database is on the controller."""
+        slurm = self._config.slurm
+        if slurm is None or slurm.accounting_database is None:
+            return None
+        return slurm.accounting_database.secret_arn
+
+    def _drain_arns(self) -> tuple[str, str] | None:
+        channel = self.drain_channel
+        return None if channel is None else (channel.bucket_arn, channel.encryption_key.key_arn)
 
     def _volume_keys(self, node_type: str) -> list[str]:
-        return self._surroundings.volume_keys(
+        return self._cluster_context.volume_keys(
             [each for each in self.instance_groups if node_type_of(each) == node_type]
         )
 
@@ -613,7 +645,7 @@ class HyperPodCluster(IHyperPodCluster):
             in_words_of_cdk(
                 render_group(
                     group,
-                    self._surroundings,
+                    self._cluster_context,
                     role_arn=self._roles[node_type_of(group)].role_arn,
                     network=self._network_of(group),
                 )
@@ -635,3 +667,7 @@ class HyperPodCluster(IHyperPodCluster):
         if types & _MISSING_IN_SCHEMA:
             self.resource.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3644"]}})
             acknowledge(self.resource, reasons.NEW_INSTANCE_TYPES)
+
+
+def _arn_of(key: kms.IKey | None) -> str | None:
+    return None if key is None else key.key_arn

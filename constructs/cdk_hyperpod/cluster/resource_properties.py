@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from aws_cdk import aws_sagemaker as sagemaker
 
-from ..config.cluster import TieredStorageConfig
+from ..config.cluster import ClusterConfig, TieredStorageConfig
 from ..config.rendering import mount_spec
 from ..config.slurm import AccountingDatabase
 from ..storage.lustre import LustreMount
 from ..storage.openzfs import OpenZfsMount
+from .argument_checks import accounting_database_of
 
 
 def orchestrator_property(
-    eks_cluster_arn: str | None, database: AccountingDatabase | None
+    config: ClusterConfig, eks_cluster_arn: str | None
 ) -> sagemaker.CfnCluster.OrchestratorProperty:
     """Slurm, or the EKS cluster that the nodes join."""
     if eks_cluster_arn is not None:
         return sagemaker.CfnCluster.OrchestratorProperty(
             eks=sagemaker.CfnCluster.ClusterOrchestratorEksConfigProperty(cluster_arn=eks_cluster_arn)
         )
-    # No SlurmConfigStrategy: under continuous provisioning the API refuses any.
+    # Without SlurmConfigStrategy: under continuous provisioning the API rejects every value of it.
     return sagemaker.CfnCluster.OrchestratorProperty(
         slurm=sagemaker.CfnCluster.ClusterOrchestratorSlurmConfigProperty(
-            accounting_database=None
-            if database is None
-            else sagemaker.CfnCluster.ClusterAccountingDatabaseProperty(
-                endpoint=database.endpoint, secret_arn=database.secret_arn, port=database.port, name=database.name
-            )
+            accounting_database=_accounting_database_property(accounting_database_of(config))
         )
     )
+
+
+def _accounting_database_property(
+    database: AccountingDatabase | None,
+) -> sagemaker.CfnCluster.ClusterAccountingDatabaseProperty | None:
+    if database is None:
+        return None
+    return sagemaker.CfnCluster.ClusterAccountingDatabaseProperty(
+        endpoint=database.endpoint, secret_arn=database.secret_arn, port=database.port, name=database.name
+    )
+
+
+def auto_scaling_property(
+    autoscaled_groups: Sequence[str],
+) -> sagemaker.CfnCluster.ClusterAutoScalingConfigProperty | None:
+    """Karpenter, which HyperPod runs. None: no group is autoscaled."""
+    if not autoscaled_groups:
+        return None
+    return sagemaker.CfnCluster.ClusterAutoScalingConfigProperty(mode="Enable", auto_scaler_type="Karpenter")
 
 
 def tiered_storage_property(
@@ -44,11 +62,33 @@ def tiered_storage_property(
     )
 
 
-def node_mounts(lustre: LustreMount | None, openzfs: OpenZfsMount | None) -> list[dict[str, Any]]:
-    """What every node mounts."""
-    mounts = []
-    if lustre is not None:
-        mounts.append(mount_spec(dns_name=lustre.dns_name, mount_path=lustre.mount_path, mount_name=lustre.mount_name))
-    if openzfs is not None:
-        mounts.append(mount_spec(dns_name=openzfs.dns_name, mount_path=openzfs.mount_path, mount_name=None))
-    return mounts
+@dataclass(frozen=True, slots=True)
+class NodeMounts:
+    """The file systems that every node mounts. None under EKS, where pods mount them through a CSI driver."""
+
+    lustre: LustreMount | None = None
+    openzfs: OpenZfsMount | None = None
+
+    @property
+    def lustre_paths(self) -> tuple[str, ...]:
+        """Where nodes mount Lustre."""
+        return () if self.lustre is None else (self.lustre.mount_path,)
+
+    @property
+    def openzfs_paths(self) -> tuple[str, ...]:
+        """Where nodes mount OpenZFS."""
+        return () if self.openzfs is None else (self.openzfs.mount_path,)
+
+    def specs(self) -> list[dict[str, Any]]:
+        """The mounts as an instance group has them (InstanceStorageConfigs)."""
+        specs = []
+        if self.lustre is not None:
+            lustre = self.lustre
+            specs.append(
+                mount_spec(dns_name=lustre.dns_name, mount_path=lustre.mount_path, mount_name=lustre.mount_name)
+            )
+        if self.openzfs is not None:
+            specs.append(
+                mount_spec(dns_name=self.openzfs.dns_name, mount_path=self.openzfs.mount_path, mount_name=None)
+            )
+        return specs
