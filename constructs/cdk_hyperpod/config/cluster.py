@@ -22,6 +22,8 @@ from .teams import Team
 Orchestrator = Literal["slurm", "eks"]
 NodeType = Literal["controller", "login", "compute"]
 Removal = Literal["retain", "destroy"]
+LustreThroughput = Literal[125, 250, 500, 1000]
+DEFAULT_LUSTRE_THROUGHPUT: LustreThroughput = 250
 
 ENTRY_SCRIPTS: Mapping[NodeType, str] = {
     "controller": "controller.sh",
@@ -285,7 +287,7 @@ class StorageConfig:
 
     capacity_gib: int | None = None
     """Capacity in GiB of a new file system: 1200, or a multiple of 2400; steps are larger with EFA. It can only grow."""
-    throughput_mbps_per_tib: Literal[125, 250, 500, 1000] = 250
+    throughput_mbps_per_tib: LustreThroughput = DEFAULT_LUSTRE_THROUGHPUT
     """Throughput in MB/s for each TiB (PERSISTENT_2)."""
     efa: bool = False
     """True: nodes with EFA reach the file system over it, and the throughput is then fixed. A change is refused while the

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from aws_cdk import Aws, Stack
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
@@ -9,7 +11,7 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from ..config.cluster import ClusterArn
-from ..config.eks import is_on
+from ..config.eks import AddOn, is_on
 from ..loader import LoadedConfig
 from ..typed.judge import require_arguments
 from .control_plane import EksControlPlane, add_on
@@ -30,6 +32,16 @@ _AFTER = {
     "observability": ("coredns",),
     "fsx_csi_driver": ("coredns",),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """What an add-on needs besides the cluster."""
+
+    values: str | None = None
+    """Its configuration, as JSON. None: the add-on's defaults."""
+    association: eks.CfnPodIdentityAssociation | None = None
+    """What gives its pods a role. None: they need none."""
 
 
 class HyperPodAddOns(Construct):
@@ -91,26 +103,14 @@ class HyperPodAddOns(Construct):
         )
         self._cluster_name = control_plane.cluster_name
         self._cluster_arn = control_plane.cluster_arn
-        eks_config = control_plane.config
+        self._hyperpod_cluster_arn = hyperpod_cluster_arn
         self._key = encryption_key
         self.resources: dict[str, eks.CfnAddon] = {}
         """The add-ons by their names in `AddOnsConfig`."""
-        for field, name in _NAMES.items():
-            if not is_on(eks_config, field, has_file_system=has_file_system):
-                continue
-            values, first = None, None
-            if field == "training_operator":
-                first = self._training_operator_role(hyperpod_cluster_arn)
-            if field == "observability":
-                values, first = self._metrics()
-            resource = add_on(self, self._cluster_name, name, getattr(eks_config.add_ons, field), values=values)
-            if first is not None:
-                # An association of its own, before the add-on: the training operator takes none that comes with it.
-                resource.add_resource_dependency(first)
-            for other in _AFTER.get(field, ()):
-                if other in self.resources:
-                    resource.add_resource_dependency(self.resources[other])
-            self.resources[field] = resource
+        eks_config = control_plane.config
+        for field in _NAMES:
+            if is_on(eks_config, field, has_file_system=has_file_system):
+                self.resources[field] = self._add(field, getattr(eks_config.add_ons, field))
 
     @classmethod
     def from_config(
@@ -148,16 +148,36 @@ class HyperPodAddOns(Construct):
             has_file_system=loaded.config.storage is not None,
         )
 
-    def _training_operator_role(self, hyperpod_cluster_arn: str) -> eks.CfnPodIdentityAssociation:
+    def _add(self, field: str, config: AddOn) -> eks.CfnAddon:
+        """Add an add-on after its own role, and after the add-ons that it needs."""
+        needs = self._needs_of(field)
+        resource = add_on(self, self._cluster_name, _NAMES[field], config, values=needs.values)
+        if needs.association is not None:
+            # An association of its own, before the add-on: the training operator takes none that comes with it.
+            resource.add_resource_dependency(needs.association)
+        for other in _AFTER.get(field, ()):
+            if other in self.resources:
+                resource.add_resource_dependency(self.resources[other])
+        return resource
+
+    def _needs_of(self, field: str) -> _Needs:
+        if field == "training_operator":
+            return _Needs(association=self._training_operator_role())
+        if field == "observability":
+            return self._metrics()
+        return _Needs()
+
+    def _training_operator_role(self) -> eks.CfnPodIdentityAssociation:
         return self._pod_role(
             "TrainingOperator",
             namespace="aws-hyperpod",
             service_account="hp-training-operator-controller-manager",
             action="sagemaker:DescribeClusterNode",
-            resource=hyperpod_cluster_arn,
+            resource=self._hyperpod_cluster_arn,
         )
 
-    def _metrics(self) -> tuple[str, eks.CfnPodIdentityAssociation]:
+    def _metrics(self) -> _Needs:
+        """A workspace for the metrics, and the role that writes to it."""
         # Only here: few clusters have it on.
         from aws_cdk import aws_aps as aps
 
@@ -178,7 +198,7 @@ class HyperPodAddOns(Construct):
                 "logging": {"enabled": False},
             }
         )
-        return values, association
+        return _Needs(values=values, association=association)
 
     def _pod_role(
         self, construct_id: str, *, namespace: str, service_account: str, action: str, resource: str

@@ -101,53 +101,34 @@ class EksControlPlane(Construct):
         :raises ConfigError: with everything that EKS or Helm would refuse.
         """
         super().__init__(scope, construct_id)
-        chart: Path | None = None
-        wrong = [
-            *check_call(EksControlPlane.__init__, locals(), apart=["eks_config"]),
-            *check_removal(removal_policy),
-            *check_value(eks_config, EksConfig, "eks"),
-        ]
-        if isinstance(eks_config, EksConfig) and isinstance(network, HyperPodNetwork):
-            known = without_refused(eks_config, [])
-            wrong += [
-                *check_control_plane(
-                    known,
-                    network.config,
-                    region=Stack.of(network).region,
-                    has_file_system=None,
-                    control_plane_zone=None
-                    if network.control_plane_subnet is None
-                    else network.control_plane_subnet.availability_zone,
-                ),
-                *_check_endpoints(network),
-            ]
-            chart = _chart_path(chart_folder, known)
-            wrong += () if chart is None else _check_chart(chart, eks_config, neuron)
-        raise_errors(wrong, lambda: self.node.path)
+        chart = _chart_path(chart_folder, eks_config)
+        raise_errors(
+            [
+                *check_call(EksControlPlane.__init__, locals(), apart=["eks_config"]),
+                *check_removal(removal_policy),
+                *check_value(eks_config, EksConfig, "eks"),
+                *_check_with_network(eks_config, network, chart, neuron),
+            ],
+            lambda: self.node.path,
+        )
         self.config = eks_config
-        existing = eks_config.existing_cluster
-        self.cluster_name = cluster_name if existing is None else existing.name
-        # Literal, so that the stack of the nodes needs no reference to this one.
-        self.cluster_arn = eks_cluster_arn(self, self.cluster_name)
         self.network = network
         self._key = encryption_key
         self._removal_policy = removal_policy or RemovalPolicy.DESTROY
+        existing = eks_config.existing_cluster
+        self.cluster_name = cluster_name if existing is None else existing.name
+        # Without a reference, so that the stack of the nodes does not depend on this one.
+        self.cluster_arn = eks_cluster_arn(self, self.cluster_name)
         if existing is None:
-            group = self.security_group_id = control_plane_security_group(self, network).attr_group_id
-            self.cluster = typing.cast(eks.ICluster, self._new_cluster(eks_config, group))
+            self.security_group_id = control_plane_security_group(self, network).attr_group_id
+            self.cluster = typing.cast(eks.ICluster, self._new_cluster(eks_config, self.security_group_id))
         else:
-            group = self.security_group_id = existing.security_group_id
-            self.cluster = self._existing_cluster(existing.name, group)
-        connect(self, network, group)
+            self.security_group_id = existing.security_group_id
+            self.cluster = self._existing_cluster(existing.name, self.security_group_id)
+        connect(self, network, self.security_group_id)
         for index, arn in enumerate(eks_config.admin_role_arns):
-            self._admin(f"Admin{index}", arn)
-        add_ons = [
-            add_on(self, self.cluster_name, addon_name, getattr(eks_config.add_ons, field))
-            for field, addon_name in _BEFORE_NODES.items()
-            if is_on(eks_config, field, has_file_system=False)
-        ]
-        for resource in add_ons:
-            after_cluster(self, resource)
+            self._add_admin(f"Admin{index}", arn)
+        self._add_first_add_ons(eks_config)
         if chart is not None:
             self._install(chart, eks_config.image_registry, neuron)
         finish_provider(self._kubectl, encryption_key)
@@ -185,6 +166,16 @@ class EksControlPlane(Construct):
             neuron=has_neuron(loaded.config.instance_groups),
         )
 
+    def _add_first_add_ons(self, config: EksConfig) -> None:
+        """Add the add-ons that need no node, and that nodes need."""
+        resources = [
+            add_on(self, self.cluster_name, addon_name, getattr(config.add_ons, field))
+            for field, addon_name in _BEFORE_NODES.items()
+            if is_on(config, field, has_file_system=False)
+        ]
+        for resource in resources:
+            after_cluster(self, resource)
+
     def _new_cluster(self, config: EksConfig, security_group_id: str) -> eks.Cluster:
         # EKS would make the log group itself, without a key and for ever.
         log_group = logs.LogGroup(
@@ -195,7 +186,6 @@ class EksControlPlane(Construct):
             removal_policy=self._removal_policy,
             encryption_key=self._key,
         )
-        access = eks.EndpointAccess
         cluster = eks.Cluster(
             self,
             "Cluster",
@@ -204,9 +194,7 @@ class EksControlPlane(Construct):
             vpc=self.network.vpc,
             vpc_subnets=[ec2.SubnetSelection(subnets=self.network.control_plane_subnets)],
             security_group=ec2.SecurityGroup.from_security_group_id(self, "ControlPlaneReference", security_group_id),
-            endpoint_access=access.PUBLIC_AND_PRIVATE.only_from(*config.public_access_cidrs)
-            if config.public_access_cidrs
-            else access.PRIVATE,
+            endpoint_access=_endpoint_access(config),
             cluster_logging=list(eks.ClusterLoggingTypes),
             secrets_encryption_key=self._key,
             # HyperPod brings the nodes; without this CDK would make the cluster one of EKS Auto Mode.
@@ -240,12 +228,12 @@ class EksControlPlane(Construct):
             security_groups=options.security_groups,
         )
         assert self._kubectl.role is not None
-        self._admin("KubectlAccess", self._kubectl.role.role_arn)
+        self._add_admin("KubectlAccess", self._kubectl.role.role_arn)
         return eks.Cluster.from_cluster_attributes(
             self, "Cluster", cluster_name=name, kubectl_provider=typing.cast(eks.IKubectlProvider, self._kubectl)
         )
 
-    def _admin(self, construct_id: str, role_arn: str) -> None:
+    def _add_admin(self, construct_id: str, role_arn: str) -> None:
         entry = eks.CfnAccessEntry(
             self,
             construct_id,
@@ -281,10 +269,39 @@ class EksControlPlane(Construct):
         release.node.add_dependency(*access_entries(self))
 
 
+def _endpoint_access(config: EksConfig) -> eks.EndpointAccess:
+    if not config.public_access_cidrs:
+        return eks.EndpointAccess.PRIVATE
+    return eks.EndpointAccess.PUBLIC_AND_PRIVATE.only_from(*config.public_access_cidrs)
+
+
+def _check_with_network(config: object, network: object, chart: Path | None, neuron: bool) -> Iterator[Finding]:
+    """The configuration together with its network and its chart, if both have the right type."""
+    if not isinstance(config, EksConfig) or not isinstance(network, HyperPodNetwork):
+        return
+    yield from check_control_plane(
+        without_refused(config, []),
+        network.config,
+        region=Stack.of(network).region,
+        has_file_system=None,
+        control_plane_zone=_second_zone(network),
+    )
+    yield from _check_endpoints(network)
+    if chart is not None:
+        yield from _check_chart(chart, config, neuron)
+
+
+def _second_zone(network: HyperPodNetwork) -> str | None:
+    """The zone that only the control plane uses. None: it is in the zones of the nodes."""
+    subnet = network.control_plane_subnet
+    return None if subnet is None else subnet.availability_zone
+
+
 def _check_endpoints(network: HyperPodNetwork) -> Iterator[Finding]:
-    """Without these, kubectl's functions would hang until they time out."""
+    """Without these endpoints kubectl's functions wait until they time out."""
+    is_closed_and_new = network.config.vpc_id is None and network.endpoint_security_group_id is not None
     missing = [service for service in EKS_INTERFACE_ENDPOINTS if service not in network.more_endpoints]
-    if network.config.vpc_id is None and network.endpoint_security_group_id is not None and missing:
+    if is_closed_and_new and missing:
         yield Finding(
             path="network",
             problem=f"has no endpoint for {', '.join(missing)}, which an EKS cluster calls",
@@ -292,11 +309,12 @@ def _check_endpoints(network: HyperPodNetwork) -> Iterator[Finding]:
         )
 
 
-def _chart_path(folder: str | Path, config: EksConfig) -> Path | None:
-    """Where the chart is; None: it is installed already, or nobody can tell."""
-    if config.dependencies_chart in (INSTALLED, UNKNOWN) or not isinstance(folder, (str, Path)):
+def _chart_path(folder: object, config: object) -> Path | None:
+    """Where the chart is. None: it is installed already, or an argument is invalid."""
+    if not isinstance(config, EksConfig) or not isinstance(folder, str | Path):
         return None
-    return Path(folder, config.dependencies_chart)
+    chart = without_refused(config, []).dependencies_chart
+    return None if chart in (INSTALLED, UNKNOWN) else Path(folder, chart)
 
 
 def _check_chart(path: Path, config: EksConfig, neuron: bool) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from collections.abc import Iterator
 
 from aws_cdk import Annotations, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_eks_v2 as eks
@@ -20,7 +21,7 @@ from .._common.pseudo import ACCOUNT_ID, PARTITION
 from .._common.removal import check_removal
 from ..config.cluster import ClusterName
 from ..config.patterns import CronJobName
-from ..errors import raise_errors
+from ..errors import Finding, raise_errors
 from ..guard.drain_channel import IEksDrainer
 from ..kubernetes.drainer import (
     BACKUP_NAMESPACE,
@@ -117,7 +118,6 @@ class EksDrainer(IEksDrainer):
         :raises ConfigError: for arguments that are none, and for an EKS cluster whose API nobody could reach.
         """
         super().__init__(scope, construct_id)
-        existing = control_plane.config.existing_cluster if isinstance(control_plane, EksControlPlane) else None
         warnings = raise_errors(
             [
                 *check_arguments(
@@ -135,7 +135,7 @@ class EksDrainer(IEksDrainer):
                     backup_cron_job, "backup_cron_job", "write it out: rights in its namespace derive from it"
                 ),
                 *check_backup_namespace(backup_cron_job, "backup_cron_job"),
-                *(() if existing is None else check_existing(existing, "control_plane.existing_cluster")),
+                *_check_existing_cluster(control_plane),
             ],
             lambda: self.node.path,
         )
@@ -146,7 +146,7 @@ class EksDrainer(IEksDrainer):
         self.eks_cluster_arn = control_plane.cluster_arn
         self.backup_cron_job = backup_cron_job
         name = drainer_name(cluster_name)
-        # The name is known before the function is: the guard of another stack names it without a reference.
+        # The name does not depend on the function's resource, so the guard's stack can use it without a reference.
         self.function_arn = f"arn:{PARTITION}:lambda:{Stack.of(self).region}:{ACCOUNT_ID}:function:{name}"
         log = log_group or make_log_group(self, "Log", encryption_key=encryption_key, removal_policy=removal_policy)
         role = iam.Role(
@@ -155,7 +155,7 @@ class EksDrainer(IEksDrainer):
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
             description=f"Drains nodes of HyperPod cluster {cluster_name}",
         )
-        rights = self._allow(role, log.log_group_arn)
+        permissions = self._allow(role, log.log_group_arn)
         self.function = python_function(
             self,
             "Function",
@@ -165,13 +165,12 @@ class EksDrainer(IEksDrainer):
             role=role,
             log_group=log,
             timeout=_TIMEOUT,
-            network=self._network(rights),
-            environment={**self._address(), "EKS_CLUSTER": control_plane.cluster_name}
-            | ({} if backup_cron_job is None else {"BACKUP_CRON_JOB": backup_cron_job}),
+            network=self._network(permissions),
+            environment=self._environment(),
             reasons=reasons.DRAINER,
         )
-        # Lambda refuses a function in a VPC whose role may not plug it in, and unplugs it with the same rights.
-        self.function.node.add_dependency(rights)
+        # Lambda refuses a function in a VPC whose role may not create its network interfaces, and deletes them with the same permissions.
+        self.function.node.add_dependency(permissions)
         self._let_in(role)
 
     @classmethod
@@ -229,14 +228,23 @@ class EksDrainer(IEksDrainer):
         if self.backup_cron_job is None:
             return
         if in_own_namespace(self.backup_cron_job):
+            # The permission is there already (`BackupRights`).
             (claim,) = file_system_manifests(file_system, [BACKUP_NAMESPACE], capacity_gib=capacity_gib)
             if claim:
                 self._apply(scope, f"{construct_id}FileSystem", claim).node.add_dependency(*after)
             return
-        of_namespace = [each for each in self._manifests() if "namespace" in each["metadata"]]
-        # Another namespace makes another resource, so that the right in the old one goes.
+        # Another namespace makes another resource, so that the permission in the old one is deleted.
         namespace = self.backup_cron_job.partition("/")[0]
-        self._apply(scope, f"{construct_id}{namespace}", of_namespace).node.add_dependency(*after)
+        permissions = self._apply(scope, f"{construct_id}{namespace}", self._manifests_in_namespace())
+        permissions.node.add_dependency(*after)
+
+    def _manifests_in_namespace(self) -> list[Manifest]:
+        """The permission to make Jobs in the CronJob's namespace."""
+        return [manifest for manifest in self._manifests() if "namespace" in manifest["metadata"]]
+
+    def _manifests_of_cluster(self) -> list[Manifest]:
+        """The permissions on nodes and on pods of all namespaces."""
+        return [manifest for manifest in self._manifests() if "namespace" not in manifest["metadata"]]
 
     def _manifests(self) -> tuple[Manifest, ...]:
         return drainer_manifests(self.backup_cron_job)
@@ -251,13 +259,12 @@ class EksDrainer(IEksDrainer):
             kubernetes_groups=[DRAINER_GROUP],
         )
         after_cluster(self._control_plane, entry)
-        self._apply(self, "Rights", [each for each in self._manifests() if "namespace" not in each["metadata"]])
+        self._apply(self, "Rights", self._manifests_of_cluster())
         if in_own_namespace(self.backup_cron_job):
-            made = self._make_namespace()
-            rights = [each for each in self._manifests() if "namespace" in each["metadata"]]
-            self._apply(self, "BackupRights", rights).node.add_dependency(made)
+            namespace = self._add_namespace()
+            self._apply(self, "BackupRights", self._manifests_in_namespace()).node.add_dependency(namespace)
 
-    def _make_namespace(self) -> eks.KubernetesManifest:
+    def _add_namespace(self) -> eks.KubernetesManifest:
         """It stays when the file names no backup any more: the user's CronJob is in it. Made again, it may be there already."""
         made = eks.KubernetesManifest(
             self,
@@ -280,20 +287,26 @@ class EksDrainer(IEksDrainer):
         if Stack.of(applied) is Stack.of(self._control_plane):
             applied.node.add_dependency(*access_entries(self._control_plane))
 
-    def _network(self, rights: iam.CfnManagedPolicy) -> lambda_.CfnFunction.VpcConfigProperty:
+    def _network(self, permissions: iam.CfnManagedPolicy) -> lambda_.CfnFunction.VpcConfigProperty:
         """In the nodes' subnets, let out to the API alone. Names are looked up and tokens signed without leaving.
 
-        `rights`: by which Lambda unplugs the function, up to 40 minutes after it is gone. Until then nobody can delete the
-        group, so that the rights are deleted after it.
+        `permissions`: with them Lambda deletes the function's network interfaces, up to 40 minutes after the function is deleted.
+        Until then nobody can delete the group, so the permissions must be deleted after it.
         """
         network = self._control_plane.network
         group = closed_security_group(self, "Group", network, "Drains nodes of a HyperPod cluster", "drainer")
-        group.node.add_dependency(rights)
+        group.node.add_dependency(permissions)
         to_api = self._control_plane.security_group_id
         allow_tcp(self, "ToControlPlane", group.attr_group_id, to_api, 443, 443, "Kubernetes API")
         return lambda_.CfnFunction.VpcConfigProperty(
             security_group_ids=[group.attr_group_id], subnet_ids=[subnet.subnet_id for subnet in network.subnets]
         )
+
+    def _environment(self) -> dict[str, str]:
+        variables = {**self._address(), "EKS_CLUSTER": self._control_plane.cluster_name}
+        if self.backup_cron_job is not None:
+            variables["BACKUP_CRON_JOB"] = self.backup_cron_job
+        return variables
 
     def _address(self) -> dict[str, str]:
         existing = self._control_plane.config.existing_cluster
@@ -334,3 +347,9 @@ class EksDrainer(IEksDrainer):
             },
         )
         return policy
+
+
+def _check_existing_cluster(control_plane: object) -> Iterator[Finding]:
+    existing = control_plane.config.existing_cluster if isinstance(control_plane, EksControlPlane) else None
+    if existing is not None:
+        yield from check_existing(existing, "control_plane.existing_cluster")

@@ -36,6 +36,8 @@ from ..typed.words import item_paths
 from .control_plane import EksControlPlane
 from .manifests import file_system_manifests, karpenter_manifests
 
+_DEFAULT_CAPACITY_GIB = 1200
+
 
 class HyperPodTeams(Construct):
     """Shares, ceilings, access and volumes of the teams, the cluster's priorities, and Karpenter's objects.
@@ -104,16 +106,7 @@ class HyperPodTeams(Construct):
         raise_errors(
             [
                 *check_call(HyperPodTeams.__init__, locals()),
-                *(
-                    check_eks_teams(
-                        as_tuple(teams),
-                        control_plane.config,
-                        groups=None if instance_groups is None else as_tuple(instance_groups),
-                        has_file_system=file_system is not None,
-                    )
-                    if isinstance(control_plane, EksControlPlane)
-                    else ()
-                ),
+                *_check_with_cluster(teams, control_plane, instance_groups, file_system),
                 *_check_known(as_tuple(teams)),
             ],
             lambda: self.node.path,
@@ -125,20 +118,17 @@ class HyperPodTeams(Construct):
         self._first = list(add_ons)
         governance = is_on(eks_config, "task_governance", has_file_system=file_system is not None)
         for arn, groups in access_groups(teams, task_governance=governance).items():
-            self._access(arn, groups)
+            self._add_access(arn, groups)
         if eks_config.autoscaling is not None:
             self._apply("Karpenter", karpenter_manifests(eks_config.autoscaling, teams))
-        # One resource each: CDK updates a resource by `kubectl apply --prune`, which never deletes an object of this kind
-        # that is not in it any more.
-        for priority in priority_class_manifests(eks_config.priority_classes):
-            self._apply(f"PriorityClass{priority['metadata']['name']}", [priority])
-        scheduler = self._scheduler(eks_config) if governance else None
-        namespaces = [namespace_name(team, task_governance=governance) for team in teams] or ["default"]
-        volumes = file_system_manifests(file_system, namespaces, capacity_gib=capacity_gib or 1200)
-        for team, namespace, claims in zip(teams, namespaces, volumes, strict=False):
-            self._team(team, namespace, claims, scheduler)
-        if file_system is not None and not teams:
-            self._apply("FileSystem", volumes[0])
+        self._add_priority_classes(eks_config)
+        scheduler = self._add_scheduler(eks_config) if governance else None
+        capacity = capacity_gib or _DEFAULT_CAPACITY_GIB
+        if teams:
+            self._add_teams(teams, file_system, capacity, scheduler)
+        elif file_system is not None:
+            (claims,) = file_system_manifests(file_system, ["default"], capacity_gib=capacity)
+            self._apply("FileSystem", claims)
 
     @classmethod
     def from_config(
@@ -176,7 +166,20 @@ class HyperPodTeams(Construct):
             add_ons=add_ons,
         )
 
-    def _team(self, team: Team, namespace: str, claims: Sequence[Manifest], scheduler: CfnResource | None) -> None:
+    def _add_priority_classes(self, config: EksConfig) -> None:
+        """Add one resource for each: CDK updates a resource with `kubectl apply --prune`, which does not delete objects of this kind."""
+        for priority in priority_class_manifests(config.priority_classes):
+            self._apply(f"PriorityClass{priority['metadata']['name']}", [priority])
+
+    def _add_teams(
+        self, teams: Sequence[Team], file_system: LustreMount | None, capacity_gib: int, scheduler: CfnResource | None
+    ) -> None:
+        namespaces = [namespace_name(team, task_governance=scheduler is not None) for team in teams]
+        claims = file_system_manifests(file_system, namespaces, capacity_gib=capacity_gib)
+        for team, namespace, claims_of_team in zip(teams, namespaces, claims, strict=True):
+            self._add_team(team, namespace, claims_of_team, scheduler)
+
+    def _add_team(self, team: Team, namespace: str, claims: Sequence[Manifest], scheduler: CfnResource | None) -> None:
         """The namespace, what limits it, and then who may do something in it.
 
         Another namespace makes other resources, so that what was in the old one goes.
@@ -184,28 +187,43 @@ class HyperPodTeams(Construct):
         of_kind: dict[str, list[Manifest]] = {}
         for manifest in self._manifests(team, scheduler is not None):
             of_kind.setdefault(manifest["kind"], []).append(manifest)
-        # By itself: where somebody has this namespace already, nothing of ours gets into it.
+        first: IDependable
         if scheduler is None:
-            made: IDependable = self._apply(f"Namespace{namespace}", of_kind.pop("Namespace"))
+            # A resource of its own: if the namespace exists already and is not ours, nothing of ours gets into it.
+            first = self._apply(f"Namespace{namespace}", of_kind.pop("Namespace"))
         else:
-            made = self._pod_security(team, namespace, self._compute_quota(team, scheduler))
-        # Apart from the others, and from one another, as priorities are. Every team has quotas.
-        limits = [self._apply(f"Limits{namespace}", of_kind.pop("ResourceQuota"), made)]
+            first = self._pod_security(team, namespace, self._compute_quota(team, scheduler))
+        # Resources of their own, for the same reason as priority classes. Every team has quotas.
+        limits = [self._apply(f"Limits{namespace}", of_kind.pop("ResourceQuota"), first)]
         if defaults := of_kind.pop("LimitRange", None):
-            limits.append(self._apply(f"Defaults{namespace}", defaults, made))
+            limits.append(self._apply(f"Defaults{namespace}", defaults, first))
         if accounts := of_kind.pop("ServiceAccount", None):
-            # Apart, so that it goes when the role is taken away: pods of the account would have none.
-            self._apply(f"Pods{namespace}", accounts, *limits)
-            eks.CfnPodIdentityAssociation(
-                self,
-                f"PodRole{namespace}",
-                cluster_name=self._control_plane.cluster_name,
-                namespace=namespace,
-                service_account=POD_SERVICE_ACCOUNT,
-                role_arn=typing.cast(str, team.pod_role_arn),
-            ).node.add_dependency(made)
+            self._add_pod_role(team, namespace, accounts, limits, first)
         others = [manifest for manifests in of_kind.values() for manifest in manifests]
         self._apply(f"Team{namespace}", [*others, *claims], *limits)
+
+    def _add_pod_role(
+        self,
+        team: Team,
+        namespace: str,
+        accounts: Sequence[Manifest],
+        limits: Sequence[IDependable],
+        namespace_exists: IDependable,
+    ) -> None:
+        """Add the service account of the team's pods, and its role.
+
+        It is a resource of its own, so that it is deleted with the role: pods of the account would run without one.
+        """
+        self._apply(f"Pods{namespace}", accounts, *limits)
+        association = eks.CfnPodIdentityAssociation(
+            self,
+            f"PodRole{namespace}",
+            cluster_name=self._control_plane.cluster_name,
+            namespace=namespace,
+            service_account=POD_SERVICE_ACCOUNT,
+            role_arn=typing.cast(str, team.pod_role_arn),
+        )
+        association.node.add_dependency(namespace_exists)
 
     def _manifests(self, team: Team, task_governance: bool) -> tuple[Manifest, ...]:
         classes = self._control_plane.config.priority_classes
@@ -234,7 +252,7 @@ class HyperPodTeams(Construct):
         applied.node.add_dependency(*self._first, *after)
         return applied
 
-    def _access(self, role_arn: str, groups: Sequence[str]) -> None:
+    def _add_access(self, role_arn: str, groups: Sequence[str]) -> None:
         digest = hashlib.sha256(role_arn.encode()).hexdigest()[:8]
         eks.CfnAccessEntry(
             self,
@@ -244,7 +262,7 @@ class HyperPodTeams(Construct):
             kubernetes_groups=[*groups],
         )
 
-    def _scheduler(self, config: EksConfig) -> CfnResource:
+    def _add_scheduler(self, config: EksConfig) -> CfnResource:
         properties = scheduler_properties(
             config.task_governance, name=self._cluster_name, cluster_arn=self._hyperpod_cluster_arn
         )
@@ -264,6 +282,22 @@ class HyperPodTeams(Construct):
         resource = CfnResource(self, construct_id, type=f"AWS::SageMaker::{kind}", properties=properties)
         acknowledge(resource, reasons.GOVERNANCE)
         return resource
+
+
+def _check_with_cluster(
+    teams: Sequence[Team],
+    control_plane: object,
+    instance_groups: Sequence[InstanceGroup] | None,
+    file_system: LustreMount | None,
+) -> Iterator[Finding]:
+    """The teams together with the EKS cluster, if it has the right type."""
+    if isinstance(control_plane, EksControlPlane):
+        yield from check_eks_teams(
+            as_tuple(teams),
+            control_plane.config,
+            groups=None if instance_groups is None else as_tuple(instance_groups),
+            has_file_system=file_system is not None,
+        )
 
 
 def _check_known(teams: Sequence[Team]) -> Iterator[Finding]:

@@ -35,41 +35,46 @@ class GivenVpc:
 
     def subnet_configs(self) -> Sequence[SubnetConfig]:
         """The subnets as a file has them."""
-        return [
-            SubnetConfig(subnet_id=each.subnet_id, availability_zone=each.availability_zone, cidr=_cidr_of(each))
-            if self.is_looked_up
-            else SubnetConfig(subnet_id=_late(each.subnet_id), availability_zone=_late(each.availability_zone))
-            for each in self.subnets
-        ]
+        config_of = _subnet_config if self.is_looked_up else _placeholder_config
+        return [config_of(subnet) for subnet in self.subnets]
 
 
-def given_vpc(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None, findings: list[Finding]) -> GivenVpc | None:
-    """The VPC with the subnets that the selection chooses. None: it has no subnet to choose, as one of the findings says then."""
+@dataclass(frozen=True, slots=True)
+class VpcChoice:
+    """The VPC that the arguments give, and what is wrong with it."""
+
+    given: GivenVpc | None = None
+    """None: no VPC is given, or none of its subnets can be used."""
+    findings: Sequence[Finding] = ()
+
+
+def choose_vpc(vpc: ec2.IVpc | None, selection: ec2.SubnetSelection | None) -> VpcChoice:
+    """The VPC with the subnets that the selection chooses, one in each zone, none of them public."""
+    if vpc is None:
+        return VpcChoice()
     is_looked_up = vpc.vpc_id != _DUMMY_VPC and _DUMMY_ZONE not in vpc.availability_zones
-    # A stand-in has neither the zones nor the subnet groups that the selection names.
-    chosen = arguments_of_selection(selection) if selection is not None and is_looked_up else {}
+    # A dummy VPC has neither the zones nor the subnet groups that the selection names.
+    used_selection = selection if is_looked_up else None
     try:
-        subnets, why = vpc.select_subnets(**{**chosen, "one_per_az": True}).subnets, "none fits"
+        subnets = _select_subnets(vpc, used_selection)
     except RuntimeError as error:
-        subnets, why = [], _first_sentence(error)
+        return VpcChoice(findings=[_no_subnets(selection, _first_sentence(error))])
     if not subnets:
-        findings.append(_no_subnets(selection, why))
-        return None
-    if any(each.subnet_id.startswith(_UNKNOWN_ITEMS) for each in subnets):
-        findings.append(
-            Finding(
-                path="vpc",
-                problem="has a list of subnets of which nobody knows the length before the deployment",
-                remedy="use Fn.import_list_value, or Fn.select for each one",
-            )
-        )
-        return None
-    return GivenVpc(
+        return VpcChoice(findings=[_no_subnets(selection, "none fits")])
+    if any(subnet.subnet_id.startswith(_UNKNOWN_ITEMS) for subnet in subnets):
+        return VpcChoice(findings=[_unknown_length()])
+    given = GivenVpc(
         vpc=vpc,
-        vpc_id=vpc.vpc_id if is_looked_up else _late(vpc.vpc_id),
+        vpc_id=vpc.vpc_id if is_looked_up else _placeholder(vpc.vpc_id),
         subnets=subnets,
         is_looked_up=is_looked_up,
     )
+    return VpcChoice(given, [*_check_private_subnets(given)])
+
+
+def _select_subnets(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> Sequence[ec2.ISubnet]:
+    arguments = {} if selection is None else arguments_of_selection(selection)
+    return vpc.select_subnets(**{**arguments, "one_per_az": True}).subnets
 
 
 def check_one_vpc(vpc: object, vpc_subnets: object, vpc_id: object, subnets: object) -> Iterator[Finding]:
@@ -80,7 +85,7 @@ def check_one_vpc(vpc: object, vpc_subnets: object, vpc_id: object, subnets: obj
         yield Finding(path="vpc_subnets", problem="chooses among subnets of no vpc", remedy="give it a vpc")
 
 
-def check_private_subnets(given: GivenVpc) -> Iterator[Finding]:
+def _check_private_subnets(given: GivenVpc) -> Iterator[Finding]:
     """Whether none of the chosen subnets is public."""
     public = {subnet.subnet_id for subnet in given.vpc.public_subnets}
     if any(subnet.subnet_id in public for subnet in given.subnets):
@@ -89,6 +94,14 @@ def check_private_subnets(given: GivenVpc) -> Iterator[Finding]:
             problem="chooses public subnets, where a node, which has no public address, reaches nothing",
             remedy="choose private ones of the vpc, or make some",
         )
+
+
+def _unknown_length() -> Finding:
+    return Finding(
+        path="vpc",
+        problem="has a list of subnets of which nobody knows the length before the deployment",
+        remedy="use Fn.import_list_value, or Fn.select for each one",
+    )
 
 
 def _no_subnets(selection: ec2.SubnetSelection | None, why: str) -> Finding:
@@ -118,8 +131,18 @@ def _cidr_of(subnet: ec2.ISubnet) -> str | None:
         return None  # CDK does not know it of a subnet that was imported without
 
 
-def _late(text: str) -> str:
-    """Text that nothing judges at synth: a stand-in of CDK's for what it has not looked up yet."""
+def _subnet_config(subnet: ec2.ISubnet) -> SubnetConfig:
+    return SubnetConfig(subnet_id=subnet.subnet_id, availability_zone=subnet.availability_zone, cidr=_cidr_of(subnet))
+
+
+def _placeholder_config(subnet: ec2.ISubnet) -> SubnetConfig:
+    return SubnetConfig(
+        subnet_id=_placeholder(subnet.subnet_id), availability_zone=_placeholder(subnet.availability_zone)
+    )
+
+
+def _placeholder(text: str) -> str:
+    """A token for CDK's dummy value, so that no rule validates it."""
     return Lazy.string(_Text(text))
 
 

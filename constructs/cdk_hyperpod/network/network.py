@@ -39,7 +39,7 @@ from ..typed.annotations import arguments_of, field_types
 from ..typed.judge import as_tuple, check_at_synth, check_call, check_config, require_arguments
 from .endpoint_policies import endpoint_policy
 from .flow_log import add_flow_log
-from .given_vpc import check_one_vpc, check_private_subnets, given_vpc
+from .given_vpc import VpcChoice, check_one_vpc, choose_vpc
 from .security_groups import allow_all, allow_tcp, closed_security_group
 
 _ANYWHERE = "0.0.0.0/0"
@@ -147,16 +147,16 @@ class HyperPodNetwork(Construct):
         :raises ConfigError: with everything that AWS would refuse.
         """
         super().__init__(scope, construct_id)
-        refused = [
+        argument_findings = [
             *check_call(HyperPodNetwork.__init__, locals(), apart=field_types(NetworkConfig)),
             *check_removal(removal_policy),
             *check_one_vpc(vpc, vpc_subnets, vpc_id, subnets),
         ]
-        given = None if vpc is None or refused else given_vpc(vpc, vpc_subnets, refused)
-        if given is not None:
-            refused += check_private_subnets(given)
-            vpc_id, subnets = given.vpc_id, given.subnet_configs()
-        config = NetworkConfig(
+        choice = VpcChoice() if argument_findings else choose_vpc(vpc, vpc_subnets)
+        self._given = choice.given
+        if choice.given is not None:
+            vpc_id, subnets = choice.given.vpc_id, choice.given.subnet_configs()
+        self.config = NetworkConfig(
             availability_zones=as_tuple(availability_zones),
             internet_egress=internet_egress,
             cidr=cidr,
@@ -169,43 +169,26 @@ class HyperPodNetwork(Construct):
             trusted_accounts=as_tuple(trusted_accounts),
             organization_id=organization_id,
         )
-        region = Stack.of(self).region
-        self.warnings = raise_errors(
-            [
-                *refused,
-                *check_config(config, "network", lambda known: check_network(known, region=region)),
-                # A new VPC's range is cut up at synth.
-                *(check_at_synth(config.cidr, "network.cidr", _WRITE_CIDR) if config.vpc_id is None else ()),
-            ],
-            lambda: self.node.path,
-        )
+        self._region, self._stack_name = Stack.of(self).region, Stack.of(self).stack_name
+        self.warnings = self._validate(self.config, [*argument_findings, *choice.findings])
         without_traces(self)
-        self._region, self._stack_name = region, Stack.of(self).stack_name
-        self._given = given
         self._removal_policy = removal_policy or RemovalPolicy.DESTROY
         self._retainable: list[ec2.CfnVPC | ec2.CfnSubnet] = []
-        self.config = config
+        self._s3_endpoint: ec2.CfnVPCEndpoint | None = None
         self.more_endpoints = tuple(more_endpoints)
         self.control_plane_subnet = None
-        self._s3_endpoint: ec2.CfnVPCEndpoint | None = None
-        note = what_closed_means(config)
-        if note is not None:
-            Annotations.of(self).add_info_v2("cdk-hyperpod:what-closed-means", note)
-        plans = plan_subnets(config, services=more_endpoints)
-        if config.vpc_id is not None:
-            self.vpc_id = config.vpc_id
+        self._explain_closed_network()
+        plans = plan_subnets(self.config, services=more_endpoints)
+        if self.config.vpc_id is not None:
+            self.vpc_id = self.config.vpc_id
             self.subnets = tuple(_existing(plan) for plan in plans)
         else:
-            self._add_vpc(config, log_encryption_key, flow_log_group)
-            self._add_subnets(config, plans, control_plane_zone)
+            self._add_vpc(self.config, log_encryption_key, flow_log_group)
+            self._add_subnets(self.config, plans, control_plane_zone)
         self.resource = self._add_node_security_group()
-        # A node calls AWS as soon as it starts, so its group waits for the ways that lead there, as the cluster waits for it.
+        # A node calls AWS as soon as it starts. The cluster waits for the group, so the group waits for the routes.
         self.resource.node.add_dependency(AtSynth(self._given_ways_out))
-        self.endpoint_security_group_id = config.endpoint_security_group_id
-        if has_interface_endpoints(config):
-            self.endpoint_security_group_id = self._add_interface_endpoints([*INTERFACE_ENDPOINTS, *more_endpoints])
-        if config.endpoint_security_group_id is not None:
-            self._allow_endpoints(config.endpoint_security_group_id)
+        self.endpoint_security_group_id = self._add_endpoints(self.config)
 
     @classmethod
     def from_config(
@@ -310,6 +293,28 @@ class HyperPodNetwork(Construct):
         `endpoint_policies` limits it. `EksControlPlane` calls it for kubectl's. Running nodes: none is touched."""
         if self._s3_endpoint is not None:
             self._s3_endpoint.policy_document = endpoint_policy(self.config, "s3", self._region, functions=True)
+
+    def _validate(self, config: NetworkConfig, findings: Sequence[Finding]) -> Sequence[Finding]:
+        """Raise ConfigError with everything that is wrong. Returns the warnings."""
+        region = self._region
+        all_findings = [*findings, *check_config(config, "network", lambda known: check_network(known, region=region))]
+        if config.vpc_id is None:
+            # The subnets of a new VPC are ranges of its own, computed at synthesis.
+            all_findings += check_at_synth(config.cidr, "network.cidr", _WRITE_CIDR)
+        return raise_errors(all_findings, lambda: self.node.path)
+
+    def _explain_closed_network(self) -> None:
+        note = what_closed_means(self.config)
+        if note is not None:
+            Annotations.of(self).add_info_v2("cdk-hyperpod:what-closed-means", note)
+
+    def _add_endpoints(self, config: NetworkConfig) -> str | None:
+        """Add interface endpoints, or let the nodes reach existing ones. Returns their security group. None: there are none."""
+        if has_interface_endpoints(config):
+            return self._add_interface_endpoints([*INTERFACE_ENDPOINTS, *self.more_endpoints])
+        if config.endpoint_security_group_id is not None:
+            self._allow_endpoints(config.endpoint_security_group_id)
+        return config.endpoint_security_group_id
 
     def _add_vpc(self, config: NetworkConfig, key: kms.IKey | None, flow_log_group: logs.ILogGroup | None) -> None:
         vpc = ec2.CfnVPC(

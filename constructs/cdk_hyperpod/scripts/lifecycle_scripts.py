@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,15 @@ from constructs import Construct, IConstruct
 
 from .._common import reasons
 from .._common.acknowledge import acknowledge, wildcards_of_cdk, without_traces
-from .._common.assets import lifecycle_dir, pack_lifecycle
 from .._common.buckets import WRITES, deny_other_keys, emptying_roles, private_bucket
 from .._common.functions import log_group
 from .._common.pseudo import ACCOUNT_ID, PARTITION
 from .._common.removal import check_removal, removal_word
-from ..config.cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig, Orchestrator
+from ..config.cluster import ClusterConfig, Orchestrator
 from ..config.lifecycle import LifecycleMode, LifecycleSteps, default_mode, switches
 from ..config.patterns import RoleArn
 from ..config.slurm import DrainAgentConfig, Group, SlurmAccount, SlurmConfig, User
-from ..errors import Finding, HyperPodError, raise_errors
+from ..errors import Finding, raise_errors
 from ..guard.drain_channel import DrainChannel, agent_settings
 from ..loader import LoadedConfig
 from ..names import bucket_label, check_name_known
@@ -36,12 +35,9 @@ from ..rules import check_backup, check_users, check_writers
 from ..typed.judge import as_tuple, check_call, require_arguments, without_refused
 from ..typed.known import UNKNOWN, is_known
 from ..typed.words import show
+from .script_folder import ScriptFolder, checksums, content_hash, find_scripts
 
-# Byte code, hidden files and what tools leave are no part of a script: they would change the hash on every machine.
-_EXCLUDE = ["**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/**"]
-# Scripts for nodes under EKS lie below those for Slurm, and are no part of them.
-_EKS = "eks"
-# on_create.sh, and under EKS node.sh, compares the scripts with it.
+# on_create.sh, and under EKS node.sh, compares the scripts with this file.
 _CHECKSUMS = "scripts.sha256"
 
 
@@ -162,7 +158,18 @@ class LifecycleScripts(Construct):
             lambda: self.node.path,
         )
         without_traces(self)
+        self.encryption_key = encryption_key
+        self.access_logs = access_logs
+        self.drain = drain if isinstance(drain, DrainChannel) else None
+        self.drain_config = drain.drain if isinstance(drain, DrainChannel) else drain
+        self.limits_metadata = metadata_users is not None
+        self.default_mode = default_mode(own_scripts=source is not None, orchestrator=orchestrator)
+        self._removal_policy = removal_policy
+        self._has_given_bucket = bucket is not None
+        scripts = find_scripts(source, orchestrator, typing.cast(Stage, Stage.of(self)).asset_outdir)
         settings = _settings(
+            cluster_name=cluster_name,
+            checksums=scripts.is_of_library,
             mount_paths=mount_paths,
             nfs_mount_paths=nfs_mount_paths,
             steps=steps or LifecycleSteps(),
@@ -173,60 +180,14 @@ class LifecycleScripts(Construct):
             metadata_users=metadata_users,
             drain=self._agent_settings(cluster_name, drain),
         )
-        folder, without = _folder(source, orchestrator)
-        if source is None and orchestrator == "slurm":
-            folder = pack_lifecycle(Path(Stage.of(self).asset_outdir, "cdk-hyperpod-lifecycle"))  # type: ignore[union-attr]
-        # Sums that are missing tell nothing by themselves: on_create.sh and node.sh look for this. A folder of somebody's own
-        # stays as it is.
-        summed = source is None
-        cluster = json.dumps({"cluster_name": cluster_name, **({"checksums": True} if summed else {}), **settings})
-        # A token's own text is a number that any change of the app may change; what it stands for is not.
-        known = json.dumps(Stack.of(self).resolve(cluster)) if not is_known(cluster) else cluster
-        self.limits_metadata = "metadata_users" in settings
-        self.default_mode = default_mode(own_scripts=source is not None, orchestrator=orchestrator)
-        # A bucket of somebody's own may hold the scripts of several clusters.
-        self.folder = "lifecycle" if bucket is None else f"{cluster_name}/lifecycle"
-        self.prefix = f"{self.folder}/{content_hash(folder, known, without=without)}"
-        self.encryption_key = encryption_key
-        self.drain = drain if isinstance(drain, DrainChannel) else None
-        self.drain_config = drain.drain if isinstance(drain, DrainChannel) else drain
-        self.access_logs = access_logs
-        if bucket is None:
-            # The name is known before the bucket is: whoever names the bucket needs no reference to another stack.
-            self.bucket_name = _bucket_name(self, cluster_name)
-            self.bucket_arn = f"arn:{PARTITION}:s3:::{self.bucket_name}"
-            self.bucket_key = encryption_key
-            self.bucket = private_bucket(
-                self,
-                "Bucket",
-                bucket_name=self.bucket_name,
-                encryption_key=encryption_key,
-                removal=removal_word(removal_policy, "destroy"),
-                access_logs=access_logs,
-                reasons=reasons.SCRIPTS_BUCKET,
-            )
-        else:
-            self.bucket_name, self.bucket_arn = bucket.bucket_name, bucket.bucket_arn
-            self.bucket_key, self.bucket = bucket.encryption_key, bucket
-        sources = [
-            s3_deployment.Source.asset(str(folder), exclude=[*_EXCLUDE, *([without] if without else [])]),
-            s3_deployment.Source.data("cluster.json", cluster),
-        ]
-        if summed:
-            sources.append(s3_deployment.Source.data(_CHECKSUMS, checksums(folder, without=without)))
-        self.deployment = s3_deployment.BucketDeployment(
-            self,
-            "Upload",
-            sources=sources,
-            destination_bucket=self.bucket,
-            destination_key_prefix=self.prefix,
-            # Earlier prefixes stay readable.
-            prune=False,
-            retain_on_delete=True,
-            log_group=log_group(self, "UploadLog", encryption_key=encryption_key, removal_policy=removal_policy),
-        )
-        self._let_nobody_else_write(writers, own_bucket=bucket is not None)
-        if bucket is None:
+        cluster_json = json.dumps(settings)
+        # A given bucket may hold the scripts of several clusters.
+        self.folder = f"{cluster_name}/lifecycle" if self._has_given_bucket else "lifecycle"
+        self.prefix = f"{self.folder}/{self._hash(scripts, cluster_json)}"
+        self._set_bucket(bucket, cluster_name)
+        self.deployment = self._add_upload(scripts, cluster_json)
+        self._deny_other_writers(writers)
+        if not self._has_given_bucket:
             deny_other_keys(self.bucket, encryption_key)
         _acknowledge_upload(self)
 
@@ -254,16 +215,15 @@ class LifecycleScripts(Construct):
         )
         config = loaded.config
         slurm = config.slurm or SlurmConfig()
-        # Under EKS pods mount the file system, and nodes do not.
-        storage = config.storage if config.orchestrator == "slurm" else None
+        mounts = _MountPaths.of(config)
         return cls(
             scope,
             construct_id,
             cluster_name=config.name,
             encryption_key=encryption_key,
             source=loaded.lifecycle_scripts,
-            mount_paths=[] if storage is None else [storage.mount_path],
-            nfs_mount_paths=[] if storage is None or storage.openzfs is None else [storage.openzfs.mount_path],
+            mount_paths=mounts.lustre,
+            nfs_mount_paths=mounts.openzfs,
             access_logs=access_logs,
             orchestrator=config.orchestrator,
             steps=config.lifecycle_steps,
@@ -276,6 +236,53 @@ class LifecycleScripts(Construct):
             drain=drain or slurm.drain,
         )
 
+    def _hash(self, scripts: ScriptFolder, cluster_json: str) -> str:
+        """The hash of everything that is uploaded."""
+        if not is_known(cluster_json):
+            # The text of a token contains a number that any change of the app may change. Its resolved value does not.
+            cluster_json = json.dumps(Stack.of(self).resolve(cluster_json))
+        return content_hash(scripts.path, cluster_json, without=scripts.without)
+
+    def _set_bucket(self, bucket: s3.IBucket | None, cluster_name: str) -> None:
+        if bucket is not None:
+            self.bucket, self.bucket_key = bucket, bucket.encryption_key
+            self.bucket_name, self.bucket_arn = bucket.bucket_name, bucket.bucket_arn
+            return
+        # The name does not depend on the bucket's resource, so other stacks can use it without a reference.
+        self.bucket_name = _bucket_name(self, cluster_name)
+        self.bucket_arn = f"arn:{PARTITION}:s3:::{self.bucket_name}"
+        self.bucket_key = self.encryption_key
+        self.bucket = private_bucket(
+            self,
+            "Bucket",
+            bucket_name=self.bucket_name,
+            encryption_key=self.encryption_key,
+            removal=removal_word(self._removal_policy, "destroy"),
+            access_logs=self.access_logs,
+            reasons=reasons.SCRIPTS_BUCKET,
+        )
+
+    def _add_upload(self, scripts: ScriptFolder, cluster_json: str) -> s3_deployment.BucketDeployment:
+        sources = [
+            s3_deployment.Source.asset(str(scripts.path), exclude=scripts.excludes),
+            s3_deployment.Source.data("cluster.json", cluster_json),
+        ]
+        if scripts.is_of_library:
+            sums = checksums(scripts.path, without=scripts.without)
+            sources.append(s3_deployment.Source.data(_CHECKSUMS, sums))
+        log = log_group(self, "UploadLog", encryption_key=self.encryption_key, removal_policy=self._removal_policy)
+        return s3_deployment.BucketDeployment(
+            self,
+            "Upload",
+            sources=sources,
+            destination_bucket=self.bucket,
+            destination_key_prefix=self.prefix,
+            # Earlier prefixes stay readable.
+            prune=False,
+            retain_on_delete=True,
+            log_group=log,
+        )
+
     def _agent_settings(
         self, cluster_name: str, drain: DrainChannel | DrainAgentConfig | None
     ) -> Mapping[str, object] | None:
@@ -283,32 +290,34 @@ class LifecycleScripts(Construct):
             return agent_settings(self, cluster_name, drain)
         return None if drain is None else drain.settings()
 
-    def _let_nobody_else_write(self, writers: Sequence[str], *, own_bucket: bool) -> None:
-        """Whoever writes here is root on every new node, so a right of their own is not enough for it.
+    def _deny_other_writers(self, writers: Sequence[str]) -> None:
+        """Deny everybody else to write scripts, because whoever writes one is root on every new node.
 
-        Whoever may change the bucket's policy can undo this: it bounds writers, not administrators.
+        Whoever may change the bucket's policy can undo this: it limits writers, not administrators.
         """
-        exempt = [self.deployment.handler_role.role_arn, *emptying_roles(self), *writers]
-        # A policy in another stack would name this one's role, and each stack would wait for the other.
-        is_added = Stack.of(self.bucket) is Stack.of(self) and (
-            self.bucket.add_to_resource_policy(
-                iam.PolicyStatement(
-                    # Two statements of a policy may not have one name.
-                    sid=None if own_bucket else "ScriptsAreWrittenByTheirDeployment",
-                    effect=iam.Effect.DENY,
-                    principals=[iam.AnyPrincipal()],
-                    actions=list(WRITES),
-                    resources=[self.bucket.arn_for_objects(f"{self.folder}/*")],
-                    conditions={"ArnNotEquals": {"aws:PrincipalArn": exempt}},
-                )
-            ).statement_added
-        )
-        if not is_added:
+        if not self._add_writers_statement(writers):
             Annotations.of(self).add_warning_v2(
                 "cdk-hyperpod:scripts-writers",
                 f"whoever may write {self.folder}/ of the bucket is root on every new node, and CDK may not add the statement "
                 f"that keeps others out; let the bucket's policy deny s3:PutObject there to all but the upload's role",
             )
+
+    def _add_writers_statement(self, writers: Sequence[str]) -> bool:
+        """Whether CDK could add the statement to the bucket's policy."""
+        if Stack.of(self.bucket) is not Stack.of(self):
+            # The policy would name this stack's role, and each of the two stacks would wait for the other.
+            return False
+        exempt = [self.deployment.handler_role.role_arn, *emptying_roles(self), *writers]
+        statement = iam.PolicyStatement(
+            # The statements of a policy must have different names, and a given bucket may have several clusters.
+            sid=None if self._has_given_bucket else "ScriptsAreWrittenByTheirDeployment",
+            effect=iam.Effect.DENY,
+            principals=[iam.AnyPrincipal()],
+            actions=list(WRITES),
+            resources=[self.bucket.arn_for_objects(f"{self.folder}/*")],
+            conditions={"ArnNotEquals": {"aws:PrincipalArn": exempt}},
+        )
+        return self.bucket.add_to_resource_policy(statement).statement_added
 
     @property
     def s3_uri(self) -> str:
@@ -316,8 +325,27 @@ class LifecycleScripts(Construct):
         return f"s3://{self.bucket_name}/{self.prefix}"
 
 
+@dataclass(frozen=True, slots=True)
+class _MountPaths:
+    """Where nodes mount the file systems of a file."""
+
+    lustre: Sequence[str] = ()
+    openzfs: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, config: ClusterConfig) -> _MountPaths:
+        """Those of a file. None under EKS, where pods mount the file system."""
+        storage = config.storage
+        if storage is None or config.orchestrator == "eks":
+            return cls()
+        openzfs = [] if storage.openzfs is None else [storage.openzfs.mount_path]
+        return cls([storage.mount_path], openzfs)
+
+
 def _settings(
     *,
+    cluster_name: str,
+    checksums: bool,
     mount_paths: Sequence[str],
     nfs_mount_paths: Sequence[str],
     steps: LifecycleSteps,
@@ -328,72 +356,27 @@ def _settings(
     metadata_users: Sequence[str] | None,
     drain: Mapping[str, object] | None,
 ) -> dict[str, object]:
-    """What the scripts must know of this cluster besides. No group is in it: a group more must not be a change of the others."""
-    return {
-        "mounts": [
-            *({"path": path, "type": "lustre"} for path in mount_paths),
-            *({"path": path, "type": "nfs"} for path in nfs_mount_paths),
-        ],
-        "steps": switches(steps),
-        "groups": [_said(group) for group in groups],
-        "users": [{**_said(user), "home": user.home or f"{home_path}/{user.name}"} for user in users],
-        "accounts": [_said(account) for account in accounts],
-        **({} if metadata_users is None else {"metadata_users": list(metadata_users)}),
-        **({} if drain is None else {"drain": drain}),
-    }
+    """The content of cluster.json. Instance groups are not in it, because a new group must not change the existing ones."""
+    settings: dict[str, object] = {"cluster_name": cluster_name}
+    if checksums:
+        # on_create.sh and node.sh require the file of checksums if this is set. Its absence alone would mean nothing.
+        settings["checksums"] = True
+    lustre = [{"path": path, "type": "lustre"} for path in mount_paths]
+    nfs = [{"path": path, "type": "nfs"} for path in nfs_mount_paths]
+    settings["mounts"] = [*lustre, *nfs]
+    settings["steps"] = switches(steps)
+    settings["groups"] = [_set_fields(group) for group in groups]
+    settings["users"] = [{**_set_fields(user), "home": user.home or f"{home_path}/{user.name}"} for user in users]
+    settings["accounts"] = [_set_fields(account) for account in accounts]
+    if metadata_users is not None:
+        settings["metadata_users"] = list(metadata_users)
+    if drain is not None:
+        settings["drain"] = drain
+    return settings
 
 
-def _folder(source: str | Path | None, orchestrator: Orchestrator) -> tuple[Path, str | None]:
-    """The folder of scripts, and a folder in it that is no part of them. Raises HyperPodError where one is missing."""
-    entry_scripts = [EKS_ENTRY_SCRIPT] if orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
-    own = lifecycle_dir() / _EKS if orchestrator == "eks" else lifecycle_dir()
-    folder = own if source is None else Path(source)
-    if not folder.is_dir():
-        raise HyperPodError(
-            f"lifecycle_scripts: there is no folder {folder}; name one, or leave it out to use the library's scripts"
-        )
-    missing = [name for name in entry_scripts if not (folder / name).is_file()]
-    if missing:
-        raise HyperPodError(
-            f"lifecycle_scripts: {folder} has no {', '.join(missing)}; HyperPod runs the script of the node's type"
-        )
-    return folder, None if orchestrator == "eks" else _EKS
-
-
-def content_hash(folder: Path, *more: str, without: str | None = None) -> str:
-    """16 hexadecimal digits that change when a file's name or content does, and with nothing else.
-
-    `without`: a folder in it that does not count.
-    """
-    digest = hashlib.sha256()
-    for name, content in _contents(folder, without):
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    for text in more:
-        digest.update(text.encode())
-    return digest.hexdigest()[:16]
-
-
-def checksums(folder: Path, *, without: str | None = None) -> str:
-    """A line for each file of a folder, as `sha256sum --check` reads them.
-
-    It tells an upload that is incomplete. It is no defence: whoever writes a script can write this as well.
-    """
-    return "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in _contents(folder, without))
-
-
-def _contents(folder: Path, without: str | None) -> Iterator[tuple[str, bytes]]:
-    """The names and contents of the files that are uploaded, in their order."""
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if without is not None and name.startswith(f"{without}/"):
-            continue
-        hidden = "__pycache__" in name or any(part.startswith(".") for part in name.split("/"))
-        if path.is_file() and not hidden and path.suffix != ".pyc":
-            yield name, path.read_bytes()
-
-
-def _said(value: Group | User | SlurmAccount) -> dict[str, object]:
-    """What is set of a value, as JSON has it."""
+def _set_fields(value: Group | User | SlurmAccount) -> dict[str, object]:
+    """The fields that are set."""
     return {name: item for name, item in dataclasses.asdict(value).items() if item not in (None, ())}
 
 
@@ -405,9 +388,9 @@ def _check_people(orchestrator: Orchestrator, groups: object, users: object, acc
         instance_groups=UNKNOWN,
         orchestrator=orchestrator,
         storage=UNKNOWN,
-        groups=_judged(groups),
-        users=_judged(users),
-        slurm=SlurmConfig(accounts=_judged(accounts)),
+        groups=_items(groups),
+        users=_items(users),
+        slurm=SlurmConfig(accounts=_items(accounts)),
     )
     if orchestrator == "slurm" or config.groups or config.users:
         yield from check_users(without_refused(config, []))
@@ -416,16 +399,30 @@ def _check_people(orchestrator: Orchestrator, groups: object, users: object, acc
 def _check_drain(drain: object, orchestrator: object, source: object, mounts: Sequence[object]) -> Iterator[Finding]:
     if not isinstance(drain, DrainChannel | DrainAgentConfig):
         return
-    if orchestrator == "eks" or (source is not None and is_known(source)):
+    has_own_source = source is not None and is_known(source)
+    if orchestrator == "eks" or has_own_source:
         yield Finding(
             path="drain",
             problem="the library's own scripts for Slurm start the agent, and they are not uploaded",
             remedy="leave it out, or let the library's scripts run",
         )
-    paths = [path for each in mounts for path in (each if isinstance(each, (list, tuple)) else [UNKNOWN])]
     config = drain.drain if isinstance(drain, DrainChannel) else drain
-    if config.backup is not None and all(isinstance(path, str) and is_known(path) for path in paths):
-        yield from check_backup(config.backup, frozenset(paths), "drain.backup")
+    paths = _known_paths(mounts)
+    if config.backup is not None and paths is not None:
+        yield from check_backup(config.backup, paths, "drain.backup")
+
+
+def _known_paths(mounts: Sequence[object]) -> frozenset[str] | None:
+    """All mount paths. None: one of them is invalid, or known at deployment only."""
+    found: set[str] = set()
+    for paths in mounts:
+        if not isinstance(paths, list | tuple):
+            return None
+        for path in paths:
+            if not isinstance(path, str) or not is_known(path):
+                return None
+            found.add(path)
+    return frozenset(found)
 
 
 def _check_bucket(bucket: object, access_logs: object) -> Iterator[Finding]:
@@ -446,7 +443,8 @@ def _check_bucket(bucket: object, access_logs: object) -> Iterator[Finding]:
         )
 
 
-def _judged(values: object) -> Any:
+def _items(values: object) -> Any:
+    """A list's items. What is not a list is reported by its type already."""
     return tuple(values) if isinstance(values, (list, tuple)) else UNKNOWN
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import jsii
 from aws_cdk import CfnResource, CfnTag, Duration, RemovalPolicy, Stack
@@ -18,7 +18,13 @@ from .._common import reasons
 from .._common.buckets import private_bucket
 from .._common.encryption import allow_data_repositories
 from .._common.removal import check_removal, policy_of, refuse_removal, removal_word
-from ..config.cluster import DataRepository, Removal, StorageConfig
+from ..config.cluster import (
+    DEFAULT_LUSTRE_THROUGHPUT,
+    DataRepository,
+    LustreThroughput,
+    Removal,
+    StorageConfig,
+)
 from ..errors import Finding, raise_errors
 from ..loader import LoadedConfig
 from ..network.network import HyperPodNetwork
@@ -184,7 +190,7 @@ class LustreFileSystem(ILustreFileSystem):
         network: HyperPodNetwork,
         encryption_key: kms.IKey,
         capacity_gib: int,
-        throughput_mbps_per_tib: Literal[125, 250, 500, 1000] = 250,
+        throughput_mbps_per_tib: LustreThroughput = DEFAULT_LUSTRE_THROUGHPUT,
         efa: bool = False,
         metadata_iops: int | None = None,
         automatic_backup_retention_days: int = 0,
@@ -223,41 +229,22 @@ class LustreFileSystem(ILustreFileSystem):
             lambda: self.node.path,
         )
         removal = removal_word(removal_policy, "retain")
-        subnet = network.subnets[0]
         self.security_group = closed_security_group(
             self, "Servers", network, "Servers of an FSx for Lustre file system", "lustre"
         )
-        self.resource = fsx.CfnFileSystem(
-            self,
-            "Resource",
-            file_system_type="LUSTRE",
-            file_system_type_version="2.15",
-            storage_type="SSD",
-            storage_capacity=config.capacity_gib,
-            subnet_ids=[subnet.subnet_id],
-            security_group_ids=[self.security_group.attr_group_id],
-            kms_key_id=encryption_key.key_arn,
-            lustre_configuration=_lustre_configuration(config),
-            tags=[CfnTag(key="Name", value=Stack.of(self).stack_name)],
-        )
-        inner_rules = self._allow_lustre(network, config.efa)
-        # FSx looks at the rules when it makes the file system.
-        for rule in inner_rules:
-            self.resource.add_resource_dependency(rule)
-        if removal == "retain":
-            network.retain()
-            for resource in (self.resource, self.security_group, *inner_rules):
-                resource.apply_removal_policy(RemovalPolicy.RETAIN)
-        else:
-            # On replacement too: a file system that no stack knows would keep its subnet, and the stack, from going.
-            self.resource.apply_removal_policy(RemovalPolicy.DESTROY)
+        self.resource = self._add_file_system(config, network, encryption_key)
         self.file_system_id = self.resource.ref
-        self._link(config.data_repositories, encryption_key, removal, access_logs)
+        rules_of_servers = self._allow_lustre(network, config.efa)
+        # FSx checks the rules when it creates the file system.
+        for rule in rules_of_servers:
+            self.resource.add_resource_dependency(rule)
+        self._apply_removal(removal, network, rules_of_servers)
+        self._add_links(config.data_repositories, encryption_key, removal, access_logs)
         self.mount = LustreMount(
             dns_name=self.resource.attr_dns_name,
             mount_name=self.resource.attr_lustre_mount_name,
             mount_path=config.mount_path,
-            availability_zone=subnet.availability_zone,
+            availability_zone=network.subnets[0].availability_zone,
             access=self,
         )
 
@@ -365,6 +352,32 @@ class LustreFileSystem(ILustreFileSystem):
         group_id = self.security_group.attr_group_id
         return [ec2.SecurityGroup.from_security_group_id(self, "ServersReference", group_id)]
 
+    def _add_file_system(
+        self, config: StorageConfig, network: HyperPodNetwork, encryption_key: kms.IKey
+    ) -> fsx.CfnFileSystem:
+        return fsx.CfnFileSystem(
+            self,
+            "Resource",
+            file_system_type="LUSTRE",
+            file_system_type_version="2.15",
+            storage_type="SSD",
+            storage_capacity=config.capacity_gib,
+            subnet_ids=[network.subnets[0].subnet_id],
+            security_group_ids=[self.security_group.attr_group_id],
+            kms_key_id=encryption_key.key_arn,
+            lustre_configuration=_lustre_configuration(config),
+            tags=[CfnTag(key="Name", value=Stack.of(self).stack_name)],
+        )
+
+    def _apply_removal(self, removal: Removal, network: HyperPodNetwork, rules: Sequence[CfnResource]) -> None:
+        if removal == "retain":
+            network.retain()
+            for resource in (self.resource, self.security_group, *rules):
+                resource.apply_removal_policy(RemovalPolicy.RETAIN)
+        else:
+            # On replacement too: a file system that no stack knows would block the deletion of its subnet, and of the stack.
+            self.resource.apply_removal_policy(RemovalPolicy.DESTROY)
+
     def _allow_lustre(self, network: HyperPodNetwork, efa: bool) -> Sequence[CfnResource]:
         """Rules between the file servers, which are returned, and between them and the nodes."""
         own = self.security_group.attr_group_id
@@ -377,47 +390,60 @@ class LustreFileSystem(ILustreFileSystem):
             _allow_nodes(self, network, own)
         return inner
 
-    def _link(
+    def _add_links(
         self,
         repositories: Sequence[DataRepository],
         key: kms.IKey,
         removal: Removal,
         access_logs: s3.IBucket | None,
     ) -> None:
-        bucket_name: str | None = None
+        """Add a link for each repository. Those that name no bucket share a new one."""
+        new_bucket: str | None = None
         for index, repository in enumerate(repositories):
-            if repository.bucket_name is None and bucket_name is None:
-                bucket = private_bucket(
-                    self,
-                    "Data",
-                    encryption_key=key,
-                    removal=removal,
-                    access_logs=access_logs,
-                    reasons=reasons.DATA_BUCKET,
-                )
-                allow_data_repositories(self, key)
-                bucket_name = bucket.bucket_name
-            prefix = repository.prefix or repository.file_system_path.strip("/")
-            fsx.CfnDataRepositoryAssociation(
-                self,
-                _link_id(index, repository.file_system_path),
-                file_system_id=self.resource.ref,
-                file_system_path=repository.file_system_path,
-                data_repository_path=f"s3://{repository.bucket_name or bucket_name}/{prefix}".rstrip("/"),
-                batch_import_meta_data_on_create=True,
-                s3=fsx.CfnDataRepositoryAssociation.S3Property(
-                    auto_import_policy=fsx.CfnDataRepositoryAssociation.AutoImportPolicyProperty(
-                        events=[event.upper() for event in repository.auto_import]
-                    )
-                    if repository.auto_import
-                    else None,
-                    auto_export_policy=fsx.CfnDataRepositoryAssociation.AutoExportPolicyProperty(
-                        events=[event.upper() for event in repository.auto_export]
-                    )
-                    if repository.auto_export
-                    else None,
-                ),
-            )
+            if repository.bucket_name is not None:
+                self._add_link(index, repository, repository.bucket_name)
+                continue
+            if new_bucket is None:
+                new_bucket = self._add_data_bucket(key, removal, access_logs).bucket_name
+            self._add_link(index, repository, new_bucket)
+
+    def _add_data_bucket(self, key: kms.IKey, removal: Removal, access_logs: s3.IBucket | None) -> s3.Bucket:
+        bucket = private_bucket(
+            self, "Data", encryption_key=key, removal=removal, access_logs=access_logs, reasons=reasons.DATA_BUCKET
+        )
+        allow_data_repositories(self, key)
+        return bucket
+
+    def _add_link(self, index: int, repository: DataRepository, bucket_name: str) -> None:
+        prefix = repository.prefix or repository.file_system_path.strip("/")
+        fsx.CfnDataRepositoryAssociation(
+            self,
+            _link_id(index, repository.file_system_path),
+            file_system_id=self.resource.ref,
+            file_system_path=repository.file_system_path,
+            data_repository_path=f"s3://{bucket_name}/{prefix}".rstrip("/"),
+            batch_import_meta_data_on_create=True,
+            s3=fsx.CfnDataRepositoryAssociation.S3Property(
+                auto_import_policy=_auto_import(repository.auto_import),
+                auto_export_policy=_auto_export(repository.auto_export),
+            ),
+        )
+
+
+def _auto_import(
+    events: Sequence[str],
+) -> fsx.CfnDataRepositoryAssociation.AutoImportPolicyProperty | None:
+    if not events:
+        return None
+    return fsx.CfnDataRepositoryAssociation.AutoImportPolicyProperty(events=[event.upper() for event in events])
+
+
+def _auto_export(
+    events: Sequence[str],
+) -> fsx.CfnDataRepositoryAssociation.AutoExportPolicyProperty | None:
+    if not events:
+        return None
+    return fsx.CfnDataRepositoryAssociation.AutoExportPolicyProperty(events=[event.upper() for event in events])
 
 
 class _ImportedLustreFileSystem(ILustreFileSystem):

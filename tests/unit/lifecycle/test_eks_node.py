@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cdk_hyperpod.scripts.lifecycle_scripts import checksums
+from cdk_hyperpod.scripts.script_folder import checksums
 from helpers.lifecycle.programs import LIFECYCLE
 
 COMMANDS = {

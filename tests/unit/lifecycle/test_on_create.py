@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cdk_hyperpod.scripts.lifecycle_scripts import checksums
+from cdk_hyperpod.scripts.script_folder import checksums
 from helpers.lifecycle.node_folder import (
     AUTOMOUNT,
     CLUSTER,

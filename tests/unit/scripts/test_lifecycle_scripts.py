@@ -26,7 +26,7 @@ from cdk_hyperpod import (
     encryption_key,
 )
 from cdk_hyperpod.config.cluster import Orchestrator
-from cdk_hyperpod.scripts.lifecycle_scripts import checksums
+from cdk_hyperpod.scripts.script_folder import checksums
 from helpers.synthesis import ROOT, Template, filled, flat, new_app, of_stack
 
 CONTROLLER = InstanceGroup(name="controller", node_type="controller", instance_type="ml.m5.large", instance_count=1)

@@ -1,0 +1,99 @@
+"""The folder of lifecycle scripts that is uploaded: which files of it, and the hash of their content."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .._common.assets import lifecycle_dir, pack_lifecycle
+from ..config.cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, Orchestrator
+from ..errors import HyperPodError
+
+UPLOAD_EXCLUDES = ("**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/**")
+"""Byte code, hidden files and leftovers of tools are not scripts: they would change the hash on every machine."""
+_EKS = "eks"
+"""The scripts for EKS nodes are in this folder below those for Slurm, which are uploaded without it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptFolder:
+    """A folder of scripts on this machine."""
+
+    path: Path
+    without: str | None
+    """A folder in it that is not uploaded. None: all of it is uploaded."""
+    is_of_library: bool
+    """True: the library's own scripts. False: the user's folder, which is uploaded unchanged."""
+
+    @property
+    def excludes(self) -> list[str]:
+        """Patterns of what is not uploaded."""
+        return [*UPLOAD_EXCLUDES] if self.without is None else [*UPLOAD_EXCLUDES, self.without]
+
+
+def find_scripts(source: str | Path | None, orchestrator: Orchestrator, asset_folder: str) -> ScriptFolder:
+    """The user's folder, or without one the library's. Raises HyperPodError if the folder or an entry script is missing.
+
+    `asset_folder`: the folder of this synthesis. The library's scripts for Slurm are copied there, with the drain protocol.
+    """
+    without = None if orchestrator == "eks" else _EKS
+    if source is not None:
+        _require_entry_scripts(Path(source), orchestrator)
+        return ScriptFolder(path=Path(source), without=without, is_of_library=False)
+    own = lifecycle_dir() / _EKS if orchestrator == "eks" else lifecycle_dir()
+    _require_entry_scripts(own, orchestrator)
+    if orchestrator == "slurm":
+        own = pack_lifecycle(Path(asset_folder, "cdk-hyperpod-lifecycle"))
+    return ScriptFolder(path=own, without=without, is_of_library=True)
+
+
+def _require_entry_scripts(folder: Path, orchestrator: Orchestrator) -> None:
+    if not folder.is_dir():
+        raise HyperPodError(
+            f"lifecycle_scripts: there is no folder {folder}; name one, or leave it out to use the library's scripts"
+        )
+    names = [EKS_ENTRY_SCRIPT] if orchestrator == "eks" else ENTRY_SCRIPTS.values()
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise HyperPodError(
+            f"lifecycle_scripts: {folder} has no {', '.join(missing)}; HyperPod runs the script of the node's type"
+        )
+
+
+def content_hash(folder: Path, *more: str, without: str | None = None) -> str:
+    """16 hexadecimal digits that change only if the name or content of a file does, or a text of `more`.
+
+    `without`: a folder in it that does not count.
+    """
+    digest = hashlib.sha256()
+    for name, content in _contents(folder, without):
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    for text in more:
+        digest.update(text.encode())
+    return digest.hexdigest()[:16]
+
+
+def checksums(folder: Path, *, without: str | None = None) -> str:
+    """A line for each file of a folder, in the format of `sha256sum --check`.
+
+    It detects an incomplete upload. It is not a protection: whoever can write a script can write this file too.
+    """
+    return "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in _contents(folder, without))
+
+
+def _contents(folder: Path, without: str | None) -> Iterator[tuple[str, bytes]]:
+    """The names and contents of the files that are uploaded, sorted by path."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if without is not None and name.startswith(f"{without}/"):
+            continue
+        if path.is_file() and not _is_leftover(name):
+            yield name, path.read_bytes()
+
+
+def _is_leftover(name: str) -> bool:
+    """Whether `UPLOAD_EXCLUDES` matches a file."""
+    parts = name.split("/")
+    return "__pycache__" in name or name.endswith(".pyc") or any(part.startswith(".") for part in parts)
