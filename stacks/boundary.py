@@ -1,4 +1,4 @@
-"""The permissions boundary of every role, as CDK's own context names it."""
+"""The permissions boundary of every role, from CDK's context."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ BOUNDARY = "@aws-cdk/core:permissionsBoundary"
 
 
 def read_permissions_boundary(app: App) -> None:
-    """Understand the boundary as JSON text too, which is what `-c` hands over; CDK would leave it out in silence. Raises
-    ConfigError for what is no policy, and for text where the app has stacks already, whose roles would lack it."""
+    """Accept the boundary as JSON text too, which is what `-c` passes. CDK itself would ignore text silently.
+
+    Raises ConfigError for an invalid policy, and for text if the app has stacks already, whose roles would lack the boundary.
+    """
     given = boundary = app.node.try_get_context(BOUNDARY)
     if isinstance(given, str):
         try:

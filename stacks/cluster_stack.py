@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ClusterStack(FileStack):
-    """The replaceable half. It reads the foundation's outputs when it is deployed, and holds none of them fast."""
+    """The replaceable stack. It reads the foundation's outputs at deployment, and does not lock them."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class ClusterStack(FileStack):
         env: Environment,
         eks: EksStack | None = None,
     ) -> None:
-        """`eks`: the stack of the EKS cluster, which comes first. None: the cluster is under Slurm."""
+        """`eks`: the stack of the EKS cluster, which is deployed first. None: the cluster is under Slurm."""
         config = loaded.config
         super().__init__(
             scope,
@@ -52,20 +52,20 @@ class ClusterStack(FileStack):
             encryption_key=foundation.key,
             eks_cluster_arn=None if eks is None else eks.control_plane.cluster_arn,
             drainer=None if eks is None else eks.drainer,
-            # It stands beside the cluster here: deployed stacks know it by these names.
+            # The guard is a sibling of the cluster, because deployed stacks have its logical ids.
             unguarded=True,
         )
-        # The cluster's text has to change with what it reads of the foundation: the CLI skips a stack whose text is the
-        # same, and CloudFormation one in which nothing but metadata changed.
+        # The template must change with the foundation: the CLI skips a stack with the same template, and CloudFormation skips
+        # one in which only metadata changed.
         self.cluster.resource.cdk_tag_manager.set_tag(FOUNDATION_TAG, foundation.digest)
         guard = ScaleDown.from_config(self, "ScaleDown", loaded, cluster=self.cluster)
-        # What `plan` compares the next file with. A handle costs nothing and does nothing; its metadata is what CloudFormation
-        # deploys by itself, which it does not do with a template's own.
+        # `plan` compares the next file with these settings. A handle costs nothing and does nothing. CloudFormation deploys a change of
+        # a resource's metadata, but not of the template's own.
         CfnWaitConditionHandle(self, "Settings").cfn_options.metadata = {METADATA: record(config)}
         CfnOutput(self, "ClusterArn", value=self.cluster.cluster_arn)
         CfnOutput(self, "ClusterName", value=self.cluster.cluster_name)
         CfnOutput(self, "LogGroupName", value=self.cluster.log_group_name)
-        # By these names `plan` finds them, and people.
+        # `plan` reads the outputs by these ids, and people do.
         for output in (guard.nodes_taken, guard.still_standing):
             output.override_logical_id(output.node.id)
         self.cluster.log.outcome.override_logical_id("ClusterLog")

@@ -1,4 +1,4 @@
-"""The EKS cluster that the nodes join, with what must be in it before the first of them."""
+"""The stack of the EKS cluster that the nodes join, with everything that must be in it before the first node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .foundation_stack import FoundationStack
 
 
 class EksStack(FileStack):
-    """Control plane, kubectl, add-ons that need no node, HyperPod's Helm chart, and what drains nodes. No node is in here."""
+    """Control plane, kubectl, add-ons that need no node, HyperPod's Helm chart, and the drainer. It contains no node."""
 
     def __init__(
         self, scope: Construct, loaded: LoadedConfig, foundation: FoundationStack, *, env: Environment
@@ -31,14 +31,15 @@ class EksStack(FileStack):
         self.control_plane = EksControlPlane.from_config(
             self, "Eks", loaded, network=foundation.network, encryption_key=foundation.key
         )
-        drain = None if config.scale_down is None else config.scale_down.drain
-        self.drainer = (
-            None
-            if drain is None
-            else EksDrainer.from_config(
-                self, "Drainer", loaded, control_plane=self.control_plane, encryption_key=foundation.key
-            )
-        )
-        # Those of the nodes are told where the nodes are.
+        self.drainer = self._add_drainer(loaded, foundation)
+        # Warnings about the nodes appear on the cluster.
         self.warn(loaded.warnings_of("eks"))
         CfnOutput(self, "EksClusterName", value=self.control_plane.cluster_name)
+
+    def _add_drainer(self, loaded: LoadedConfig, foundation: FoundationStack) -> EksDrainer | None:
+        scale_down = loaded.config.scale_down
+        if scale_down is None or scale_down.drain is None:
+            return None
+        return EksDrainer.from_config(
+            self, "Drainer", loaded, control_plane=self.control_plane, encryption_key=foundation.key
+        )

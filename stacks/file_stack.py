@@ -1,4 +1,4 @@
-"""What all stacks of a cluster file have in common."""
+"""The common part of all stacks of a cluster file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cdk_hyperpod import Finding, LoadedConfig
 
 
 class FileStack(Stack):
-    """A stack of a cluster file. It reads other stacks' outputs when it is deployed, and holds none of them fast."""
+    """A stack of a cluster file. It reads other stacks' outputs at deployment, and does not lock them."""
 
     def __init__(
         self, scope: Construct, name: str, loaded: LoadedConfig, *, description: str, env: Environment
@@ -28,6 +28,6 @@ class FileStack(Stack):
         CrossStackReferences.of(self).consume(ReferenceStrength.WEAK)
 
     def warn(self, findings: tuple[Finding, ...]) -> None:
-        """Tell the warnings of this stack's part of the file."""
+        """Add the warnings about this stack's part of the file."""
         for warning in findings:
             Annotations.of(self).add_warning_v2(f"cdk-hyperpod:{warning.code}", warning.text)

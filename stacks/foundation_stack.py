@@ -1,4 +1,4 @@
-"""What outlives a cluster: network, file system, key and the lifecycle scripts' bucket."""
+"""The stack that outlives a cluster: network, file system, key and the bucket of lifecycle scripts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from constructs import Construct
 
 from cdk_hyperpod import (
     HyperPodNetwork,
+    ILustreFileSystem,
     LifecycleScripts,
     LoadedConfig,
     LustreFileSystem,
+    OpenZfsMount,
 )
 from cdk_hyperpod._common.buckets import access_logs_bucket
 from cdk_hyperpod._common.encryption import encryption_key
@@ -26,7 +28,7 @@ from .file_stack import FileStack
 
 
 class FoundationStack(FileStack):
-    """The long-lived half: replacing the cluster touches nothing in here."""
+    """The long-lived stack. Replacing the cluster changes nothing in it."""
 
     def __init__(self, scope: Construct, loaded: LoadedConfig, *, env: Environment) -> None:
         config = loaded.config
@@ -38,40 +40,45 @@ class FoundationStack(FileStack):
             env=env,
         )
         self.digest = foundation_digest(config)
-        """A tag of the cluster, which is updated when it changes."""
+        """A tag of the cluster. A change of it updates the cluster."""
         self.key = encryption_key(self, "Key", removal_policy=policy_of(config.removal))
         self.network = HyperPodNetwork.from_config(self, "Network", loaded, log_encryption_key=self.key)
         if config.removal == "retain":
-            # Also while the file names no file system: one of an earlier deployment may be standing in the subnet.
+            # Also without storage in the file: a retained file system of an earlier deployment may use the subnet.
             self.network.retain()
         self._access_logs = access_logs_bucket(self, "AccessLogs", removal=config.removal)
-        self.file_system = (
-            None
-            if config.storage is None
-            else LustreFileSystem.from_config(
-                self,
-                "FileSystem",
-                loaded,
-                network=self.network,
-                encryption_key=self.key,
-                access_logs=self._access_logs,
-            )
-        )
+        self.file_system = self._add_file_system(loaded)
         self.mount = None if self.file_system is None else self.file_system.mount
-        homes = None if config.storage is None else config.storage.openzfs
-        self.openzfs = None if homes is None else openzfs_mount(Construct(self, "OpenZfs"), homes, self.network)
-        # The channel of slurm.drain is the cluster stack's: its policy names the roles of that stack.
+        self.openzfs = self._add_openzfs(config)
+        # The channel of slurm.drain is in the cluster's stack, because its policy names the roles of that stack.
         self.lifecycle_scripts = LifecycleScripts.from_config(
             self, "LifecycleScripts", loaded, encryption_key=self.key, access_logs=self._access_logs
         )
         self._add_outputs()
-        everything = [child for child in self.node.children if not isinstance(child, CfnOutput)]
-        FoundationGuard(self, "Guard", config=config, cluster_stack=cluster_stack_name(config.name)).come_before(
-            *everything
+        guard = FoundationGuard(self, "Guard", config=config, cluster_stack=cluster_stack_name(config.name))
+        guard.come_before(
+            *[child for child in self.node.children if child is not guard and not isinstance(child, CfnOutput)]
         )
 
+    def _add_file_system(self, loaded: LoadedConfig) -> ILustreFileSystem | None:
+        if loaded.config.storage is None:
+            return None
+        return LustreFileSystem.from_config(
+            self,
+            "FileSystem",
+            loaded,
+            network=self.network,
+            encryption_key=self.key,
+            access_logs=self._access_logs,
+        )
+
+    def _add_openzfs(self, config: ClusterConfig) -> OpenZfsMount | None:
+        if config.storage is None or config.storage.openzfs is None:
+            return None
+        return openzfs_mount(Construct(self, "OpenZfs"), config.storage.openzfs, self.network)
+
     def _add_outputs(self) -> None:
-        """By these names scripts may find what the stack holds (docs/deploying.md)."""
+        """Add outputs, for users' scripts (docs/deploying.md)."""
         outputs = {
             "VpcId": self.network.vpc_id,
             "SubnetIds": ",".join(subnet.subnet_id for subnet in self.network.subnets),
@@ -92,8 +99,8 @@ class FoundationStack(FileStack):
 def foundation_digest(config: ClusterConfig) -> str:
     """A digest of the settings that give the nodes another subnet or another file system.
 
-    They are named one by one: a digest of all settings would change with each field that a release adds, and update every
-    cluster that is deployed. An update sends the file's counts, so settings that the nodes do not notice are left out.
+    They are listed here: a digest of all settings would change with each field that a release adds, and update every deployed
+    cluster. An update sends the file's counts, so settings that do not affect the nodes are left out.
     """
     network = config.network
     subnet_ids = [subnet.subnet_id for subnet in network.subnets]
@@ -104,6 +111,6 @@ def foundation_digest(config: ClusterConfig) -> str:
 
 
 def _file_systems(storage: StorageConfig) -> list[object]:
-    """Of a new file system, `efa` alone: FSx changes its other settings in place."""
+    """The settings that decide which file systems nodes mount. FSx changes the others in place."""
     homes = None if storage.openzfs is None else storage.openzfs.file_system_id
     return [storage.efa, storage.file_system_id, storage.mount_name, homes]

@@ -1,4 +1,4 @@
-"""What teams work with: add-ons, queues, quotas, access. It holds no node, so nothing in it can cost one."""
+"""The stack of what teams use: add-ons, queues, quotas, access. It contains no node, so its failure costs none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .foundation_stack import FoundationStack
 
 
 class TeamsStack(FileStack):
-    """Comes after the nodes, because its pods need them; when it fails, it rolls back without them."""
+    """It is deployed after the nodes, because its pods need them. If it fails, it rolls back without them."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class TeamsStack(FileStack):
             add_ons=list(self.add_ons.resources.values()),
         )
         if eks.drainer is not None:
-            # The backup's own namespace is there by now, and the CSI driver of its claim comes with the add-ons.
+            # The backup's namespace exists by now, and the add-ons include the CSI driver of its claim.
             eks.drainer.allow_backup(
                 self,
                 "DrainBackup",
