@@ -1,7 +1,6 @@
-"""What the library uses of CDK and jsii that they do not document. A release may drop it; tests/unit/common/test_cdk_private.py names
-each member.
+"""Undocumented members of CDK and jsii that the library uses. A release may drop one. tests/unit/common/test_cdk_private.py names each.
 
-Nothing here imports CDK: the rules of types ask too.
+This module does not import CDK, because `typed` uses it too.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def is_interface(kind: Any) -> bool:
 
 
 def has_interface(value: object, kind: Any) -> bool:
-    """Whether a value has what an interface of jsii asks for, which isinstance cannot tell."""
+    """Whether a value implements an interface of jsii, which isinstance cannot check."""
     own = type(value)
     if hasattr(own, "__jsii_type__"):
         return all(hasattr(own, name) for name in dir(kind) if not name.startswith("_"))

@@ -11,12 +11,12 @@ from .typed.judge import check_at_synth
 
 
 def foundation_stack_name(cluster_name: str) -> str:
-    """The stack of what outlives the cluster. The prefix keeps it legal for a cluster whose name begins with a digit."""
+    """The stack that outlives the cluster. The prefix keeps the name valid for a cluster whose name begins with a digit."""
     return f"hyperpod-{cluster_name}-foundation"
 
 
 def eks_stack_name(cluster_name: str) -> str:
-    """The stack of the EKS cluster and what is in it before the first node."""
+    """The stack of the EKS cluster, and of what must be in it before the first node."""
     return f"hyperpod-{cluster_name}-eks"
 
 
@@ -26,7 +26,7 @@ def cluster_stack_name(cluster_name: str) -> str:
 
 
 def teams_stack_name(cluster_name: str) -> str:
-    """The stack of what teams work with: add-ons, queues, quotas and access."""
+    """The stack of what teams use: add-ons, queues, quotas and access."""
     return f"hyperpod-{cluster_name}-teams"
 
 
@@ -47,7 +47,7 @@ def drainer_name(cluster_name: str) -> str:
 
 
 def bucket_label(name: str, length: int) -> str:
-    """A name as bucket names allow it; a name that had to change gets a few digits of its hash, to stay unique."""
+    """A name that is valid in bucket names. If it had to change, it gets digits of its hash, to stay unique."""
     if len(name) <= length and re.fullmatch(r"[a-z0-9-]+", name):
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:6]
@@ -55,5 +55,5 @@ def bucket_label(name: str, length: int) -> str:
 
 
 def check_name_known(cluster_name: object) -> Iterator[Finding]:
-    """A name that only a deployment knows, where a bucket's derives from it."""
+    """The cluster's name must be known at synthesis, because bucket names derive from it."""
     yield from check_at_synth(cluster_name, "cluster_name", "write it out: the bucket's name derives from it")

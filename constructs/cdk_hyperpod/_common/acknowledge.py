@@ -27,13 +27,15 @@ def acknowledge(construct: IConstruct, reasons: Mapping[str, str]) -> None:
 
 
 def without_traces(construct: IConstruct) -> None:
-    """Let the CDK CLI say a construct's notes and warnings without where they were made: a line of CDK's own code in Node, since
-    Python's are not known there. For a construct that has nothing in it yet."""
+    """Omit stack traces from the notes and warnings of a construct, and of what is added to it later.
+
+    A trace would show a line of CDK's own code in Node, because Python's lines are unknown there.
+    """
     construct.node.set_context("aws:cdk:disable-stack-trace", True)
 
 
 def wildcard(kind: str, text: str) -> str:
-    """The id of cdk-nag's finding for one wildcard; kind is Action or Resource, text holds pseudo parameters only."""
+    """The id of cdk-nag's finding for one wildcard. `kind`: Action or Resource. `text`: contains no tokens but pseudo parameters."""
     for token, name in _PSEUDO_PARAMETERS.items():
         text = text.replace(token, f"<{name}>")
     return f"AwsSolutions-IAM5[{kind}::{text}]"

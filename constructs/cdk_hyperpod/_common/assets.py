@@ -11,7 +11,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def lifecycle_dir() -> Path:
-    """The lifecycle scripts. Raises FileNotFoundError where the installation lacks them."""
+    """The folder of lifecycle scripts. Raises FileNotFoundError if the installation lacks them."""
     places = (_PACKAGE / "_lifecycle", _PACKAGE.parents[1] / "lifecycle")
     for place in places:
         if (place / "on_create.sh").is_file():
@@ -20,17 +20,17 @@ def lifecycle_dir() -> Path:
 
 
 def drain_protocol() -> Path:
-    """The one source of what the functions, the commands and the agent on a node speak: nodes get a copy."""
+    """The protocol between the functions, the commands and the drain agent. Nodes get a copy."""
     return lambda_dir() / "hyperpod" / "common" / "drain_protocol.py"
 
 
 def pack_lifecycle(target: Path) -> Path:
-    """Copy the lifecycle scripts of Slurm's nodes to a folder, and the drain protocol beside them; the folder."""
+    """Copy the lifecycle scripts of Slurm's nodes and the drain protocol to a folder. Returns that folder."""
     if target.exists():
         shutil.rmtree(target)
     ignored = shutil.ignore_patterns("eks", "__pycache__", "*.pyc", ".*")
     shutil.copytree(lifecycle_dir(), target, ignore=ignored)
-    # An installation may be read-only, and its copy is written to, and removed by the next synthesis.
+    # An installation may be read-only, but the next synthesis replaces the copy.
     for folder, _, _ in os.walk(target):
         os.chmod(folder, os.stat(folder).st_mode | stat.S_IWUSR)
     shutil.copy(drain_protocol(), target)
@@ -38,7 +38,7 @@ def pack_lifecycle(target: Path) -> Path:
 
 
 def docs_dir() -> Path:
-    """The pages that messages and docstrings name, as docs/eks.md."""
+    """The pages that messages and docstrings name, such as docs/eks.md."""
     within = _PACKAGE / "docs"
     return within if within.is_dir() else _PACKAGE.parents[1] / "docs"
 

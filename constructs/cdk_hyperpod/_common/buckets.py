@@ -17,15 +17,15 @@ from .pseudo import ACCOUNT_ID
 from .removal import policy_of
 
 PUTS = ("s3:PutObject", "s3:ReplicateObject")
-"""A part of a multipart upload is a PutObject too. A replication rule of another bucket writes with permissions of its own."""
+"""A part of a multipart upload is a PutObject too. Another bucket's replication rule writes with its own permissions."""
 WRITES = ("s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject", "s3:ReplicateDelete", "s3:ReplicateObject")
-"""Everything that changes what a reader of an object gets. What S3's lifecycle rules delete, no policy denies."""
+"""Everything that changes what a reader of an object gets. No policy can deny deletions by S3's lifecycle rules."""
 # The construct of CDK's function that empties buckets, one for each stack.
 _EMPTYING = "Custom::S3AutoDeleteObjectsCustomResourceProvider"
 
 
 def access_logs_bucket(scope: Construct, construct_id: str, *, removal: Removal) -> s3.Bucket:
-    """Where the other buckets write who read what; kept for a year. S3 delivers such logs to SSE-S3 buckets only."""
+    """The bucket for other buckets' access logs, kept for a year. S3 delivers such logs to SSE-S3 buckets only."""
     bucket = s3.Bucket(
         scope,
         construct_id,
@@ -64,10 +64,10 @@ def private_bucket(
     access_logs: s3.IBucket | None = None,
     bucket_name: str | None = None,
 ) -> s3.Bucket:
-    """A private bucket. Removal `destroy` deletes it with all that is in it; `retain` keeps both.
+    """A private bucket. Removal `destroy` deletes it with its objects. `retain` keeps both.
 
-    `reasons`: why it is as it is, such as not copied to another region. `access_logs`: a bucket of
-    `access_logs_bucket`; absent: nobody logs who read what.
+    `reasons`: acknowledgements of the checks' findings, such as missing replication. `access_logs`: a bucket of `access_logs_bucket`.
+    Absent: there are no access logs.
     """
     bucket = s3.Bucket(
         scope,
@@ -103,7 +103,7 @@ def emptying_roles(scope: Construct) -> list[str]:
 
 def deny_other_keys(bucket: s3.IBucket, key: kms.IKey) -> None:
     """Deny uploads that name another key of KMS than the bucket's own."""
-    # A negated condition holds where its key is absent as well: Null leaves those to the bucket's own default.
+    # A negated condition also matches requests without the key. Null excludes them: they use the bucket's default key.
     given = "s3:x-amz-server-side-encryption-aws-kms-key-id"
     bucket.add_to_resource_policy(
         iam.PolicyStatement(
@@ -118,7 +118,7 @@ def deny_other_keys(bucket: s3.IBucket, key: kms.IKey) -> None:
 
 
 def _keep_policy(bucket: s3.Bucket, removal: Removal) -> None:
-    """A bucket that is kept still takes TLS only."""
+    """A retained bucket still accepts TLS only."""
     if removal == "retain" and bucket.policy is not None:
         bucket.policy.apply_removal_policy(RemovalPolicy.RETAIN)
 

@@ -1,4 +1,4 @@
-"""The key that encrypts what a cluster keeps: file system, buckets, volumes and logs."""
+"""The key that encrypts a cluster's data: file system, buckets, volumes and logs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .removal import check_removal, refuse_removal
 from .tags import KEY_TAG
 
 _LETS_LOGS_IN: MutableSet[kms.IKey] = WeakSet()
-"""The keys whose policies have that statement already."""
+"""The keys whose policies have the statement for CloudWatch Logs already."""
 
 
 @refuse_removal
@@ -33,8 +33,8 @@ def encryption_key(
 
         key = encryption_key(self, "Key", removal_policy=RemovalPolicy.RETAIN)
 
-    :param removal_policy: what happens to the key when its stack is deleted: RETAIN keeps it; DESTROY schedules its deletion,
-        after which its data is unreadable. Default: - RemovalPolicy.RETAIN.
+    :param removal_policy: of the key, when its stack is deleted. RETAIN keeps it. DESTROY schedules its deletion, after which the
+        data is unreadable. Default: - RemovalPolicy.RETAIN.
     """
     raise_errors(
         [
@@ -57,7 +57,7 @@ def encryption_key(
 
 
 def allow_logs(key: kms.IKey) -> None:
-    """Let CloudWatch Logs encrypt log groups with a key, as it asks for before it makes one. An imported key keeps its policy."""
+    """Allow CloudWatch Logs to use a key, which it requires before it creates a log group. An imported key keeps its policy."""
     if key in _LETS_LOGS_IN:
         return
     _LETS_LOGS_IN.add(key)
@@ -77,11 +77,11 @@ def allow_logs(key: kms.IKey) -> None:
 
 
 def allow_data_repositories(scope: Construct, key: kms.IKey) -> None:
-    """Let FSx read and write a linked bucket, which it does as a service-linked role of each file system.
+    """Allow FSx to read and write a linked bucket, which it does as a service-linked role of each file system.
 
-    The role does not exist before the file system does, and a key policy refuses the name of a role that does not
-    exist; so conditions name it. The account as principal would not do: it only hands the decision to IAM policies,
-    and nobody can change those of a service-linked role. An imported key keeps its own policy.
+    That role does not exist before the file system, and a key policy rejects the name of a role that does not exist, so
+    conditions name it. The account as principal would not work: it only delegates the decision to IAM policies, and those of a
+    service-linked role cannot be changed. An imported key keeps its policy.
     """
     stack = Stack.of(scope)
     key.add_to_resource_policy(

@@ -1,4 +1,4 @@
-"""The small Lambda functions of the library: one way to run it, one kind of log."""
+"""The library's Lambda functions and their log groups."""
 
 from __future__ import annotations
 
@@ -36,8 +36,11 @@ def python_function(
     network: lambda_.CfnFunction.VpcConfigProperty | None = None,
     reasons: reasons.Reasons = reasons.FUNCTION,
 ) -> lambda_.Function:
-    """A function of `_lambda`. `handler`: hyperpod.FOLDER.MODULE.FUNCTION. `function_name` absent: CloudFormation makes one up.
-    `network` absent: it is in no VPC. `reasons`: of what its checks find."""
+    """A function of `_lambda`.
+
+    `handler`: hyperpod.FOLDER.MODULE.FUNCTION. `function_name`: absent, CloudFormation generates one. `network`: absent, the function is
+    in no VPC. `reasons`: acknowledgements of the checks' findings.
+    """
     function = lambda_.Function(
         scope,
         construct_id,
@@ -54,14 +57,14 @@ def python_function(
         log_group=log_group,
     )
     if network is not None:
-        # CDK's own way wants the VPC as a construct, and gives the role more than Lambda needs.
+        # CDK's own argument needs the VPC as a construct, and gives the role more permissions than Lambda needs.
         typing.cast(lambda_.CfnFunction, function.node.default_child).vpc_config = network
     acknowledge(function, reasons)
     return function
 
 
 def _code(folder: str) -> lambda_.AssetCode:
-    """The function's own folder and `common` alone: a change of one function replaces no other."""
+    """The function's own folder and `common`, so that a change of one function does not update the others."""
     exclude = [
         "/hyperpod/*",
         "!/hyperpod/__init__.py",
@@ -76,8 +79,7 @@ def _code(folder: str) -> lambda_.AssetCode:
 def log_group(
     scope: Construct, construct_id: str, *, encryption_key: kms.IKey | None, removal_policy: RemovalPolicy | None = None
 ) -> logs.LogGroup:
-    """A log, kept for a year. `encryption_key` absent: CloudWatch's own key encrypts it. `removal_policy` absent: it goes
-    with its stack."""
+    """A log group that keeps events for a year. `encryption_key`: absent, CloudWatch's own key. `removal_policy`: absent, DESTROY."""
     return logs.LogGroup(
         scope,
         construct_id,

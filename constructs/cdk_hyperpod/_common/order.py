@@ -1,4 +1,4 @@
-"""In which order CloudFormation makes a template's resources, by the logical ids that each one names. Pure."""
+"""The order in which CloudFormation creates a template's resources, from the logical ids that each one names. Pure."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 
 _IN_SUB = re.compile(r"\$\{([A-Za-z0-9]+)")
 _SIGNALLED = "AWS::CloudFormation::WaitCondition"
-"""Complete when it gets a signal, which may come from a node of the cluster: who waits for it first waits for ever."""
+"""It completes on a signal, which a node of the cluster may send. Before the cluster, waiting for it would never end."""
 
 
 class Order:
     """A template's resources, each with those that it waits for.
 
-    A condition that is false leaves a resource out of the stack, and with it whatever it waits for: an order that is only due to such
-    a resource does not count.
+    A condition that is false removes a resource from the stack, and with it the order that depends on it. So an order that needs a
+    resource with a condition does not count.
     """
 
     def __init__(self, resources: Mapping[str, Any]) -> None:
         """`resources`: a template's, with every override."""
-        # A macro such as Fn::ForEach is none: it becomes resources at deployment, by names that are not known.
+        # A macro such as Fn::ForEach is not a resource. It becomes resources at deployment, with unknown names.
         self._resources = {name: each for name, each in resources.items() if isinstance(each, Mapping)}
         self._waits_for = {name: self._named_by(each) for name, each in self._resources.items()}
 
@@ -38,13 +38,15 @@ class Order:
         return reachable(waiting, waiting[name])
 
     def signalled(self) -> AbstractSet[str]:
-        """What is complete when somebody says so, and everything that waits for it."""
+        """The resources that complete on a signal, and everything that waits for them."""
         found = {name for name, each in self._resources.items() if each.get("Type") == _SIGNALLED}
         return found.union(*(self.not_before(name) for name in found))
 
     def put_after(self, name: str, *, late: AbstractSet[str] = frozenset()) -> list[str]:
-        """Let a resource wait for every other one that does not wait for it and is not `late`. Returns what its DependsOn needs
-        for that besides."""
+        """Make a resource wait for every other one that does not wait for it and is not in `late`.
+
+        Returns the additions to its DependsOn.
+        """
         certain = self._certain_waits()
         free = self._waits_for.keys() - self.not_before(name) - late - {name}
         wanted = free - reachable(certain, self._waits_for[name])
@@ -66,20 +68,20 @@ class Order:
 
 
 class Around(NamedTuple):
-    """What orders a stack around its cluster's guard."""
+    """How to order a stack around its cluster's guard."""
 
     prepare: list[str]
-    """Additions to the DependsOn of what comes before the cluster."""
+    """Additions to the DependsOn of the resource that runs before the cluster."""
     finalize: list[str]
-    """Additions to the DependsOn of what comes after it."""
+    """Additions to the DependsOn of the resource that runs after it."""
     unordered: list[str]
-    """What does not need the cluster and cannot come before `prepare`, and what cannot come before `finalize`."""
+    """Resources that do not need the cluster and cannot come before `prepare`, and those that cannot come before `finalize`."""
 
 
 def order_around(resources: Mapping[str, Any], *, prepare: str, cluster: str, finalize: str) -> Around:
-    """Everything that does not need the cluster comes before `prepare`, and everything else before `finalize`."""
+    """Put everything that does not need the cluster before `prepare`, and everything else before `finalize`."""
     order = Order(resources)
-    # In this order: what comes before the one comes before the other.
+    # In this order: a resource before `prepare` is also before `finalize`.
     before, after = order.put_after(prepare, late=order.signalled()), order.put_after(finalize)
     needs_cluster = {cluster, *order.not_before(cluster)}
     loose = resources.keys() - order.waits_for(prepare) - needs_cluster - {prepare}
@@ -87,7 +89,7 @@ def order_around(resources: Mapping[str, Any], *, prepare: str, cluster: str, fi
 
 
 def order_before(resources: Mapping[str, Any], name: str) -> tuple[list[str], list[str]]:
-    """Additions to a resource's DependsOn, so that everything that can comes before it; and what cannot."""
+    """Additions to a resource's DependsOn that put everything possible before it, and the resources that cannot come before it."""
     order = Order(resources)
     added = order.put_after(name, late=order.signalled())
     return added, sorted(resources.keys() - order.waits_for(name) - {name})

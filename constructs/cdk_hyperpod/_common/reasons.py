@@ -1,7 +1,7 @@
-"""Why what cdk-nag and CDK's template checks find is as it should be: every reason, for whoever reviews an app's security.
+"""Reasons for acknowledging findings of cdk-nag and of CDK's template checks, for reviewers of an app's security.
 
-Each constant is about what its name says: a mapping holds rules and their reasons, a text the reason of a policy's wildcards.
-`acknowledge.py` puts them on constructs, and tests/project/test_rule_packs.py sees that nothing is found without one.
+Each constant is for the resource of its name. A mapping has rules and their reasons. A text is the reason for a policy's wildcards.
+`acknowledge.py` adds them to constructs, and tests/project/test_rule_packs.py checks that every finding has one.
 """
 
 from __future__ import annotations

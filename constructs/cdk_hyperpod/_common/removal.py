@@ -1,4 +1,4 @@
-"""What becomes of a resource that leaves its stack: the file's word for it, and CDK's."""
+"""The removal policy of a resource that leaves its stack: the file's word for it, and CDK's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMES = {word: policy for policy, word in _WORDS.items()}
 
 
 def check_removal(removal_policy: object) -> Iterator[Finding]:
-    """Whether the resources of this library can do what the policy says."""
+    """The resources of this library support RETAIN and DESTROY only."""
     if isinstance(removal_policy, RemovalPolicy) and removal_policy not in _WORDS:
         yield Finding(
             path="removal_policy",
@@ -29,7 +29,7 @@ def check_removal(removal_policy: object) -> Iterator[Finding]:
 
 
 def removal_word(removal_policy: RemovalPolicy | None, otherwise: Removal) -> Removal:
-    """CDK's policy in the file's words."""
+    """CDK's policy as the file's word. None: `otherwise`."""
     return otherwise if removal_policy is None else _WORDS[removal_policy]
 
 
@@ -39,7 +39,7 @@ def policy_of(removal: Removal) -> RemovalPolicy:
 
 
 def refuse_removal(function: Callable[P, T]) -> Callable[P, T]:
-    """Have a function that took the file's word, `removal`, name the argument that it takes instead."""
+    """Make a function that once took `removal` refuse it, and name the argument to use instead."""
 
     @functools.wraps(function)
     def refusing(*args: P.args, **kwargs: P.kwargs) -> T:

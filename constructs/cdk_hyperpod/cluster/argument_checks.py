@@ -1,4 +1,4 @@
-"""Checks of what `HyperPodCluster` is given: arguments that do not go together, and the cluster with its network and file system."""
+"""Checks of `HyperPodCluster`'s arguments: contradictions, and the cluster together with its network and file system."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def check_with_network(
     config: ClusterConfig, network: NetworkConfig, of_network: Sequence[Finding], file_system_zone: str | None
 ) -> Iterator[Finding]:
-    """A cluster together with the network and the file system that it was given."""
+    """The cluster together with its network and file system."""
     yield from check_rules(config, of_network)
     yield from check_at_synth(config.name, "name", "write it out: names of other resources derive from it")
     yield from _check_group_zones(config.instance_groups, network)
@@ -38,7 +38,7 @@ def check_with_network(
 
 
 def _check_group_zones(groups: Sequence[InstanceGroup], network: NetworkConfig) -> Iterator[Finding]:
-    """Whether each group has a subnet. The zones of an existing VPC, and of a network that names none, are judged already."""
+    """Each group needs a subnet in its zone. The zones of an existing VPC, and of a network without zones, are validated already."""
     zones = network.availability_zones if isinstance(network, NetworkConfig) else ()
     groups = groups if isinstance(groups, tuple) else ()
     for path, group in zip(item_paths("instance_groups", groups), groups, strict=True):
@@ -53,7 +53,7 @@ def _check_group_zones(groups: Sequence[InstanceGroup], network: NetworkConfig) 
 
 
 def check_orchestrator(config: ClusterConfig, eks_cluster_arn: object) -> Iterator[Finding]:
-    """Whether the EKS cluster goes with the file."""
+    """A file under EKS needs an EKS cluster, and no other file may have one."""
     if (config.orchestrator == "eks") != (eks_cluster_arn is not None):
         yield Finding(
             path="eks_cluster_arn",
@@ -63,7 +63,7 @@ def check_orchestrator(config: ClusterConfig, eks_cluster_arn: object) -> Iterat
 
 
 def check_unguarded(unguarded: object, **arguments: object) -> Iterator[Finding]:
-    """Whether a cluster without a guard has no arguments that are the guard's."""
+    """An unguarded cluster must not have arguments for the guard."""
     for name, value in arguments.items():
         if unguarded is True and value is not None:
             yield Finding(
@@ -74,7 +74,7 @@ def check_unguarded(unguarded: object, **arguments: object) -> Iterator[Finding]
 
 
 def check_drainer(drainer: object, eks_cluster_arn: object) -> Iterator[Finding]:
-    """Whether a cluster with an `EksDrainer` is under EKS."""
+    """An `EksDrainer` needs a cluster under EKS."""
     if isinstance(drainer, IEksDrainer) and eks_cluster_arn is None:
         yield Finding(
             path="drainer",
@@ -84,7 +84,7 @@ def check_drainer(drainer: object, eks_cluster_arn: object) -> Iterator[Finding]
 
 
 def check_autoscaled_groups(autoscaled_groups: object, eks_cluster_arn: object) -> Iterator[Finding]:
-    """Whether a cluster with groups of Karpenter's is under EKS."""
+    """Autoscaled groups need a cluster under EKS."""
     if autoscaled_groups and is_known(autoscaled_groups) and eks_cluster_arn is None:
         yield Finding(
             path="autoscaled_groups",
@@ -146,14 +146,14 @@ def lifecycle_mode_of(config: ClusterConfig) -> LifecycleMode | None:
 
 @jsii.implements(IValidation)
 class RolesInUse:
-    """Whether each role that was given is a group's; groups may come until the template is made."""
+    """Each given role must be for the node type of a group. It runs at synthesis, because groups may be added until then."""
 
     def __init__(self, given: Mapping[RoleName, iam.IRole], cluster: HyperPodCluster) -> None:
         self._given = given
         self._cluster = cluster
 
     def validate(self) -> list[str]:
-        """What is wrong, as CDK shows it."""
+        """One message for each unused role."""
         used = {node_type_of(group) for group in self._cluster.instance_groups}
         return [
             str(

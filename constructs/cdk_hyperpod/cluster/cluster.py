@@ -67,11 +67,11 @@ from .permissions import NodeNeeds, Statement
 from .resource_properties import NodeMounts, auto_scaling_property, orchestrator_property, tiered_storage_property
 from .roles import GivenRole, InstanceRole, RolesByNodeType, autoscaling_role, node_type_of
 
-# Types of the CreateCluster API that the CloudFormation schema, as its checkers ship it, does not know yet.
+# Types of the CreateCluster API that the CloudFormation schema of cfn-lint does not have yet.
 _MISSING_IN_SCHEMA = {"ml.p5e.48xlarge", "ml.p6e-gb200.36xlarge"}
 
 
-# The arguments that are validated as fields of a ClusterConfig. Two that are not have the name of one.
+# The arguments that are validated as fields of a ClusterConfig. `network` and `lifecycle_scripts` are not, though fields have these names.
 _IN_CONFIG = {*field_types(ClusterConfig), "cluster_name", "lifecycle_mode", "accounting_database"}
 _IN_CONFIG -= {"network", "lifecycle_scripts"}
 _UNGUARDED = (
@@ -81,11 +81,11 @@ _UNGUARDED = (
 
 
 class HyperPodCluster(IHyperPodCluster):
-    """A HyperPod cluster under Slurm or EKS, with its groups' execution roles and its guard.
+    """A HyperPod cluster under Slurm or EKS, with execution roles for its groups and a guard.
 
-    Running nodes: raising a count adds nodes. What lowering one does says `ScaleDown`, which guards the cluster; without it
-    HyperPod ends nodes that it picks at random. The name
-    and the network replace the cluster; CloudFormation refuses to replace one with a name of its own, so nothing ends.
+    Running nodes: raising a count adds nodes. `ScaleDown`, the guard, decides what happens when you lower a count. Without the guard,
+    HyperPod terminates nodes at random. A change of the name or of the network would replace the cluster. CloudFormation
+    refuses to replace a cluster that has a name, so no node is terminated.
 
     Example::
 
@@ -109,13 +109,13 @@ class HyperPodCluster(IHyperPodCluster):
     encryption_key: kms.IKey
     """The key of the cluster's volumes, scripts and logs."""
     lifecycle_scripts: LifecycleScripts
-    """The upload of what runs on new nodes."""
+    """The upload of the scripts that run on new nodes."""
     lifecycle_mode: LifecycleMode
-    """What runs on a new node, as `LifecycleConfig.mode` says."""
+    """What runs on a new node; see `LifecycleConfig.mode`."""
     log: ClusterLog
-    """What encrypts HyperPod's own log group of the cluster and lets it expire."""
+    """Encrypts HyperPod's log group of the cluster, and sets its retention."""
     scale_down: ScaleDown | None
-    """The guard; None: left out."""
+    """The guard. None: the cluster is unguarded."""
     _known_warnings: frozenset[Finding] = frozenset()
 
     def __init__(
@@ -148,39 +148,39 @@ class HyperPodCluster(IHyperPodCluster):
         removal_policy: RemovalPolicy | None = None,
         _loaded: LoadedConfig | None = None,
     ) -> None:
-        """Make a cluster, and the guard without which a lowered count ends nodes at random.
+        """Make a cluster and its guard.
 
         Arguments that are not described here are fields of `ClusterConfig`, and described there.
 
-        :param cluster_name: the cluster's name, for life: CloudFormation refuses to replace a cluster that has a name.
-        :param network: where nodes live, for life.
-        :param file_system: what every node mounts; under EKS pods do. Another one reaches new and replaced nodes. Default: - none.
+        :param cluster_name: the cluster's name. Immutable: CloudFormation refuses to replace a cluster that has a name.
+        :param network: the network of the nodes. Immutable.
+        :param file_system: mounted by every node, under EKS by pods. A change affects new and replaced nodes. Default: - none.
         :param openzfs: another file system that every node mounts, under Slurm only. Default: - none.
-        :param lifecycle_scripts: an upload that exists, or a folder, which is uploaded to a bucket that is made; a second
-            bucket gets its access logs. Changed scripts reach new and replaced nodes. Default: - the scripts that come with the library.
-        :param lifecycle_mode: what runs on a new node, as `LifecycleConfig.mode` says; a change touches no running node.
+        :param lifecycle_scripts: an upload, or a folder. A folder is uploaded to a new bucket, and a second bucket gets the access
+            logs. Changed scripts affect new and replaced nodes. Default: - the library's scripts.
+        :param lifecycle_mode: what runs on a new node; see `LifecycleConfig.mode`. A change does not affect running nodes.
             Default: - extended for the library's scripts under Slurm, otherwise customer_managed.
-        :param accounting_database: yours for Slurm's accounts. Default: - one on the controller.
-        :param encryption_key: encrypts the scripts and, under continuous provisioning, the groups' EBS volumes. HyperPod changes no
-            key of a group that lives. A key of this app's gets a statement that lets CloudWatch Logs use it. An imported one must
-            have it: without it CloudWatch refuses the log groups of the guard and so the deployment, and HyperPod's own keeps
-            CloudWatch's key, as the stack's output says. Default: - one is made.
-        :param eks_cluster_arn: the EKS cluster that the nodes join, HyperPod's Helm chart already in it; pods then mount
-            `file_system`, not nodes. It is the cluster's for life. Default: - Slurm.
-        :param autoscaled_groups: groups whose counts are Karpenter's. Default: - none.
-        :param drainer: what drains nodes under EKS, as `scale_down` says: an `EksDrainer`. Default: - nothing.
-        :param roles: execution roles of yours, by node type (under EKS `node`), which trust sagemaker.amazonaws.com. Each gets
-            what its nodes need where CDK may change it, and a warning tells what it needs where not. One of a type that no
-            group has is an error at synthesis. HyperPod changes no role of a group that lives. Default: - one is made for
-            each node type.
-        :param scale_down: which nodes and groups the guard takes. Default: - none by name.
-        :param unguarded: True leaves the guard out, which a warning says until a `ScaleDown` of your own guards the cluster; nodes of
-            a lowered count then end at random.
-        :param guard_log_group: where the guard's functions log. Default: - three log groups are made, which keep a year.
-        :param removal_policy: what becomes of the key, the scripts and the logs that are made here when they leave the stack: RETAIN
-            or DESTROY. Nodes end with the cluster, whatever it says, and HyperPod's own log group stays. Default: -
+        :param accounting_database: your database for Slurm's accounts. Default: - one on the controller.
+        :param encryption_key: encrypts the scripts and, under continuous provisioning, the groups' EBS volumes. HyperPod cannot
+            change the key of an existing group. Create a new group and delete the old one. A key of this app gets a
+            statement that allows CloudWatch Logs to use it. An imported key must have that statement: without it CloudWatch refuses
+            the guard's log groups and so the deployment, and HyperPod's own log group keeps CloudWatch's key, as the stack's output
+            reports. Default: - one is made.
+        :param eks_cluster_arn: the EKS cluster that the nodes join. HyperPod's Helm chart must be installed there. Pods, not nodes,
+            then mount `file_system`. Immutable. Default: - Slurm.
+        :param autoscaled_groups: the groups whose counts Karpenter sets. Default: - none.
+        :param drainer: drains nodes under EKS if `scale_down.drain` is set: an `EksDrainer`. Default: - nodes are not drained.
+        :param roles: your execution roles by node type (under EKS `node`), which trust sagemaker.amazonaws.com. If CDK may change a
+            role, it gets the permissions that its nodes need; otherwise a warning lists them. A role for a type that no group has is
+            an error at synthesis. HyperPod cannot change the role of an existing group. Default: - one is made for each node type.
+        :param scale_down: the nodes and groups that the guard deletes. Default: - none by name.
+        :param unguarded: True: no guard is made. HyperPod then terminates nodes at random if you lower a count. A warning says so
+            until your own `ScaleDown` guards the cluster.
+        :param guard_log_group: the log group of the guard's functions. Default: - three are made, which keep events for a year.
+        :param removal_policy: of the key, the scripts and the logs that are made here, when they leave the stack: RETAIN or
+            DESTROY. In either case the nodes terminate with the cluster, and HyperPod's own log group stays. Default: -
             RemovalPolicy.DESTROY.
-        :raises ConfigError: with everything that HyperPod would refuse; what is only worth knowing becomes a warning.
+        :raises ConfigError: with everything that HyperPod would refuse. Warnings appear on this construct.
         """
         super().__init__(scope, construct_id)
         self._stack = Stack.of(self)
@@ -263,8 +263,9 @@ class HyperPodCluster(IHyperPodCluster):
         roles: Mapping[RoleName, iam.IRole] | None = None,
         unguarded: bool = False,
     ) -> HyperPodCluster:
-        """The cluster of a cluster file, and its guard. What is only worth knowing of the file becomes a warning here, but for
-        what is about `teams` and the EKS cluster.
+        """The cluster of a cluster file, and its guard.
+
+        The file's warnings appear on this construct, except those about `teams` and the EKS cluster.
 
         Example::
 
@@ -282,16 +283,16 @@ class HyperPodCluster(IHyperPodCluster):
             )
 
         :param loaded: the file.
-        :param network: as the constructor's; `HyperPodNetwork.from_config` makes the file's.
-        :param lifecycle_scripts: the upload; `LifecycleScripts.from_config` makes the file's.
-        :param file_system: as the constructor's; `LustreFileSystem.from_config` has the file's. Default: - none.
-        :param openzfs: as the constructor's. Default: - none.
-        :param encryption_key: as the constructor's. Default: - the scripts' key.
-        :param eks_cluster_arn: as the constructor's; a file under EKS needs it. Default: - Slurm.
-        :param drainer: as the constructor's; a file under EKS with `scale_down.drain` needs it. Default: - nothing.
-        :param roles: as the constructor's. Default: - one is made for each node type.
-        :param unguarded: as the constructor's; `ScaleDown.from_config` guards it then.
-        :raises ConfigError: where the other arguments do not go with the file.
+        :param network: made by `HyperPodNetwork.from_config`.
+        :param lifecycle_scripts: made by `LifecycleScripts.from_config`.
+        :param file_system: `mount` of `LustreFileSystem.from_config`. Default: - none.
+        :param openzfs: as in the constructor. Default: - none.
+        :param encryption_key: as in the constructor. Default: - the scripts' key.
+        :param eks_cluster_arn: as in the constructor. Required for a file under EKS. Default: - Slurm.
+        :param drainer: as in the constructor. Required for a file under EKS with `scale_down.drain`. Default: - nodes are not drained.
+        :param roles: as in the constructor. Default: - one is made for each node type.
+        :param unguarded: as in the constructor. `ScaleDown.from_config` then makes the guard.
+        :raises ConfigError: if the other arguments do not match the file.
         """
         where = f"{scope.node.path}/{construct_id}"
         require_arguments(HyperPodCluster.from_config, where, loaded=loaded, lifecycle_scripts=lifecycle_scripts)
@@ -451,7 +452,7 @@ class HyperPodCluster(IHyperPodCluster):
         security_groups: Sequence[ec2.ISecurityGroup] = (),
         roles: Mapping[RoleName, iam.IRole] | None = None,
     ) -> IHyperPodCluster:
-        """A cluster that another app makes, for this one's grants, rules and alarms. It makes no resource.
+        """A cluster of another app, for grants, rules and alarms of this app. It makes no resource.
 
         Example::
 
@@ -465,10 +466,10 @@ class HyperPodCluster(IHyperPodCluster):
             s3.Bucket(self, "Papers").grant_read(known)
 
         :param cluster_name: the cluster's name.
-        :param cluster_arn: as the output `ClusterArn` of a file's cluster stack, or `aws sagemaker describe-cluster`, tells it.
-        :param security_groups: the nodes'. Default: - none, and `connections` is an error.
+        :param cluster_arn: the output `ClusterArn` of a file's cluster stack, or from `aws sagemaker describe-cluster`.
+        :param security_groups: the nodes' security groups. Default: - none, and `connections` is an error.
         :param roles: the groups' execution roles by node type. Default: - none, and nothing can be granted.
-        :raises ConfigError: for arguments that no cluster has.
+        :raises ConfigError: for invalid arguments.
         """
         require_arguments(
             HyperPodCluster.from_cluster_attributes,
@@ -482,16 +483,16 @@ class HyperPodCluster(IHyperPodCluster):
 
     @property
     def instance_groups(self) -> tuple[InstanceGroup, ...]:
-        """The groups of nodes, in their order."""
+        """The instance groups, in order."""
         return self._config.instance_groups
 
     def add_instance_group(self, group: InstanceGroup) -> None:
-        """Add a group behind those that are there, until synthesis.
+        """Add an instance group after the existing ones. Call it before synthesis.
 
-        Running nodes: none is touched; deployed, it adds the group's nodes.
+        Running nodes: not affected. The deployment adds the group's nodes.
 
         :param group: the group.
-        :raises ConfigError: for one that HyperPod would refuse.
+        :raises ConfigError: for a group that HyperPod would refuse.
         """
         require_arguments(HyperPodCluster.add_instance_group, lambda: self.node.path, group=group)
         config = dataclasses.replace(self._config, instance_groups=(*self.instance_groups, group))
@@ -542,7 +543,7 @@ class HyperPodCluster(IHyperPodCluster):
             self._wait_for_policies_of(role.role)
 
     def _wait_for_policies_of(self, role: iam.IRole) -> None:
-        """Wait for a role's policies, except those that name the cluster: they have to wait for it."""
+        """Create the cluster after a role's policies, except those that name the cluster."""
         if role in self._awaited or Stack.of(role) is not self._stack:
             return
         self._awaited.append(role)
@@ -640,7 +641,7 @@ class HyperPodCluster(IHyperPodCluster):
         )
 
     def _rendered(self) -> list[Any]:
-        """The groups as CDK's class takes them."""
+        """The groups in the form of CDK's class."""
         return [
             in_words_of_cdk(
                 render_group(

@@ -1,7 +1,8 @@
-"""HyperPod's own log group of a cluster: how long its events are kept, and with which key they are encrypted.
+"""HyperPod's own log group of a cluster: its retention and its key.
 
-HyperPod names it /aws/sagemaker/Clusters/NAME/ID, which its managed policy AmazonSageMakerClusterInstanceRolePolicy lets nodes
-make and write; the id is known once the cluster is made. So no template can hold the group, and a small function sees to it.
+HyperPod names it /aws/sagemaker/Clusters/NAME/ID. Its managed policy AmazonSageMakerClusterInstanceRolePolicy allows nodes to create
+it and write to it. The id is known only after the cluster is created, so a template cannot contain the group. A small function
+sets it up.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from ..config.cluster import LogRetentionDays
 
 KIND = "Custom::HyperPodClusterLog"
 _TIMEOUT = Duration.minutes(20)
-"""The function answers within five minutes, and Lambda invokes one that died twice more."""
+"""The function answers within 5 minutes, and Lambda retries a crashed one twice."""
 
 
 class ClusterLog(Construct):
-    """Encrypts a cluster's log group and lets its events expire, once the cluster is there.
+    """Encrypts a cluster's log group and sets its retention, once the cluster exists.
 
-    It never fails a deployment and never deletes a log: the output says what could not be done. Running nodes: none is
-    touched. Cost: one small function that runs when the setting or the cluster changes.
+    It never fails a deployment and never deletes a log. An output reports what failed. Running nodes: not affected.
+    Cost: one small function that runs when the setting or the cluster changes.
     """
 
     def __init__(
@@ -42,11 +43,14 @@ class ClusterLog(Construct):
         encryption_key: kms.IKey,
         removal_policy: RemovalPolicy | None = None,
     ) -> None:
-        """`encryption_key`: its policy has to let CloudWatch Logs use it, as the one of `encryption_key()` does. `removal_policy`:
-        what becomes of the function's own log."""
+        """Set up the log group of a cluster.
+
+        `encryption_key`: its policy must allow CloudWatch Logs to use it, as that of `encryption_key()` does. `removal_policy`: of the
+        function's own log.
+        """
         super().__init__(scope, construct_id)
         stack = Stack.of(self)
-        description = f"Encrypts the log group of HyperPod cluster {cluster_name}, and lets it expire"
+        description = f"Encrypts the log group of HyperPod cluster {cluster_name}, and sets its retention"
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=description)
         own_log = log_group(self, "FunctionLog", encryption_key=encryption_key, removal_policy=removal_policy)
         function = python_function(
@@ -57,7 +61,7 @@ class ClusterLog(Construct):
             role=role,
             log_group=own_log,
         )
-        # What can fail comes before the cluster changes: a failure after that would take back what was just deployed.
+        # Create before the cluster changes whatever can fail: a later failure would roll the deployment back.
         cluster.node.add_dependency(function)
         arn = f"arn:{PARTITION}:logs:{stack.region}:{ACCOUNT_ID}:log-group:{log_group_name}"
         # With and without the end for its streams: the service authorization reference has the one, and CloudWatch's own

@@ -1,4 +1,4 @@
-"""A cluster that another app makes, as this app knows it: `HyperPodCluster.from_cluster_attributes`."""
+"""A cluster of another app: `HyperPodCluster.from_cluster_attributes`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..interface import IHyperPodCluster, RoleName
 
 
 class ImportedCluster(IHyperPodCluster):
-    """A cluster that another app makes."""
+    """A cluster of another app."""
 
     def __init__(
         self,

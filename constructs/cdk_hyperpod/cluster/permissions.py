@@ -1,7 +1,7 @@
-"""What nodes may do: the statements of their execution roles' policies, and nothing that nodes of a type do not use.
+"""The permissions of nodes: the statements of their execution roles' policies. Each node type gets only what its nodes use.
 
 Sources: the policy AmazonSageMakerClusterInstanceRolePolicy, and the developer guide's page "IAM for HyperPod", which
-adds the permissions for a VPC of one's own.
+adds the permissions for your own VPC.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .._lambda.hyperpod.common.drain_protocol import WRITERS, request_key, statu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A statement of a policy, and why its resources are no narrower."""
+    """A statement of a policy, and why its resources are not narrower."""
 
     actions: Sequence[str]
     resources: Sequence[str]
@@ -25,34 +25,34 @@ class Statement:
     wildcard_reason: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The statement as IAM reads it."""
+        """The statement in IAM's form."""
         statement = {"Effect": "Allow", "Action": list(self.actions), "Resource": list(self.resources)}
         return statement if self.conditions is None else {**statement, "Condition": self.conditions}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeNeeds:
-    """What the nodes of one type, and HyperPod in their name, have to reach; under EKS all nodes are of one: `node`."""
+    """The resources that the nodes of one type use, or HyperPod on their behalf. Under EKS all nodes have the type `node`."""
 
     cluster_name: str
     scripts_bucket_arn: str
     scripts_folder: str
     scripts_key_arn: str | None
-    """None: no key of KMS encrypts them, or none that is known."""
+    """None: the scripts are not encrypted with a KMS key, or the key is unknown."""
     vpc_id: str
     subnet_ids: Sequence[str]
     security_group_id: str
     volume_key_arns: Sequence[str] = ()
-    """The keys of the groups' EBS volumes, for which EC2 needs grants; empty: none is named."""
+    """The keys of the groups' EBS volumes, for which EC2 needs grants. Empty: no volume names a key."""
     eks_cluster_arn: str | None = None
-    """The EKS cluster that the nodes join; None: they are under Slurm."""
+    """The EKS cluster that the nodes join. None: they are under Slurm."""
     secret_arn: str | None = None
-    """The secret of the accounting database, which HyperPod reads with the role; None: there is none."""
+    """The secret of the accounting database, which HyperPod reads with the role. None: there is no such database."""
     drain_arns: tuple[str, str] | None = None
-    """The bucket of the agent that drains nodes, which runs on the controller, and its key; None: not on these."""
+    """The bucket and the key of the drain agent, which runs on the controller. None: other nodes."""
 
     def statements(self, region: str) -> list[Statement]:
-        """What the execution role of these nodes must allow."""
+        """The statements of these nodes' execution role."""
         return [
             *_logs(region, self.cluster_name),
             _metrics(),

@@ -1,4 +1,4 @@
-"""Properties of the cluster's resource in CDK's classes: the orchestrator, tiered storage, and what nodes mount."""
+"""Properties of the cluster's resource in CDK's classes: orchestrator, autoscaling, tiered storage and mounts."""
 
 from __future__ import annotations
 

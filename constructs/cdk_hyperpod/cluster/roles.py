@@ -1,7 +1,7 @@
 """The execution roles of nodes, one for each node type, and the role of the autoscaler.
 
-The policies are customer-managed and come before their role, and so before the cluster; they outlive it too, because HyperPod
-removes its network interfaces with them.
+The policies are customer-managed and are created before their role, and so before the cluster. They are deleted after it, because
+HyperPod needs them to delete its network interfaces.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .permissions import Statement, volume_key_statements
 
 
 class InstanceRole:
-    """The execution role of the instance groups of one node type, made here, with a policy of what they need."""
+    """An execution role that is made here for the instance groups of one node type, with a policy of what their nodes need."""
 
     def __init__(
         self, scope: Construct, node_type: NodeType | Literal["node"], *, cluster_name: str, statements: list[Statement]
@@ -58,18 +58,18 @@ class InstanceRole:
         self.role_arn = self._role.attr_arn
 
     def allow(self, statements: list[Statement]) -> None:
-        """Let it do this, and nothing that it could do before besides."""
+        """Replace its permissions."""
         self._policy.policy_document = _document(statements)
         acknowledge(self._policy, _wildcard_reasons(self._policy, statements))
 
     @cached_property
     def role(self) -> iam.IRole:
-        """The role, for grants: what is granted is a policy of its own."""
+        """The role, for grants. CDK puts them into a policy of their own."""
         role = iam.Role.from_role_name(self._scope, self._reference_id, self._role.ref)
         attach = role.add_managed_policy
 
         def add_managed_policy(policy: iam.IManagedPolicy) -> None:
-            """CDK takes the role for one of another app, to which it attaches policies of this app alone."""
+            """CDK sees an imported role, so it attaches policies of this app only. The others are added to the role's list."""
             arns = self._role.managed_policy_arns or []
             if isinstance(policy, iam.ManagedPolicy):
                 attach(policy)
@@ -81,7 +81,7 @@ class InstanceRole:
 
 
 class GivenRole:
-    """An execution role that somebody else made. It must trust sagemaker.amazonaws.com."""
+    """An execution role that the caller gives. It must trust sagemaker.amazonaws.com."""
 
     def __init__(
         self, scope: Construct, node_type: NodeType | Literal["node"], role: iam.IRole, *, statements: list[Statement]
@@ -90,18 +90,18 @@ class GivenRole:
         self._node_type = node_type
         self.role_arn = role.role_arn
         if isinstance(role, iam.Role) and Stack.of(role) is not Stack.of(scope):
-            # Its own policy is in its own stack, which would wait for the cluster's, as the cluster's waits for the role.
+            # The role's default policy would be in the role's stack, and each of the two stacks would wait for the other.
             role = _reference(scope, node_type, role)
         self.role = role
         self._allowed: list[dict[str, Any]] = []
-        # Not the role's own policy, in which CDK puts what an app grants: if one grant names the cluster, all of them come
-        # after it, and nodes would start without what they need.
+        # Not the role's default policy, which CDK uses for grants. If one grant names the cluster, that whole policy comes after
+        # the cluster, and nodes would start without these permissions.
         policy = iam.Policy(scope, f"{node_type.capitalize()}Needs")
         role.attach_inline_policy(policy)
-        # A role that CDK must not change says that all is well.
+        # CDK accepts the policy silently for a role that it may not change.
         resource = typing.cast(iam.CfnPolicy, policy.node.default_child)
         self.policy = policy if Stack.of(scope).resolve(resource.roles) else None
-        """What allows its nodes what they need; None where CDK may not change the role."""
+        """The policy of what its nodes need. None: CDK may not change the role."""
         if self.policy is not None and Stack.of(role) is not Stack.of(scope):
             finding = Finding(
                 path=f"roles[{node_type}]",
@@ -112,7 +112,7 @@ class GivenRole:
         self.allow(statements)
 
     def allow(self, statements: list[Statement]) -> None:
-        """Let it do this too; where CDK may not change the role, say what it needs."""
+        """Add permissions. If CDK may not change the role, a warning lists them."""
         new = [statement for statement in statements if statement.to_json() not in self._allowed]
         documents = [statement.to_json() for statement in new]
         self._allowed += documents
@@ -128,8 +128,11 @@ class GivenRole:
 
 
 def _reference(scope: Construct, node_type: str, role: iam.Role) -> iam.IRole:
-    """A role of another stack as one of this. Told its name alone, CDK leaves the path out of its ARN; told an ARN that is
-    known at deployment only, it takes the path for the name."""
+    """A role of another stack, imported into this one.
+
+    Imported by its name, CDK would omit the path from its ARN. Imported by an ARN that is known at deployment only, CDK would take the
+    path for the name. So the ARN is built here.
+    """
     path = getattr(role.node.default_child, "path", None) or "/"
     if not is_known(path):
         finding = Finding(
@@ -184,14 +187,14 @@ def _wildcard_reasons(scope: Construct, statements: Sequence[Statement]) -> dict
 
 
 def _wildcard_findings(scope: Construct, resource: str) -> list[str]:
-    """The ids of cdk-nag's findings for one resource. Only what another construct made, a bucket of an app's own, has to be
-    resolved, which is a call to Node."""
+    """The ids of cdk-nag's findings for one resource. Only a resource of another construct, such as an app's bucket, has to be
+    resolved, which calls Node."""
     finding = wildcard("Resource", resource)
     return [finding] if is_known(finding) else policy_wildcards([{"Resource": Stack.of(scope).resolve(resource)}])
 
 
 def autoscaling_role(scope: Construct, *, cluster_name: str, volume_key_arns: Sequence[str]) -> iam.CfnRole:
-    """What HyperPod's autoscaler adds and ends nodes with (the cluster's ClusterRole)."""
+    """The role with which HyperPod's autoscaler adds and deletes nodes (the cluster's ClusterRole)."""
     region = Stack.of(scope).region
     clusters = f"arn:{PARTITION}:sagemaker:{region}:{ACCOUNT_ID}:cluster/*"
     statement = Statement(
@@ -213,7 +216,7 @@ def autoscaling_role(scope: Construct, *, cluster_name: str, volume_key_arns: Se
     return iam.CfnRole(
         scope,
         "AutoscalingRole",
-        description=f"Adds and ends nodes of HyperPod cluster {cluster_name}",
+        description=f"Adds and deletes nodes of HyperPod cluster {cluster_name}",
         assume_role_policy_document={
             "Version": "2012-10-17",
             "Statement": [
@@ -230,7 +233,7 @@ def autoscaling_role(scope: Construct, *, cluster_name: str, volume_key_arns: Se
 
 
 class RolesByNodeType(Mapping[RoleName, iam.IRole]):
-    """The roles as other constructs know them, made when they are asked for: most apps grant nothing."""
+    """The roles for other constructs. Each is imported on first use, because most apps grant nothing."""
 
     def __init__(
         self, made: Mapping[RoleName, InstanceRole | GivenRole], come_after: Callable[[iam.IRole], None]
@@ -242,7 +245,7 @@ class RolesByNodeType(Mapping[RoleName, iam.IRole]):
         if name not in self._made:
             raise KeyError(f"no group of node type {name} yet; add it first")
         role = self._made[name].role
-        # A node may need what is granted as soon as it starts.
+        # A node may need a granted permission as soon as it starts.
         self._come_after(role)
         return role
 
@@ -254,5 +257,5 @@ class RolesByNodeType(Mapping[RoleName, iam.IRole]):
 
 
 def node_type_of(group: InstanceGroup) -> RoleName:
-    """The group's node type; under EKS all nodes are of one."""
+    """The group's node type. Under EKS all nodes have the type `node`."""
     return group.node_type or "node"

@@ -1,4 +1,4 @@
-"""Add-ons whose pods need nodes, so that they come after the HyperPod cluster."""
+"""Add-ons whose pods need nodes, so they are installed after the HyperPod cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMES = {
     "observability": "amazon-sagemaker-hyperpod-observability",
     "fsx_csi_driver": "aws-fsx-csi-driver",
 }
-# What must be up before: names are looked up by everything, certificates are for the operator's webhooks.
+# The add-ons that must run first: all others need DNS, and the operator's webhooks need certificates.
 _AFTER = {
     "cert_manager": ("coredns",),
     "training_operator": ("coredns", "cert_manager"),
@@ -35,8 +35,8 @@ _AFTER = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Needs:
-    """What an add-on needs besides the cluster."""
+class _Inputs:
+    """What an add-on gets besides the cluster."""
 
     values: str | None = None
     """Its configuration, as JSON. None: the add-on's defaults."""
@@ -47,8 +47,8 @@ class _Needs:
 class HyperPodAddOns(Construct):
     """CoreDNS, cert-manager, the training operator, task governance, observability and the FSx CSI driver.
 
-    Running nodes: none is touched. An add-on that is taken out goes with what it did: without the training operator
-    nobody restarts jobs, without task governance nothing leaves a queue.
+    Running nodes: not affected. If you remove an add-on, it stops working: without the training operator no job is restarted, without
+    task governance no job leaves a queue.
 
     Example::
 
@@ -84,13 +84,13 @@ class HyperPodAddOns(Construct):
         encryption_key: kms.IKey,
         has_file_system: bool,
     ) -> None:
-        """Install what the control plane's configuration has on.
+        """Install the add-ons that the control plane's configuration enables.
 
-        :param control_plane: where they are installed, and which are on.
-        :param hyperpod_cluster_arn: the cluster whose nodes run them; jobs of the training operator are about it.
+        :param control_plane: the EKS cluster and its configuration.
+        :param hyperpod_cluster_arn: the cluster whose nodes run the add-ons. The training operator describes its nodes.
         :param encryption_key: encrypts the metrics.
-        :param has_file_system: whether pods mount one, for which the FSx CSI driver is.
-        :raises ConfigError: for arguments of another kind.
+        :param has_file_system: whether pods mount a file system, which needs the FSx CSI driver.
+        :raises ConfigError: for arguments of a wrong type.
         """
         super().__init__(scope, construct_id)
         require_arguments(
@@ -123,13 +123,13 @@ class HyperPodAddOns(Construct):
         hyperpod_cluster_arn: ClusterArn,
         encryption_key: kms.IKey,
     ) -> HyperPodAddOns:
-        """The add-ons that a cluster file has on; the FSx CSI driver is for its `storage`.
+        """The add-ons that a cluster file enables. With `storage` that includes the FSx CSI driver.
 
         :param loaded: the file.
-        :param control_plane: the file's, as `EksControlPlane.from_config` makes it.
-        :param hyperpod_cluster_arn: as the constructor's.
-        :param encryption_key: as the constructor's.
-        :raises ConfigError: for arguments of other types.
+        :param control_plane: made by `EksControlPlane.from_config`.
+        :param hyperpod_cluster_arn: as in the constructor.
+        :param encryption_key: as in the constructor.
+        :raises ConfigError: for arguments of a wrong type.
         """
         require_arguments(
             HyperPodAddOns.from_config,
@@ -150,22 +150,22 @@ class HyperPodAddOns(Construct):
 
     def _add(self, field: str, config: AddOn) -> eks.CfnAddon:
         """Add an add-on after its own role, and after the add-ons that it needs."""
-        needs = self._needs_of(field)
-        resource = add_on(self, self._cluster_name, _NAMES[field], config, values=needs.values)
-        if needs.association is not None:
-            # An association of its own, before the add-on: the training operator takes none that comes with it.
-            resource.add_resource_dependency(needs.association)
+        inputs = self._inputs_of(field)
+        resource = add_on(self, self._cluster_name, _NAMES[field], config, values=inputs.values)
+        if inputs.association is not None:
+            # A resource of its own, before the add-on: the training operator does not use an association that comes with it.
+            resource.add_resource_dependency(inputs.association)
         for other in _AFTER.get(field, ()):
             if other in self.resources:
                 resource.add_resource_dependency(self.resources[other])
         return resource
 
-    def _needs_of(self, field: str) -> _Needs:
+    def _inputs_of(self, field: str) -> _Inputs:
         if field == "training_operator":
-            return _Needs(association=self._training_operator_role())
+            return _Inputs(association=self._training_operator_role())
         if field == "observability":
             return self._metrics()
-        return _Needs()
+        return _Inputs()
 
     def _training_operator_role(self) -> eks.CfnPodIdentityAssociation:
         return self._pod_role(
@@ -176,9 +176,9 @@ class HyperPodAddOns(Construct):
             resource=self._hyperpod_cluster_arn,
         )
 
-    def _metrics(self) -> _Needs:
+    def _metrics(self) -> _Inputs:
         """A workspace for the metrics, and the role that writes to it."""
-        # Only here: few clusters have it on.
+        # Imported only here, because few clusters enable it.
         from aws_cdk import aws_aps as aps
 
         workspace = aps.CfnWorkspace(self, "Metrics", alias=self._cluster_name, kms_key_arn=self._key.key_arn)
@@ -198,7 +198,7 @@ class HyperPodAddOns(Construct):
                 "logging": {"enabled": False},
             }
         )
-        return _Needs(values=values, association=association)
+        return _Inputs(values=values, association=association)
 
     def _pod_role(
         self, construct_id: str, *, namespace: str, service_account: str, action: str, resource: str

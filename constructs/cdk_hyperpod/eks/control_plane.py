@@ -38,10 +38,10 @@ _BEFORE_NODES = {
 
 
 class EksControlPlane(Construct):
-    """An EKS cluster without nodes, new or existing, reached from inside the VPC, and HyperPod's Helm chart in it.
+    """An EKS cluster without nodes, new or existing, whose API is reached from inside the VPC, with HyperPod's Helm chart.
 
-    Running nodes: none is touched. Removal: the HyperPod cluster must go first; what its nodes ran is gone with it.
-    Cost: an EKS cluster is billed by the hour; kubectl's functions run during deployments only.
+    Running nodes: not affected. Removal: delete the HyperPod cluster first. Everything that ran on its nodes is deleted with it.
+    Cost: an EKS cluster is billed by the hour. kubectl's functions run during deployments only.
 
     Example::
 
@@ -62,17 +62,17 @@ class EksControlPlane(Construct):
     """
 
     config: EksConfig
-    """What the arguments say of add-ons, autoscaling and administrators."""
+    """The settings of add-ons, autoscaling and administrators."""
     cluster_name: str
     """The EKS cluster's name."""
     cluster_arn: str
     """The EKS cluster's ARN: `eks_cluster_arn` of a `HyperPodCluster`."""
     cluster: eks.ICluster
-    """The EKS cluster, as CDK knows it."""
+    """The EKS cluster as a CDK construct."""
     network: HyperPodNetwork
-    """Where its interfaces and the nodes live."""
+    """The network of the control plane and of the nodes."""
     security_group_id: str
-    """The control plane's security group, behind which the Kubernetes API is."""
+    """The control plane's security group. The Kubernetes API is reached through it."""
 
     def __init__(
         self,
@@ -87,17 +87,17 @@ class EksControlPlane(Construct):
         neuron: bool = False,
         removal_policy: RemovalPolicy | None = None,
     ) -> None:
-        """Make or adopt an EKS cluster.
+        """Make an EKS cluster, or use an existing one.
 
-        :param cluster_name: names a new one, for life. One that exists has its name in `eks_config`.
-        :param eks_config: which version, add-ons, administrators and chart.
-        :param network: where the control plane's interfaces and the nodes live. It needs the endpoints of eks, eks-auth and lambda
-            where it is closed.
-        :param encryption_key: encrypts secrets and logs, for life.
-        :param chart_folder: where the path of `eks_config`'s chart begins.
+        :param cluster_name: the name of a new EKS cluster. Immutable. The name of an existing one is in `eks_config`.
+        :param eks_config: version, add-ons, administrators and chart.
+        :param network: the network of the control plane and of the nodes. A closed network needs the endpoints eks, eks-auth and
+            lambda.
+        :param encryption_key: encrypts secrets and logs. Immutable.
+        :param chart_folder: the folder in which the chart's path of `eks_config` begins.
         :param neuron: whether any group has Neuron devices.
-        :param removal_policy: what becomes of a new cluster's log group when it leaves the stack: RETAIN, and the next cluster
-            of this name cannot have one, or DESTROY. Default: - RemovalPolicy.DESTROY.
+        :param removal_policy: of a new cluster's log group, when it leaves the stack. RETAIN keeps it, and the next cluster of this
+            name cannot have one. DESTROY deletes it. Default: - RemovalPolicy.DESTROY.
         :raises ConfigError: with everything that EKS or Helm would refuse.
         """
         super().__init__(scope, construct_id)
@@ -146,9 +146,9 @@ class EksControlPlane(Construct):
         """The EKS cluster of a cluster file.
 
         :param loaded: the file.
-        :param network: as the constructor's; `HyperPodNetwork.from_config` makes the file's.
-        :param encryption_key: as the constructor's.
-        :raises ConfigError: where the file is not under EKS, or the network has no endpoints for it.
+        :param network: made by `HyperPodNetwork.from_config`.
+        :param encryption_key: as in the constructor.
+        :raises ConfigError: if the file is not under EKS, or the network lacks an endpoint.
         """
         findings = [*check_arguments(EksControlPlane.from_config, loaded=loaded)]
         if not findings and loaded.config.eks is None:
@@ -177,7 +177,7 @@ class EksControlPlane(Construct):
             after_cluster(self, resource)
 
     def _new_cluster(self, config: EksConfig, security_group_id: str) -> eks.Cluster:
-        # EKS would make the log group itself, without a key and for ever.
+        # EKS would create the log group itself, without a key and without retention.
         log_group = logs.LogGroup(
             self,
             "Log",
@@ -197,7 +197,7 @@ class EksControlPlane(Construct):
             endpoint_access=_endpoint_access(config),
             cluster_logging=list(eks.ClusterLoggingTypes),
             secrets_encryption_key=self._key,
-            # HyperPod brings the nodes; without this CDK would make the cluster one of EKS Auto Mode.
+            # HyperPod adds the nodes. Without this, CDK would use EKS Auto Mode.
             default_capacity_type=eks.DefaultCapacityType.NODEGROUP,
             default_capacity=0,
             bootstrap_self_managed_addons=False,
@@ -217,7 +217,7 @@ class EksControlPlane(Construct):
 
     def _existing_cluster(self, name: str, security_group_id: str) -> eks.ICluster:
         options = kubectl_options(self, self.network, security_group_id)
-        # An imported cluster makes no functions of its own, and they want a cluster to be made for.
+        # An imported cluster has no kubectl functions, and these need a cluster as an argument.
         found = eks.Cluster.from_cluster_attributes(self, "Found", cluster_name=name, vpc=self.network.vpc)
         self._kubectl = eks.KubectlProvider(
             self,
@@ -249,7 +249,7 @@ class EksControlPlane(Construct):
         after_cluster(self, entry)
 
     def _install(self, path: Path, image_registry: str | None, neuron: bool) -> None:
-        """Helm installs a folder; the archive is unpacked beside the assembly's other assets."""
+        """Install the chart. Helm needs a folder, so the archive is unpacked beside the assembly's other assets."""
         chart = HelmChart(path)
         stage = Stage.of(self)
         assert stage is not None
@@ -260,7 +260,7 @@ class EksControlPlane(Construct):
             "Dependencies",
             cluster=self.cluster,
             chart_asset=s3_assets.Asset(self, "Chart", path=str(folder)),
-            # AWS's own names, so that a hand-made installation and this one are the same.
+            # AWS's own names, so that it is the same installation as one made by hand.
             release="dependencies",
             namespace="kube-system",
             create_namespace=False,
@@ -333,18 +333,18 @@ def eks_cluster_arn(scope: Construct, name: str) -> str:
 
 
 def after_cluster(control_plane: EksControlPlane, resource: CfnResource) -> None:
-    """Let it wait for the EKS cluster. Literal names make no dependency by themselves; an existing cluster needs none."""
+    """Create a resource after a new EKS cluster. Its literal name alone makes no dependency."""
     if control_plane.config.existing_cluster is None:
         resource.add_resource_dependency(typing.cast(CfnResource, control_plane.cluster.node.default_child))
 
 
 def access_entries(control_plane: EksControlPlane) -> list[eks.CfnAccessEntry]:
-    """By which kubectl, among others, gets in."""
+    """The access entries, including kubectl's."""
     return [child for child in control_plane.node.children if isinstance(child, eks.CfnAccessEntry)]
 
 
 def add_on(scope: Construct, cluster_name: str, name: str, config: AddOn, *, values: str | None = None) -> eks.CfnAddon:
-    """An EKS add-on. Its id in the template is its name, so that no other add-on's coming or going replaces it."""
+    """An EKS add-on. Its construct id is its name, so that other add-ons do not affect it."""
     return eks.CfnAddon(
         scope,
         "".join(part.capitalize() for part in name.removeprefix("amazon-sagemaker-").split("-")),

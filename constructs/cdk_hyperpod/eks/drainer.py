@@ -1,4 +1,4 @@
-"""The function that drains nodes of an EKS cluster (docs/adr/0015): inside the VPC, since the API endpoint is private."""
+"""The function that drains nodes of an EKS cluster (docs/adr/0015). It is in the VPC, because the API endpoint is private."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from .control_plane import EksControlPlane, access_entries, after_cluster
 from .manifests import file_system_manifests
 
 _TIMEOUT = Duration.minutes(1)
-"""The guard waits a little longer for an answer."""
+"""The guard waits a little longer for the answer."""
 _INTERFACES = (
     "ec2:AssignPrivateIpAddresses",
     "ec2:CreateNetworkInterface",
@@ -50,16 +50,16 @@ _INTERFACES = (
     "ec2:DescribeSubnets",
     "ec2:UnassignPrivateIpAddresses",
 )
-"""What Lambda does with the role of a function in a VPC (Lambda developer guide, "Required IAM permissions")."""
+"""The permissions that Lambda uses for a function in a VPC (Lambda developer guide, "Required IAM permissions")."""
 
 
 class EksDrainer(IEksDrainer):
-    """A function that cordons nodes of an EKS cluster and evicts their pods, when the guard asks it.
+    """A function that cordons nodes of an EKS cluster and evicts their pods at the guard's request.
 
-    It reaches the Kubernetes API, and nothing else: its security group leads to the control plane alone, it calls no AWS service,
-    and in Kubernetes it may look at nodes and pods, cordon a node, evict a pod, and make the Jobs of one CronJob in its
-    namespace. Give it to `HyperPodCluster`. Cost: it runs during deployments that take nodes. Running nodes: by itself none is
-    touched.
+    It reaches only the Kubernetes API: its security group allows traffic to the control plane alone, and it calls no AWS service. In
+    Kubernetes it may read nodes and pods, cordon a node, evict a pod, and create the Jobs of one CronJob in the CronJob's namespace.
+    Give it to `HyperPodCluster`.
+    Cost: it runs during deployments that delete nodes. Running nodes: not affected until a deployment deletes nodes.
 
     Example::
 
@@ -91,7 +91,7 @@ class EksDrainer(IEksDrainer):
     """
 
     function: lambda_.Function
-    """What the guard calls."""
+    """The function that the guard calls."""
 
     def __init__(
         self,
@@ -105,17 +105,18 @@ class EksDrainer(IEksDrainer):
         log_group: logs.ILogGroup | None = None,
         removal_policy: RemovalPolicy | None = None,
     ) -> None:
-        """Make the function, its access entry, and its rights in Kubernetes.
+        """Make the function, its access entry, and its permissions in Kubernetes.
 
-        :param cluster_name: the HyperPod cluster's; the function's name derives from it.
-        :param control_plane: the EKS cluster. One that exists already needs `endpoint` and `certificate_authority`.
+        :param cluster_name: the HyperPod cluster's name. The function's name derives from it.
+        :param control_plane: the EKS cluster. An existing one needs `endpoint` and `certificate_authority`.
         :param encryption_key: encrypts the log.
-        :param backup_cron_job: NAMESPACE/NAME of a CronJob of yours, whose Job saves what a node has before it goes. The namespace
-            hyperpod-backup is created here, with the permission to make Jobs in it; it stays when this construct leaves the stack,
-            because your CronJob is in it. Call `allow_backup` for another namespace, once that exists. Default: - nothing is saved.
-        :param log_group: where it logs. Default: - one is made, which keeps a year.
-        :param removal_policy: what becomes of that when it leaves the stack: RETAIN or DESTROY. Default: - RemovalPolicy.DESTROY.
-        :raises ConfigError: for arguments that are none, and for an EKS cluster whose API nobody could reach.
+        :param backup_cron_job: NAMESPACE/NAME of your CronJob, whose Job backs a node up before it is deleted. The namespace
+            hyperpod-backup is created here, with the permission to create Jobs in it. It stays when this construct leaves the stack,
+            because your CronJob is in it. For another namespace, call `allow_backup` once that namespace exists. Default: - nodes are
+            not backed up.
+        :param log_group: the function's log group. Default: - one is made, which keeps events for a year.
+        :param removal_policy: of that log group, when it leaves the stack: RETAIN or DESTROY. Default: - RemovalPolicy.DESTROY.
+        :raises ConfigError: for invalid arguments, and for an EKS cluster whose API the function could not reach.
         """
         super().__init__(scope, construct_id)
         warnings = raise_errors(
@@ -183,12 +184,12 @@ class EksDrainer(IEksDrainer):
         control_plane: EksControlPlane,
         encryption_key: kms.IKey,
     ) -> EksDrainer:
-        """The drainer of a cluster file's cluster, which saves what its `scale_down.drain` says.
+        """The drainer of a cluster file's cluster, with the backup of its `scale_down.drain`.
 
         :param loaded: the file.
-        :param control_plane: the file's, as `EksControlPlane.from_config` makes it.
-        :param encryption_key: as the constructor's.
-        :raises ConfigError: for arguments of other types, and for an EKS cluster whose API nobody could reach.
+        :param control_plane: made by `EksControlPlane.from_config`.
+        :param encryption_key: as in the constructor.
+        :raises ConfigError: for arguments of a wrong type, and for an EKS cluster whose API the function could not reach.
         """
         require_arguments(
             EksDrainer.from_config,
@@ -217,13 +218,15 @@ class EksDrainer(IEksDrainer):
         file_system: LustreMount | None = None,
         capacity_gib: int = 1200,
     ) -> None:
-        """Let it make the Jobs of `backup_cron_job` in another namespace than hyperpod-backup. No node is touched.
+        """Allow the function to create the Jobs of `backup_cron_job` in another namespace than hyperpod-backup.
 
-        :param scope: where the permission is, of this stack or a later one.
+        Running nodes: not affected.
+
+        :param scope: where the permission is added: in this stack or a later one.
         :param construct_id: its id there.
-        :param after: what makes the namespace, and the CSI driver of `file_system`.
-        :param file_system: the claim `fsx` on it is made in hyperpod-backup, for the CronJob to copy to. Default: - none.
-        :param capacity_gib: what the claim says that the file system has.
+        :param after: what must exist first: the namespace, and the CSI driver of `file_system`.
+        :param file_system: a claim `fsx` on it is created in hyperpod-backup, for the CronJob to copy to. Default: - none.
+        :param capacity_gib: the capacity in GiB that the claim shows.
         """
         if self.backup_cron_job is None:
             return
@@ -250,7 +253,7 @@ class EksDrainer(IEksDrainer):
         return drainer_manifests(self.backup_cron_job)
 
     def _let_in(self, role: iam.Role) -> None:
-        """Into the EKS cluster, as somebody who may do little there."""
+        """Let the function into the EKS cluster, with few permissions."""
         entry = eks.CfnAccessEntry(
             self,
             "Access",
@@ -265,7 +268,10 @@ class EksDrainer(IEksDrainer):
             self._apply(self, "BackupRights", self._manifests_in_namespace()).node.add_dependency(namespace)
 
     def _add_namespace(self) -> eks.KubernetesManifest:
-        """It stays when the file names no backup any more: the user's CronJob is in it. Made again, it may be there already."""
+        """Add the backup's namespace.
+
+        It stays if the file stops naming a backup, because the user's CronJob is in it. So it may exist when it is added again.
+        """
         made = eks.KubernetesManifest(
             self,
             "BackupNamespace",
@@ -288,7 +294,7 @@ class EksDrainer(IEksDrainer):
             applied.node.add_dependency(*access_entries(self._control_plane))
 
     def _network(self, permissions: iam.CfnManagedPolicy) -> lambda_.CfnFunction.VpcConfigProperty:
-        """In the nodes' subnets, let out to the API alone. Names are looked up and tokens signed without leaving.
+        """The nodes' subnets, with traffic to the API only. Looking names up and signing tokens needs no other traffic.
 
         `permissions`: with them Lambda deletes the function's network interfaces, up to 40 minutes after the function is deleted.
         Until then nobody can delete the group, so the permissions must be deleted after it.
@@ -311,7 +317,7 @@ class EksDrainer(IEksDrainer):
     def _address(self) -> dict[str, str]:
         existing = self._control_plane.config.existing_cluster
         if existing is not None:
-            # Both are there (check_existing).
+            # check_existing requires both.
             return {"KUBERNETES_ENDPOINT": str(existing.endpoint), "KUBERNETES_CA": str(existing.certificate_authority)}
         made = typing.cast(eks.Cluster, self._control_plane.cluster)
         return {
@@ -320,7 +326,7 @@ class EksDrainer(IEksDrainer):
         }
 
     def _allow(self, role: iam.Role, log_arn: str) -> iam.CfnManagedPolicy:
-        """Its log, and what Lambda itself does with the role; the function's own code may do none of that."""
+        """Allow the log, and what Lambda itself does with the role. The function's own code may do none of the latter."""
         statements = [
             {"Effect": "Allow", "Action": ["logs:CreateLogStream", "logs:PutLogEvents"], "Resource": log_arn},
             {"Effect": "Allow", "Action": [*_INTERFACES], "Resource": "*"},

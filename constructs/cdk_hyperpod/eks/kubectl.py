@@ -1,4 +1,4 @@
-"""kubectl and Helm as functions inside the VPC: the API endpoint is private, so nothing else reaches it."""
+"""kubectl and Helm as functions in the VPC, because the API endpoint is private."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ..errors import HyperPodError
 from ..network.network import HyperPodNetwork
 from ..network.security_groups import allow_tcp, closed_security_group
 
-# One minor version of kubectl talks to its own, the one before and the one behind.
+# kubectl supports its own minor version of Kubernetes, the one before and the one after.
 _LAYER = "aws_cdk.lambda_layer_kubectl_v35"
 
 
 def kubectl_options(scope: Construct, network: HyperPodNetwork, control_plane: str) -> eks.KubectlProviderOptions:
-    """kubectl in the network's subnets, let out to the control plane's security group and the endpoints only."""
+    """kubectl in the network's subnets, with traffic to the control plane's security group and the endpoints only."""
     network.allow_custom_resources()
     layer: lambda_.ILayerVersion = _layer_module().KubectlV35Layer(scope, "KubectlLayer")
     group = ec2.CfnSecurityGroup(
@@ -55,7 +55,7 @@ def kubectl_options(scope: Construct, network: HyperPodNetwork, control_plane: s
 
 
 def connect(scope: Construct, network: HyperPodNetwork, control_plane: str) -> None:
-    """Let the nodes reach the Kubernetes API, and the control plane the kubelets and the webhooks of add-ons."""
+    """Allow the nodes to reach the Kubernetes API, and the control plane to reach kubelets and webhooks of add-ons."""
     nodes = network.security_group_id
     allow_tcp(scope, "NodesToControlPlane", nodes, control_plane, 443, 443, "Kubernetes API")
     for low, high, what in ((443, 443, "Webhooks"), (1025, 65535, "Kubelets, webhooks and metrics of pods")):
@@ -64,15 +64,15 @@ def connect(scope: Construct, network: HyperPodNetwork, control_plane: str) -> N
 
 
 def control_plane_security_group(scope: Construct, network: HyperPodNetwork) -> ec2.CfnSecurityGroup:
-    """The security group of a new control plane, which by itself lets nothing in or out."""
+    """The security group of a new control plane. By itself it allows no traffic."""
     return closed_security_group(
         scope, "ControlPlane", network, "EKS control plane of a HyperPod cluster", "control-plane"
     )
 
 
 def finish_provider(scope: Construct, key: kms.IKey) -> None:
-    """Encrypt the logs of CDK's kubectl functions, narrow their rights, and say why the rest is as CDK makes it."""
-    _take_registries_away(scope)
+    """Encrypt the logs of CDK's kubectl functions, reduce their permissions, and acknowledge the findings on the rest."""
+    _remove_registry_permissions(scope)
     for child in scope.node.find_all():
         if isinstance(child, logs.CfnLogGroup):
             child.kms_key_id = key.key_arn
@@ -81,8 +81,8 @@ def finish_provider(scope: Construct, key: kms.IKey) -> None:
     acknowledge(scope, {**reasons.KUBECTL, **dict.fromkeys(wildcards_of_cdk(scope), reasons.KUBECTL_INVOKES)})
 
 
-def _take_registries_away(scope: Construct) -> None:
-    """CDK lets the function read every container registry of the account, for charts that come from one; ours do not."""
+def _remove_registry_permissions(scope: Construct) -> None:
+    """CDK allows the function to read every container registry of the account, for charts from registries. Ours is a file."""
     handler = scope.node.find_child("Handler")
     role = typing.cast(iam.CfnRole, handler.node.find_child("ServiceRole").node.default_child)
     role.managed_policy_arns = [

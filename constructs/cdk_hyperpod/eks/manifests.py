@@ -1,4 +1,4 @@
-"""Kubernetes objects that are about this cluster and no team's own: Karpenter's, and the claims on the file system."""
+"""Kubernetes objects of the cluster as a whole: Karpenter's, and the claims on the file system."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ CLAIM_NAME = "fsx"
 
 
 def karpenter_manifests(config: AutoscalingConfig, teams: Sequence[Team] = ()) -> list[Manifest]:
-    """The node class that names the instance groups, and the pool that makes nodes of it, for these teams.
+    """The node class with the instance groups, and the pool of its nodes, for these teams.
 
-    Nodes end only when they are empty: Karpenter would otherwise move pods together, and a training job with them.
+    Karpenter terminates only empty nodes. Otherwise it would move pods to fewer nodes, and interrupt training jobs.
     """
     spec: dict[str, Any] = {
         "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "5m"},
@@ -52,10 +52,10 @@ def karpenter_manifests(config: AutoscalingConfig, teams: Sequence[Team] = ()) -
 
 
 def node_pool_limits(teams: Sequence[Team]) -> dict[str, str]:
-    """The most that Karpenter's nodes may have together: whole nodes for all that the teams may hold. Empty: no teams.
+    """The limits of Karpenter's nodes together: whole nodes for all that the teams may use. Empty: there are no teams.
 
-    A quota alone bounds no nodes, because a small pod may want one to itself. Karpenter compares what nodes have, and a
-    quota counts what pods can have of them: the quotas' own numbers would end a node too early.
+    A quota alone does not limit nodes, because a small pod may need a node for itself. Karpenter compares the capacity of nodes, but a
+    quota counts what pods can use of it. The quotas' own numbers would be one node too low.
     """
     if not teams:
         return {}
@@ -63,14 +63,14 @@ def node_pool_limits(teams: Sequence[Team]) -> dict[str, str]:
     total = dict.fromkeys(keys, 0)
     for team in teams:
         nodes = _capacity(most_nodes(team))
-        # A team whose `hard` is more than its nodes have may hold that.
+        # A team whose `hard` exceeds its nodes may use that much.
         for key in keys:
             total[key] += max(nodes.get(key, 0), _amount(key, team.hard.get(f"requests.{key}", "0")))
     return {key: memory_quantity(amount) if key == "memory" else str(amount) for key, amount in total.items()}
 
 
 def _capacity(nodes: Mapping[str, int]) -> dict[str, int]:
-    """vCPUs, MiB and devices of so many nodes, with what each keeps for itself."""
+    """vCPUs, MiB and devices of these nodes, including what each node reserves."""
     total: dict[str, int] = {}
     for name, count in nodes.items():
         kind = catalogue()[name]
@@ -88,7 +88,7 @@ def _amount(key: str, quantity: str) -> int:
 def file_system_manifests(
     mount: LustreMount | None, namespaces: Sequence[str], *, capacity_gib: int
 ) -> list[list[Manifest]]:
-    """For each namespace a volume on the file system and the claim that alone may have it; data outlives both."""
+    """For each namespace a volume on the file system, and the only claim that may use it. Deleting both keeps the data."""
     if mount is None:
         return [[] for _ in namespaces]
     return [_volume_and_claim(mount, namespace, f"{capacity_gib}Gi") for namespace in namespaces]
@@ -110,7 +110,7 @@ def _volume_and_claim(mount: LustreMount, namespace: str, capacity: str) -> list
                 "claimRef": {"namespace": namespace, "name": CLAIM_NAME},
                 "csi": {
                     "driver": "fsx.csi.aws.com",
-                    # Kubernetes tells volumes apart by this; the driver mounts by what stands below.
+                    # Kubernetes identifies the volume by this. The driver mounts by the attributes below.
                     "volumeHandle": name,
                     "volumeAttributes": {"dnsname": mount.dns_name, "mountname": mount.mount_name},
                 },

@@ -1,4 +1,4 @@
-"""Who shares the cluster: queues and shares of task governance, access by IAM roles, and each team's objects."""
+"""The teams that share a cluster: queues and shares of task governance, access by IAM roles, and each team's objects."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _DEFAULT_CAPACITY_GIB = 1200
 
 
 class HyperPodTeams(Construct):
-    """Shares, ceilings, access and volumes of the teams, the cluster's priorities, and Karpenter's objects.
+    """Shares, quotas, access and volumes of the teams, the cluster's priorities, and Karpenter's objects.
 
-    Running nodes: none is touched, but where Karpenter owns groups: it ends nodes of those that are taken from it, and
-    empty ones. Running pods: none ends by a changed quota; a team that is taken out loses its namespace and all in it,
-    unless HyperPod made that.
+    Running nodes: not affected, unless Karpenter owns groups. It terminates empty nodes, and nodes of groups that are removed from
+    it. Running pods: a changed quota terminates none. If you remove a team, its namespace is deleted with everything in it, unless
+    HyperPod made the namespace.
 
     Example::
 
@@ -90,16 +90,16 @@ class HyperPodTeams(Construct):
         capacity_gib: int | None = None,
         add_ons: Sequence[IDependable] = (),
     ) -> None:
-        """Let teams in.
+        """Give teams access to an EKS cluster.
 
         :param control_plane: the EKS cluster that they share.
-        :param cluster_name: the HyperPod cluster's.
-        :param hyperpod_cluster_arn: the HyperPod cluster's ARN, whose capacity task governance shares out.
-        :param teams: who shares the cluster. Default: - nobody, and the namespace `default` has the claim on `file_system`.
-        :param instance_groups: the cluster's, which no shares may exceed. Default: - they are not compared.
+        :param cluster_name: the HyperPod cluster's name.
+        :param hyperpod_cluster_arn: the HyperPod cluster's ARN. Task governance divides its capacity.
+        :param teams: the teams. Default: - none, and the namespace `default` has the claim on `file_system`.
+        :param instance_groups: the cluster's groups. The shares may not exceed them. Default: - they are not compared.
         :param file_system: every team gets a claim on it. Default: - none.
-        :param capacity_gib: what the claims show of its capacity; nothing depends on it. Default: - 1200.
-        :param add_ons: what is in the cluster before anything of this. Default: - nothing.
+        :param capacity_gib: the capacity in GiB that the claims show. Kubernetes does not enforce it. Default: - 1200.
+        :param add_ons: what must be installed before all of this. Default: - nothing.
         :raises ConfigError: with everything that is wrong with the teams.
         """
         super().__init__(scope, construct_id)
@@ -145,11 +145,11 @@ class HyperPodTeams(Construct):
         """The teams of a cluster file.
 
         :param loaded: the file.
-        :param control_plane: the file's, as `EksControlPlane.from_config` makes it.
-        :param hyperpod_cluster_arn: as the constructor's.
-        :param file_system: as the constructor's; `LustreFileSystem.from_config` has the file's. Default: - none.
-        :param add_ons: as the constructor's. Default: - nothing.
-        :raises ConfigError: for arguments of other types.
+        :param control_plane: made by `EksControlPlane.from_config`.
+        :param hyperpod_cluster_arn: as in the constructor.
+        :param file_system: `mount` of `LustreFileSystem.from_config`. Default: - none.
+        :param add_ons: as in the constructor. Default: - nothing.
+        :raises ConfigError: for arguments of a wrong type.
         """
         require_arguments(HyperPodTeams.from_config, lambda: f"{scope.node.path}/{construct_id}", loaded=loaded)
         config = loaded.config
@@ -180,9 +180,9 @@ class HyperPodTeams(Construct):
             self._add_team(team, namespace, claims_of_team, scheduler)
 
     def _add_team(self, team: Team, namespace: str, claims: Sequence[Manifest], scheduler: CfnResource | None) -> None:
-        """The namespace, what limits it, and then who may do something in it.
+        """Add the namespace, its limits, and then the permissions in it.
 
-        Another namespace makes other resources, so that what was in the old one goes.
+        Another namespace gets other resources, so that the old one is deleted with its content.
         """
         of_kind: dict[str, list[Manifest]] = {}
         for manifest in self._manifests(team, scheduler is not None):
@@ -230,7 +230,7 @@ class HyperPodTeams(Construct):
         return team_manifests(team, task_governance=task_governance, priority_classes=classes)
 
     def _pod_security(self, team: Team, namespace: str, quota: IDependable) -> eks.KubernetesPatch:
-        """HyperPod makes the namespace when it sees the share; what it may run is put on it."""
+        """Add Pod Security labels to the namespace, which HyperPod creates for the share."""
         labels = pod_security_labels(team)
         patch = eks.KubernetesPatch(
             self,
@@ -240,7 +240,7 @@ class HyperPodTeams(Construct):
             apply_patch={"metadata": {"labels": labels}},
             restore_patch={},
         )
-        # jsii leaves out every null, and null is how a patch takes a label away.
+        # jsii omits null, and a patch removes a label with null.
         restored = json.dumps({"metadata": {"labels": dict.fromkeys(labels)}})
         resource = patch.node.find_child("Resource").node.default_child
         typing.cast(CfnResource, resource).add_property_override("RestorePatchJson", restored)
@@ -301,7 +301,7 @@ def _check_with_cluster(
 
 
 def _check_known(teams: Sequence[Team]) -> Iterator[Finding]:
-    """Names of resources derive from a team's, and the ceilings of its pods from its share, by arithmetic."""
+    """Resource names derive from a team's name, and the quotas of its pods are computed from its share."""
     if not isinstance(teams, tuple):
         return
     for path, team in zip(item_paths("teams", teams), teams, strict=True):
@@ -311,7 +311,7 @@ def _check_known(teams: Sequence[Team]) -> Iterator[Finding]:
 
 
 def _quota_name(cluster_name: str, team_name: str) -> str:
-    """Names of quotas are an account's, at most 63 characters."""
+    """A quota's name: unique in an account, at most 63 characters."""
     name = f"{cluster_name}-{team_name}"
     if len(name) <= 63:
         return name

@@ -1,4 +1,4 @@
-"""What AWS says and no file can change: instance types and zones (`tools/make_catalogue.py` writes them), prefix lists of S3.
+"""Facts about AWS: instance types and regions (written by `tools/make_catalogue.py`), and prefix lists of S3.
 
 May import: nothing.
 """

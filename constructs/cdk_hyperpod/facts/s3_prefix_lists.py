@@ -1,6 +1,6 @@
-"""S3's managed prefix list of each region, for a rule that lets nodes reach S3 and nothing else.
+"""S3's managed prefix list of each region, for a rule that allows nodes to reach S3 only.
 
-CloudFormation cannot look a list up. `aws ec2 describe-managed-prefix-lists` prints the id where it is missing here.
+CloudFormation cannot look a list up. For a region that is missing here, `aws ec2 describe-managed-prefix-lists` prints the id.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the guard requests a drain: a bucket for the agent on a Slurm controller (docs/adr/0014), a function under EKS (0015)."""
+"""How the guard requests a drain: through a bucket from the agent on a Slurm controller (docs/adr/0014), under EKS from a function (0015)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .._common.pseudo import ACCOUNT_ID, PARTITION
 from .._common.removal import check_removal, removal_word
 from .._lambda.hyperpod.common.drain_protocol import WRITERS, request_key, status_key
 from ..config.cluster import ScaleDownDrain
-from ..config.slurm import DrainAgentConfig
+from ..config.slurm import DrainAgentConfig, DrainBackup
 from ..errors import ConfigError, Finding, raise_errors
 from ..loader import LoadedConfig
 from ..names import check_name_known, drain_bucket_name
@@ -32,30 +32,31 @@ _AGENT = "cdk-hyperpod:drain-agent"
 
 
 class IEksDrainer(Construct):
-    """What the guard has to know of the function that drains nodes of an EKS cluster: `EksDrainer`."""
+    """The function that drains nodes of an EKS cluster, as the guard uses it. `EksDrainer` makes one."""
 
     cluster_name: str
     """The HyperPod cluster whose nodes it drains."""
     eks_cluster_arn: str
-    """The EKS cluster that they are in."""
+    """The EKS cluster that these nodes join."""
     function_arn: str
     """The function's ARN, without a reference to its stack."""
     backup_cron_job: str | None
-    """NAMESPACE/NAME of the CronJob whose Job saves a node. None: nothing is saved."""
+    """NAMESPACE/NAME of the CronJob whose Job backs a node up. None: nodes are not backed up."""
 
 
 class DrainChannel(Construct):
-    """A bucket of requests to drain nodes, and of the agent's status.
+    """A bucket for drain requests and for the status of the drain agent.
 
-    Nothing in it is older than two days, and it goes with its stack. It is not the scripts' bucket: who may ask for a node
-    may not write what runs on it as root, and a status a minute would pile up there. Give it to `LifecycleScripts`, which
-    installs the agent on the controller; `HyperPodCluster` then lets the controller's role, and no other, read the requests
-    and write the status.
+    Nothing in it is older than two days, and it is deleted with its stack. It is not the scripts' bucket, because a
+    role that may request a drain must not write scripts that run as root, and because a status every minute would pile up there. Give
+    the channel to `LifecycleScripts`, which installs the agent on the controller. `HyperPodCluster` then allows the controller's role,
+    and no other role, to read the requests and to write the status.
 
-    The bucket's policy denies everybody else what their own permissions allow: the controller's role alone changes the status,
-    the guard's role alone the deployment's request, `DrainAgentConfig.operators` alone the operators' request. It can name roles of
-    its own stack and ARNs that are known, so make the channel in the cluster's stack. For scripts in another stack give
-    `LifecycleScripts` a `DrainAgentConfig`: `HyperPodCluster` makes the channel then. Running nodes: none is touched.
+    The bucket's policy denies all others what their own permissions allow. Only the controller's role writes the status, only the
+    guard's role writes the deployment's request, and only `DrainAgentConfig.operators` write the operators' request. The policy can
+    name roles of its own stack and ARNs that are known at synthesis, so make the channel in the cluster's stack. For scripts in
+    another stack, give `LifecycleScripts` a `DrainAgentConfig`; `HyperPodCluster` then makes the channel.
+    Running nodes: not affected.
 
     Example::
 
@@ -77,13 +78,13 @@ class DrainChannel(Construct):
     ) -> None:
         """Make the bucket.
 
-        :param cluster_name: whose nodes are drained; the bucket's name derives from it.
+        :param cluster_name: the cluster whose nodes are drained. The bucket's name derives from it.
         :param encryption_key: encrypts the bucket.
-        :param drain: what the agent saves of a node before it drains it. Default: - nothing.
-        :param access_logs: where the bucket writes its access logs. Default: - nobody logs who asked.
-        :param removal_policy: what becomes of the bucket when it leaves the stack: DESTROY deletes it with all that is in it;
-            RETAIN keeps it, and the next cluster of this name cannot have a channel. Default: - RemovalPolicy.DESTROY.
-        :raises ConfigError: for a cluster name that is no name, or not known at synthesis.
+        :param drain: what the agent backs up before it drains a node. Default: - nothing.
+        :param access_logs: the bucket for access logs. Default: - requests are not logged.
+        :param removal_policy: of the bucket, when it leaves the stack. DESTROY deletes it with its objects. RETAIN keeps it, and
+            the next cluster of this name cannot have a channel. Default: - RemovalPolicy.DESTROY.
+        :raises ConfigError: for an invalid cluster name, or one that is not known at synthesis.
         """
         super().__init__(scope, construct_id)
         raise_errors(
@@ -102,13 +103,13 @@ class DrainChannel(Construct):
             lambda: self.node.path,
         )
         self.encryption_key: kms.IKey = encryption_key
-        """What encrypts the bucket."""
+        """The bucket's key."""
         self.cluster_name: str = cluster_name
-        """Whose nodes are drained."""
+        """The cluster whose nodes are drained."""
         self.drain: DrainAgentConfig = drain or DrainAgentConfig()
-        """What the agent saves of a node before it drains it."""
+        """What the agent backs up before it drains a node."""
         raise_errors(check_writers(self.drain.operators, "drain.operators"), lambda: self.node.path)
-        # The name is known before the bucket is: the roles of another stack name it without a reference.
+        # The name does not depend on the bucket's resource, so roles of another stack can use it without a reference.
         self.bucket_name: str = drain_bucket_name(cluster_name, ACCOUNT_ID, Stack.of(self).region)
         """The bucket's name, without a reference to its stack."""
         self.bucket_arn: str = f"arn:{PARTITION}:s3:::{self.bucket_name}"
@@ -122,8 +123,8 @@ class DrainChannel(Construct):
             access_logs=access_logs,
             reasons=reasons.DRAIN_BUCKET,
         )
-        """The bucket of requests and of the agent's status."""
-        # Also a broken request ends so: whoever wrote it may be gone.
+        """The bucket of the requests and of the agent's status."""
+        # An invalid request expires too: its writer may not exist any more.
         self.bucket.add_lifecycle_rule(
             id="NothingStays", expiration=Duration.days(1), noncurrent_version_expiration=Duration.days(1)
         )
@@ -149,24 +150,24 @@ class DrainChannel(Construct):
         deny_other_keys(self.bucket, encryption_key)
 
     def add_agent_role(self, role: iam.IRole) -> None:
-        """Let nobody but this role change the status. `HyperPodCluster` calls it with its controller's role.
+        """Deny all other roles to write the status. `HyperPodCluster` calls this for its controller's role.
 
-        What the role itself may do, its own policies say. Running nodes: none is touched.
+        It grants nothing: the role needs a policy of its own. Running nodes: not affected.
 
-        :param role: one of this stack, or one whose ARN is known at synthesis. Import a role that has a path by its ARN: told a name,
-            CDK leaves the path out, and the policy denies the agent to write.
-        :raises ConfigError: for what is no role.
+        :param role: a role of this stack, or one whose ARN is known at synthesis. Import a role with a path by its ARN. By its name,
+            CDK would omit the path, and the policy would deny the agent to write.
+        :raises ConfigError: if it is not a role.
         """
         require_arguments(DrainChannel.add_agent_role, lambda: self.node.path, role=role)
         name_agent(self, role.role_arn, Stack.of(role))
 
     def add_guard_role(self, role: iam.IRole) -> None:
-        """Let nobody but this role change the deployment's request. `ScaleDown` calls it with the role of its functions.
+        """Deny all other roles to write the deployment's request. `ScaleDown` calls this for the role of its functions.
 
-        What the role itself may do, its own policies say. Running nodes: none is touched.
+        It grants nothing: the role needs a policy of its own. Running nodes: not affected.
 
-        :param role: one of this stack, or one whose ARN is known at synthesis.
-        :raises ConfigError: for what is no role.
+        :param role: a role of this stack, or one whose ARN is known at synthesis.
+        :raises ConfigError: if it is not a role.
         """
         require_arguments(DrainChannel.add_guard_role, lambda: self.node.path, role=role)
         role_arn = role.role_arn
@@ -208,7 +209,7 @@ class DrainChannel(Construct):
         return statement
 
     def _except(self, statement: iam.PolicyStatement, roles: Sequence[str]) -> None:
-        # The principal of a role's session is its role: a name of the session changes nothing.
+        # aws:PrincipalArn of a role's session is the role's ARN, whatever the session's name.
         exempt = [*self._emptying, *roles]
         if exempt:
             statement.add_condition("ArnNotEquals", {"aws:PrincipalArn": exempt})
@@ -235,12 +236,12 @@ class DrainChannel(Construct):
         encryption_key: kms.IKey,
         access_logs: s3.IBucket | None = None,
     ) -> DrainChannel:
-        """The channel of a cluster file, whose agent saves what its `slurm.drain` says.
+        """The channel of a cluster file, with the settings of its `slurm.drain`.
 
         :param loaded: the file.
-        :param encryption_key: as the constructor's.
-        :param access_logs: as the constructor's. Default: - nobody logs who asked.
-        :raises ConfigError: where the file has no `slurm.drain`.
+        :param encryption_key: encrypts the bucket.
+        :param access_logs: the bucket for access logs. Default: - requests are not logged.
+        :raises ConfigError: if the file has no `slurm.drain`.
         """
         require_arguments(
             DrainChannel.from_config,
@@ -265,7 +266,7 @@ class DrainChannel(Construct):
         return channel
 
     def settings(self) -> dict[str, Any]:
-        """What the agent has to know, as `cluster.json` has it."""
+        """The agent's settings in `cluster.json`."""
         return agent_settings(self, self.cluster_name, self.drain)
 
 
@@ -275,15 +276,23 @@ def name_agent(channel: DrainChannel, role_arn: str, stack: Stack) -> None:
 
 
 def agent_settings(scope: Construct, cluster_name: str, drain: DrainAgentConfig) -> dict[str, Any]:
-    """What the agent of a cluster has to know, as `cluster.json` has it. `scope`: in a stack of the cluster's region."""
-    said = {} if drain.backup is None else dataclasses.asdict(drain.backup)
+    """The settings of a cluster's agent in `cluster.json`. `scope`: in a stack of the cluster's region."""
     region = Stack.of(scope).region
     return {
         "bucket": drain_bucket_name(cluster_name, ACCOUNT_ID, region),
         "region": region,
-        # What is absent is left out, and tuples are lists, as they are where the agent reads them.
-        "backup": {name: list(value) if name == "paths" else value for name, value in said.items() if value} or None,
+        "backup": _backup_settings(drain.backup),
     }
+
+
+def _backup_settings(backup: DrainBackup | None) -> dict[str, Any] | None:
+    """What is set of a backup. The agent reads JSON, so a tuple is a list."""
+    if backup is None:
+        return None
+    settings = {name: value for name, value in dataclasses.asdict(backup).items() if value}
+    if "paths" in settings:
+        settings["paths"] = list(settings["paths"])
+    return settings or None
 
 
 def drain_properties(drain: ScaleDownDrain, channel: DrainChannel | IEksDrainer) -> dict[str, object]:

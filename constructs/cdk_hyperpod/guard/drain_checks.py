@@ -1,4 +1,4 @@
-"""Checks of the guard's `drain` and `drain_channel`: whether what drains the nodes goes with the cluster."""
+"""Checks of the guard's `drain` and `drain_channel` against the cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_drain_arguments(
     properties: Mapping[str, Any],
     encryption_key: kms.IKey | None,
 ) -> Iterator[Finding]:
-    """Arguments with which no node could be drained."""
+    """Findings for arguments with which no node could be drained."""
     ours = isinstance(cluster, IHyperPodCluster)
     if not isinstance(drain, ScaleDownDrain):
         if isinstance(channel, DrainChannel | IEksDrainer) and drain is None and not ours:

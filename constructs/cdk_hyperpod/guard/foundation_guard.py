@@ -1,7 +1,7 @@
-"""Refuses a change of what is for life before any stack has changed anything (docs/adr/0011).
+"""Refuses a change of an immutable setting before any stack has changed anything (docs/adr/0011).
 
-The first subnet, its zone and range, the VPC, the orchestrator, and EFA of a file system in use cannot change under a live
-cluster. A template cannot know what lives, so a custom resource comes first of all and looks.
+Immutable for an existing cluster: the first subnet with its zone and range, the VPC, the orchestrator, and EFA of a file system in
+use. A template does not know the live cluster, so a custom resource runs first of all and compares.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ from ..config.cluster import ClusterConfig
 from .for_life import immutable_settings
 
 _TIMEOUT = Duration.minutes(20)
-"""The function answers within five minutes, and Lambda invokes one that died twice more."""
+"""The function answers within 5 minutes, and Lambda retries a crashed one twice."""
 
 
 class FoundationGuard(Construct):
     """The first resource of a foundation: everything else in its stack depends on it.
 
-    Running nodes: none ends, ever; it only reads. Cost: one small function that runs when one of these settings changes.
+    Running nodes: not affected, because it only reads. Cost: one small function that runs when one of these settings changes.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, config: ClusterConfig, cluster_stack: str) -> None:
-        """`cluster_stack`: the name of the stack that the cluster belongs to; a cluster of another is not compared."""
+        """`cluster_stack`: the name of the cluster's stack. A cluster of another stack is not compared."""
         super().__init__(scope, construct_id)
         wanted = immutable_settings(config, cluster_stack)
+        description = f"Refuses changes of immutable settings of HyperPod cluster {config.name}"
         role = iam.Role(
             self,
             "Role",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            description=f"Looks what the foundation of HyperPod cluster {config.name} stands on",
+            description=description,
         )
-        # Not with the foundation's key, which comes after the guard.
+        # Without the foundation's key, which is created after the guard.
         log = log_group(self, "Log", encryption_key=None)
         acknowledge(log, reasons.FOUNDATION_GUARD_LOG)
         reading = self._allow_reading(role, log.log_group_arn)
@@ -46,7 +47,7 @@ class FoundationGuard(Construct):
             self,
             "Function",
             handler="hyperpod.foundation_guard.handler.handle",
-            description=f"Looks what the foundation of HyperPod cluster {config.name} stands on",
+            description=description,
             role=role,
             log_group=log,
         )
@@ -64,7 +65,7 @@ class FoundationGuard(Construct):
         self.resource.node.add_dependency(reading)
 
     def come_before(self, *others: IConstruct) -> None:
-        """Let these, and all that is in them, wait for the guard."""
+        """Create these constructs, and everything in them, after the guard."""
         for other in others:
             other.node.add_dependency(self.resource)
 

@@ -1,4 +1,4 @@
-"""What the guard's functions may do: read clusters, their stack and the answers of a drain, and change this one cluster."""
+"""The permissions of the guard's functions: they read clusters, their stack and the answers to a drain request, and change one cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def allow_reading(
     functions: Sequence[lambda_.Function],
     channel: DrainChannel | IEksDrainer | None,
 ) -> iam.CfnManagedPolicy:
-    """What the functions read, and their own logs: it must exist before prepare runs."""
+    """The permission to read, and to write the functions' logs. It must exist before prepare runs."""
     stack = Stack.of(scope)
     cluster_arns = f"arn:{PARTITION}:sagemaker:{region}:{ACCOUNT_ID}:cluster/*"
     log_groups = list(dict.fromkeys(function.log_group.log_group_arn for function in functions))
@@ -43,7 +43,7 @@ def allow_reading(
                 "Action": ["sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", "sagemaker:ListTags"],
                 "Resource": cluster_arns,
             },
-            # Optional: if they are denied, the guard waits for no operation of somebody else's.
+            # Optional: without them the guard does not wait for operations of others.
             _allow(["sagemaker:DescribeClusterOperation", "sagemaker:ListClusterOperations"], cluster_arns),
             {
                 "Effect": "Allow",
@@ -67,7 +67,7 @@ def allow_reading(
 def _draining_statements(
     channel: DrainChannel | IEksDrainer | None, region: str, cluster_arns: str
 ) -> list[dict[str, Any]]:
-    """To ask for nodes, and to read the answer: one function, or object by object."""
+    """The permission to request a drain and to read the answer: one function, or single objects."""
     if channel is None:
         return []
     if isinstance(channel, IEksDrainer):
@@ -76,9 +76,9 @@ def _draining_statements(
     status, request = status_key(channel.cluster_name), request_key(channel.cluster_name, "deployment")
     by_s3 = {"StringEquals": {"kms:ViaService": f"s3.{region}.{URL_SUFFIX}"}}
     return [
-        # The addresses of nodes, by which the agent knows them.
+        # The agent identifies nodes by their addresses.
         _allow(["sagemaker:DescribeClusterNode"], cluster_arns),
-        # Without it S3 says of a status that is not there that access is denied.
+        # Without it S3 answers AccessDenied if there is no status yet.
         _allow(["s3:ListBucket"], channel.bucket_arn, ours),
         _allow(["s3:GetObject"], f"{channel.bucket_arn}/{status}", ours),
         _allow(["s3:PutObject"], f"{channel.bucket_arn}/{request}", ours),
@@ -95,7 +95,7 @@ def allow_writing(
     region: str,
     template: ClusterTemplate,
 ) -> iam.CfnManagedPolicy:
-    """What the functions change: this one cluster, and nothing before it exists."""
+    """The permission to change this cluster. It is created after the cluster."""
     capacity = f"arn:{PARTITION}:sagemaker:{region}:{ACCOUNT_ID}:reserved-capacity/*"
     cluster_arn = cluster.attr_cluster_arn
     policy = _policy(
@@ -148,7 +148,7 @@ def _writing_statements(groups: Sequence[Mapping[str, Any]], cluster_arn: str, c
 
 
 def _each(groups: Sequence[Mapping[str, Any]], key: str) -> list[str]:
-    """What the groups say under a key, without doubles; absent: nothing."""
+    """The groups' values of a key, each once. Groups without it are skipped."""
     return list(dict.fromkeys(str(group[key]) for group in groups if group.get(key)))
 
 

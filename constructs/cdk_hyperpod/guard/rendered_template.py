@@ -1,4 +1,4 @@
-"""A stack's template before synthesis writes it: what CloudFormation will get, overrides included, whoever made them."""
+"""A stack's template before synthesis writes it, with all overrides."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .._cdk_private import write_template
 
 
 def template_of(stack: Stack) -> dict[str, Any]:
-    """The stack's template as it is now. For a construct's validation only, which comes after every change."""
+    """The stack's current template. Call it only in a construct's validation, which runs after every change."""
     with tempfile.TemporaryDirectory() as folder:
-        # The stack keeps a synthesizer of its own. This one writes the template, and nothing of what is uploaded with it.
+        # The stack keeps its own synthesizer. This one writes the template without assets.
         writer = LegacyStackSynthesizer()
         writer.bind(stack)
         write_template(writer, typing.cast(ISynthesisSession, _Session(folder)))

@@ -1,9 +1,9 @@
-"""Takes exactly these nodes and deletes exactly these groups: what CloudFormation cannot do by itself.
+"""The guard: it deletes nodes by name and deletes instance groups, which CloudFormation cannot do.
 
-Two custom resources stand around the cluster. `prepare` runs before CloudFormation touches the cluster, whenever
-anything of the cluster changes: it refuses what would be an accident, and takes the nodes that have to go, by name, so
-that the cluster's own update, for which HyperPod would terminate nodes at random, finds nothing left to remove. `finalize` runs after, and
-deletes the groups that should be gone and are still there. docs/scale-down.md explains it for users.
+Two custom resources surround the cluster. Whenever a property of the cluster changes, `prepare` runs before CloudFormation
+updates the cluster. It refuses changes that would delete nodes by accident, and it deletes the chosen nodes. So the cluster's own
+update has nothing left to remove; otherwise HyperPod would terminate nodes at random. `finalize` runs after the update, and deletes
+the groups that should be deleted and still exist. docs/scale-down.md explains it for users.
 """
 
 from __future__ import annotations
@@ -43,15 +43,16 @@ from .provider import GuardLogs, guard_function, guard_provider
 from .template_validation import GuardedCluster, TemplateValidation
 
 UNGUARDED = "cdk-hyperpod:unguarded"
-"""The warning of a cluster that nothing guards, which a guard takes back."""
+"""The id of the warning about a cluster without a guard. A guard acknowledges it."""
 
 
 class ScaleDown(Construct):
-    """Guards one cluster: it takes nodes only by name, deletes groups only where you name them, and refuses accidents.
+    """The guard of one cluster: it deletes only the nodes and groups that you name, and refuses accidents.
 
-    Running nodes: the nodes and groups that the arguments name are deleted, drained first where `drain` says so; so are as
-    many others as a lowered count asks for, in a fixed order. Nothing else ever does, and a deployment that cannot keep that promise is refused
-    (docs/not-guaranteed.md says what can still go wrong). Cost: two small functions that run during deployments.
+    Running nodes: a deployment deletes the nodes and groups that the arguments name. If you lower a count, it deletes as many more
+    nodes as needed, in a fixed order. With `drain`, nodes are drained first. No other node is deleted: a deployment that cannot
+    keep this promise is refused. docs/not-guaranteed.md lists what cannot be promised.
+    Cost: two small functions that run during deployments.
 
     Example::
 
@@ -72,15 +73,15 @@ class ScaleDown(Construct):
     """
 
     prepare: CustomResource
-    """What runs before the cluster changes: it takes nodes, or refuses the change."""
+    """Runs before the cluster's update: it deletes nodes, or refuses the change."""
     finalize: CustomResource
-    """What runs after the cluster has changed: it deletes the groups that should be gone."""
+    """Runs after the cluster's update: it deletes groups."""
     nodes_taken: CfnOutput
-    """Which nodes went, for whoever reads a deployment's outputs."""
+    """Output: the nodes that the last deployment deleted."""
     still_standing: CfnOutput
-    """Which groups the last deployment left; `nothing` where all is done."""
+    """Output: the groups that should be deleted and still exist. `nothing`: all are deleted."""
     drain_channel: DrainChannel | IEksDrainer | None
-    """Who is asked to drain nodes: an agent, by its channel, or the drainer of an EKS cluster. None: they go as they are."""
+    """How a drain is requested: the channel of the agent, or the drainer of an EKS cluster. None: nodes are not drained."""
 
     def __init__(
         self,
@@ -99,33 +100,37 @@ class ScaleDown(Construct):
         log_group: logs.ILogGroup | None = None,
         removal_policy: RemovalPolicy | None = None,
     ) -> None:
-        """Guard a cluster, of this library or of any other app.
+        """Guard a cluster, a `HyperPodCluster` or any `CfnCluster`.
 
-        What the guard sends is rendered at synthesis, so whatever is changed of the cluster until then counts;
-        `add_property_override` of what the guard goes by is an error at synthesis, and so is an override of `DependsOn` that
-        takes the cluster out of the guard's order. The guard deletes nodes after every other resource of the stack and of the stacks
-        around it has changed, and groups after those that need the cluster too, so that another resource's failure costs no node. A warning
-        names what cannot be ordered so.
+        The guard's properties are rendered at synthesis, so later changes of the cluster count. These are errors at synthesis:
+        `add_property_override` of a property that the guard uses, and an override of `DependsOn` that removes the cluster from the
+        guard's order.
 
-        :param cluster: in the same stack, with a name, instance groups and no restricted ones. A `HyperPodCluster` has a guard
-            already, unless it was made with `unguarded=True`.
-        :param nodes_to_delete: nodes that end with the next deployment; ids of nodes that are gone may stay, up to a few
-            thousand. Default: - none by name.
-        :param instance_groups_to_delete: groups that end with the next deployment, with all their nodes; take them out of the
-            cluster with it. Default: - none.
-        :param max_nodes: a deployment that would take more nodes than this is refused, and takes none.
-        :param drain: how nodes are drained before they go, by an agent on the controller, or under EKS by an `EksDrainer`.
-            Default: - they go as they are.
-        :param drain_channel: where that agent is asked, or the `EksDrainer`. Default: - that of a `HyperPodCluster`, or its
-            lifecycle scripts; for another Slurm cluster one is made, which needs `encryption_key`. It is yours to start an agent
-            there (docs/guard-your-cluster.md), so `drain.on_silent` must be said.
-        :param retry: any text; another one makes the next deployment go on where a group still stands. Default: - none.
-        :param autoscaled_groups: groups whose count an autoscaler owns, of which only named nodes are taken; a
+        The guard deletes nodes after every other resource of the stack, and of the stacks around it, has changed. It deletes groups after
+        the resources that need the cluster too. So a failure of another resource costs no node. A warning names the resources that
+        cannot be ordered this way.
+
+        :param cluster: in the same stack, with a name and instance groups, and without restricted groups. A `HyperPodCluster` has
+            a guard already, unless it was made with `unguarded=True`.
+        :param nodes_to_delete: ids of nodes that the next deployment deletes. Ids of deleted nodes may stay, up to a few thousand.
+            Default: - none by name.
+        :param instance_groups_to_delete: groups that the next deployment deletes, with all their nodes. Remove them from the
+            cluster in the same deployment. Default: - none.
+        :param max_nodes: a deployment that would delete more nodes than this is refused, and deletes none.
+        :param drain: how nodes are drained before they are deleted: by an agent on the controller, or under EKS by an `EksDrainer`.
+            Default: - nodes are not drained.
+        :param drain_channel: the channel of that agent, or the `EksDrainer`. Default: - that of a `HyperPodCluster`, or of its
+            lifecycle scripts. For another Slurm cluster a channel is made, which needs `encryption_key`. You start the agent there
+            (docs/not-guaranteed.md), so `drain.on_silent` is required.
+        :param retry: any text. A new text makes the next deployment continue if a group still exists. Default: - none.
+        :param autoscaled_groups: groups whose counts an autoscaler sets. The guard deletes only named nodes there. A
             `HyperPodCluster` adds its own. Default: - none.
-        :param encryption_key: encrypts the logs, and a drain channel that is made. Default: - the key of a `HyperPodCluster`, of another cluster CloudWatch's own.
-        :param log_group: where its functions log. Default: - three are made, which keep a year.
-        :param removal_policy: what becomes of those when they leave the stack: RETAIN or DESTROY. Default: - RemovalPolicy.DESTROY.
-        :raises ConfigError: for arguments that contradict each other, and for a cluster that cannot be guarded.
+        :param encryption_key: encrypts the logs, and the drain channel if one is made. Default: - the key of a `HyperPodCluster`;
+            for another cluster, CloudWatch's own key.
+        :param log_group: the log group of the functions. Default: - three are made, which keep events for a year.
+        :param removal_policy: of the log groups that are made, when they leave the stack: RETAIN or DESTROY.
+            Default: - RemovalPolicy.DESTROY.
+        :raises ConfigError: for invalid or contradictory arguments, and for a cluster that cannot be guarded.
         """
         super().__init__(scope, construct_id)
         config = ScaleDownConfig(
@@ -171,10 +176,10 @@ class ScaleDown(Construct):
         *,
         cluster: IHyperPodCluster,
     ) -> ScaleDown:
-        """The guard of a cluster file's cluster, which takes what its `scale_down` says.
+        """The guard of a cluster file's cluster, with the settings of its `scale_down`.
 
         :param loaded: the file.
-        :param cluster: one that `HyperPodCluster.from_config` made with `unguarded=True`.
+        :param cluster: made by `HyperPodCluster.from_config` with `unguarded=True`.
         :raises ConfigError: for a cluster that cannot be guarded.
         """
         require_arguments(ScaleDown.from_config, construct_id, loaded=loaded, cluster=cluster)
@@ -302,7 +307,7 @@ class ScaleDown(Construct):
             self,
             "Role",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-            description=f"Takes nodes and instance groups of HyperPod cluster {self._name}",
+            description=f"Deletes nodes and instance groups of HyperPod cluster {self._name}",
         )
         if isinstance(self.drain_channel, DrainChannel):
             self.drain_channel.add_guard_role(role)
@@ -318,13 +323,13 @@ class ScaleDown(Construct):
             self,
             "NodesTaken",
             value=self.prepare.get_att_string("NodesTaken"),
-            description="Nodes that the last deployment which changed the cluster took, and why",
+            description="Nodes that the last deployment which changed the cluster deleted, and why",
         )
         self.still_standing = CfnOutput(
             self,
             "StillStanding",
             value=self.finalize.get_att_string("StillStanding"),
-            description="Groups that should be gone and still stand; change scale_down.retry to go on",
+            description="Groups that should be deleted and still exist. Change scale_down.retry to continue",
         )
 
     def _add_validation(self, config: ScaleDownConfig) -> None:

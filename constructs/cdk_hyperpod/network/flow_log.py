@@ -17,7 +17,7 @@ from .._common.encryption import allow_logs
 def add_flow_log(
     scope: Construct, vpc_id: str, key: kms.IKey | None, given: logs.ILogGroup | None, *, removal_policy: RemovalPolicy
 ) -> None:
-    """Log the traffic of a new VPC to a log group that is given, or made and encrypted with the key."""
+    """Log the traffic of a new VPC to the given log group, or to a new one that is encrypted with the key."""
     stack = Stack.of(scope)
     log_group_arn = _log_group(scope, key, removal_policy) if given is None else given.log_group_arn
     policy = iam.CfnManagedPolicy(

@@ -1,4 +1,4 @@
-"""A VPC that the caller gives as CDK's `vpc` and `vpc_subnets`: which of its subnets the nodes are in, and what is wrong with it."""
+"""A VPC that the caller gives as `vpc` and `vpc_subnets`: the nodes' subnets, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from ..config.cluster import SubnetConfig
 from ..errors import Finding
 
 _DUMMY_VPC = "vpc-12345"
-"""What CDK's look-up says of a VPC in its first pass (aws-cdk-lib, aws-ec2/lib/vpc.ts)."""
+"""The id of CDK's dummy VPC, in the first pass of a look-up (aws-cdk-lib, aws-ec2/lib/vpc.ts)."""
 _DUMMY_ZONE = "dummy1a"
-"""What it says of the zones of an account (core/lib/stack.ts); a VPC that the app makes has them."""
+"""A dummy zone of an account (core/lib/stack.ts). A VPC that the app makes has them."""
 _UNKNOWN_ITEMS = "#{Token["
-"""What stands in the place of all items of a list that is known at deployment only."""
+"""The only item of a list that is known at deployment only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenVpc:
-    """A VPC that this app makes, or knows."""
+    """A VPC that this app makes or imports."""
 
     vpc: ec2.IVpc
     vpc_id: str
     subnets: Sequence[ec2.ISubnet]
-    """Where nodes live, one in each zone."""
+    """The nodes' subnets, one in each zone."""
     is_looked_up: bool
-    """False: CDK has not looked it up yet, so nobody knows its zones."""
+    """False: CDK has not looked it up yet, so its zones are unknown."""
 
     def subnet_configs(self) -> Sequence[SubnetConfig]:
         """The subnets as a file has them."""
@@ -78,7 +78,7 @@ def _select_subnets(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> Seq
 
 
 def check_one_vpc(vpc: object, vpc_subnets: object, vpc_id: object, subnets: object) -> Iterator[Finding]:
-    """Whether the arguments give a VPC in one way only, and `vpc_subnets` with a `vpc`."""
+    """The VPC must be given in one way only, and `vpc_subnets` needs a `vpc`."""
     if vpc is not None and (vpc_id is not None or subnets):
         yield Finding(path="vpc", problem="says what vpc_id and subnets say too", remedy="keep one of the two ways")
     if vpc is None and isinstance(vpc_subnets, ec2.SubnetSelection):
@@ -86,7 +86,7 @@ def check_one_vpc(vpc: object, vpc_subnets: object, vpc_id: object, subnets: obj
 
 
 def _check_private_subnets(given: GivenVpc) -> Iterator[Finding]:
-    """Whether none of the chosen subnets is public."""
+    """Nodes must not be in public subnets."""
     public = {subnet.subnet_id for subnet in given.vpc.public_subnets}
     if any(subnet.subnet_id in public for subnet in given.subnets):
         yield Finding(
@@ -119,7 +119,7 @@ def _no_subnets(selection: ec2.SubnetSelection | None, why: str) -> Finding:
 
 
 def _first_sentence(error: RuntimeError) -> str:
-    """What CDK says, without the name of its error and the stack below it."""
+    """The first sentence of CDK's error, without its type and stack trace."""
     first = str(error).strip().splitlines()[0] if str(error).strip() else "CDK does not say why"
     return re.sub(r"^(\w+: )+", "", first).split(". ")[0]
 
@@ -128,7 +128,7 @@ def _cidr_of(subnet: ec2.ISubnet) -> str | None:
     try:
         return subnet.ipv4_cidr_block
     except RuntimeError:
-        return None  # CDK does not know it of a subnet that was imported without
+        return None  # the subnet was imported without a range
 
 
 def _subnet_config(subnet: ec2.ISubnet) -> SubnetConfig:

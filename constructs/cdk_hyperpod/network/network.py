@@ -49,27 +49,27 @@ _WRITE_CIDR = "write the range out, such as 10.0.0.0/16"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateSubnet:
-    """A private subnet and the zone that it lies in."""
+    """A private subnet and its zone."""
 
     subnet_id: str
     """The subnet's id."""
     availability_zone: str | None
     """None: the account's first zone."""
     cidr: str | None
-    """None: not known, so that nobody can tell whether it has room."""
+    """None: unknown, so its free addresses are not checked."""
     endpoints: int = 0
-    """How many interface endpoints have an address in it."""
+    """The number of interface endpoints with an address in it."""
 
 
 class HyperPodNetwork(Construct):
-    """Private subnets, one in each zone, and the security group that every node of a cluster is in.
+    """Private subnets, one in each zone, and the security group of all nodes of a cluster.
 
-    The group lets all traffic pass between its members, in and out, by explicit rules, as EFA needs. Nodes leave it
-    for the VPC's endpoints only, unless `internet_egress` is set.
+    Explicit rules of the group allow all traffic between its members, in and out, as EFA requires. Nodes reach only the VPC's
+    endpoints, unless `internet_egress` is set.
 
-    Cost: interface endpoints are billed by the hour (closed networks have ten), a NAT gateway by hour and by data.
-    Running nodes: changing the first zone, `cidr` or `vpc_id` makes another subnet. A live cluster cannot move there
-    (CloudFormation refuses to replace a cluster that has a name), so make a new cluster instead.
+    Cost: interface endpoints are billed by the hour (a closed network has ten), a NAT gateway by hour and by data.
+    Running nodes: a change of the first zone, of `cidr` or of `vpc_id` would create another subnet. An existing cluster cannot
+    move there, because CloudFormation refuses to replace a cluster that has a name. Create a new cluster instead.
 
     Example::
 
@@ -83,23 +83,23 @@ class HyperPodNetwork(Construct):
     """
 
     config: NetworkConfig
-    """What the arguments say, as a file would."""
+    """The arguments as the `network` of a cluster file."""
     warnings: Sequence[Finding]
-    """What is only worth knowing of it, for the cluster to say, once."""
+    """Warnings about the network. The cluster shows them."""
     vpc_id: str
     """The VPC's id."""
     subnets: tuple[PrivateSubnet, ...]
-    """Where nodes live: the cluster's own subnet first, then one in each other zone."""
+    """The nodes' subnets: the cluster's own first, then one in each other zone."""
     control_plane_subnet: PrivateSubnet | None
-    """The second subnet of an EKS cluster's control plane. None: it is in the subnets of the nodes."""
+    """The second subnet of an EKS cluster's control plane. None: it uses the nodes' subnets."""
     resource: ec2.CfnSecurityGroup
-    """The security group that every node is in."""
+    """The security group of all nodes."""
     security_group_id: str
-    """That group's id."""
+    """The id of that security group."""
     more_endpoints: tuple[str, ...]
-    """The services that have an interface endpoint besides those that every cluster needs."""
+    """Services with an interface endpoint, besides those that every cluster needs."""
     endpoint_security_group_id: str | None
-    """The security group of the interface endpoints, made or existing. None: there are none."""
+    """The security group of the interface endpoints, new or existing. None: there are no interface endpoints."""
 
     def __init__(
         self,
@@ -125,25 +125,24 @@ class HyperPodNetwork(Construct):
         flow_log_group: logs.ILogGroup | None = None,
         removal_policy: RemovalPolicy | None = None,
     ) -> None:
-        """Make or adopt a network.
+        """Make a network, or use an existing VPC.
 
         Arguments that are not described here are fields of `NetworkConfig`, and described there.
 
-        :param availability_zones: the cluster's own zone first, then those of groups that live elsewhere. Default: - the
+        :param availability_zones: the cluster's own zone first, then the zones of groups that are elsewhere. Default: - the
             account's first zone.
-        :param vpc: one that exists, or that this app makes, in place of `vpc_id` and `subnets`. A `Vpc.from_lookup` works: in CDK's
-            first pass, which knows nothing of the VPC yet, nothing is judged. Default: - a new one.
-        :param vpc_subnets: in which of its subnets nodes live, one in each zone, never public ones; the first zone is the
-            cluster's own. Default: - its private ones.
-        :param more_endpoints: services that need an interface endpoint besides those that every cluster needs; an EKS cluster
+        :param vpc: an existing VPC, or one of this app, instead of `vpc_id` and `subnets`. `Vpc.from_lookup` works. CDK's first
+            pass does not know that VPC yet, so nothing is validated in it. Default: - a new VPC.
+        :param vpc_subnets: the nodes' subnets in that VPC, one in each zone, never public ones. The first zone is the cluster's
+            own. Default: - its private subnets.
+        :param more_endpoints: services that need an interface endpoint, besides those that every cluster needs. An EKS cluster
             needs eks, eks-auth and lambda. Default: - none.
-        :param control_plane_zone: the second zone that a new EKS cluster wants, where `availability_zones` names one; its subnet
-            is for the control plane alone, and for good. Default: - none.
-        :param log_encryption_key: encrypts the flow log of a new VPC, an imported one where its policy lets CloudWatch Logs use it.
-            Default: - CloudWatch's own key.
-        :param flow_log_group: where the flow log of a new VPC goes. Default: - a log group is made, which keeps a year.
-        :param removal_policy: what becomes of that log group when it leaves the stack: RETAIN or DESTROY. Default: -
-            RemovalPolicy.DESTROY.
+        :param control_plane_zone: the second zone that a new EKS cluster requires, if `availability_zones` has only one. Only the
+            control plane uses its subnet. Immutable. Default: - none.
+        :param log_encryption_key: encrypts the flow log of a new VPC. The policy of an imported key must allow CloudWatch Logs to use
+            it. Default: - CloudWatch's own key.
+        :param flow_log_group: the log group for the flow log of a new VPC. Default: - one is made, which keeps events for a year.
+        :param removal_policy: of that log group, when it leaves the stack: RETAIN or DESTROY. Default: - RemovalPolicy.DESTROY.
         :raises ConfigError: with everything that AWS would refuse.
         """
         super().__init__(scope, construct_id)
@@ -203,8 +202,8 @@ class HyperPodNetwork(Construct):
         """The network of a cluster file, with a subnet in each zone that a group of the file names.
 
         :param loaded: the file.
-        :param log_encryption_key: as the constructor's.
-        :param flow_log_group: as the constructor's.
+        :param log_encryption_key: as in the constructor.
+        :param flow_log_group: as in the constructor.
         """
         require_arguments(HyperPodNetwork.from_config, lambda: f"{scope.node.path}/{construct_id}", loaded=loaded)
         config = loaded.config
@@ -223,7 +222,7 @@ class HyperPodNetwork(Construct):
 
     @cached_property
     def control_plane_subnets(self) -> list[ec2.ISubnet]:
-        """Where the control plane of a new EKS cluster is: in the first two zones, or the first and `control_plane_zone`."""
+        """The subnets of a new EKS control plane: of the first two zones, or of the first and `control_plane_zone`."""
         if self.control_plane_subnet is None:
             zones = control_plane_zones([subnet.availability_zone for subnet in self.subnets], None)
             both = zip(self.vpc.private_subnets, self.subnets, strict=True)
@@ -241,7 +240,7 @@ class HyperPodNetwork(Construct):
 
     @cached_property
     def vpc(self) -> ec2.IVpc:
-        """The VPC, for other constructs to live in."""
+        """The VPC, for other constructs."""
         if self._given is not None:
             return self._given.vpc
         vpc = ec2.Vpc.from_vpc_attributes(
@@ -259,20 +258,20 @@ class HyperPodNetwork(Construct):
 
     @cached_property
     def security_group(self) -> ec2.ISecurityGroup:
-        """The nodes' security group, for other constructs to let nodes in or to be let in."""
+        """The nodes' security group, for rules of other constructs."""
         return ec2.SecurityGroup.from_security_group_id(
             self,
             "NodesReference",
             self.security_group_id,
-            # CDK makes no egress rule of a group that it believes to let everything out.
+            # CDK adds no egress rules to a group that allows all outbound traffic.
             allow_all_outbound=self.config.internet_egress,
         )
 
     def subnet_in(self, availability_zone: str | None) -> PrivateSubnet:
         """The subnet of a zone.
 
-        :param availability_zone: the zone. None: the cluster's own.
-        :raises KeyError: for a zone without a subnet.
+        :param availability_zone: the zone. None: the cluster's own zone.
+        :raises KeyError: if the zone has no subnet.
         """
         if availability_zone is None:
             return self.subnets[0]
@@ -284,13 +283,16 @@ class HyperPodNetwork(Construct):
         raise KeyError(availability_zone)
 
     def retain(self) -> None:
-        """Keep the VPC and the cluster's own subnet when the stack is deleted, for what is kept and stands on them."""
+        """Keep the VPC and the cluster's own subnet when the stack is deleted, because retained resources use them."""
         for resource in self._retainable:
             resource.apply_removal_policy(RemovalPolicy.RETAIN)
 
     def allow_custom_resources(self) -> None:
-        """Let functions of custom resources that are in the VPC answer CloudFormation through the S3 endpoint, where
-        `endpoint_policies` limits it. `EksControlPlane` calls it for kubectl's. Running nodes: none is touched."""
+        """Allow custom resources' functions in the VPC to answer CloudFormation through the S3 endpoint.
+
+        It has an effect only if `endpoint_policies` limits that endpoint. `EksControlPlane` calls it for kubectl's functions. Running
+        nodes: not affected.
+        """
         if self._s3_endpoint is not None:
             self._s3_endpoint.policy_document = endpoint_policy(self.config, "s3", self._region, functions=True)
 
@@ -331,7 +333,7 @@ class HyperPodNetwork(Construct):
         add_flow_log(self, self.vpc_id, key, flow_log_group, removal_policy=self._removal_policy)
 
     def _add_subnets(self, config: NetworkConfig, plans: Sequence[ZoneSubnet], control_plane_zone: str | None) -> None:
-        """Subnets of a new VPC, and their ways out."""
+        """Add the subnets of a new VPC, and their routes."""
         routes = ec2.CfnRouteTable(self, "PrivateRoutes", vpc_id=self.vpc_id, tags=self._named("private"))
         self.subnets = tuple(self._add_private_subnet(plan, routes) for plan in plans)
         if control_plane_zone is not None:
@@ -370,7 +372,7 @@ class HyperPodNetwork(Construct):
 
     def _add_private_subnet(self, plan: ZoneSubnet, routes: ec2.CfnRouteTable) -> PrivateSubnet:
         subnet = self._add_subnet("Private", plan, routes)
-        # A subnet of another zone is never kept: added again, it would find its own range taken.
+        # Only the cluster's own subnet is retained: another zone that is added again would find its range in use.
         if len(self._retainable) == 1:
             self._retainable.append(subnet)
         return PrivateSubnet(
@@ -381,13 +383,13 @@ class HyperPodNetwork(Construct):
         )
 
     def _add_control_plane_subnet(self, config: NetworkConfig, zone: str, routes: ec2.CfnRouteTable) -> None:
-        """Where nodes live in that zone too, theirs is taken: it is the same one."""
+        """Use the nodes' subnet of that zone, or add one."""
         there = [subnet for subnet in self.subnets if subnet.availability_zone == zone]
         plan = control_plane_subnet(config, zone)
         self.control_plane_subnet = there[0] if there else self._add_private_subnet(plan, routes)
 
     def _add_internet_egress(self, plan: ZoneSubnet, routes: ec2.CfnRouteTable) -> None:
-        """One NAT gateway in the cluster's own zone: the nodes of another zone reach the internet through it too."""
+        """Add one NAT gateway in the cluster's own zone. Nodes of other zones use it too."""
         gateway = ec2.CfnInternetGateway(self, "InternetGateway", tags=self._named())
         attachment = ec2.CfnVPCGatewayAttachment(
             self, "InternetGatewayAttachment", vpc_id=self.vpc_id, internet_gateway_id=gateway.ref
@@ -431,21 +433,21 @@ class HyperPodNetwork(Construct):
             tags=self._named("nodes"),
         )
         self.security_group_id = group.attr_group_id
-        # EFA traffic matches rules that name the group itself, and never a range of addresses.
+        # EFA traffic matches only rules that name the group itself, never a range of addresses.
         allow_all(
             self, "NodesToNodes", self.security_group_id, self.security_group_id, "All between nodes, EFA included"
         )
         return group
 
     def _given_ways_out(self) -> list[IConstruct]:
-        """What this app makes of the given subnets' routes, and of their VPC's gateway endpoints."""
+        """The given subnets' routes and the VPC's gateway endpoints, as far as this app makes them."""
         if self._given is None:
             return []
         endpoints = [child for child in self._given.vpc.node.find_all() if isinstance(child, ec2.GatewayVpcEndpoint)]
         return [*self._given.subnets, *endpoints]
 
     def outward_rule(self) -> ec2.CfnSecurityGroup.EgressProperty:
-        """What a security group lets out: everything where there is internet egress, otherwise what reaches S3."""
+        """The egress rule of a security group: all traffic with internet egress, otherwise only to S3."""
         if self.config.internet_egress:
             return ec2.CfnSecurityGroup.EgressProperty(
                 ip_protocol="-1", cidr_ip=_ANYWHERE, description="Internet egress"
@@ -459,8 +461,8 @@ class HyperPodNetwork(Construct):
                 destination_prefix_list_id=prefix_list,
                 description="S3 through its gateway endpoint",
             )
-        # A new VPC: its closed subnets have no other way out than the endpoints. An existing one may, so there the rules
-        # want the list.
+        # The closed subnets of a new VPC reach nothing but the endpoints. Those of an existing VPC may reach more, so there the
+        # rules require the prefix list.
         return ec2.CfnSecurityGroup.EgressProperty(
             ip_protocol="tcp",
             from_port=443,
@@ -470,7 +472,7 @@ class HyperPodNetwork(Construct):
         )
 
     def _add_interface_endpoints(self, services: Sequence[str]) -> str:
-        """Endpoints in the cluster's own zone; nodes of another zone reach them too."""
+        """Add endpoints in the cluster's own zone. Nodes of other zones use them too."""
         group = closed_security_group(self, "Endpoints", self, "Interface endpoints that the nodes call", "endpoints")
         group_id = group.attr_group_id
         self._allow_endpoints(group_id)
@@ -492,12 +494,12 @@ class HyperPodNetwork(Construct):
         allow_tcp(self, "NodesToEndpoints", self.security_group_id, group_id, 443, 443, "AWS services")
 
     def _named(self, part: str = "") -> list[CfnTag]:
-        """A Name tag, by which people find a thing in the console."""
+        """A Name tag, which the console shows."""
         return [CfnTag(key="Name", value="/".join(filter(None, [self._stack_name, part])))]
 
 
 def _zone_properties(zone: str | None) -> tuple[str | None, str | None]:
-    """A subnet's AvailabilityZone and AvailabilityZoneId, of which it has one."""
+    """A subnet's AvailabilityZone and AvailabilityZoneId. Exactly one of them is set."""
     if zone is None:
         return Fn.select(0, Fn.get_azs()), None
     return (None, zone) if is_zone_id(zone) else (zone, None)

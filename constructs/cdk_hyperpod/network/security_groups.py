@@ -1,4 +1,4 @@
-"""Security groups: a closed one, and the rules that let one group reach another."""
+"""Security groups: a closed one, and rules that allow traffic from one group to another."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .._common.acknowledge import acknowledge
 if TYPE_CHECKING:
     from .network import HyperPodNetwork
 
-# A security group without an egress rule gets one for everything; this one leads nowhere.
+# AWS adds a rule for all traffic to a security group without an egress rule. This one allows nothing.
 _NO_EGRESS = ec2.CfnSecurityGroup.EgressProperty(ip_protocol="-1", cidr_ip="127.0.0.1/32", description="No egress")
 
 
 def closed_security_group(
     scope: Construct, construct_id: str, network: HyperPodNetwork, description: str, part: str
 ) -> ec2.CfnSecurityGroup:
-    """A security group that by itself lets nothing in or out; `part` is what its Name tag adds to the stack's name."""
+    """A security group that allows no traffic. `part`: the end of its Name tag, after the stack's name."""
     return ec2.CfnSecurityGroup(
         scope,
         construct_id,
@@ -35,7 +35,7 @@ def closed_security_group(
 def allow_tcp(
     scope: Construct, construct_id: str, from_group: str, to_group: str, low: int, high: int, description: str
 ) -> tuple[ec2.CfnSecurityGroupIngress, ec2.CfnSecurityGroupEgress]:
-    """Let one security group reach another, as rules of their own, so that either group can go without the other."""
+    """Allow TCP from one security group to another. The rules are resources, so that either group can be deleted without the other."""
     ingress = ec2.CfnSecurityGroupIngress(
         scope,
         construct_id + "In",
@@ -62,7 +62,7 @@ def allow_tcp(
 def allow_all(
     scope: Construct, construct_id: str, from_group: str, to_group: str, description: str
 ) -> tuple[ec2.CfnSecurityGroupIngress, ec2.CfnSecurityGroupEgress]:
-    """Let everything pass from one security group to another, as EFA needs, by rules that name groups."""
+    """Allow all traffic from one security group to another. The rules name groups, as EFA requires."""
     ingress = ec2.CfnSecurityGroupIngress(
         scope,
         construct_id + "In",

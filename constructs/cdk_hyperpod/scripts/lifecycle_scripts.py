@@ -1,4 +1,4 @@
-"""The lifecycle scripts of the nodes: their bucket, and their upload under a prefix that names their content."""
+"""The lifecycle scripts of the nodes: their bucket, and their upload under a prefix that contains a hash of their content."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _CHECKSUMS = "scripts.sha256"
 
 
 class LifecycleScripts(Construct):
-    """A bucket that HyperPod may read from, holding the scripts under `lifecycle/<hash of their content>/`.
+    """A bucket that HyperPod can read, with the scripts under `lifecycle/<hash of their content>/`.
 
-    A changed script is a new prefix, so it is a changed property of the cluster; an unchanged one changes nothing.
-    Earlier prefixes stay, because a rollback and the replacement of a node read them. The bucket holds nothing that
-    cannot be made again, and is deleted with its stack. Running nodes: none is touched; new and replaced nodes run
-    the new scripts.
+    A changed script gets a new prefix, which changes a property of the cluster. Unchanged scripts change nothing. Earlier
+    prefixes stay, because a rollback and the replacement of a node read them. Everything in the bucket can be uploaded again,
+    and the bucket is deleted with its stack.
+    Running nodes: not affected. New and replaced nodes run the new scripts.
 
     Example::
 
@@ -65,31 +65,31 @@ class LifecycleScripts(Construct):
     """
 
     default_mode: LifecycleMode
-    """When the scripts run, where a cluster that names them does not say."""
+    """When the scripts run. The default for a cluster that uses them."""
     prefix: str
-    """Where the scripts lie in the bucket; another one for other scripts."""
+    """The prefix of the scripts in the bucket. Changed scripts get a new one."""
     folder: str
-    """Where all scripts of this cluster lie in the bucket, those of earlier deployments too."""
+    """The prefix of all scripts of this cluster in the bucket, including those of earlier deployments."""
     encryption_key: kms.IKey
-    """What encrypts the bucket that is made, and the upload's log."""
+    """The key of a new bucket, and of the upload's log."""
     bucket_key: kms.IKey | None
-    """What encrypts the scripts, which nodes decrypt. None: no key of KMS, or none that is known."""
+    """The key with which nodes decrypt the scripts. None: they are not encrypted with a KMS key, or the key is unknown."""
     drain: DrainChannel | None
-    """Where the agent on the controller is asked to drain nodes; None: there is no agent, or `HyperPodCluster` makes it."""
+    """The channel of the drain agent on the controller. None: there is no agent, or `HyperPodCluster` makes the channel."""
     drain_config: DrainAgentConfig | None
-    """What the agent on the controller saves; None: there is no agent."""
+    """The settings of the drain agent on the controller. None: there is no agent."""
     limits_metadata: bool
-    """Whether jobs of some users cannot take the nodes' roles (`slurm.metadata_users`)."""
+    """Whether jobs of some users cannot use the nodes' roles (`slurm.metadata_users`)."""
     access_logs: s3.IBucket | None
-    """Where the bucket that is made writes its access logs."""
+    """The bucket for access logs of a new bucket."""
     bucket_name: str
-    """The bucket's name; of one that is made, without a reference to its stack."""
+    """The bucket's name. That of a new bucket contains no reference to its stack."""
     bucket_arn: str
-    """The bucket's ARN; of one that is made, without a reference to its stack."""
+    """The bucket's ARN. That of a new bucket contains no reference to its stack."""
     bucket: s3.IBucket
     """The scripts' bucket."""
     deployment: s3_deployment.BucketDeployment
-    """What uploads the scripts."""
+    """The upload."""
 
     def __init__(
         self,
@@ -116,32 +116,31 @@ class LifecycleScripts(Construct):
     ) -> None:
         """Upload a folder of scripts. Under Slurm a folder `eks` in it is not uploaded.
 
-        :param cluster_name: whose scripts they are; the bucket's name derives from it.
-        :param encryption_key: encrypts the bucket that is made, and the upload's log.
-        :param source: a folder of your own, with each of `ENTRY_SCRIPTS`, or under EKS the one that every node runs. Default: - the
-            scripts that come with this library, for which the arguments below are.
-        :param mount_paths: the Lustre file systems that must be mounted before a node takes work. Default: - none.
-        :param nfs_mount_paths: the OpenZFS ones. Default: - none.
-        :param access_logs: where the bucket writes its access logs. Default: - it keeps none.
-        :param orchestrator: whose scripts they are.
-        :param steps: what the scripts do. Default: - every step.
-        :param groups: Linux groups of every node. Default: - those of the image.
-        :param users: Linux users of every node. Default: - those of the image.
-        :param accounts: Slurm's accounts. Default: - none, and nobody is limited.
-        :param home_path: where homes lie of users who name none.
-        :param metadata_users: whose jobs reach the instance's metadata, and so take the node's role. Default: - everybody's.
-        :param writers: ARNs of roles that may change scripts in the bucket, besides their deployment. Default: - nobody.
-        :param drain: where the controller's agent is asked to drain nodes, or what it saves of them; `HyperPodCluster` makes the
-            channel then. Default: - there is no agent.
-        :param bucket: one of your own, in this account and region, whose name begins with `sagemaker-`: HyperPod reads no other by
-            its managed policy. The scripts lie under `CLUSTER_NAME/lifecycle/` then. Its encryption, logs and TLS are yours; a
-            bucket that is imported with a key of its own is imported by its attributes, `encryption_key` among them. A
-            statement in its policy keeps others from writing scripts where CDK may add one, and a warning tells where not.
-            Another bucket reaches new and replaced nodes. Default: - one is made, whose name derives from the cluster's.
-        :param removal_policy: what becomes of the bucket that is made, and of the upload's log, when they leave the stack: DESTROY
-            deletes both with all that is in them; RETAIN keeps them, and the next cluster of this name needs another
-            bucket. Default: - RemovalPolicy.DESTROY.
-        :raises HyperPodError: for a folder that is not there or lacks a script.
+        :param cluster_name: the cluster of the nodes. The bucket's name derives from it.
+        :param encryption_key: encrypts a new bucket, and the upload's log.
+        :param source: your folder, with each of `ENTRY_SCRIPTS`, or under EKS the script that every node runs. Default: - the
+            library's scripts. The arguments below are for them.
+        :param mount_paths: the paths of Lustre file systems that must be mounted before a node runs jobs. Default: - none.
+        :param nfs_mount_paths: those of OpenZFS file systems. Default: - none.
+        :param access_logs: the bucket for access logs. Default: - there are none.
+        :param orchestrator: Slurm or EKS.
+        :param steps: the steps that the scripts run. Default: - all steps.
+        :param groups: Linux groups on every node. Default: - those of the image.
+        :param users: Linux users on every node. Default: - those of the image.
+        :param accounts: Slurm's accounts. Default: - none, and no user is limited.
+        :param home_path: the folder for the homes of users without `home`.
+        :param metadata_users: the users whose jobs can reach the instance's metadata, and so use the node's role. Default: - all.
+        :param writers: ARNs of roles that may change scripts in the bucket, besides the upload. Default: - none.
+        :param drain: the channel of the controller's drain agent, or the agent's settings, for which `HyperPodCluster` makes a channel.
+            Default: - there is no agent.
+        :param bucket: your bucket, in this account and region. Its name must begin with `sagemaker-`, because HyperPod's managed
+            policy reads no other. The scripts are then under `CLUSTER_NAME/lifecycle/`. You set its encryption, logs and TLS.
+            Import a bucket with its own key by its attributes, including `encryption_key`. If CDK may change its policy, a
+            statement denies others to write scripts; otherwise a warning says so. A change affects new and replaced nodes.
+            Default: - one is made, whose name derives from the cluster's.
+        :param removal_policy: of a new bucket and of the upload's log, when they leave the stack. DESTROY deletes both with their
+            content. RETAIN keeps them, and the next cluster of this name needs another bucket. Default: - RemovalPolicy.DESTROY.
+        :raises HyperPodError: if the folder does not exist or lacks a script.
         :raises ConfigError: for arguments that the scripts would refuse.
         """
         super().__init__(scope, construct_id)
@@ -202,13 +201,13 @@ class LifecycleScripts(Construct):
         access_logs: s3.IBucket | None = None,
         drain: DrainChannel | None = None,
     ) -> LifecycleScripts:
-        """The scripts of a cluster file's nodes: the library's, which do what the file says, or its own folder's.
+        """The scripts of a cluster file: the library's with the file's settings, or those of the file's own folder.
 
         :param loaded: the file.
-        :param encryption_key: as the constructor's.
-        :param access_logs: as the constructor's.
-        :param drain: a channel of your own. Default: - `HyperPodCluster` makes the one of the file's `slurm.drain`.
-        :raises HyperPodError: for a folder that is not there or lacks a script.
+        :param encryption_key: as in the constructor.
+        :param access_logs: as in the constructor.
+        :param drain: your channel. Default: - `HyperPodCluster` makes one for the file's `slurm.drain`.
+        :raises HyperPodError: if the folder does not exist or lacks a script.
         """
         require_arguments(
             LifecycleScripts.from_config, lambda: f"{scope.node.path}/{construct_id}", loaded=loaded, drain=drain
@@ -321,7 +320,7 @@ class LifecycleScripts(Construct):
 
     @property
     def s3_uri(self) -> str:
-        """Where the scripts are: `LifeCycleConfig.SourceS3Uri`."""
+        """The S3 URI of the scripts: `LifeCycleConfig.SourceS3Uri`."""
         return f"s3://{self.bucket_name}/{self.prefix}"
 
 
@@ -381,7 +380,7 @@ def _set_fields(value: Group | User | SlurmAccount) -> dict[str, object]:
 
 
 def _check_people(orchestrator: Orchestrator, groups: object, users: object, accounts: object) -> Iterator[Finding]:
-    """The rules of a file's `groups`, `users` and `slurm.accounts`, which know nothing else of the cluster here."""
+    """The rules for a file's `groups`, `users` and `slurm.accounts`. The rest of the cluster is unknown here."""
     config = ClusterConfig(
         name=UNKNOWN,
         region=UNKNOWN,
@@ -449,7 +448,7 @@ def _items(values: object) -> Any:
 
 
 def _bucket_name(scope: Construct, cluster_name: str) -> str:
-    """`sagemaker-…`: the prefix that HyperPod's managed policy reads; with account and region, since names are global.
+    """`sagemaker-…`, because HyperPod's managed policy reads such buckets only. With account and region, because names are global.
 
     At most 63 characters: 10 + label + 1 + 12 + 1 + 14 for the longest region leave 25 for the label.
     """
@@ -457,7 +456,7 @@ def _bucket_name(scope: Construct, cluster_name: str) -> str:
 
 
 def _acknowledge_upload(scope: LifecycleScripts) -> None:
-    """The upload is CDK's own BucketDeployment, one function for each stack, whose role and runtime CDK decides."""
+    """The upload is CDK's BucketDeployment: one function for each stack. CDK sets its role and runtime."""
     role = scope.deployment.handler_role
     function = typing.cast(IConstruct, role.node.scope)
     acknowledge(function, {**reasons.UPLOAD, **dict.fromkeys(wildcards_of_cdk(role), reasons.UPLOAD_COPIES)})

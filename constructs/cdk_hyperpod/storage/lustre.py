@@ -1,4 +1,4 @@
-"""FSx for Lustre: the shared file system, new or existing, and who may reach it."""
+"""FSx for Lustre: the shared file system, new or existing, and the rules for access to it."""
 
 from __future__ import annotations
 
@@ -44,31 +44,31 @@ _LUSTRE_PORTS = ((988, 988), (1018, 1023))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LustreMount:
-    """What a node needs to mount a file system, and where."""
+    """How nodes mount a Lustre file system."""
 
     dns_name: str
     """The file system's DNS name."""
     mount_name: str
-    """FSx's name for it (`MountName`)."""
+    """FSx's mount name (`MountName`)."""
     mount_path: str = "/fsx"
-    """Where nodes mount it."""
+    """The path where nodes mount it."""
     availability_zone: str | None = None
-    """The file system's zone. None: not known."""
+    """The file system's zone. None: unknown."""
     access: IConstruct | None = None
-    """What lets the nodes reach it: a cluster in the same stack comes after it. None: nothing of this app."""
+    """The rules that allow nodes to reach it. A cluster in the same stack is created after them. None: not of this app."""
 
 
 @jsii.implements(ec2.IConnectable)
 class ILustreFileSystem(Construct):
-    """A file system of FSx for Lustre: of this app (`LustreFileSystem`), or one that exists (`LustreFileSystem.from_attributes`)."""
+    """An FSx for Lustre file system, of this app (`LustreFileSystem`) or existing (`LustreFileSystem.from_attributes`)."""
 
     file_system_id: str
     """The file system's id, such as fs-0123456789abcdef0."""
     mount: LustreMount
-    """What a node needs to mount it: `file_system` of a `HyperPodCluster`."""
+    """How nodes mount it: `file_system` of a `HyperPodCluster`."""
 
     def __init__(self, scope: Construct, construct_id: str) -> None:
-        """Make the construct, without anything in it."""
+        """Make an empty construct."""
         super().__init__(scope, construct_id)
         self._connections: ec2.Connections | None = None
 
@@ -78,9 +78,9 @@ class ILustreFileSystem(Construct):
     @property
     @jsii.member(jsii_name="connections")
     def connections(self) -> ec2.Connections:
-        """Its servers' security group, for others than the cluster's nodes to be let in: Lustre's ports are 988 and 1018 to 1023.
+        """The servers' security group, to allow access for others than the cluster's nodes. Lustre's ports are 988 and 1018 to 1023.
 
-        Raises ConfigError where none is known, which CDK passes on as RuntimeError.
+        Raises ConfigError if the group is unknown. CDK passes that on as RuntimeError.
         """
         if self._connections is None:
             groups = self._servers()
@@ -100,16 +100,16 @@ class ILustreFileSystem(Construct):
         period: Duration | None = None,
         dimensions: Mapping[str, str] | None = None,
     ) -> cloudwatch.Metric:
-        """What FSx tells CloudWatch of the file system, in the namespace AWS/FSx.
+        """A metric that FSx sends to CloudWatch, in the namespace AWS/FSx.
 
         Source: the FSx for Lustre user guide's page "Amazon FSx for Lustre metrics and dimensions".
 
         :param metric_name: such as DataWriteBytes or ClientConnections.
-        :param statistic: how the values of a period become one. Default: - their average.
-        :param period: how long a period is. Default: - five minutes.
-        :param dimensions: what a metric of one server or target needs beside the file system's id, as in
+        :param statistic: how the values of a period are combined. Default: - their average.
+        :param period: the length of a period. Default: - five minutes.
+        :param dimensions: the dimensions that a metric of one server or target needs besides the file system's id, such as
             `{"FileServer": "OSS0000"}`. Default: - none.
-        :raises ConfigError: for arguments of another kind.
+        :raises ConfigError: for arguments of a wrong type.
         """
         from aws_cdk import aws_cloudwatch as cloudwatch  # only here: most apps have no use for it
 
@@ -157,11 +157,11 @@ class ILustreFileSystem(Construct):
 class LustreFileSystem(ILustreFileSystem):
     """A PERSISTENT_2 file system in the cluster's own zone, encrypted, compressed, with its own security group.
 
-    Cost: billed for its capacity, used or not. Removal: RETAIN keeps it when its stack is deleted, and with it the
-    VPC, subnet and security group that it stands on; the key is its owner's to keep. DESTROY deletes it with its
-    data, also where a change replaces it.
-    Running nodes: capacity grows in place; a change of subnet, key or EFA makes a new, empty file system, which nodes
-    that start from then on mount.
+    Cost: billed for its capacity, used or not.
+    Removal: RETAIN keeps it when its stack is deleted, together with the VPC, the subnet and the security group that it uses. Its key
+    is retained or deleted by its own policy. DESTROY deletes the file system with its data, also when a change replaces it.
+    Running nodes: the capacity grows in place. A change of subnet, key or EFA creates a new, empty file system. Nodes that start
+    after that mount the new one.
 
     Example::
 
@@ -203,11 +203,12 @@ class LustreFileSystem(ILustreFileSystem):
 
         Arguments that are not described here are fields of `StorageConfig`, and described there.
 
-        :param network: whose first subnet it lies in, and whose nodes may reach it. Another one makes a new, empty file system.
-        :param encryption_key: encrypts the data. Another one makes a new, empty file system.
-        :param capacity_gib: its capacity in GiB; more of it comes in place, less is refused.
-        :param removal_policy: RETAIN or DESTROY, as the class says. Default: - RemovalPolicy.RETAIN.
-        :param access_logs: where a new data bucket writes its access logs. Default: - it keeps none.
+        :param network: the file system is in its first subnet, and its nodes may reach it. A change creates a new, empty file
+            system.
+        :param encryption_key: encrypts the data. A change creates a new, empty file system.
+        :param capacity_gib: the capacity in GiB. It grows in place; FSx refuses to lower it.
+        :param removal_policy: RETAIN or DESTROY; see the class. Default: - RemovalPolicy.RETAIN.
+        :param access_logs: the bucket for access logs of a new data bucket. Default: - it has none.
         :raises ConfigError: with everything that FSx would refuse.
         """
         super().__init__(scope, construct_id)
@@ -259,13 +260,13 @@ class LustreFileSystem(ILustreFileSystem):
         encryption_key: kms.IKey,
         access_logs: s3.IBucket | None = None,
     ) -> ILustreFileSystem:
-        """The Lustre file system of a cluster file, new or existing, as its `storage` says.
+        """The Lustre file system in `storage` of a cluster file, new or existing.
 
         :param loaded: the file.
-        :param network: whose nodes mount it.
-        :param encryption_key: as the constructor's.
-        :param access_logs: as the constructor's.
-        :raises ConfigError: where the file has no `storage`.
+        :param network: the network of the nodes that mount it.
+        :param encryption_key: as in the constructor.
+        :param access_logs: as in the constructor.
+        :raises ConfigError: if the file has no `storage`.
         """
         arguments = {"network": network, "encryption_key": encryption_key, "access_logs": access_logs}
         config = loaded.config.storage if isinstance(loaded, LoadedConfig) else None
@@ -278,7 +279,7 @@ class LustreFileSystem(ILustreFileSystem):
             imported = _ImportedLustreFileSystem(scope, construct_id)
             imported.know(config, network)
             return imported
-        assert config.capacity_gib is not None  # the rules made sure
+        assert config.capacity_gib is not None  # the rules require it
         return cls(
             scope,
             construct_id,
@@ -308,7 +309,7 @@ class LustreFileSystem(ILustreFileSystem):
         security_group: ec2.ISecurityGroup | None = None,
         availability_zone: str | None = None,
     ) -> ILustreFileSystem:
-        """A file system that exists already. It makes no file system, only rules where it is told a security group.
+        """An existing file system. With a security group it adds rules that allow the nodes to reach it, and no other resource.
 
         Example::
 
@@ -322,13 +323,13 @@ class LustreFileSystem(ILustreFileSystem):
                 security_group=ec2.SecurityGroup.from_security_group_id(self, "Servers", "sg-0123456789abcdef0"),
             )
 
-        :param network: whose nodes mount it.
+        :param network: the network of the nodes that mount it.
         :param file_system_id: such as fs-0123456789abcdef0.
-        :param mount_name: FSx's name for it (`MountName`).
-        :param mount_path: where nodes mount it.
-        :param security_group: the servers', which rules then let the nodes of `network` into. Default: - letting them in is the
-            caller's part.
-        :param availability_zone: its zone. Default: - it is not compared with the nodes'.
+        :param mount_name: FSx's mount name (`MountName`).
+        :param mount_path: the path where nodes mount it.
+        :param security_group: the servers' security group. Rules then allow the nodes of `network` to reach it. Default: - you allow
+            that yourself.
+        :param availability_zone: its zone. Default: - it is not compared with the nodes' zones.
         :raises ConfigError: for arguments that FSx would refuse.
         """
         imported = _ImportedLustreFileSystem(scope, construct_id)
@@ -379,9 +380,9 @@ class LustreFileSystem(ILustreFileSystem):
             self.resource.apply_removal_policy(RemovalPolicy.DESTROY)
 
     def _allow_lustre(self, network: HyperPodNetwork, efa: bool) -> Sequence[CfnResource]:
-        """Rules between the file servers, which are returned, and between them and the nodes."""
+        """Add rules between the servers, and between servers and nodes. Returns the rules between the servers."""
         own = self.security_group.attr_group_id
-        # The same with and without EFA: a kept rule that came back under another name would be refused as a double.
+        # The same id with and without EFA: AWS would refuse a retained rule that is added again under another id.
         inner = allow_all(self, "Servers", own, own, "Lustre between its servers, EFA included")
         if efa:
             allow_all(self, "NodesToServers", network.security_group_id, own, "Lustre over EFA")
@@ -447,13 +448,13 @@ def _auto_export(
 
 
 class _ImportedLustreFileSystem(ILustreFileSystem):
-    """A file system that exists already."""
+    """An existing file system."""
 
     security_group: ec2.ISecurityGroup | None = None
 
     def know(self, config: StorageConfig, network: HyperPodNetwork) -> None:
-        """Have its attributes, and let the nodes in where its security group is known."""
-        assert config.file_system_id is not None  # the rules made sure
+        """Set its attributes. If its security group is known, allow the nodes to reach it."""
+        assert config.file_system_id is not None  # the rules require it
         if self.security_group is None and config.security_group_id is not None:
             self.security_group = ec2.SecurityGroup.from_security_group_id(
                 self, "ServersReference", config.security_group_id
@@ -466,7 +467,7 @@ class _ImportedLustreFileSystem(ILustreFileSystem):
 
 
 def _existing_mount(child: Construct, config: StorageConfig, network: HyperPodNetwork) -> LustreMount:
-    assert config.mount_name is not None  # the rules made sure
+    assert config.mount_name is not None  # the rules require it
     if config.security_group_id is not None:
         _allow_nodes(child, network, config.security_group_id)
     return LustreMount(
@@ -494,7 +495,7 @@ def _lustre_configuration(config: StorageConfig) -> fsx.CfnFileSystem.LustreConf
 
 
 def _link_id(index: int, path: str) -> str:
-    """A link's name in the template: its folder, so that links can change places. No folder has a colon in its name."""
+    """A link's id derives from its folder, so that the order of links can change. Folder names contain no colon."""
     return f"Link{index}" if not is_known(path) else "Link" + path.replace("/", ":")
 
 

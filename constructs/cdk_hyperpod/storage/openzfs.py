@@ -1,4 +1,4 @@
-"""FSx for OpenZFS: the mount of an existing file system, and the rules that let nodes reach it."""
+"""FSx for OpenZFS: the mount of an existing file system, and the rules that allow nodes to reach it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NFS_PORTS = ((111, 111), (2049, 2049), (20001, 20003))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenZfsMount:
-    """What a node needs to mount an FSx for OpenZFS file system, and where."""
+    """How nodes mount an FSx for OpenZFS file system."""
 
     dns_name: str
     """The file system's DNS name."""
     mount_path: str = "/home"
-    """Where nodes mount it."""
+    """The path where nodes mount it."""
     access: IConstruct | None = None
-    """What lets the nodes reach it: a cluster in the same stack comes after it. None: nothing of this app."""
+    """The rules that allow nodes to reach it. A cluster in the same stack is created after them. None: not of this app."""
 
     @classmethod
     def from_attributes(
@@ -40,7 +40,7 @@ class OpenZfsMount:
         mount_path: str = "/home",
         security_group: ec2.ISecurityGroup | None = None,
     ) -> OpenZfsMount:
-        """The mount of a file system that exists already: its root volume, over NFS.
+        """The mount of an existing file system: its root volume, over NFS.
 
         Example::
 
@@ -52,10 +52,11 @@ class OpenZfsMount:
                 security_group=ec2.SecurityGroup.from_security_group_id(self, "Servers", "sg-0123456789abcdef0"),
             )
 
-        :param network: whose nodes mount it.
+        :param network: the network of the nodes that mount it.
         :param file_system_id: such as fs-0123456789abcdef0.
-        :param mount_path: where nodes mount it.
-        :param security_group: the file system's, which rules then let the nodes of `network` into. Default: - you let them in.
+        :param mount_path: the path where nodes mount it.
+        :param security_group: the file system's security group. Rules then allow the nodes of `network` to reach it. Default: - you
+            allow that yourself.
         :raises ConfigError: for arguments that FSx would refuse.
         """
         child = Construct(scope, construct_id)
@@ -73,7 +74,7 @@ class OpenZfsMount:
 
 
 def openzfs_mount(child: Construct, config: OpenZfsConfig, network: HyperPodNetwork) -> OpenZfsMount:
-    """The mount of a valid configuration. `child`: the construct for the rules that let the nodes in."""
+    """The mount of a valid configuration. `child`: the construct for the rules that allow access."""
     group = config.security_group_id
     if group is not None:
         for low, high in _NFS_PORTS:
