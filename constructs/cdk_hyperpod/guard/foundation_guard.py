@@ -16,7 +16,7 @@ from .._common.functions import log_group, python_function
 from .._common.pseudo import ACCOUNT_ID, PARTITION
 from .._lambda.hyperpod.foundation_guard.settings import KIND, write
 from ..config.cluster import ClusterConfig
-from .for_life import immutable_settings
+from .immutable import immutable_settings
 
 _TIMEOUT = Duration.minutes(20)
 """The function answers within 5 minutes, and Lambda retries a crashed one twice."""

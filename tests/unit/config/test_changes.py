@@ -24,7 +24,7 @@ from cdk_hyperpod._lambda.hyperpod.foundation_guard.settings import ImmutableSet
 from cdk_hyperpod.config.changes import CHANGES, EFFECTS, METADATA, Change, changed, record
 from cdk_hyperpod.config.cluster import ClusterConfig
 from cdk_hyperpod.errors import Finding, raise_errors
-from cdk_hyperpod.guard.for_life import immutable_settings
+from cdk_hyperpod.guard.immutable import immutable_settings
 from cdk_hyperpod.rules import check_cluster
 from cdk_hyperpod.typed.build import structure
 from cdk_hyperpod.typed.schema import places

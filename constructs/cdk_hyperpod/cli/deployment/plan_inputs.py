@@ -111,7 +111,7 @@ def _compare_immutable(config: ClusterConfig, client: Clients) -> ImmutableSetti
     from ..._lambda.hyperpod.common import api
     from ..._lambda.hyperpod.foundation_guard.decision import differences
     from ..._lambda.hyperpod.foundation_guard.look import look
-    from ...guard.for_life import immutable_settings
+    from ...guard.immutable import immutable_settings
 
     settings = immutable_settings(config, cluster_stack_name(config.name))
     try:
