@@ -63,7 +63,7 @@ from .argument_checks import (
 )
 from .cluster_log import ClusterLog
 from .imported_cluster import ImportedCluster
-from .permissions import NodeNeeds, Statement
+from .permissions import NodeAccess, Statement
 from .resource_properties import NodeMounts, auto_scaling_property, orchestrator_property, tiered_storage_property
 from .roles import GivenRole, InstanceRole, RolesByNodeType, autoscaling_role, node_type_of
 
@@ -581,7 +581,7 @@ class HyperPodCluster(IHyperPodCluster):
     def _add_roles(self) -> None:
         """Create missing roles, and extend the policies of existing ones."""
         for name in sorted({node_type_of(group) for group in self.instance_groups}):
-            statements = self._needs(name).statements(self._stack.region)
+            statements = self._access_of(name).statements(self._stack.region)
             if name in self._roles:
                 self._roles[name].allow(statements)
             else:
@@ -608,8 +608,8 @@ class HyperPodCluster(IHyperPodCluster):
                 "agent's status, and say that nodes are saved; give the controller a role of its own",
             )
 
-    def _needs(self, name: RoleName) -> NodeNeeds:
-        needs = NodeNeeds(
+    def _access_of(self, name: RoleName) -> NodeAccess:
+        access = NodeAccess(
             cluster_name=self.cluster_name,
             scripts_bucket_arn=self.lifecycle_scripts.bucket_arn,
             scripts_folder=self.lifecycle_scripts.folder,
@@ -621,8 +621,8 @@ class HyperPodCluster(IHyperPodCluster):
             eks_cluster_arn=self._eks_cluster_arn,
         )
         if name != "controller":
-            return needs
-        return dataclasses.replace(needs, secret_arn=self._database_secret(), drain_arns=self._drain_arns())
+            return access
+        return dataclasses.replace(access, secret_arn=self._database_secret(), drain_arns=self._drain_arns())
 
     def _database_secret(self) -> str | None:
         """The secret with which HyperPod connects the controller's slurmdbd. None: the database is on the controller."""

@@ -31,7 +31,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeNeeds:
+class NodeAccess:
     """The resources that the nodes of one type use, or HyperPod on their behalf. Under EKS all nodes have the type `node`."""
 
     cluster_name: str
