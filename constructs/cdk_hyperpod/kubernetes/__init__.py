@@ -1,4 +1,4 @@
-"""Teams, quotas and elastic training jobs as Kubernetes objects, and what a Helm chart has in it. No AWS CDK, no client.
+"""Teams, quotas and elastic training jobs as Kubernetes objects, and the content of a Helm chart. Uses neither AWS CDK nor a client.
 
 `manifests.py` says in which order a stack applies them.
 May import: config, facts, typed.

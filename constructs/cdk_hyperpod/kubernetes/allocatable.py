@@ -1,14 +1,14 @@
-"""What pods can really have of a node: vCPUs and memory after what the node keeps for itself, and its devices.
+"""The resources of a node that pods can use: vCPUs and memory without the node's reservation, and its devices.
 
 Kubernetes schedules against a node's *allocatable* resources, not its capacity
-(https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/). How much a HyperPod node keeps is not
-in AWS's documentation, but in the code of its SDK, which trims the requests of its own jobs by it:
+(https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/). AWS does not document how much a HyperPod
+node reserves. The code of its SDK has it, which reduces the requests of its own jobs accordingly:
 https://github.com/aws/sagemaker-hyperpod-cli/blob/main/src/sagemaker/hyperpod/training/quota_allocation_util.py
 (`_calculate_cpu_reservation`, `_calculate_memory_reservation`; a test compares this module with that code).
 
 It is a good deal more than the kubelet's own reservation on EKS (255 MiB and 11 MiB a pod; 60 millicores and 2.5 for
 each vCPU beyond the fourth: https://github.com/awslabs/amazon-eks-ami), because the daemon sets that HyperPod puts on
-every node request CPU and memory too, and a pod that asked for all that the kubelet leaves would stay pending for ever.
+every node request CPU and memory too. A pod that requested everything that the kubelet leaves would stay pending forever.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CPU_ALWAYS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocatable:
-    """What the pods of one node can request together."""
+    """The resources that the pods of one node can request together."""
 
     millicpus: int
     """Thousandths of a vCPU; whole vCPUs (a multiple of 1,000) where there is at least one."""
@@ -59,9 +59,9 @@ class Allocatable:
 
 
 def allocatable(kind: InstanceType, *, threads_per_core: int | None = None) -> Allocatable:
-    """What pods can have of a node of this type; `threads_per_core` is its group's, absent: what the type does.
+    """The resources of a node of this type for pods. `threads_per_core`: of its group. Absent: the type's default.
 
-    A team's quota counts the type's own threads: for a group with `threads_per_core: 1`, say less with `hard`.
+    A team's quota counts the type's default threads. For a group with `threads_per_core: 1`, lower it with `hard`.
     """
     memory_mib = round(kind.memory_gib * 1024)
     vcpus = kind.default_cores if threads_per_core == 1 else kind.vcpus
@@ -73,13 +73,13 @@ def allocatable(kind: InstanceType, *, threads_per_core: int | None = None) -> A
 
 
 def reserved_millicpus(vcpus: int) -> int:
-    """What a node of so many vCPUs keeps, in millicores."""
+    """The reservation of a node with this many vCPUs, in millicores."""
     tiers = sum(_CPU_TIERS[: max(0, vcpus)])
     return _CPU_ALWAYS + tiers + max(0, vcpus - len(_CPU_TIERS)) * _CPU_BEYOND
 
 
 def reserved_memory_mib(memory_mib: int) -> int:
-    """What a node of so much memory keeps, in MiB, rounded up."""
+    """The reservation of a node with this much memory, in MiB, rounded up."""
     hundredths = _MEMORY_ALWAYS_MIB * 100
     rest = memory_mib
     for size, percent in _MEMORY_TIERS:
@@ -89,8 +89,8 @@ def reserved_memory_mib(memory_mib: int) -> int:
 
 
 def _rounded_down(value: int, unit: int) -> int:
-    # A job's replicas and its team's quota are then round numbers that fit into each other; what is lost is less than
-    # a unit of a node. A node smaller than a unit would lose all it has.
+    # So a job's replicas and its team's quota are round numbers that fit together. Less than one unit of a node is lost. A node
+    # smaller than one unit is not rounded.
     return value // unit * unit if value >= unit else max(0, value)
 
 

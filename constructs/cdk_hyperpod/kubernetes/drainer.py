@@ -1,4 +1,4 @@
-"""What the drainer of an EKS cluster may do in Kubernetes (docs/adr/0015): rendering only.
+"""The drainer's permissions in an EKS cluster, as Kubernetes objects (docs/adr/0015).
 
 Its function's access entry has the group `DRAINER_GROUP`, and no access policy.
 """
@@ -15,20 +15,20 @@ DRAINER_GROUP = "cdk-hyperpod-drainer"
 """The Kubernetes group of the drainer's access entry. EKS refuses groups that begin with system:, eks:, aws:, amazon: or iam:."""
 
 BACKUP_NAMESPACE = "hyperpod-backup"
-"""The library's own namespace for the user's backup: privileged, without a quota, and no team has a Role there."""
+"""The library's namespace for the user's backup. It is privileged, has no quota, and no team has a Role there."""
 RESERVED = ("default", "kube-system", "kube-public", "kube-node-lease")
-"""Namespaces of every cluster, in which no backup may be."""
+"""Namespaces of every cluster. A backup must not be in them."""
 
 _NAME = "cdk-hyperpod-drainer"
 _RBAC = "rbac.authorization.k8s.io"
 
 
 def drainer_manifests(backup_cron_job: str | None = None) -> tuple[Manifest, ...]:
-    """The drainer's rights, in the order in which they can be applied.
+    """The drainer's permissions, in the order in which they can be applied.
 
-    `backup_cron_job`: NAMESPACE/NAME of the user's backup (scale_down.drain.backup_cron_job). Its Jobs may be made in that
-    namespace alone, which has to be there: who may make Jobs everywhere is whatever service account there is. There is no right
-    to make pods. Absent: no Job may be made or read.
+    `backup_cron_job`: NAMESPACE/NAME of the user's backup (scale_down.drain.backup_cron_job). The drainer may create Jobs in that
+    namespace only, because whoever creates Jobs in all namespaces can use every service account. The namespace must exist. The drainer
+    may not create pods. Absent: it may not create or read Jobs.
     """
     manifests = [
         _object(
@@ -36,7 +36,7 @@ def drainer_manifests(backup_cron_job: str | None = None) -> tuple[Manifest, ...
             rules=[
                 _rule("", ("nodes",), ("get", "list", "patch")),
                 _rule("", ("pods",), ("list",)),
-                # Eviction heeds disruption budgets. There is no right to delete a pod.
+                # Eviction respects disruption budgets. The drainer may not delete pods.
                 _rule("", ("pods/eviction",), ("create",)),
             ],
         ),
@@ -47,7 +47,7 @@ def drainer_manifests(backup_cron_job: str | None = None) -> tuple[Manifest, ...
         rules = [
             _rule("batch", ("cronjobs",), ("get",)) | {"resourceNames": [name]},
             _rule("batch", ("jobs",), ("get", "list", "create", "delete")),
-            # Why a Job has no pod is in no other object.
+            # Only events show why a Job has no pod.
             _rule("", ("events",), ("list",)),
         ]
         manifests += [_object("Role", namespace, rules=rules), _binding("Role", namespace)]
@@ -55,7 +55,7 @@ def drainer_manifests(backup_cron_job: str | None = None) -> tuple[Manifest, ...
 
 
 def backup_namespace_manifest() -> Manifest:
-    """The namespace of the backup. It has to mount what is on nodes, which the standard `baseline` refuses."""
+    """The namespace of the backup, whose pods mount paths of nodes. The Pod Security standard `baseline` would refuse that."""
     labels = {"app.kubernetes.io/managed-by": "cdk-hyperpod", POD_SECURITY_LABEL: "privileged"}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": BACKUP_NAMESPACE, "labels": labels}}
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ..config.jobs import ElasticJob, ElasticPolicy, RunPolicy, ScaleSettings, Toleration
+from ..config.jobs import ClaimMount, ElasticJob, ElasticPolicy, RunPolicy, ScaleSettings, Toleration
 from .manifests import Manifest, document
 from .replicas import COORDINATION, SCALE_CONFIG_FOLDER, first_size, queue_of, ranks_per_replica, replica_resources
 
@@ -52,14 +54,10 @@ def _elastic_policy(policy: ElasticPolicy) -> Manifest:
 
 
 def _replica_specs(job: ElasticJob) -> list[Manifest]:
-    """One kind of replica; or two, a base of min_replicas that does not scale, and the rest at a lower priority."""
-    policy, start = job.elastic_policy, first_size(job)
+    """One kind of replica. Or two: a base of min_replicas that does not scale, and the rest at a lower priority."""
     if job.base_priority_class_name is None:
-        spec = _template(job, job.priority_class_name)
-        most = (
-            {"maxReplicas": policy.max_replicas} if start < policy.max_replicas or policy.min_replicas < start else {}
-        )
-        return [{"name": "worker", "replicas": start, **most, "template": spec}]
+        return [_worker(job)]
+    policy, start = job.elastic_policy, first_size(job)
     return [
         {
             "name": "base",
@@ -75,25 +73,17 @@ def _replica_specs(job: ElasticJob) -> list[Manifest]:
     ]
 
 
+def _worker(job: ElasticJob) -> Manifest:
+    policy, start = job.elastic_policy, first_size(job)
+    spec: Manifest = {"name": "worker", "replicas": start}
+    can_scale = policy.min_replicas < start or start < policy.max_replicas
+    if can_scale:
+        spec["maxReplicas"] = policy.max_replicas
+    return spec | {"template": _template(job, job.priority_class_name)}
+
+
 def _template(job: ElasticJob, priority_class: str | None) -> Manifest:
-    resources = replica_resources(job)
-    mounts: list[Manifest] = [{"name": "shm", "mountPath": "/dev/shm"}]
-    # Data loaders share memory; a container's own /dev/shm has 64 MiB. What is in it counts against the memory limit.
-    volumes: list[Manifest] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
-    if job.scale_config:
-        mounts.append({"name": "scale-config", "mountPath": SCALE_CONFIG_FOLDER, "readOnly": True})
-        volumes.append({"name": "scale-config", "configMap": {"name": _scale_config_name(job)}})
-    for index, claim in enumerate(job.claims):
-        mounts.append({"name": f"claim-{index}", "mountPath": claim.mount_path})
-        mounts[-1] |= {"readOnly": True} if claim.read_only else {}
-        volumes.append({"name": f"claim-{index}", "persistentVolumeClaim": {"claimName": claim.claim_name}})
-    container: Manifest = {"name": "pytorch", "image": job.image}
-    container |= _command(job)
-    container |= {
-        "env": [{"name": name, "value": value} for name, value in _environment(job).items()],
-        "resources": {"requests": resources, "limits": resources},
-        "volumeMounts": mounts,
-    }
+    volumes = _volumes(job)
     pod: Manifest = {"nodeSelector": {"node.kubernetes.io/instance-type": job.instance_type, **job.node_labels}}
     if job.tolerations:
         pod["tolerations"] = [_toleration(item) for item in job.tolerations]
@@ -101,9 +91,59 @@ def _template(job: ElasticJob, priority_class: str | None) -> Manifest:
         pod["priorityClassName"] = priority_class
     if job.service_account_name is not None:
         pod["serviceAccountName"] = job.service_account_name
-    # The SDK's model wants a name in the template's metadata; pods get names of their own.
-    metadata = {"name": job.name, "labels": _labels(job)}
-    return {"metadata": metadata, "spec": pod | {"containers": [container], "volumes": volumes}}
+    pod["containers"] = [_container(job, volumes)]
+    pod["volumes"] = [volume.source for volume in volumes]
+    # The SDK's model requires a name in the template's metadata. Pods get their own names.
+    return {"metadata": {"name": job.name, "labels": _labels(job)}, "spec": pod}
+
+
+@dataclass(frozen=True, slots=True)
+class _Volume:
+    """A volume of the pod, and its mount in the container."""
+
+    source: Manifest
+    mount: Manifest
+
+
+def _volumes(job: ElasticJob) -> list[_Volume]:
+    # Data loaders share memory, and a container's default /dev/shm has 64 MiB. Its content counts against the memory limit.
+    shared_memory = _Volume(
+        source={"name": "shm", "emptyDir": {"medium": "Memory"}}, mount={"name": "shm", "mountPath": "/dev/shm"}
+    )
+    volumes = [shared_memory]
+    if job.scale_config:
+        volumes.append(_scale_config_volume(job))
+    volumes += [_claim_volume(f"claim-{index}", claim) for index, claim in enumerate(job.claims)]
+    return volumes
+
+
+def _scale_config_volume(job: ElasticJob) -> _Volume:
+    return _Volume(
+        source={"name": "scale-config", "configMap": {"name": _scale_config_name(job)}},
+        mount={"name": "scale-config", "mountPath": SCALE_CONFIG_FOLDER, "readOnly": True},
+    )
+
+
+def _claim_volume(name: str, claim: ClaimMount) -> _Volume:
+    mount: Manifest = {"name": name, "mountPath": claim.mount_path}
+    if claim.read_only:
+        mount["readOnly"] = True
+    return _Volume(
+        source={"name": name, "persistentVolumeClaim": {"claimName": claim.claim_name}},
+        mount=mount,
+    )
+
+
+def _container(job: ElasticJob, volumes: Sequence[_Volume]) -> Manifest:
+    resources = replica_resources(job)
+    return {
+        "name": "pytorch",
+        "image": job.image,
+        **_command(job),
+        "env": [{"name": name, "value": value} for name, value in _environment(job).items()],
+        "resources": {"requests": resources, "limits": resources},
+        "volumeMounts": [volume.mount for volume in volumes],
+    }
 
 
 def _toleration(toleration: Toleration) -> Manifest:

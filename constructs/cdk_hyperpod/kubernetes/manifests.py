@@ -1,7 +1,7 @@
 """Kubernetes objects as plain data, and as YAML.
 
-What a stack does with what this folder renders, in this order. Everything that a rule finds (`rules/teams.py`,
-`rules/governance.py`) is an error of the configuration:
+A stack applies the objects of this folder in this order. `rules/teams.py` and `rules/governance.py` validate the configuration
+before:
 
 1. with task governance `scheduler_properties` for the cluster and `compute_quota_properties` for each team: HyperPod then
    makes the teams' namespaces, and they get the `pod_security_labels`;
@@ -21,11 +21,11 @@ import yaml
 __all__ = ["Manifest", "document", "to_yaml"]
 
 Manifest: TypeAlias = dict[str, Any]
-"""One Kubernetes object: dicts, lists, texts, numbers; nothing that jsii or YAML could not carry."""
+"""One Kubernetes object: dicts, lists, strings and numbers, which jsii and YAML support."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML as people write it: lists indented below their key, long texts as blocks, nothing an alias of anything."""
+    """YAML as people write it: lists indented below their key, multi-line strings as blocks, no aliases."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         del indentless
@@ -44,7 +44,7 @@ _Dumper.add_representer(str, _text)
 
 
 def document(data: object) -> str:
-    """One YAML document, keys in the order in which they were made: the same input gives the same bytes."""
+    """One YAML document with keys in insertion order, so the same input gives the same bytes."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 

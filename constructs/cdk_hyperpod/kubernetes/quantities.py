@@ -1,4 +1,4 @@
-"""Kubernetes' way of writing amounts: `500m`, `1536`, `5120Gi`."""
+"""Kubernetes' quantities: `500m`, `1536`, `5120Gi`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)(m|k|[MGTPE]|[KMGTPE]i|)"
 
 
 def parse_quantity(text: str) -> Fraction | None:
-    """The amount in vCPUs, bytes or pieces; None where the text is no quantity. Exponents (`1e3`) are not taken."""
+    """The amount in vCPUs, bytes or pieces. None: the text is not a quantity. Exponents (`1e3`) are not accepted."""
     match = _QUANTITY.fullmatch(text)
     return Fraction(match[1]) * _UNITS[match[2]] if match else None
 

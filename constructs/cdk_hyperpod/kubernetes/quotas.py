@@ -1,4 +1,4 @@
-"""A team's nodes as a Kubernetes ResourceQuota: shares and ceilings. What they may not say is in `rules/quotas.py`.
+"""A team's nodes as a Kubernetes ResourceQuota: shares and ceilings. `rules/quotas.py` validates them.
 
 A **share** is what a team can count on; all shares together may not exceed the cluster. A **ceiling** is the share and
 what the team may borrow while others leave it idle; ceilings may exceed the cluster, since not everybody borrows at
@@ -10,7 +10,7 @@ A ResourceQuota limits devices through `requests.` keys only. AWS's own example 
 instead: Kubernetes accepts that and enforces nothing
 (https://kubernetes.io/docs/concepts/policy/resource-quotas/#resource-quota-for-extended-resources).
 
-A quota acts on new pods: lowering one ends no running pod, and no new pod starts until the team is below it.
+A quota affects new pods. Lowering it terminates no running pod, and no new pod starts until the team is below it.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ def hard(total: Mapping[str, int], overrides: Mapping[str, str] | None = None) -
 
 
 def bounds(nodes: int) -> dict[str, str]:
-    """What a team may have of things that are in nobody's share and run out for everybody: its ceiling has so many nodes.
+    """The limits of a team for objects that no share divides and that all teams use up. `nodes`: of the team's ceiling.
 
-    Every kind that the team's Role lets a member make is here, and the ReplicaSets that Deployments leave behind; a kind
-    that the cluster does not have counts nothing. Objects are kept by the API server of all teams, in 8 GiB (https://docs.aws.amazon.com/eks/latest/best-practices/scale-control-plane.html);
-    a Secret or a ConfigMap has at most 1 MiB. Pods take addresses of the subnet, and finished ones do not count. A busy
-    team is far below each of them.
+    They cover every kind that the team's Role can create, and the ReplicaSets of Deployments. A kind that the cluster does not have counts
+    nothing. The API server stores the objects of all teams in 8 GiB (https://docs.aws.amazon.com/eks/latest/best-practices/scale-control-plane.html).
+    A Secret or a ConfigMap has at most 1 MiB. Pods use addresses of the subnet; finished pods do not count. A busy team stays far below
+    each limit.
     """
     return {
         "pods": count_quantity(max(1000, 50 * nodes)),
@@ -119,9 +119,9 @@ def bounds(nodes: int) -> dict[str, str]:
 
 
 def disk(nodes: int) -> dict[str, str]:
-    """What a team may request of its nodes' disks: 100 GiB of each, which is the root volume of a HyperPod node.
+    """The disk that a team may request: 100 GiB of each node, which is the root volume of a HyperPod node.
 
-    No limits: where a disk fills up, the kubelet ends those first that use more than they requested
+    There are no limits: if a disk fills up, the kubelet first evicts pods that use more than they requested
     (https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/).
     """
     return {"requests.ephemeral-storage": memory_quantity(nodes * _DISK_GIB * 1024)}
@@ -135,9 +135,9 @@ def compute_quota_config(
 ) -> dict[str, Any]:
     """`ComputeQuotaConfig` of an AWS::SageMaker::ComputeQuota: the share by nodes, and what the team may borrow.
 
-    A team that may not borrow still lends what it leaves idle (`Lend`); what is lent comes back when its jobs need it,
-    because Kueue reclaims it. Beside absolute limits no BorrowLimit is sent: AWS's documents give 1 to 500 percent, and
-    whether 0 is taken is not known; the ResourceQuota holds the team at its ceiling in any case.
+    A team that may not borrow still lends idle capacity (`Lend`). Kueue reclaims it when the team's jobs need it. With absolute limits no
+    BorrowLimit is sent: AWS documents 1 to 500 percent, and whether 0 is valid is unknown. The ResourceQuota enforces the ceiling
+    in any case.
     """
     sharing: dict[str, Any] = {"Strategy": "LendAndBorrow" if borrow_limit or absolute_borrow_limits else "Lend"}
     if borrow_limit:

@@ -1,18 +1,18 @@
-"""What one replica of a job is: its processes, what it requests of a node, its queue, and how sizes share a batch."""
+"""One replica of a job: its processes, its requests, its queue, and its part of a batch at each size."""
 
 from __future__ import annotations
 
 from ..config.jobs import ElasticJob, ScaleSettings, UnevenBatch
 from ..facts.instance_types import catalogue
-from .allocatable import NEURON, NEURON_CORE, NEURON_DEVICE, allocatable
+from .allocatable import NEURON, NEURON_CORE, NEURON_DEVICE, Allocatable, allocatable
 from .quantities import cpu_quantity, memory_quantity
 
 ZONE_LABELS = ("topology.kubernetes.io/zone", "topology.k8s.aws/zone-id")
 """Labels of a node: its zone, by name and by id."""
 COORDINATION = "HYPERPOD_SIGNAL_COORDINATION"
-"""The environment variable without which the elastic agent tells the training script nothing."""
+"""The environment variable that makes the elastic agent signal the training script."""
 SCALE_CONFIG_FOLDER = "/config"
-"""Where a replica finds its settings by size."""
+"""The folder with a replica's settings by size."""
 
 
 def ranks_per_replica(job: ElasticJob) -> int:
@@ -22,19 +22,30 @@ def ranks_per_replica(job: ElasticJob) -> int:
 
 
 def replica_resources(job: ElasticJob) -> dict[str, str]:
-    """What one replica requests, which is its limit too: a training step is as slow as its slowest rank, so no replica
-    may depend on what its neighbours leave."""
+    """The requests of one replica, which are its limits too.
+
+    A training step is as slow as its slowest rank, so no replica may depend on what its neighbours leave.
+    """
     node = allocatable(catalogue()[job.instance_type], threads_per_core=job.threads_per_core)
-    neuron = job.neuron_resource or ("neuron" if queue_of(job) is None else "neurondevice")
-    others = {NEURON_CORE, NEURON_DEVICE if neuron == "neuron" else NEURON}
-    devices = {name: str(count) for name, count in node.devices.items() if name not in others}
     millicpus = node.millicpus if job.vcpus is None else job.vcpus * 1000
     memory_mib = node.memory_mib if job.memory_gib is None else job.memory_gib * 1024
-    return {"cpu": cpu_quantity(millicpus), "memory": memory_quantity(memory_mib), **devices}
+    return {"cpu": cpu_quantity(millicpus), "memory": memory_quantity(memory_mib), **_devices(job, node)}
+
+
+def _devices(job: ElasticJob, node: Allocatable) -> dict[str, str]:
+    """All devices of the node. Of the three names for Neuron chips, one is requested."""
+    unused = {NEURON, NEURON_CORE, NEURON_DEVICE} - {_neuron_name(job)}
+    return {name: str(count) for name, count in node.devices.items() if name not in unused}
+
+
+def _neuron_name(job: ElasticJob) -> str:
+    """Kubernetes' name for Neuron chips. Absent in the job: `neurondevice` in a queue of Kueue, otherwise `neuron`."""
+    default = "neuron" if queue_of(job) is None else "neurondevice"
+    return NEURON if (job.neuron_resource or default) == "neuron" else NEURON_DEVICE
 
 
 def uneven_batch(train_batch_size: int, ranks: int) -> UnevenBatch | None:
-    """How a global batch is dealt out to ranks that do not divide it; None: they do."""
+    """The division of a global batch among ranks that do not divide it evenly. None: they do."""
     small, more = divmod(train_batch_size, ranks)
     if not more:
         return None
@@ -46,7 +57,7 @@ def uneven_batch(train_batch_size: int, ranks: int) -> UnevenBatch | None:
 def even_scale_config(
     sizes: tuple[int, ...], *, train_batch_size: int, ranks: int, learning_rate: float | None = None
 ) -> dict[int, ScaleSettings]:
-    """The same global batch and learning rate at every size, dealt out to `ranks` ranks per replica."""
+    """The same global batch and learning rate at every size, for `ranks` ranks per replica."""
     return {
         size: ScaleSettings(
             train_batch_size=train_batch_size,
@@ -58,7 +69,7 @@ def even_scale_config(
 
 
 def queue_of(job: ElasticJob) -> str | None:
-    """Kueue's local queue of the job; None: it does not go through Kueue."""
+    """Kueue's local queue of the job. None: it does not use Kueue."""
     if job.queue_name is None and job.namespace.startswith("hyperpod-ns-"):
         return f"{job.namespace}-localqueue"
     return job.queue_name

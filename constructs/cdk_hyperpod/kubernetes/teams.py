@@ -1,4 +1,4 @@
-"""Teams that share an EKS cluster as Kubernetes objects: a namespace each, with a quota, defaults, and rights for IAM roles.
+"""Teams of an EKS cluster as Kubernetes objects: a namespace each, with a quota, defaults, and permissions for IAM roles.
 
 Nothing here calls Kubernetes: a team becomes plain manifests, which `kubectl apply` or CDK's kubectl handler sends.
 """
@@ -20,8 +20,8 @@ def team_manifests(
 ) -> tuple[Manifest, ...]:
     """All of a team's objects, in the order in which they can be applied. `priority_classes`: the cluster's own.
 
-    Under task governance HyperPod makes the namespace, when it sees the team's ComputeQuota: these come after that, and
-    whoever applies them puts `pod_security_labels` on the namespace. A team's rights come after its limits.
+    Under task governance HyperPod creates the namespace for the team's ComputeQuota. Apply these objects after that, and add
+    `pod_security_labels` to the namespace. A team's permissions come after its limits.
     """
     namespace = namespace_name(team, task_governance=task_governance)
     hard = quota_hard(team)
@@ -31,14 +31,14 @@ def team_manifests(
         _no_other_priorities(namespace, allowed_priorities(team, priority_classes)),
     ]
     if team.quota or team.hard:
-        # Quotas on vCPUs and memory refuse every pod with a container that does not say how much it takes.
+        # Quotas on vCPUs and memory refuse every pod with a container that declares no requests.
         manifests.append(_limit_range(namespace, team))
     rules = _role_rules(team, task_governance)
     manifests += [
         _object("rbac.authorization.k8s.io/v1", "Role", "team-member", namespace, rules=rules),
         _binding("RoleBinding", "Role", "team-member", namespace),
     ]
-    # `hyp` finds the namespace of its caller by listing them all and asking which it may work in.
+    # `hyp` lists all namespaces to find those that its caller may use.
     rules = [_rule("", ("namespaces",), ("list",)), *(_queues(namespace) if task_governance else [])]
     manifests += [
         _object("rbac.authorization.k8s.io/v1", "ClusterRole", f"{namespace}-team-member", rules=rules),
@@ -70,8 +70,8 @@ def _namespace(namespace: str, team: Team) -> Manifest:
 
 
 def _no_other_priorities(namespace: str, allowed: Sequence[str]) -> Manifest:
-    """Pods of a class that outranks others end those of every other team where nothing else makes room; those of
-    Kubernetes' own classes end the cluster's own."""
+    """Refuse pods of other priority classes: a higher class preempts pods of other teams, and Kubernetes' own classes preempt the
+    cluster's pods."""
     scope = "PriorityClass"
     selector: list[Manifest] = [{"scopeName": scope, "operator": "Exists"}]
     if allowed:
@@ -84,8 +84,8 @@ def _resource_quota(namespace: str, hard: Mapping[str, str]) -> Manifest:
     return _object("v1", "ResourceQuota", "team-quota", namespace, spec={"hard": dict(hard)})
 
 
-# A pod that requests nothing counts nothing in the quota, and takes a node all the same. Not more than this: it is what
-# the container requests that Kubeflow's operator puts before a PyTorchJob's workers.
+# A pod that requests nothing does not count in the quota, but still uses a node. Not more than this, because Kubeflow's operator adds a
+# container with these requests to a PyTorchJob's workers.
 _LEAST = {"cpu": "50m", "memory": "10Mi"}
 
 
@@ -95,7 +95,7 @@ def _limit_range(namespace: str, team: Team) -> Manifest:
         "memory": f"{team.default_memory_gib}Gi",
         "ephemeral-storage": DEFAULT_DISK,
     }
-    # A default limit below what a container requests refuses it, so only where no limit at all is refused too.
+    # A default limit below a container's request refuses the container. So there is one only where a missing limit is refused too.
     limited = [name for name in request if name == "memory" or f"limits.{name}" in team.hard]
     limits = [
         {
@@ -115,8 +115,9 @@ _READ = ("get", "list", "watch")
 
 
 def _role_rules(team: Team, task_governance: bool) -> list[Manifest]:
-    """What a member may do in the team's namespace: everything with jobs and Deployments, and nothing with the team's own
-    limits. A service account of the team's has no rights in Kubernetes, because nobody in the team can give it any.
+    """A member's permissions in the team's namespace: everything on jobs and Deployments, nothing on the team's own limits.
+
+    A service account of the team has no permissions in Kubernetes, because no member can grant it any.
 
     AWS's chart (https://github.com/aws/sagemaker-hyperpod-cli, team-role-and-bindings) has no rule for
     hyperpodpytorchjobs, and grants nodes in a Role, which has no effect there.
@@ -134,20 +135,20 @@ def _role_rules(team: Team, task_governance: bool) -> list[Manifest]:
         _rule("", ("pods/log", "pods/status", "events", "resourcequotas", "limitranges"), _READ),
         _rule("", ("pods/exec", "pods/portforward"), ("create",)),
         _rule("policy", ("poddisruptionbudgets",), _ALL),
-        # In a Role: the own one, and no other.
+        # In a Role this allows the team's own namespace only.
         _rule("", ("namespaces",), ("get",)),
     ]
     if task_governance:
         rules += [
             _rule("kueue.x-k8s.io", ("workloads",), (*_READ, "patch") if team.patch_workloads else _READ),
-            # Kueue writes the status: whoever can write it might admit a job past the queue.
+            # Only Kueue may write the status, because that admits a job.
             _rule("kueue.x-k8s.io", ("workloads/status", "localqueues"), _READ),
         ]
     return rules
 
 
 def _queues(namespace: str) -> list[Manifest]:
-    """What Kueue keeps outside of namespaces; the team sees its own queue only."""
+    """Permissions on Kueue's cluster-wide objects. The team sees only its own queue."""
     own = _rule("kueue.x-k8s.io", ("clusterqueues",), ("get",)) | {"resourceNames": [f"{namespace}-clusterqueue"]}
     return [own, _rule("kueue.x-k8s.io", ("resourceflavors", "workloadpriorityclasses"), _READ)]
 
@@ -175,9 +176,9 @@ def _object(api_version: str, kind: str, name: str, namespace: str | None = None
 POD_SERVICE_ACCOUNT = "team-pods"
 """The service account of a team's namespace whose pods have the team's `pod_role_arn`."""
 DEFAULT_DISK = "1Gi"
-"""What a container requests of its node's disk where it declares nothing: logs, and what it writes to its own layer."""
+"""The default request of a container for its node's disk: logs, and writes to its own layer."""
 POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
-"""By which Kubernetes knows what pods of a namespace may be."""
+"""The label with the Pod Security standard of a namespace."""
 
 
 def namespace_name(team: Team, *, task_governance: bool) -> str:
@@ -191,7 +192,7 @@ def group_name(namespace: str) -> str:
 
 
 def access_groups(teams: Sequence[Team], *, task_governance: bool) -> dict[str, tuple[str, ...]]:
-    """IAM role to Kubernetes groups. EKS has one access entry for a role, so one that is in two teams has two groups."""
+    """IAM role -> Kubernetes groups. EKS has one access entry for a role, so a role in two teams has two groups."""
     groups: dict[str, list[str]] = {}
     for team in teams:
         for arn in dict.fromkeys(team.role_arns):
@@ -200,7 +201,7 @@ def access_groups(teams: Sequence[Team], *, task_governance: bool) -> dict[str, 
 
 
 def quota_hard(team: Team) -> dict[str, str]:
-    """`spec.hard` of the team's ResourceQuota: its ceiling, and what bounds every team, with a quota or without."""
+    """`spec.hard` of the team's ResourceQuota: its ceiling, and the bounds of every team."""
     nodes = sum(most_nodes(team).values())
     if not team.quota:
         return quotas.bounds(nodes) | dict(team.hard)
@@ -226,7 +227,7 @@ def allowed_priorities(team: Team, classes: Sequence[PriorityClass] = ()) -> tup
 
 
 def pod_security_labels(team: Team) -> dict[str, str]:
-    """Labels of the team's namespace. Without a version beside it, Kubernetes takes the standard as it knows it."""
+    """Labels of the team's namespace. Without a version label, Kubernetes uses its own version of the standard."""
     return {POD_SECURITY_LABEL: team.pod_security}
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cdk_hyperpod.errors import ConfigError
-from cdk_hyperpod.kubernetes.helm_chart import HelmChart, NoChart
+from cdk_hyperpod.kubernetes.helm_chart import HelmChart, InvalidChart
 from cdk_hyperpod.loader import load_config
 from simulations.fuzz.cases import DIGEST, Case, case
 
@@ -77,7 +77,7 @@ def write(made: Case, folder: Path) -> Path:
     if "chart.tgz" in made.files:
         try:
             digest = HelmChart(folder / "chart.tgz").digest
-        except (OSError, NoChart):
+        except (OSError, InvalidChart):
             return folder
         file = folder / "cluster.yaml"
         file.write_bytes(file.read_bytes().replace(DIGEST.encode(), digest.encode()))
@@ -89,7 +89,7 @@ def _try(made: Case, folder: Path) -> str:
     if "chart.tgz" in made.files:
         try:
             HelmChart(folder / "chart.tgz").write(folder / "out" / "chart")
-        except NoChart as error:
+        except InvalidChart as error:
             assert str(error), "says nothing"
     try:
         load_config(folder / "cluster.yaml")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cdk_hyperpod.kubernetes.helm_chart import MAX_CHART_BYTES, MAX_CHART_FILES, HelmChart, NoChart
+from cdk_hyperpod.kubernetes.helm_chart import MAX_CHART_BYTES, MAX_CHART_FILES, HelmChart, InvalidChart
 from cdk_hyperpod.rules.charts import check_chart
 
 ABOUT = b"name: c\n"
@@ -270,8 +270,8 @@ def test_a_stream_without_end_is_refused() -> None:
 def refused_within_bounds(path: Path) -> str:
     """Read the chart in a process that cannot take more memory than a bound."""
     program = (
-        "import pathlib, sys\nfrom cdk_hyperpod.kubernetes.helm_chart import HelmChart, NoChart\n"
-        "try: HelmChart(pathlib.Path(sys.argv[1]))\nexcept NoChart as error: print(error)"
+        "import pathlib, sys\nfrom cdk_hyperpod.kubernetes.helm_chart import HelmChart, InvalidChart\n"
+        "try: HelmChart(pathlib.Path(sys.argv[1]))\nexcept InvalidChart as error: print(error)"
     )
     run = subprocess.run(
         [sys.executable, "-c", program, path],
@@ -293,5 +293,5 @@ def test_a_broken_header_is_no_traceback(tmp_path: Path) -> None:
         (tmp_path / "chart.tgz").write_bytes(gzip.compress(spoilt, 1))
         try:
             HelmChart(tmp_path / "chart.tgz")
-        except NoChart as error:
+        except InvalidChart as error:
             assert str(error)
