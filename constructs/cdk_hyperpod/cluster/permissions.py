@@ -53,21 +53,21 @@ class NodeAccess:
 
     def statements(self, region: str) -> list[Statement]:
         """The statements of these nodes' execution role."""
-        return [
+        statements = [
             *_logs(region, self.cluster_name),
             _metrics(),
             *_scripts(region, self.scripts_bucket_arn, self.scripts_folder, self.scripts_key_arn),
             _sessions(),
             *_network_interfaces(region, self.vpc_id, self.subnet_ids, self.security_group_id),
             *volume_key_statements(region, self.volume_key_arns),
-            *([] if self.eks_cluster_arn is None else _kubernetes(region, self.vpc_id, self.eks_cluster_arn)),
-            *(
-                []
-                if self.secret_arn is None
-                else [Statement(actions=["secretsmanager:GetSecretValue"], resources=[self.secret_arn])]
-            ),
-            *([] if self.drain_arns is None else _drains(region, self.drain_arns, self.cluster_name)),
         ]
+        if self.eks_cluster_arn is not None:
+            statements += _kubernetes(region, self.vpc_id, self.eks_cluster_arn)
+        if self.secret_arn is not None:
+            statements.append(Statement(actions=["secretsmanager:GetSecretValue"], resources=[self.secret_arn]))
+        if self.drain_arns is not None:
+            statements += _drains(region, self.drain_arns, self.cluster_name)
+        return statements
 
 
 def _logs(region: str, cluster_name: str) -> list[Statement]:
@@ -94,7 +94,7 @@ def _metrics() -> Statement:
 
 def _scripts(region: str, bucket_arn: str, folder: str, key_arn: str | None) -> list[Statement]:
     ours: dict[str, Mapping[str, str | list[str]]] = {"StringEquals": {"aws:ResourceAccount": ACCOUNT_ID}}
-    return [
+    statements = [
         Statement(actions=["s3:ListBucket"], resources=[bucket_arn], conditions=ours),
         Statement(
             actions=["s3:GetObject"],
@@ -102,27 +102,22 @@ def _scripts(region: str, bucket_arn: str, folder: str, key_arn: str | None) -> 
             conditions=ours,
             wildcard_reason=reasons.SCRIPTS,
         ),
-        *(
-            []
-            if key_arn is None
-            else [
-                Statement(
-                    actions=["kms:Decrypt"],
-                    resources=[key_arn],
-                    conditions={"StringEquals": {"kms:ViaService": f"s3.{region}.{URL_SUFFIX}"}},
-                )
-            ]
-        ),
     ]
+    if key_arn is not None:
+        by_s3: dict[str, Mapping[str, str | list[str]]] = {
+            "StringEquals": {"kms:ViaService": f"s3.{region}.{URL_SUFFIX}"}
+        }
+        statements.append(Statement(actions=["kms:Decrypt"], resources=[key_arn], conditions=by_s3))
+    return statements
 
 
 def _drains(region: str, arns: tuple[str, str], cluster_name: str) -> list[Statement]:
-    """What the agent reads and writes, object by object."""
+    """The objects that the drain agent reads and writes."""
     bucket_arn, key_arn = arns
     ours: dict[str, Mapping[str, str | list[str]]] = {"StringEquals": {"aws:ResourceAccount": ACCOUNT_ID}}
     requests = [f"{bucket_arn}/{request_key(cluster_name, writer)}" for writer in WRITERS]
     return [
-        # Without it S3 says of an object that is not there that access is denied.
+        # Without it S3 answers AccessDenied if an object does not exist.
         Statement(actions=["s3:ListBucket"], resources=[bucket_arn], conditions=ours),
         Statement(actions=["s3:GetObject"], resources=requests, conditions=ours),
         Statement(actions=["s3:PutObject"], resources=[f"{bucket_arn}/{status_key(cluster_name)}"], conditions=ours),
@@ -148,9 +143,9 @@ def _sessions() -> Statement:
 
 
 def _network_interfaces(region: str, vpc_id: str, subnet_ids: Sequence[str], security_group_id: str) -> list[Statement]:
-    """HyperPod plugs its nodes into our subnets with the node's own role.
+    """HyperPod connects its nodes to our subnets with the node's own role.
 
-    What is limited to the VPC and not to its subnets has to work after a zone has left the file: nodes are still ending.
+    Statements that are limited to the VPC, and not to its subnets, must work after a zone has left the file, while its nodes terminate.
     Source of the keys: the service authorization reference of EC2, resource network-interface.
     """
     ec2 = f"arn:{PARTITION}:ec2:{region}:{ACCOUNT_ID}"
@@ -190,14 +185,14 @@ def _network_interfaces(region: str, vpc_id: str, subnet_ids: Sequence[str], sec
             conditions={"ArnEquals": _in_vpc(region, vpc_id)},
             wildcard_reason=reason,
         ),
-        # An interface that is tagged while it is made is in no VPC yet, as far as anybody has documented.
+        # An interface that is tagged at creation may not be in a VPC yet. This is not documented.
         Statement(
             actions=["ec2:CreateTags"],
             resources=[interfaces],
             conditions={"ArnEqualsIfExists": _in_vpc(region, vpc_id)},
             wildcard_reason=reason,
         ),
-        # An interface is detached from an instance, of which the account of the nodes is AWS's own. It has no key of its VPC.
+        # Detaching needs the instance too. The nodes' instances are in an account of AWS, and have no key for their VPC.
         Statement(
             actions=["ec2:DetachNetworkInterface"],
             resources=[f"arn:{PARTITION}:ec2:{region}:*:instance/*"],
@@ -211,7 +206,7 @@ def _in_vpc(region: str, vpc_id: str) -> dict[str, str | list[str]]:
 
 
 def _kubernetes(region: str, vpc_id: str, eks_cluster_arn: str) -> list[Statement]:
-    """What the VPC CNI plug-in, the kubelet and the pod identity agent do with the node's own role."""
+    """The permissions that the VPC CNI plug-in, the kubelet and the pod identity agent use."""
     ec2 = f"arn:{PARTITION}:ec2:{region}:{ACCOUNT_ID}"
     reason = reasons.INSTANCES
     repositories = f"arn:{PARTITION}:ecr:{region}:*:repository/*"
@@ -232,7 +227,7 @@ def _kubernetes(region: str, vpc_id: str, eks_cluster_arn: str) -> list[Statemen
             conditions={"ArnEquals": _in_vpc(region, vpc_id)},
             wildcard_reason=reason,
         ),
-        # An instance has no key of its VPC.
+        # An instance has no key for its VPC.
         Statement(
             actions=["ec2:AttachNetworkInterface", "ec2:ModifyNetworkInterfaceAttribute"],
             resources=[f"{ec2}:instance/*"],
@@ -249,7 +244,7 @@ def _kubernetes(region: str, vpc_id: str, eks_cluster_arn: str) -> list[Statemen
 
 
 def volume_key_statements(region: str, key_arns: Sequence[str]) -> list[Statement]:
-    """EC2 decrypts a node's volumes by grants on their keys, which are asked for with the node's role."""
+    """EC2 decrypts a node's volumes through grants on their keys, which are created with the node's role."""
     if not key_arns:
         return []
     via: dict[str, str | list[str]] = {

@@ -1,10 +1,10 @@
-"""Who may call what through a VPC's endpoints: AWS's data perimeter, as far as nodes of HyperPod need it open.
+"""The policies of a VPC's endpoints: AWS's data perimeter, opened as far as HyperPod's nodes need it.
 
-The rule: principals of ours at resources of ours, and AWS's services. What has to stay open besides is one table,
-`OPENINGS`. AWS's own examples: https://github.com/aws-samples/data-perimeter-policy-examples (vpc_endpoint_policies
-and service_owned_resources.md); what is said to come from "data perimeter" below is there.
+The rule allows our principals to use our resources, and AWS's services. One table, `OPENINGS`, has the exceptions. AWS's own examples:
+https://github.com/aws-samples/data-perimeter-policy-examples (vpc_endpoint_policies and service_owned_resources.md). "data perimeter"
+below refers to them.
 
-Nobody has published what HyperPod's own agents call, so no policy is the default (docs/deploying.md).
+AWS does not document what HyperPod's own agents call, so the default is no policy (docs/deploying.md).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Json = dict[str, Any]
 Who = Literal["anyone", "ours"]
 
 RESOURCE_KEY_KNOWN = frozenset({"s3", "ec2", "ecr.api", "ecr.dkr", "lambda", "ssm"})
-"""The services whose requests are known to say whose the resource is: AWS's examples ask for it at these (of ecr at one of
-the two). Elsewhere it counts where a request says it (IfExists): `aws:ResourceAccount` is in the context of most actions, and not of all."""
+"""The services whose requests contain the resource's owner: AWS's examples require it for these (of ecr for one of the two). For
+other services it is compared if present (IfExists), because `aws:ResourceAccount` is in the context of most actions, but not of all."""
 
 # EKS user guide, "View Amazon container image registries for Amazon EKS add-ons".
 _EKS_REGISTRIES = {
@@ -54,20 +54,20 @@ _HYPERPOD_REGISTRIES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """What stays open beside the rule."""
+    """An exception to the rule."""
 
     sid: str
     services: Sequence[str]
-    """The endpoints that it is about."""
+    """The services whose endpoints have it."""
     who: Who
-    """ours: principals of ours alone. anyone: AWS signs the request with an account of its own, or nobody does."""
+    """ours: only our principals. anyone: an account of AWS signs the request, or the request is not signed."""
     actions: Sequence[str]
     resources: Sequence[str]
-    """ARNs; {partition}, {region}, {region_without_dashes} and {registry} are filled in. Empty: whatever is ours."""
+    """ARNs. {partition}, {region}, {region_without_dashes} and {registry} are replaced. Empty: all our resources."""
     why: str
     source: str
     for_functions: bool = False
-    """Only where a function of a custom resource is in the VPC."""
+    """True: needed only if a custom resource's function is in the VPC."""
 
 
 OPENINGS: Sequence[Opening] = (
@@ -167,28 +167,28 @@ OPENINGS: Sequence[Opening] = (
 
 
 def endpoint_policy(network: NetworkConfig, service: str, region: str, *, functions: bool = False) -> Json | None:
-    """The policy of one service's endpoint. None: AWS's own, which allows everything.
+    """The policy of one service's endpoint. None: AWS's default, which allows everything.
 
-    `region` may be a token: registries are then those of all regions. `functions`: whether a function of a custom resource is
-    in the VPC.
+    `region` may be a token. The registries are then those of all regions. `functions`: whether a custom resource's function is in the VPC.
     """
     if network.endpoint_policies == "none":
         return None
-    wanted = [opening for opening in OPENINGS if functions or not opening.for_functions]
-    openings = [_statement(opening, network, region) for opening in wanted if service in opening.services]
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            *(
-                _allow(f"Ours{number}", _ours(principal, resource, service))
-                for number, (principal, resource) in enumerate(
-                    itertools.product(_keys(network, "Principal"), _keys(network, "Resource"))
-                )
-            ),
-            _allow("ServicesOfAws", {"Bool": {"aws:PrincipalIsAWSService": "true"}}),
-            *itertools.chain.from_iterable(openings),
-        ],
-    }
+    statements = _statements_for_ours(network, service)
+    statements.append(_allow("ServicesOfAws", {"Bool": {"aws:PrincipalIsAWSService": "true"}}))
+    for opening in OPENINGS:
+        is_wanted = functions or not opening.for_functions
+        if is_wanted and service in opening.services:
+            statements += _statement(opening, network, region)
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def _statements_for_ours(network: NetworkConfig, service: str) -> list[Json]:
+    """A statement for each pair of keys of our principals and our resources."""
+    pairs = itertools.product(_keys(network, "Principal"), _keys(network, "Resource"))
+    return [
+        _allow(f"Ours{number}", _ours(principal, resource, service))
+        for number, (principal, resource) in enumerate(pairs)
+    ]
 
 
 def _ours(principal: Json, resource: Json, service: str) -> Json:
@@ -198,7 +198,7 @@ def _ours(principal: Json, resource: Json, service: str) -> Json:
 
 
 def _keys(network: NetworkConfig, of: Literal["Principal", "Resource"]) -> list[Json]:
-    """By which keys a principal or a resource is ours: any one of them is enough."""
+    """The condition keys that identify our principals or resources. One match is enough."""
     if network.endpoint_policies == "account":
         return [{f"aws:{of}Account": [ACCOUNT_ID, *network.trusted_accounts]}]
     trusted = [{f"aws:{of}Account": list(network.trusted_accounts)}] if network.trusted_accounts else []
@@ -206,13 +206,13 @@ def _keys(network: NetworkConfig, of: Literal["Principal", "Resource"]) -> list[
 
 
 def _statement(opening: Opening, network: NetworkConfig, region: str) -> list[Json]:
-    """An opening as statements: one for each key by which somebody is ours."""
-    resources = [arn for text in opening.resources for arn in _arns(text, region)] or "*"
-    if opening.who == "anyone" and opening.resources:
+    """An opening as statements: one for each key of our principals or resources."""
+    resources = [arn for text in opening.resources for arn in _arns(text, region)]
+    if opening.who == "anyone" and resources:
         return [_allow(opening.sid, None, opening.actions, resources)]
     keys = _keys(network, "Principal" if opening.who == "ours" else "Resource")
     return [
-        _allow(f"{opening.sid}{number}", {"StringEquals": key}, opening.actions, resources)
+        _allow(f"{opening.sid}{number}", {"StringEquals": key}, opening.actions, resources or "*")
         for number, key in enumerate(keys)
     ]
 
