@@ -27,11 +27,25 @@ def read_permissions_boundary(app: App) -> None:
             if boundary is given:
                 return
             if app.node.children:
-                raise _wrong("came as text, and the app has stacks already", "add the cluster's stacks first")
+                raise ConfigError([_too_late()], "context")
             app.node.set_context(BOUNDARY, boundary)
         case _ if given is not None:
-            raise _wrong(f"is no policy, got {given!r}", 'write {"name": "…"} or {"arn": "…"}')
+            raise ConfigError([_invalid(given)], "context")
 
 
-def _wrong(problem: str, remedy: str) -> ConfigError:
-    return ConfigError([Finding(path=BOUNDARY, problem=problem, remedy=remedy)], "context")
+def _too_late() -> Finding:
+    return Finding(
+        code="boundary-after-stacks",
+        path=BOUNDARY,
+        problem="is text, and the app has stacks already",
+        remedy="add the cluster's stacks first",
+    )
+
+
+def _invalid(given: object) -> Finding:
+    return Finding(
+        code="boundary-invalid",
+        path=BOUNDARY,
+        problem=f"is not a policy, got {given!r}",
+        remedy='write {"name": "…"} or {"arn": "…"}',
+    )

@@ -22,8 +22,9 @@ def check_removal(removal_policy: object) -> Iterator[Finding]:
     """The resources of this library support RETAIN and DESTROY only."""
     if isinstance(removal_policy, RemovalPolicy) and removal_policy not in _WORDS:
         yield Finding(
+            code="removal-policy-unsupported",
             path="removal_policy",
-            problem=f"RemovalPolicy.{removal_policy.name} is nothing that CloudFormation does here",
+            problem=f"RemovalPolicy.{removal_policy.name} is not supported",
             remedy="use RemovalPolicy.RETAIN or RemovalPolicy.DESTROY",
         )
 
@@ -44,8 +45,13 @@ def refuse_removal(function: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(function)
     def refusing(*args: P.args, **kwargs: P.kwargs) -> T:
         if "removal" in kwargs:
-            remedy = "write removal_policy=RemovalPolicy.RETAIN or RemovalPolicy.DESTROY"
-            raise_errors([Finding(path="removal", problem="is not an argument", remedy=remedy)])
+            finding = Finding(
+                code="removal-argument-replaced",
+                path="removal",
+                problem="is not an argument",
+                remedy="write removal_policy=RemovalPolicy.RETAIN or RemovalPolicy.DESTROY",
+            )
+            raise_errors([finding])
         return function(*args, **kwargs)
 
     return refusing

@@ -46,19 +46,28 @@ def _check_group_zones(groups: Sequence[InstanceGroup], network: NetworkConfig) 
             continue
         if zones and group.availability_zone not in (None, UNKNOWN, *zones):
             yield Finding(
+                code="group-zone-without-subnet",
                 path=f"{path}.availability_zone",
                 problem=f"the network has no subnet in {show(group.availability_zone)}",
-                remedy="add the zone to the network's availability_zones, or use one of " + ", ".join(zones),
+                remedy=f"add the zone to the network's availability_zones, or use one of {', '.join(zones)}",
             )
 
 
 def check_orchestrator(config: ClusterConfig, eks_cluster_arn: object) -> Iterator[Finding]:
     """A file under EKS needs an EKS cluster, and no other file may have one."""
-    if (config.orchestrator == "eks") != (eks_cluster_arn is not None):
+    if config.orchestrator == "eks" and eks_cluster_arn is None:
         yield Finding(
+            code="eks-cluster-missing",
             path="eks_cluster_arn",
-            problem=f"is {'missing' if eks_cluster_arn is None else 'there'}, and the file's orchestrator is {config.orchestrator}",
-            remedy="give it with a file under EKS, and with no other",
+            problem="is missing, and the file's orchestrator is eks",
+            remedy="give the ARN of the EKS cluster",
+        )
+    if config.orchestrator != "eks" and eks_cluster_arn is not None:
+        yield Finding(
+            code="eks-cluster-under-slurm",
+            path="eks_cluster_arn",
+            problem="is set, and the file's orchestrator is slurm",
+            remedy="remove it",
         )
 
 
@@ -67,9 +76,10 @@ def check_unguarded(unguarded: object, **arguments: object) -> Iterator[Finding]
     for name, value in arguments.items():
         if unguarded is True and value is not None:
             yield Finding(
+                code="unguarded-with-guard-setting",
                 path="unguarded",
-                problem=f"leaves out the guard that {name} is for",
-                remedy="keep one of the two",
+                problem=f"is True, and {name} is a setting of the guard",
+                remedy="use one of them",
             )
 
 
@@ -77,9 +87,10 @@ def check_drainer(drainer: object, eks_cluster_arn: object) -> Iterator[Finding]
     """An `EksDrainer` needs a cluster under EKS."""
     if isinstance(drainer, IEksDrainer) and eks_cluster_arn is None:
         yield Finding(
+            code="drainer-under-slurm",
             path="drainer",
             problem="drains nodes of an EKS cluster, and this cluster is under Slurm",
-            remedy="leave it out, and give LifecycleScripts a DrainChannel",
+            remedy="remove it, and give LifecycleScripts a DrainChannel",
         )
 
 
@@ -87,9 +98,10 @@ def check_autoscaled_groups(autoscaled_groups: object, eks_cluster_arn: object) 
     """Autoscaled groups need a cluster under EKS."""
     if autoscaled_groups and is_known(autoscaled_groups) and eks_cluster_arn is None:
         yield Finding(
+            code="autoscaled-groups-under-slurm",
             path="autoscaled_groups",
-            problem="are Karpenter's, of an EKS cluster, and this cluster is under Slurm",
-            remedy="leave them out",
+            problem="Karpenter scales groups of an EKS cluster only, and this cluster is under Slurm",
+            remedy="remove them",
         )
 
 
@@ -158,9 +170,10 @@ class RolesInUse:
         return [
             str(
                 Finding(
+                    code="role-without-group",
                     path=f"roles[{name}]",
                     problem="no group has nodes of this type",
-                    remedy="leave it out, or add a group",
+                    remedy="remove the role, or add a group",
                 )
             )
             for name in sorted(set(self._given) - used)

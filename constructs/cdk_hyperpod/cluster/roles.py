@@ -104,8 +104,9 @@ class GivenRole:
         """The policy of what its nodes need. None: CDK may not change the role."""
         if self.policy is not None and Stack.of(role) is not Stack.of(scope):
             finding = Finding(
+                code="role-imported-elsewhere",
                 path=f"roles[{node_type}]",
-                problem="is imported in another stack, where what you grant to it would come after the cluster",
+                problem="is imported in another stack, so its grants would come after the cluster",
                 remedy="import it in the cluster's stack",
             )
             raise_errors([finding], scope.node.path)
@@ -136,9 +137,10 @@ def _reference(scope: Construct, node_type: str, role: iam.Role) -> iam.IRole:
     path = getattr(role.node.default_child, "path", None) or "/"
     if not is_known(path):
         finding = Finding(
+            code="role-path-unknown",
             path=f"roles[{node_type}]",
             problem="is made in another stack, and its path is known at deployment only",
-            remedy="write its path out, or make it in the cluster's stack",
+            remedy="write its path as text, or make the role in the cluster's stack",
         )
         raise_errors([finding], scope.node.path)
     role_arn = Stack.of(scope).format_arn(

@@ -152,7 +152,9 @@ class EksControlPlane(Construct):
         """
         findings = [*check_arguments(EksControlPlane.from_config, loaded=loaded)]
         if not findings and loaded.config.eks is None:
-            findings.append(Finding(path="eks", problem="is missing in the file", remedy="add it"))
+            findings.append(
+                Finding(code="eks-settings-missing", path="eks", problem="is missing in the file", remedy="add it")
+            )
         raise_errors(findings, lambda: f"{scope.node.path}/{construct_id}")
         assert loaded.config.eks is not None
         return cls(
@@ -303,6 +305,7 @@ def _check_endpoints(network: HyperPodNetwork) -> Iterator[Finding]:
     missing = [service for service in EKS_INTERFACE_ENDPOINTS if service not in network.more_endpoints]
     if is_closed_and_new and missing:
         yield Finding(
+            code="eks-endpoints-missing",
             path="network",
             problem=f"has no endpoint for {', '.join(missing)}, which an EKS cluster calls",
             remedy=f"give HyperPodNetwork more_endpoints={missing}",

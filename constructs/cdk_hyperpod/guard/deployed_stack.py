@@ -27,8 +27,8 @@ def register_guard(guard: Construct) -> None:
     if guards:
         Annotations.of(guard).add_warning_v2(
             "cdk-hyperpod:two-guards",
-            f"{guards[0].node.path} guards another cluster of this stack: where one of the two refuses, CloudFormation "
-            "cancels the update of the other after its nodes went; give each cluster a stack of its own",
+            f"{guards[0].node.path} guards another cluster of this stack: if one of the two refuses, CloudFormation "
+            "cancels the update of the other after its nodes were deleted; give each cluster a stack of its own",
         )
     guards.append(guard)
 

@@ -131,10 +131,10 @@ class DrainChannel(Construct):
         self._emptying = emptying_roles(self)
         self._status_written_by: list[str] = []
         self._requested_by: list[str] = []
-        self._status_wall: iam.PolicyStatement | None = None
-        self._request_wall = self._wall("DeploymentsRequest", request_key(cluster_name, "deployment"), [])
+        self._status_statement: iam.PolicyStatement | None = None
+        self._request_statement = self._deny_writes("DeploymentsRequest", request_key(cluster_name, "deployment"), [])
         if self.drain.operators:
-            self._wall("OperatorsRequest", request_key(cluster_name, "operator"), self.drain.operators)
+            self._deny_writes("OperatorsRequest", request_key(cluster_name, "operator"), self.drain.operators)
         else:
             Annotations.of(self).add_warning_v2(
                 f"cdk-hyperpod:{DRAIN_OPERATORS}",
@@ -179,23 +179,23 @@ class DrainChannel(Construct):
             )
             role_arn = f"arn:{PARTITION}:iam::{ACCOUNT_ID}:role/*"
         self._requested_by.append(role_arn)
-        self._except(self._request_wall, self._requested_by)
+        self._exempt(self._request_statement, self._requested_by)
 
     def _name_agent(self, role_arn: str, stack: Stack) -> None:
         if not self._can_name(role_arn, stack) or role_arn in self._status_written_by:
             return
         self._status_written_by.append(role_arn)
-        if self._status_wall is None:
-            self._status_wall = self._wall("AgentsStatus", status_key(self.cluster_name), [])
+        if self._status_statement is None:
+            self._status_statement = self._deny_writes("AgentsStatus", status_key(self.cluster_name), [])
             Annotations.of(self).acknowledge_warning(_AGENT, "The agent's role is known.")
-        self._except(self._status_wall, self._status_written_by)
+        self._exempt(self._status_statement, self._status_written_by)
 
     def _can_name(self, role_arn: str, stack: Stack) -> bool:
         """Whether the bucket's policy can name a role. If one of another stack came after the bucket, each stack would wait
         for the other."""
         return stack is Stack.of(self) or is_known(role_arn)
 
-    def _wall(self, sid: str, key: str, roles: Sequence[str]) -> iam.PolicyStatement:
+    def _deny_writes(self, sid: str, key: str, roles: Sequence[str]) -> iam.PolicyStatement:
         """Deny every change of an object, except by these roles and by what empties the bucket."""
         statement = iam.PolicyStatement(
             sid=sid,
@@ -204,11 +204,11 @@ class DrainChannel(Construct):
             actions=list(WRITES),
             resources=[self.bucket.arn_for_objects(key)],
         )
-        self._except(statement, roles)
+        self._exempt(statement, roles)
         self.bucket.add_to_resource_policy(statement)
         return statement
 
-    def _except(self, statement: iam.PolicyStatement, roles: Sequence[str]) -> None:
+    def _exempt(self, statement: iam.PolicyStatement, roles: Sequence[str]) -> None:
         # aws:PrincipalArn of a role's session is the role's ARN, whatever the session's name.
         exempt = [*self._emptying, *roles]
         if exempt:
@@ -252,7 +252,9 @@ class DrainChannel(Construct):
         )
         drain = None if loaded.config.slurm is None else loaded.config.slurm.drain
         if drain is None:
-            missing = Finding(path="slurm.drain", problem="is missing in the file", remedy="add it")
+            missing = Finding(
+                code="slurm-drain-missing", path="slurm.drain", problem="is missing in the file", remedy="add it"
+            )
             raise ConfigError([missing], construct_id)
         channel = cls(
             scope,

@@ -21,66 +21,101 @@ def check_drain_arguments(
     encryption_key: kms.IKey | None,
 ) -> Iterator[Finding]:
     """Findings for arguments with which no node could be drained."""
-    ours = isinstance(cluster, IHyperPodCluster)
+    is_ours = isinstance(cluster, IHyperPodCluster)
     if not isinstance(drain, ScaleDownDrain):
-        if isinstance(channel, DrainChannel | IEksDrainer) and drain is None and not ours:
-            yield Finding(
-                path="drain_channel", problem="means nothing without drain", remedy="give both, or none of them"
-            )
+        if drain is None and not is_ours:
+            yield from _check_unused_channel(channel)
         return
-    orchestrator = properties.get("Orchestrator")
-    if isinstance(orchestrator, Mapping) and "Eks" in orchestrator:
-        yield from _check_eks_drainer(drain, channel, ours=ours)
+    if _is_under_eks(properties):
+        yield from _check_eks_drainer(drain, channel)
+    elif is_ours:
+        yield from _check_own_agent(channel)
     else:
-        yield from _check_drain_agent(drain, channel, encryption_key, ours=ours)
-    if isinstance(channel, DrainChannel | IEksDrainer) and channel.cluster_name != properties.get("ClusterName"):
+        yield from _check_foreign_agent(drain, channel, encryption_key)
+    yield from _check_channel_cluster(channel, properties.get("ClusterName"))
+
+
+def _is_under_eks(properties: Mapping[str, Any]) -> bool:
+    orchestrator = properties.get("Orchestrator")
+    return isinstance(orchestrator, Mapping) and "Eks" in orchestrator
+
+
+def _check_unused_channel(channel: object) -> Iterator[Finding]:
+    if isinstance(channel, DrainChannel | IEksDrainer):
         yield Finding(
+            code="drain-channel-without-drain",
             path="drain_channel",
-            problem=f"is that of cluster {channel.cluster_name}",
-            remedy="give the one of this cluster",
+            problem="has no effect without drain",
+            remedy="set both, or neither",
         )
 
 
-def _check_eks_drainer(drain: ScaleDownDrain, channel: object, *, ours: bool) -> Iterator[Finding]:
+def _check_channel_cluster(channel: object, cluster_name: object) -> Iterator[Finding]:
+    if isinstance(channel, DrainChannel | IEksDrainer) and channel.cluster_name != cluster_name:
+        yield Finding(
+            code="drain-channel-of-other-cluster",
+            path="drain_channel",
+            problem=f"is for the cluster {channel.cluster_name}",
+            remedy="use the one of this cluster",
+        )
+
+
+def _check_eks_drainer(drain: ScaleDownDrain, channel: object) -> Iterator[Finding]:
     if not isinstance(channel, IEksDrainer):
         yield Finding(
+            code="eks-drainer-missing",
             path="drain",
-            problem="asks a function in the EKS cluster's VPC, and none is given",
-            remedy=f"give {'HyperPodCluster a drainer' if ours else 'drain_channel'}: an EksDrainer",
+            problem="needs a function in the EKS cluster's VPC, and there is none",
+            remedy="set `drainer` of HyperPodCluster, or `drain_channel` of another cluster's ScaleDown, to an EksDrainer",
         )
     elif drain.backup_cron_job not in (None, channel.backup_cron_job):
+        drainers_cron_job = channel.backup_cron_job or "none"
         yield Finding(
+            code="backup-cron-job-differs",
             path="drain.backup_cron_job",
-            problem=f"is {drain.backup_cron_job}, and the drainer's is {channel.backup_cron_job or 'none'}",
+            problem=f"is {drain.backup_cron_job}, and the drainer's is {drainers_cron_job}",
             remedy="give EksDrainer the same backup_cron_job",
         )
 
 
-def _check_drain_agent(
-    drain: ScaleDownDrain, channel: object, encryption_key: kms.IKey | None, *, ours: bool
-) -> Iterator[Finding]:
+def _check_slurm_channel(channel: object) -> Iterator[Finding]:
     if isinstance(channel, IEksDrainer):
         yield Finding(
+            code="eks-drainer-under-slurm",
             path="drain_channel",
             problem="drains nodes of an EKS cluster, and this cluster is under Slurm",
-            remedy="give a DrainChannel",
+            remedy="use a DrainChannel",
         )
-    elif ours and channel is None:
+
+
+def _check_own_agent(channel: object) -> Iterator[Finding]:
+    """The agent of a `HyperPodCluster`, which its lifecycle scripts install."""
+    yield from _check_slurm_channel(channel)
+    if channel is None:
         yield Finding(
+            code="drain-agent-missing",
             path="drain",
-            problem="asks an agent on the controller, and the cluster's lifecycle scripts start none",
+            problem="needs an agent on the controller, and the cluster's lifecycle scripts start none",
             remedy="give LifecycleScripts a DrainChannel",
         )
-    elif not ours:
-        if drain.on_silent is None:
-            yield Finding(
-                path="drain.on_silent",
-                problem="is missing, and nobody knows whether an agent runs on this cluster's controller",
-                remedy="say fail or undrained",
-            )
-        if channel is None and encryption_key is None:
-            yield Finding(
-                path="encryption_key",
-                problem="is missing, and the bucket in which an agent is asked to drain nodes is encrypted with it",
-                remedy="give it, or a drain_channel",
-            )
+
+
+def _check_foreign_agent(drain: ScaleDownDrain, channel: object, encryption_key: kms.IKey | None) -> Iterator[Finding]:
+    """The agent of another cluster, which the user starts."""
+    if isinstance(channel, IEksDrainer):
+        yield from _check_slurm_channel(channel)
+        return
+    if drain.on_silent is None:
+        yield Finding(
+            code="drain-on-silent-missing",
+            path="drain.on_silent",
+            problem="is missing, and it is unknown whether an agent runs on this cluster's controller",
+            remedy="set it to fail or undrained",
+        )
+    if channel is None and encryption_key is None:
+        yield Finding(
+            code="drain-key-missing",
+            path="encryption_key",
+            problem="is missing, and it encrypts the bucket for drain requests",
+            remedy="set it, or give a drain_channel",
+        )

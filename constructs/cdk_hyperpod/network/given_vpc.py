@@ -80,9 +80,19 @@ def _select_subnets(vpc: ec2.IVpc, selection: ec2.SubnetSelection | None) -> Seq
 def check_one_vpc(vpc: object, vpc_subnets: object, vpc_id: object, subnets: object) -> Iterator[Finding]:
     """The VPC must be given in one way only, and `vpc_subnets` needs a `vpc`."""
     if vpc is not None and (vpc_id is not None or subnets):
-        yield Finding(path="vpc", problem="says what vpc_id and subnets say too", remedy="keep one of the two ways")
+        yield Finding(
+            code="vpc-given-twice",
+            path="vpc",
+            problem="cannot be combined with vpc_id or subnets",
+            remedy="use one of them",
+        )
     if vpc is None and isinstance(vpc_subnets, ec2.SubnetSelection):
-        yield Finding(path="vpc_subnets", problem="chooses among subnets of no vpc", remedy="give it a vpc")
+        yield Finding(
+            code="vpc-subnets-without-vpc",
+            path="vpc_subnets",
+            problem="chooses among the subnets of vpc, which is missing",
+            remedy="give the vpc",
+        )
 
 
 def _check_private_subnets(given: GivenVpc) -> Iterator[Finding]:
@@ -90,31 +100,35 @@ def _check_private_subnets(given: GivenVpc) -> Iterator[Finding]:
     public = {subnet.subnet_id for subnet in given.vpc.public_subnets}
     if any(subnet.subnet_id in public for subnet in given.subnets):
         yield Finding(
+            code="vpc-subnets-public",
             path="vpc_subnets",
-            problem="chooses public subnets, where a node, which has no public address, reaches nothing",
-            remedy="choose private ones of the vpc, or make some",
+            problem="chooses public subnets, where a node reaches nothing because it has no public address",
+            remedy="choose private subnets of the vpc, or make some",
         )
 
 
 def _unknown_length() -> Finding:
     return Finding(
+        code="vpc-subnets-count-unknown",
         path="vpc",
-        problem="has a list of subnets of which nobody knows the length before the deployment",
-        remedy="use Fn.import_list_value, or Fn.select for each one",
+        problem="has a list of subnets whose length is known at deployment only",
+        remedy="use Fn.import_list_value, or Fn.select for each subnet",
     )
 
 
 def _no_subnets(selection: ec2.SubnetSelection | None, why: str) -> Finding:
     if selection is None:
         return Finding(
+            code="vpc-without-subnets",
             path="vpc",
             problem="has no subnets that CDK knows of",
             remedy="import it with Vpc.from_lookup, or name private_subnet_ids and availability_zones in Vpc.from_vpc_attributes",
         )
     return Finding(
+        code="vpc-subnets-match-none",
         path="vpc_subnets",
-        problem=f"chooses none of the subnets that CDK knows of this vpc ({why})",
-        remedy="choose private ones that it has",
+        problem=f"matches none of the vpc's subnets that CDK knows of ({why})",
+        remedy="choose private subnets of the vpc",
     )
 
 

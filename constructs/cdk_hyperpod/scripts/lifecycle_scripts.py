@@ -401,9 +401,10 @@ def _check_drain(drain: object, orchestrator: object, source: object, mounts: Se
     has_own_source = source is not None and is_known(source)
     if orchestrator == "eks" or has_own_source:
         yield Finding(
+            code="drain-without-library-scripts",
             path="drain",
             problem="the library's own scripts for Slurm start the agent, and they are not uploaded",
-            remedy="leave it out, or let the library's scripts run",
+            remedy="remove it, or use the library's scripts",
         )
     config = drain.drain if isinstance(drain, DrainChannel) else drain
     paths = _known_paths(mounts)
@@ -430,15 +431,17 @@ def _check_bucket(bucket: object, access_logs: object) -> Iterator[Finding]:
         return
     if is_known(name) and not name.startswith("sagemaker-"):
         yield Finding(
+            code="scripts-bucket-name",
             path="bucket",
-            problem=f"{show(name)} has a name that HyperPod's managed policy does not read",
-            remedy="take one whose name begins with sagemaker-",
+            problem=f"HyperPod's managed policy does not allow nodes to read {show(name)}",
+            remedy="use a bucket whose name begins with sagemaker-",
         )
     if access_logs is not None:
         yield Finding(
+            code="access-logs-of-given-bucket",
             path="access_logs",
-            problem="is for a bucket that is made, and bucket names one of yours",
-            remedy="leave it out; your bucket's access logs are said where it is made",
+            problem="is for a new bucket, and you give an existing one",
+            remedy="remove it, and set access logs where your bucket is made",
         )
 
 

@@ -86,7 +86,10 @@ class ILustreFileSystem(Construct):
             groups = self._servers()
             if not groups:
                 finding = Finding(
-                    path="security_group", problem="none is known that could be let in", remedy="give the servers' one"
+                    code="file-system-security-group-unknown",
+                    path="security_group",
+                    problem="is unknown, so no rule can be added to it",
+                    remedy="give the servers' security group",
                 )
                 raise_errors([finding], lambda: self.node.path)
             self._connections = ec2.Connections(security_groups=groups, default_port=ec2.Port.tcp(988))
@@ -272,7 +275,9 @@ class LustreFileSystem(ILustreFileSystem):
         config = loaded.config.storage if isinstance(loaded, LoadedConfig) else None
         findings = [*check_arguments(LustreFileSystem.from_config, loaded=loaded, **arguments)]
         if not findings and config is None:
-            findings.append(Finding(path="storage", problem="is missing in the file", remedy="add it"))
+            findings.append(
+                Finding(code="storage-missing", path="storage", problem="is missing in the file", remedy="add it")
+            )
         raise_errors(findings, construct_id)
         assert config is not None
         if config.file_system_id is not None:

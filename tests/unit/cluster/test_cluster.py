@@ -31,6 +31,7 @@ from cdk_hyperpod import (
 )
 from cdk_hyperpod.config import EksConfig, ScaleDownConfig, TieredStorageConfig
 from cdk_hyperpod.config.lifecycle import LifecycleMode
+from helpers.findings import refused
 from helpers.synthesis import ROOT, Json, Template, flat, needs, new_app, of_stack
 
 CONTROLLER = InstanceGroup(name="controller", node_type="controller", instance_type="ml.m5.large", instance_count=1)
@@ -420,17 +421,18 @@ def test_a_group_that_is_added_is_judged_with_the_others() -> None:
 def test_a_second_guard_is_refused() -> None:
     stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
     cluster = add_cluster(stack)
-    with pytest.raises(ConfigError, match="has a guard already"):
+    with refused(("cluster-guarded-already", "cluster")):
         ScaleDown(stack, "ScaleDown", cluster=cluster.resource)
+
+
+def test_an_unguarded_cluster_has_no_setting_of_the_guard() -> None:
+    with refused(("unguarded-with-guard-setting", "unguarded")):
+        template_with(P5, unguarded=True, scale_down=ScaleDownConfig())
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            {"unguarded": True, "scale_down": ScaleDownConfig()},
-            "unguarded: leaves out the guard that scale_down is for; keep one of the two",
-        ),
         ({"unguarded": "no"}, "unguarded: must be true or false, got 'no'; write true or false without quotes"),
         (
             {"scale_down": ScaleDownConfig(instance_groups_to_delete=("controller",))},

@@ -21,6 +21,7 @@ from cdk_hyperpod import (
     load_config,
 )
 from cdk_hyperpod.rules import check_cluster
+from helpers.findings import refused
 from helpers.synthesis import CONFIGS, ROOT, new_app
 from stacks import add_stacks
 
@@ -75,7 +76,7 @@ def test_a_warning_of_the_network_appears_once(tmp_path: Path) -> None:
 def test_what_does_not_go_with_the_file_is_refused() -> None:
     loaded = load_config(ROOT / "cluster.yaml")
 
-    with pytest.raises(ConfigError, match="eks_cluster_arn: is there, and the file's orchestrator is slurm"):
+    with refused(("eks-cluster-under-slurm", "eks_cluster_arn")):
         cluster_of(loaded, "arn:aws:eks:us-west-2:111122223333:cluster/train")
 
 
@@ -88,7 +89,7 @@ def test_a_file_without_storage_has_no_file_system(tmp_path: Path) -> None:
     network = HyperPodNetwork.from_config(stack, "Network", loaded)
     key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
 
-    with pytest.raises(ConfigError, match="storage: is missing in the file; add it"):
+    with refused(("storage-missing", "storage")):
         LustreFileSystem.from_config(stack, "FileSystem", loaded, network=network, encryption_key=key)
 
 
@@ -97,7 +98,7 @@ def test_a_file_without_an_agent_has_no_drain_channel() -> None:
     key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
     loaded = load_config(CONFIGS / "existing.yaml")
 
-    with pytest.raises(ConfigError, match=r"slurm\.drain: is missing in the file; add it"):
+    with refused(("slurm-drain-missing", "slurm.drain")):
         DrainChannel.from_config(stack, "Drain", loaded, encryption_key=key)
 
 

@@ -27,6 +27,7 @@ from cdk_hyperpod import (
     LifecycleScripts,
     ScaleDown,
 )
+from helpers.findings import refused
 from helpers.synthesis import Template, flat, folder_of, needs, new_app, of_stack, templates_in
 
 HEAD = InstanceGroup(name="head", node_type="controller", instance_type="ml.m5.large", instance_count=1)
@@ -473,7 +474,7 @@ def test_a_cluster_of_another_app_is_granted_to_by_its_attributes() -> None:
 def test_a_cluster_of_another_app_is_guarded_where_it_is_made() -> None:
     stack = Stack(new_app(), "Stack")
     known = HyperPodCluster.from_cluster_attributes(stack, "Known", cluster_name="train", cluster_arn=ARN)
-    with pytest.raises(ConfigError, match="cluster: is not made by this app; guard it in the stack that makes it"):
+    with refused(("cluster-of-another-app", "cluster")):
         ScaleDown(stack, "ScaleDown", cluster=known)
     with pytest.raises(ConfigError, match="cluster_arn: must be text, got 5"):
         HyperPodCluster.from_cluster_attributes(stack, "Wrong", cluster_name="train", cluster_arn=5)  # type: ignore[arg-type]
@@ -482,9 +483,7 @@ def test_a_cluster_of_another_app_is_guarded_where_it_is_made() -> None:
 def test_a_guard_stands_in_the_stack_of_its_cluster() -> None:
     app = new_app()
     cluster = cluster_in(Stack(app, "Stack"), unguarded=True)
-    with pytest.raises(
-        ConfigError, match="cluster: stands in another stack; make ScaleDown in the stack of the cluster"
-    ):
+    with refused(("cluster-in-another-stack", "cluster")):
         ScaleDown(Stack(app, "Other"), "ScaleDown", cluster=cluster)
 
 
@@ -591,21 +590,19 @@ def test_a_role_of_another_stack_whose_path_nobody_knows_is_an_error() -> None:
     other = Stack(app, "Other")
     path = CfnParameter(other, "Path").value_as_string
     role = iam.Role(other, "Nodes", path=path, assumed_by=iam.ServicePrincipal("sagemaker.amazonaws.com"))
-    with pytest.raises(ConfigError, match=r"roles\[compute\]: is made in another stack, and its path is known at depl"):
+    with refused(("role-path-unknown", "roles[compute]")):
         cluster_in(Stack(app, "Stack"), roles={"compute": role})
 
 
 def test_a_role_that_is_imported_in_another_stack_is_an_error() -> None:
     app = new_app()
     env = Environment(region="us-west-2", account="111122223333")
-    with pytest.raises(
-        ConfigError, match=r"roles\[compute\]: is imported in another stack.*import it in the cluster's"
-    ):
+    with refused(("role-imported-elsewhere", "roles[compute]")):
         cluster_in(Stack(app, "Stack", env=env), roles={"compute": mutable_role(Stack(app, "Other", env=env))})
 
 
 def test_groups_of_karpenters_under_slurm_are_an_error() -> None:
-    with pytest.raises(ConfigError, match="autoscaled_groups: are Karpenter's, of an EKS cluster"):
+    with refused(("autoscaled-groups-under-slurm", "autoscaled_groups")):
         cluster_in(Stack(), autoscaled_groups=["work"])
 
 
@@ -622,9 +619,7 @@ def test_a_role_that_no_group_has_is_an_error() -> None:
         for group in more:
             cluster.add_instance_group(group)
 
-    with pytest.raises(
-        RuntimeError, match=r"roles\[login\]: no group has nodes of this type; leave it out, or add a group"
-    ):
+    with pytest.raises(RuntimeError, match=r"roles\[login\]: .* \[role-without-group\]"):
         of_stack(build)
     of_stack(lambda stack: build(stack, [LOGIN]))
 
@@ -636,7 +631,7 @@ def test_a_role_of_the_other_orchestrator_is_an_error(name: str, eks: str | None
     def build(stack: Stack) -> None:
         cluster_in(stack, roles={name: made_role(stack)}, eks_cluster_arn=eks, instance_groups=groups)
 
-    with pytest.raises(RuntimeError, match=rf"roles\[{name}\]: no group has nodes of this type"):
+    with pytest.raises(RuntimeError, match=rf"roles\[{name}\]: .* \[role-without-group\]"):
         of_stack(build)
 
 

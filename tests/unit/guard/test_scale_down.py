@@ -19,6 +19,7 @@ from aws_cdk.cloudformation_include import CfnInclude
 from constructs import Construct, IConstruct
 
 from cdk_hyperpod import ConfigError, ScaleDown
+from helpers.findings import refused
 from helpers.guard.clusters import ROLE, Group, cluster_in, group, guard
 from helpers.synthesis import Template, flat, folder_of, needs, new_app, of_stack, walk
 
@@ -425,8 +426,8 @@ def test_two_guards_in_a_stack_are_a_warning() -> None:
     (warning,) = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("guards another cluster"))
     assert warning.id == "/Stack/ScaleDown1"
     assert str(warning.entry.data) == (
-        "Stack/ScaleDown0 guards another cluster of this stack: where one of the two refuses, CloudFormation cancels the "
-        "update of the other after its nodes went; give each cluster a stack of its own [ack: cdk-hyperpod:two-guards]"
+        "Stack/ScaleDown0 guards another cluster of this stack: if one of the two refuses, CloudFormation cancels the "
+        "update of the other after its nodes were deleted; give each cluster a stack of its own [ack: cdk-hyperpod:two-guards]"
     )
     assert not Annotations.from_stack(other).find_warning("*", Match.any_value())
 
@@ -518,7 +519,7 @@ def test_a_cluster_has_one_guard() -> None:
     cluster = sagemaker.CfnCluster(stack, "Cluster", cluster_name="train", instance_groups=[group()])
     ScaleDown(stack, "First", cluster=cluster)
 
-    with pytest.raises(ConfigError, match="has a guard already"):
+    with refused(("cluster-guarded-already", "cluster")):
         ScaleDown(stack, "Second", cluster=cluster)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_logs as logs
 
 from cdk_hyperpod import ConfigError, HyperPodCluster, HyperPodNetwork, InstanceGroup, LustreFileSystem
+from helpers.findings import refused
 from helpers.synthesis import Template, flat, folder_of, needs, new_app, of_stack, templates_in
 
 HEAD = InstanceGroup(name="head", node_type="controller", instance_type="ml.m5.large", instance_count=1)
@@ -116,32 +116,26 @@ def test_one_subnet_of_each_zone_and_no_public_one() -> None:
     )
     assert [subnet.availability_zone for subnet in made.subnets] == ["us-west-2a", "us-west-2b"]
     public = Stack(new_app(), "Public", env=Environment(region="us-west-2"))
-    with pytest.raises(
-        ConfigError, match="vpc_subnets: chooses public subnets, where a node, which has no public address"
-    ):
+    with refused(("vpc-subnets-public", "vpc_subnets")):
         cluster_in(public, vpc=vpc_with(public, ec2.SubnetType.PUBLIC))
 
 
-NOTHING_KNOWN = "vpc: has no subnets that CDK knows of; import it with Vpc.from_lookup, or name private_subnet_ids"
-
-
 @pytest.mark.parametrize(
-    ("chosen", "said"),
+    ("chosen", "expected"),
     [
-        (None, NOTHING_KNOWN),
-        (
-            ec2.SubnetSelection(subnet_group_name="Nodes"),
-            "vpc_subnets: chooses none of the subnets that CDK knows of this vpc (There are no subnet groups with name 'Nodes'",
-        ),
-        (ec2.SubnetSelection(availability_zones=["us-west-2b"]), "of this vpc (There are no 'Public' subnet groups"),
+        (None, ("vpc-without-subnets", "vpc")),
+        (ec2.SubnetSelection(subnet_group_name="Nodes"), ("vpc-subnets-match-none", "vpc_subnets")),
+        (ec2.SubnetSelection(availability_zones=["us-west-2b"]), ("vpc-subnets-match-none", "vpc_subnets")),
     ],
 )
-def test_a_vpc_without_a_subnet_for_nodes_is_an_error(chosen: ec2.SubnetSelection | None, said: str) -> None:
+def test_a_vpc_without_a_subnet_for_nodes_is_an_error(
+    chosen: ec2.SubnetSelection | None, expected: tuple[str, str]
+) -> None:
     stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
     vpc = ec2.Vpc.from_vpc_attributes(
         stack, "Vpc", vpc_id="vpc-0123456789abcdef0", availability_zones=["us-west-2a"], vpc_cidr_block="10.0.0.0/16"
     )
-    with pytest.raises(ConfigError, match=re.escape(said)):
+    with refused(expected):
         HyperPodNetwork(stack, "Network", vpc=vpc, vpc_subnets=chosen)
 
 
@@ -153,8 +147,7 @@ def with_subnets(stack: Stack, subnets: list[str], zones: list[str]) -> None:
 
 
 def test_a_list_of_subnets_whose_length_nobody_knows_is_an_error() -> None:
-    said = "vpc: has a list of subnets of which nobody knows the length before the deployment; use Fn.import_list_value"
-    with pytest.raises(ConfigError, match=said):
+    with refused(("vpc-subnets-count-unknown", "vpc")):
         of_stack(lambda stack: with_subnets(stack, Fn.split(",", Fn.import_value("Subnets")), ["us-west-2a"]))
 
 
@@ -226,9 +219,9 @@ def test_a_vpc_that_is_looked_up_is_judged_only_once_it_is_known(chosen: ec2.Sub
 def test_one_way_to_say_which_vpc() -> None:
     stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
     vpc = by_attributes(stack)
-    with pytest.raises(ConfigError, match="vpc: says what vpc_id and subnets say too; keep one of the two ways"):
+    with pytest.raises(ConfigError, match="vpc-given-twice"):
         HyperPodNetwork(stack, "Both", vpc=vpc, vpc_id="vpc-0123456789abcdef0")
-    with pytest.raises(ConfigError, match="vpc_subnets: chooses among subnets of no vpc; give it a vpc"):
+    with refused(("vpc-subnets-without-vpc", "vpc_subnets")):
         HyperPodNetwork(stack, "None", vpc_subnets=ec2.SubnetSelection(subnet_group_name="Nodes"))
 
 

@@ -27,6 +27,7 @@ from cdk_hyperpod.config.teams import Team
 from cdk_hyperpod.eks.manifests import karpenter_manifests
 from cdk_hyperpod.kubernetes.quotas import AWS_EXAMPLE_HARD
 from cdk_hyperpod.kubernetes.teams import quota_hard
+from helpers.findings import found
 from helpers.synthesis import (
     CONFIGS,
     ROOT,
@@ -653,10 +654,7 @@ def test_the_construct_refuses_what_the_file_refuses() -> None:
     assert "eks.kubernetes_version: must be one of 1.34, 1.35, got '1.29'" in text
     assert "EKS needs subnets in two zones, and the network names 'us-west-2c' alone" in text
     assert "eks.dependencies_chart: there is no chart 'no-such-chart'; get it with: git clone" in text
-    assert (
-        "network: has no endpoint for eks, eks-auth, lambda, which an EKS cluster calls; "
-        "give HyperPodNetwork more_endpoints=['eks', 'eks-auth', 'lambda']"
-    ) in text
+    assert ("eks-endpoints-missing", "network") in found(error.value.findings)
 
 
 # -- determinism and laziness -----------------------------------------------------------------------------------------
