@@ -246,7 +246,7 @@ class Reader:
         if errors:
             raise PageError("\n".join(map(str, errors)))
         rows: dict[str, list[Message]] = {heading: [] for heading in HEADINGS.values()}
-        for code, places in sorted(by_code.items()):
+        for _, places in sorted(by_code.items()):
             heading = min((each.heading for each in places), key=[*rows].index)
             settings = tuple(dict.fromkeys(setting for each in places for setting in each.settings))
             rows[heading].append(replace(places[0], settings=settings))

@@ -83,14 +83,16 @@ def _held_nodes(names: Sequence[str], *, keeps_drainer: bool) -> tuple[str, ...]
 def refuse_undrainable(found: Plan, inputs: PlanInputs, workload: NodeWorkload, now: datetime) -> Plan:
     """The plan, refused if the deployment's first look would find that it can drain nothing."""
     from ..._lambda.hyperpod.scale_down.actions import Plan
-    from ..._lambda.hyperpod.scale_down.drain.readiness import DrainRequest, AgentStatus, decide_first_look
+    from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus, DrainRequest, decide_first_look
 
     if inputs.desired.drain is None or found.refusals:
         return found
     # If the status or the template could not be read, assume that draining works: the deployment decides.
     status = workload.status or AgentStatus(silent=timedelta(), saves=True)
     is_new = inputs.template.is_known and not inputs.template.has_drainer
-    why = decide_first_look(found, inputs.live, status, DrainRequest(drain=inputs.desired.drain, began=now, now=now), new=is_new)
+    why = decide_first_look(
+        found, inputs.live, status, DrainRequest(drain=inputs.desired.drain, began=now, now=now), new=is_new
+    )
     return found if why is None else Plan(refusals=(why,))
 
 
