@@ -988,7 +988,7 @@ def test_what_the_agent_rejects_may_be_an_earlier_request(minutes: float, never:
 
 
 def test_the_agent_has_the_words_by_which_a_node_is_no_instance() -> None:
-    assert f'"unknown", "{NO_INSTANCE}' in (ROOT / "lifecycle" / "agent" / "decide.py").read_text("utf-8")
+    assert f'"unknown", "{NO_INSTANCE}' in (ROOT / "lifecycle" / "agent" / "identity.py").read_text("utf-8")
 
 
 def test_what_may_be_a_login_node_is_waited_for_and_then_refused() -> None:

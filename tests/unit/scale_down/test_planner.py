@@ -761,6 +761,25 @@ def test_node_that_is_launched_during_the_first_look_makes_no_older_one_go(first
     assert taken(then) == [("p5-7", "not yet launched")]
 
 
+def test_replacement_of_a_request_that_was_launched_and_deleted_is_no_request_of_before() -> None:
+    """The first look chose two nodes. Another actor deleted a third one, so one of the two is enough."""
+    seen, wanted = live(group(target=5), nodes=[*nodes("p5", 4), *late("p5", 5)]), desired(desired_group(count=3))
+    state = with_plan(State(began=START), seen, plan(seen, wanted, request_context()))
+    assert [pick.name for pick in state.picked if not pick.launched_before] == [node_id(5)]
+    again = live(group(target=4, current=4), nodes=[*nodes("p5", 2), *nodes("p5", 1, first=4), *waiting("p5", 6)])
+    then = plan(
+        again,
+        wanted,
+        request_context(
+            first=False,
+            unlaunched=state.unlaunched,
+            chosen=frozenset(pick.name for pick in state.picked),
+            chosen_requests={node_id(5): "p5"},
+        ),
+    )
+    assert taken(then) == [("p5-6", "not yet launched")]
+
+
 def test_first_look_tells_of_nodes_that_are_launched_meanwhile_with_the_others() -> None:
     seen, wanted = live(group(target=7), nodes=[*nodes("p5", 5), *late("p5", 6, 7)]), desired(desired_group(count=4))
     found = plan(seen, wanted, request_context())

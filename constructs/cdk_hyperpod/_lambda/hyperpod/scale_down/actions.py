@@ -27,6 +27,8 @@ class Picked:
     group: str
     name: str
     reason: str
+    launched_before: bool = True
+    """Whether it was launched before the request began."""
 
 
 @dataclass(frozen=True, slots=True)

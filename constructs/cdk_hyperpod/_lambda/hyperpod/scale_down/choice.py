@@ -156,21 +156,23 @@ def _newcomers(group: str, staying: list[Node], context: RequestContext) -> froz
         return frozenset()
     launched = [node.name for node in staying if context.came_since(node)]
     unlaunched = sorted(node.name for node in staying if node.instance_id is None)
-    older = _unlaunched_before(group, len(unlaunched), len(launched), context)
+    names = {node.name for node in staying}
+    deleted = [name for name, of in context.chosen_requests.items() if of == group and name not in names]
+    older = _unlaunched_before(group, len(unlaunched), len(launched) + len(deleted), context)
     return frozenset([*launched, *unlaunched[older:]])
 
 
-def _unlaunched_before(group: str, unlaunched: int, launched: int, context: RequestContext) -> int:
-    """How many of the nodes that are not launched yet were there when the request began.
+def _unlaunched_before(group: str, unlaunched: int, fewer: int, context: RequestContext) -> int:
+    """How many of the nodes that are not launched yet were there when the request began. `fewer`: how many were launched or
+    deleted since.
 
-    They have no time of their own. It is as many as at the first look, less those that were launched since; which of them is
-    the same, because one is as good as another. The documented order applies to them, and to those that the first look found
-    just launched.
+    They have no time of their own. It is as many as at the first look, less these; which of them is the same, because one is
+    as good as another. The documented order applies to them, and to those that the first look found just launched.
     """
     if context.first and context.unlaunched is None:
         return unlaunched
     known = (context.unlaunched or {}).get(group, 0)
-    return max(0, known - launched)
+    return max(0, known - fewer)
 
 
 # -- a rollback -------------------------------------------------------------------------------------------------------

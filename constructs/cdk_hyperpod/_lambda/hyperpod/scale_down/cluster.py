@@ -213,6 +213,8 @@ class RequestContext:
     """Ids that the properties before named already: tombstones. Absent: nobody knows (a dry run), so none is refused."""
     chosen: frozenset[str] = frozenset()
     """Names of the nodes that the first look chose, at most poll_state.MOST_PICKED of them, and of those that are being drained."""
+    chosen_requests: Mapping[str, str] = field(default_factory=dict)
+    """Of the nodes that the first look chose, those that were not launched when the request began: name -> group."""
     busy: frozenset[str] = frozenset()
     """Names of the nodes that have jobs, as far as somebody says so."""
     unlaunched: Mapping[str, int] | None = None

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from .actions import Picked, Plan
+from .actions import Pick, Picked, Plan
 from .cluster import CLOCKS_APART, Cluster, Node
 from .deletion_record import DeletionRecord
 
@@ -58,7 +58,7 @@ class State:
             "Reached": _optional(sorted, self.reached),
             "Pending": self.pending,
             "Planned": self.planned,
-            "Picked": [[pick.group, pick.name, pick.reason] for pick in self.picked],
+            "Picked": [[pick.group, pick.name, pick.reason, pick.launched_before] for pick in self.picked],
             "Unlaunched": dict(self.unlaunched),
             "Newest": _optional(datetime.timestamp, self.newest),
             "Settling": self.settling,
@@ -75,17 +75,28 @@ def with_plan(state: State, live: Cluster | None, plan: Plan) -> State:
         state,
         pending=not plan.done or bool(plan.deletions),
         planned=len(picks),
-        picked=tuple(Picked(pick.node.group, pick.node.name, pick.reason) for pick in picks[:MOST_PICKED]),
+        picked=tuple(_picked(pick, state.began) for pick in picks[:MOST_PICKED]),
         settling=bool(picks) or (live is not None and _is_settling(live)),
     )
 
 
+def _picked(pick: Pick, began: datetime) -> Picked:
+    before = _launched_before(pick.node, began) is not None
+    return Picked(pick.node.group, pick.node.name, pick.reason, launched_before=before)
+
+
 def _with_ages(state: State, nodes: Sequence[Node]) -> State:
     """The state with the nodes that are not launched yet, and the newest launch of the others."""
-    since = state.began + CLOCKS_APART
-    launched = [node.launched for node in nodes if node.launched is not None and node.launched <= since]
-    unlaunched = [node.group for node in nodes if node.launched is None or node.launched > since]
-    return replace(state, unlaunched=Counter(unlaunched), newest=max(launched, default=None))
+    launched = [_launched_before(node, state.began) for node in nodes]
+    unlaunched = [node.group for node, when in zip(nodes, launched, strict=True) if when is None]
+    return replace(state, unlaunched=Counter(unlaunched), newest=max(filter(None, launched), default=None))
+
+
+def _launched_before(node: Node, began: datetime) -> datetime | None:
+    """When the node was launched. None: it was not, or only after the request began."""
+    if node.launched is None or node.launched > began + CLOCKS_APART:
+        return None
+    return node.launched
 
 
 def _is_settling(live: Cluster) -> bool:
