@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -16,6 +17,12 @@ Found = list[tuple[str, str]]
 def found(findings: Iterable[Finding]) -> Found:
     """Code and path of each finding, in order."""
     return [(finding.code, finding.path) for finding in findings]
+
+
+def reported(text: str) -> Found:
+    """Code and path of each finding in what a command prints."""
+    lines = [re.fullmatch(r" +(?:line \d+ +)?(?:(\S+): )?.* \[([a-z0-9-]+)\]", line) for line in text.split("\n")]
+    return [(line[2], line[1] or "") for line in lines if line]
 
 
 @contextmanager

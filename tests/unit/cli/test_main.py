@@ -72,8 +72,8 @@ def test_a_wrong_file_is_told_on_stderr(command: str, capsys: pytest.CaptureFixt
     assert capsys.readouterr() == (
         "",
         (
-            "other.yaml: 2 errors\n  line 1   name: is missing; add `name:`\n"
-            "  line 15  removal: must be one of retain, destroy, got 'keep'; use one of these\n"
+            "other.yaml: 2 errors\n  line 1   name: is missing; add `name:` [setting-missing]\n"
+            "  line 15  removal: must be one of retain, destroy, got 'keep'; use one of these [value-not-a-choice]\n"
         ),
     )
 
@@ -135,7 +135,10 @@ def test_the_installed_tool_refuses_a_wrong_file_without_a_stack_trace(folder: P
     done = subprocess.run([TOOL, "check"], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "cluster.yaml: 1 error\n  line 1  name: must be text, got 5; put it in quotes\n"
+    assert (
+        done.stderr
+        == "cluster.yaml: 1 error\n  line 1  name: must be text, got 5; put it in quotes [value-of-wrong-type]\n"
+    )
 
 
 @pytest.mark.parametrize("command", ["schema", "check"])

@@ -379,7 +379,7 @@ def test_events_of_this_cluster_reach_their_target() -> None:
     [
         (["foo"], r"kinds\[0\]: must be one of state_change, node_health, event, got 'foo'"),
         ("event", "kinds: must be a list, got 'event'"),
-        ((), "kinds: names no kind of event; leave it out for all"),
+        ((), r"kinds: is empty; .* \[event-kinds-empty\]"),
     ],
 )
 def test_kinds_of_events_that_there_are_not(kinds: Any, said: str) -> None:
@@ -391,7 +391,7 @@ def test_kinds_of_events_that_there_are_not(kinds: Any, said: str) -> None:
 
 def test_events_of_another_region_reach_no_rule_here() -> None:
     app = new_app()
-    said = "cluster_arn: the cluster is in us-west-2, and no event of it reaches a rule in eu-west-1; make the rule in a stack of us"
+    said = r"cluster_arn: .*; create the rule in a stack in us-west-2 \[rule-in-another-region\]"
     with pytest.raises(ConfigError, match=said):
         known_cluster(Stack(app, "Other", env=Environment(region="eu-west-1"))).on_event("Rule")
     known_cluster(Stack(app, "Same", env=Environment(region="us-west-2"))).on_event("Rule")
@@ -403,7 +403,7 @@ def test_events_of_another_region_reach_no_rule_here() -> None:
 
 def test_a_target_that_is_none() -> None:
     known = known_cluster(Stack(new_app(), "Stack"))
-    with pytest.raises(ConfigError, match="target: must be an IRuleTarget, got 'queue'; make or import one"):
+    with pytest.raises(ConfigError, match=r"target: .* \[argument-without-interface\]"):
         known.on_event("Rule", target="queue")  # type: ignore[arg-type]
 
 
@@ -411,7 +411,7 @@ def test_a_target_that_is_none() -> None:
     ("roles", "said"),
     [
         ({"computee": None}, "roles: must be one of controller, login, compute, node, got 'computee'; did you mean"),
-        ({"compute": ROLE}, rf"roles\['compute'\]: must be an IRole, got '{ROLE}'; make or import one"),
+        ({"compute": ROLE}, rf"roles\['compute'\]: must be an IRole, got '{ROLE}'; create or import one"),
     ],
 )
 def test_roles_that_are_none(roles: Any, said: str) -> None:
@@ -436,7 +436,7 @@ def known_cluster(stack: Stack) -> IHyperPodCluster:
 def test_without_roles_nothing_is_granted_to_it_in_silence() -> None:
     stack = Stack(new_app(), "Stack")
     known = known_cluster(stack)
-    said = "Stack/Known: 1 error\n  roles: none is known that a right could be given to; name them by node type"
+    said = r"Stack/Known: 1 error\n  roles: .* \[roles-unknown\]"
     with pytest.raises(ConfigError, match=said):
         _ = known.grant_principal
     with pytest.raises(RuntimeError, match=said):  # what Python raises within CDK comes back as this
@@ -609,7 +609,7 @@ def test_groups_of_karpenters_under_slurm_are_an_error() -> None:
 def test_an_imported_cluster_without_security_groups_lets_nothing_in_in_silence() -> None:
     stack = Stack()
     known = HyperPodCluster.from_cluster_attributes(stack, "Known", cluster_name="train", cluster_arn=ARN)
-    with pytest.raises(ConfigError, match="security_groups: none is known that could be let in"):
+    with pytest.raises(ConfigError, match=r"security_groups: .* \[security-groups-unknown\]"):
         _ = known.connections
 
 

@@ -98,6 +98,7 @@ from cdk_hyperpod.rules.governance import check_task_governance
 from cdk_hyperpod.rules.jobs import check_job
 from cdk_hyperpod.rules.teams import check_teams
 from cdk_hyperpod.typed.words import show
+from helpers.findings import Found, found
 
 HEAD = InstanceGroup(name="head", instance_type="ml.m5.xlarge", instance_count=1, node_type="controller")
 WORK = InstanceGroup(name="work", instance_type="ml.p5.48xlarge", instance_count=2, node_type="compute", partition="p5")
@@ -641,22 +642,22 @@ def test_something_else_in_place_of_a_value(kind: type) -> None:
 @pytest.mark.parametrize(
     ("made", "changes", "messages"),
     [
-        pytest.param(HyperPodCluster, {"instance_groups": WORK}, ["instance_groups: must be a tuple, got InstanceGroup(name='work', …); write it as (a, b) or (a,)"], id="one group"),
-        pytest.param(HyperPodCluster, {"instance_groups": [HEAD, WORK, {"name": "b"}, None]}, ["instance_groups[b]: must be of the class InstanceGroup, got {'name': 'b'}; make one", "instance_groups[3]: must be of the class InstanceGroup, got nothing; give it a value"], id="groups that are none"),
-        pytest.param(HyperPodCluster, {"instance_groups": [HEAD, dataclasses.replace(WORK, **ODD_FIELDS)]}, ["instance_groups[work].instance_count: must be a whole number, got '2'; write digits without quotes", "instance_groups[work].ebs_volumes: must be a tuple, got EbsVolume(volume_size_gib=5, …); write it as (a, b) or (a,)"], id="fields of a group"),
-        pytest.param(HyperPodCluster, {"network": NetworkConfig(), "encryption_key": "alias/x", "tags": ["a"], "node_recovery": "never"}, ["network: must be of the class HyperPodNetwork, got NetworkConfig(availability_zones=(), …); make one", "encryption_key: must be an IKey, got 'alias/x'; make or import one", "node_recovery: must be one of automatic, none, got 'never'; use one of these", "tags: must be a mapping of text to text, got ['a']; make one"], id="all at once, beside what the rules find"),
-        pytest.param(HyperPodCluster, {"file_system": LustreMount(dns_name=WRONG[1], mount_name="b"), "lifecycle_scripts": {"a": 1}}, ["file_system.dns_name: must be text, got 5; put it in quotes", "lifecycle_scripts: must be a LifecycleScripts, text or a Path, got {'a': 1}; give it one of these"], id="inside of a value that is no configuration"),
-        pytest.param(HyperPodNetwork, {"availability_zones": "us-west-2c", "subnets": [{"subnet_id": "a"}], "more_endpoints": "eks"}, ["more_endpoints: must be a list, got 'eks'; write it as [a, b]", "network.availability_zones: must be a tuple, got 'us-west-2c'; write it as (a, b) or (a,)", "network.subnets[0]: must be of the class SubnetConfig, got {'subnet_id': 'a'}; make one", "network.vpc_id: is missing, and subnets is set; add the subnets' VPC", "network.availability_zones: an existing VPC's subnets name their zones; remove it"], id="text for a list"),
-        pytest.param(LustreFileSystem, {"capacity_gib": "1200", "removal_policy": "keep", "data_repositories": DataRepository(file_system_path="/a")}, ["removal_policy: must be of the class RemovalPolicy, got 'keep'; make one", "storage.capacity_gib: must be a whole number, got '1200'; write digits without quotes", "storage.data_repositories: must be a tuple, got DataRepository(file_system_path='/a', …); write it as (a, b) or (a,)"], id="text for a number"),
-        pytest.param(HyperPodCluster, {"instance_groups": [HEAD, dataclasses.replace(WORK, **TOKEN_FIELDS)], "node_recovery": Aws.REGION, "lifecycle_scripts": Aws.REGION, "autoscaled_groups": Aws.REGION}, ["lifecycle_scripts: its value is known at deployment only; write it out", "autoscaled_groups: its value is known at deployment only; write it out", "instance_groups[work].instance_count: must be a number, got a token of another kind; use the parameter's value_as_number, or Token.as_number", "instance_groups[work].node_type: its value is known at deployment only; write it out: controller, login or compute", "instance_groups[work].spot: its value is known at deployment only; write it out", "node_recovery: its value is known at deployment only; write it out: automatic or none"], id="tokens that decide"),
-        pytest.param(HyperPodTeams, {"teams": Team(name="a")}, ["teams: must be a list, got Team(name='a', …); write it as [a, b]"], id="one team"),
-        pytest.param(HyperPodTeams, {"teams": [Team(name=Aws.REGION, quota={"ml.p5.48xlarge": 1}), Team(name="b", **TOKEN_SHARES)]}, [f"teams[{field}: its value is known at deployment only; write it out: resources' names and the pods' ceilings derive from it" for field in ("0].name", "b].quota", "b].borrow_limit")], id="tokens in arithmetic"),
-        pytest.param(EksControlPlane, {"eks_config": {"dependencies_chart": "installed"}, "neuron": "no"}, ["neuron: must be true or false, got 'no'; write true or false without quotes", "eks: must be of the class EksConfig, got {'dependencies_chart': 'installed'}; make one"], id="a mapping for settings"),
-        pytest.param(ScaleDown, {"nodes_to_delete": "i-0123456789abcdef0", "max_nodes": 1.5}, ["scale_down.nodes_to_delete: must be a tuple, got 'i-0123456789abcdef0'; write it as (a, b) or (a,)", "scale_down.max_nodes: must be a whole number, got 1.5; write digits without quotes"], id="one node"),
+        pytest.param(HyperPodCluster, {"instance_groups": WORK}, [("value-not-a-tuple", "instance_groups")], id="one group"),
+        pytest.param(HyperPodCluster, {"instance_groups": [HEAD, WORK, {"name": "b"}, None]}, [("argument-of-wrong-class", "instance_groups[b]"), ("value-missing", "instance_groups[3]")], id="groups that are none"),
+        pytest.param(HyperPodCluster, {"instance_groups": [HEAD, dataclasses.replace(WORK, **ODD_FIELDS)]}, [("value-of-wrong-type", "instance_groups[work].instance_count"), ("value-not-a-tuple", "instance_groups[work].ebs_volumes")], id="fields of a group"),
+        pytest.param(HyperPodCluster, {"network": NetworkConfig(), "encryption_key": "alias/x", "tags": ["a"], "node_recovery": "never"}, [("argument-of-wrong-class", "network"), ("argument-without-interface", "encryption_key"), ("value-not-a-choice", "node_recovery"), ("argument-not-a-mapping", "tags")], id="all at once, beside what the rules find"),
+        pytest.param(HyperPodCluster, {"file_system": LustreMount(dns_name=WRONG[1], mount_name="b"), "lifecycle_scripts": {"a": 1}}, [("value-of-wrong-type", "file_system.dns_name"), ("argument-of-no-class", "lifecycle_scripts")], id="inside of a value that is no configuration"),
+        pytest.param(HyperPodNetwork, {"availability_zones": "us-west-2c", "subnets": [{"subnet_id": "a"}], "more_endpoints": "eks"}, [("argument-not-a-list", "more_endpoints"), ("value-not-a-tuple", "network.availability_zones"), ("argument-of-wrong-class", "network.subnets[0]"), ("vpc-missing", "network.vpc_id"), ("zones-in-existing-vpc", "network.availability_zones")], id="text for a list"),
+        pytest.param(LustreFileSystem, {"capacity_gib": "1200", "removal_policy": "keep", "data_repositories": DataRepository(file_system_path="/a")}, [("argument-of-wrong-class", "removal_policy"), ("value-of-wrong-type", "storage.capacity_gib"), ("value-not-a-tuple", "storage.data_repositories")], id="text for a number"),
+        pytest.param(HyperPodCluster, {"instance_groups": [HEAD, dataclasses.replace(WORK, **TOKEN_FIELDS)], "node_recovery": Aws.REGION, "lifecycle_scripts": Aws.REGION, "autoscaled_groups": Aws.REGION}, [("value-known-at-deployment-only", "lifecycle_scripts"), ("value-known-at-deployment-only", "autoscaled_groups"), ("token-of-wrong-type", "instance_groups[work].instance_count"), ("choice-known-at-deployment-only", "instance_groups[work].node_type"), ("value-known-at-deployment-only", "instance_groups[work].spot"), ("choice-known-at-deployment-only", "node_recovery")], id="tokens that decide"),
+        pytest.param(HyperPodTeams, {"teams": Team(name="a")}, [("argument-not-a-list", "teams")], id="one team"),
+        pytest.param(HyperPodTeams, {"teams": [Team(name=Aws.REGION, quota={"ml.p5.48xlarge": 1}), Team(name="b", **TOKEN_SHARES)]}, [("argument-known-at-deployment-only", f"teams[{field}") for field in ("0].name", "b].quota", "b].borrow_limit")], id="tokens in arithmetic"),
+        pytest.param(EksControlPlane, {"eks_config": {"dependencies_chart": "installed"}, "neuron": "no"}, [("value-of-wrong-type", "neuron"), ("argument-of-wrong-class", "eks")], id="a mapping for settings"),
+        pytest.param(ScaleDown, {"nodes_to_delete": "i-0123456789abcdef0", "max_nodes": 1.5}, [("value-not-a-tuple", "scale_down.nodes_to_delete"), ("value-of-wrong-type", "scale_down.max_nodes")], id="one node"),
     ],
 )  # fmt: skip
 def test_what_it_says(
-    made: Callable[..., object], changes: dict[str, Any], messages: list[str], dependencies: Dependencies
+    made: Callable[..., object], changes: dict[str, Any], messages: Found, dependencies: Dependencies
 ) -> None:
     construct_id = dependencies.next_id()
 
@@ -664,7 +665,7 @@ def test_what_it_says(
         made(dependencies.stack, construct_id, **{**CONSTRUCTS[made](dependencies), **changes})
 
     assert caught.value.source == f"Stack/{construct_id}"
-    assert [str(finding) for finding in caught.value.findings] == messages
+    assert found(caught.value.findings) == messages
 
 
 def test_what_holds_the_thing_that_is_wanted_is_no_riddle(dependencies: Dependencies) -> None:
@@ -679,7 +680,7 @@ def test_what_holds_the_thing_that_is_wanted_is_no_riddle(dependencies: Dependen
         )
     assert [(each.path, each.remedy) for each in caught.value.findings] == [
         ("file_system", "give it the .mount of this one"),
-        ("encryption_key", "make or import one"),  # scripts have two keys
+        ("encryption_key", "create or import one"),  # scripts have two keys
     ]
 
 
@@ -725,9 +726,7 @@ def test_an_alias_is_no_key(made: Callable[..., object], name: str, dependencies
         with pytest.raises(ConfigError) as caught:
             made(dependencies.stack, dependencies.next_id(), **{**CONSTRUCTS[made](dependencies), name: each})
         (finding,) = caught.value.findings
-        assert finding.path == name
-        assert finding.problem.startswith("must be a key, and this is an alias, got <")
-        assert finding.remedy == "give it the key itself, by Key.from_lookup or Key.from_key_arn"
+        assert (finding.code, finding.path) == ("key-is-an-alias", name)
 
 
 def test_load_config_with_something_else_than_a_path() -> None:

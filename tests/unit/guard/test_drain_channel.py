@@ -147,7 +147,11 @@ def test_the_bucket_s_name_is_one_that_s3_takes(name: str, region: str) -> None:
 @pytest.mark.parametrize(
     ("more", "backup", "says"),
     [
-        ({}, DrainBackup(paths=("/data",), to="/fsx/backup"), "drain.backup.to: /fsx/backup is on no storage"),
+        (
+            {},
+            DrainBackup(paths=("/data",), to="/fsx/backup"),
+            r"drain\.backup\.to: .* \[backup-target-without-storage\]",
+        ),
         ({"orchestrator": "eks"}, None, "drain: the library's own scripts for Slurm start the agent"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from aws_cdk.assertions import Annotations, Match
 from aws_cdk.cloudformation_include import CfnInclude
 from constructs import Construct, IConstruct
 
-from cdk_hyperpod import ConfigError, ScaleDown
-from helpers.findings import refused
+from cdk_hyperpod import ConfigError, Finding, ScaleDown
+from helpers.findings import Found, found, refused
 from helpers.guard.clusters import ROLE, Group, cluster_in, group, guard
 from helpers.synthesis import Template, flat, folder_of, needs, new_app, of_stack, walk
 
@@ -27,25 +27,22 @@ RestrictedGroup = sagemaker.CfnCluster.ClusterRestrictedInstanceGroupProperty
 NODES = [f"i-{number:017x}" for number in range(3_000)]
 
 
-def refusals(arguments: dict[str, Any] | None = None, **properties: Any) -> list[str]:
-    """What ScaleDown says of a cluster, which must be something."""
+def refusals(arguments: dict[str, Any] | None = None, **properties: Any) -> Found:
+    """Code and path of each finding about a cluster that ScaleDown refuses."""
+    return found(refused_findings(arguments, **properties))
+
+
+def refused_findings(arguments: dict[str, Any] | None = None, **properties: Any) -> Sequence[Finding]:
     with pytest.raises(ConfigError) as caught:
         guard(Stack(new_app(), "Stack"), arguments, **properties)
     assert caught.value.source == "Stack/ScaleDown"
-    return [str(finding) for finding in caught.value.findings]
+    return caught.value.findings
 
 
 # -- clusters that cannot be guarded ----------------------------------------------------------------------------------
 
-NO_NAME = (
-    "cluster.cluster_name: is missing, and CloudFormation would make one up that nobody knows before the cluster "
-    "exists; give the cluster a name"
-)
-RESTRICTED = (
-    "cluster.restricted_instance_groups: are not guarded: HyperPod terminates nodes at random when you lower a count there; give "
-    "them a cluster of their own, without ScaleDown"
-)
-NO_GROUPS = "cluster.instance_groups: are missing, and there is nothing else that ScaleDown guards; set them, or leave ScaleDown out"
+NO_NAME = ("guard-cluster-unnamed", "cluster.cluster_name")
+RESTRICTED = ("guard-restricted-groups", "cluster.restricted_instance_groups")
 
 
 def restricted() -> list[RestrictedGroup]:
@@ -62,7 +59,7 @@ def restricted() -> list[RestrictedGroup]:
 
 def test_a_cluster_without_a_name_is_refused_with_all_else_that_is_wrong() -> None:
     assert refusals({"max_nodes": -1}, cluster_name=None, instance_groups=None) == [
-        "scale_down.max_nodes: must be 0 to 6758, got -1; change it",
+        ("value-out-of-range", "scale_down.max_nodes"),
         NO_NAME,
     ]
 
@@ -76,7 +73,8 @@ def test_restricted_groups_are_refused() -> None:
 def test_a_cluster_without_groups_is_refused(groups: object) -> None:
     with pytest.raises(RuntimeError) as caught:
         of_stack(lambda stack: guard(stack, instance_groups=groups))
-    assert f"[Stack/ScaleDown] {NO_GROUPS}" in str(caught.value)
+    assert "[Stack/ScaleDown] cluster.instance_groups: " in str(caught.value)
+    assert "[guard-without-groups]" in str(caught.value)
 
 
 def test_a_name_may_be_a_parameters() -> None:
@@ -88,15 +86,13 @@ def test_a_name_may_be_a_parameters() -> None:
 
 
 def test_more_than_a_deployment_can_carry_is_refused() -> None:
-    (message,) = refusals({"nodes_to_delete": NODES}, instance_groups=[group(number) for number in range(100)])
-    found = re.match(
-        r"scale_down: the groups of the cluster, and the 3000 nodes and groups to delete, come to about ([0-9,]+) bytes "
-        r"\(64 for each value that is known at deployment only\), and a deployment has room for 120,000; take the ids of "
-        r"nodes that are gone out of nodes_to_delete, ",
-        message,
-    )
-    assert found is not None, message
-    assert int(found[1].replace(",", "")) > 150_000
+    (finding,) = refused_findings({"nodes_to_delete": NODES}, instance_groups=[group(number) for number in range(100)])
+    assert (finding.code, finding.path) == ("guard-properties-too-large", "scale_down")
+    assert bytes_in(finding) > 150_000
+
+
+def bytes_in(finding: Finding) -> int:
+    return int(re.findall(r"about ([0-9,]+) bytes", finding.problem)[0].replace(",", ""))
 
 
 def size_in_event(template: Template) -> int:
@@ -119,8 +115,8 @@ def test_what_fits_is_let_through(groups: int, nodes: int) -> None:
 
 def test_what_is_known_at_deployment_only_counts() -> None:
     def sized(role: str) -> int:
-        message = refusals({"nodes_to_delete": NODES}, instance_groups=[group(n, role) for n in range(100)])[0]
-        return int(re.findall(r"about ([0-9,]+) bytes", message)[0].replace(",", ""))
+        findings = refused_findings({"nodes_to_delete": NODES}, instance_groups=[group(n, role) for n in range(100)])
+        return bytes_in(findings[0])
 
     unknown = CfnParameter(Stack(new_app(), "Other"), "Role").value_as_string
     assert sized(unknown) == sized("x" * 64)
@@ -213,10 +209,16 @@ def test_the_order_in_which_things_are_made_is_no_matter() -> None:
 
 
 def errors_of(build: Callable[[Stack], object]) -> list[str]:
-    """What synthesis says against a stack, without where."""
+    """What synthesis says against a stack, without the construct's path."""
     with pytest.raises(RuntimeError) as caught:
         of_stack(build)
     return re.findall(r"\[Stack/(?:Nested/)?ScaleDown\] (.*)", str(caught.value))
+
+
+def codes_of(build: Callable[[Stack], object]) -> Found:
+    """Code and path of each error of synthesis."""
+    pairs = [re.fullmatch(r"(\S+): .* \[([a-z-]+)\]", line) for line in errors_of(build)]
+    return [(pair[2], pair[1]) for pair in pairs if pair]
 
 
 @pytest.mark.parametrize(
@@ -251,20 +253,17 @@ def test_an_override_behind_its_back_is_an_error(
         override(guard(scope(stack))._cluster)
 
     for build in (before, after) if paths else ():
-        assert errors_of(build) == [
-            f"cluster: an override of {path} goes past ScaleDown, which would take nodes by what it overrides; "
-            "set the property itself instead; one that CDK's class does not know needs a newer aws-cdk-lib"
-            for path in paths
+        lines = errors_of(build)
+        assert [line.partition(" is invisible")[0] for line in lines] == [
+            f"cluster: an override of {path}" for path in paths
         ]
+        assert all(line.endswith(" [guard-override]") for line in lines)
     if not paths:
         of_stack(before)
 
 
 def resource_of(made: CustomResource) -> CfnResource:
     return typing.cast(CfnResource, made.node.default_child)
-
-
-OUT_OF_ORDER = "cluster: an override of DependsOn takes the cluster out of ScaleDown's order; use cluster.node.add_dependency(…) instead"
 
 
 @pytest.mark.parametrize(
@@ -287,7 +286,7 @@ def test_an_override_that_takes_the_cluster_out_of_the_guards_order_is_an_error(
         CfnResource(inner := scope(stack), "X", type="AWS::CloudFormation::WaitConditionHandle")
         override(guard(inner)._cluster)
 
-    assert errors_of(build) == [OUT_OF_ORDER]
+    assert codes_of(build) == [("guard-order", "cluster")]
 
 
 def test_an_override_that_keeps_the_order_is_none() -> None:
@@ -300,42 +299,39 @@ def test_an_override_that_keeps_the_order_is_none() -> None:
     assert cluster["DependsOn"] == template.only_id("Custom::HyperPodScaleDown"), "a text is as good as a list"
 
 
-SENT = "goes past ScaleDown, which would not be told what it has to do; say it in ScaleDown's arguments, or in the cluster's properties"
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         (
             lambda made: resource_of(made.finalize).add_override("DependsOn", []),
-            "finalize: an override of DependsOn takes it out of ScaleDown's order; use finalize.node.add_dependency(…) instead",
+            ("guard-order", "finalize"),
         ),
         (
             lambda made: resource_of(made.prepare).add_override("Condition", "Never"),
-            "prepare: has a condition that the cluster does not have, which could change without ScaleDown; "
-            + "give the cluster the same condition, or none to either",
+            ("guard-condition", "prepare"),
         ),
         (
             lambda made: made.node.try_remove_child("Prepare"),
-            "prepare: is not in the template, and the cluster would change without ScaleDown; "
-            + "leave ScaleDown's prepare where it is",
+            ("guard-resource-missing", "prepare"),
         ),
         (
             lambda made: resource_of(made.prepare).add_property_override("MaxNodes", 6_000),
-            f"prepare: an override of MaxNodes {SENT}",
+            ("guard-resource-override", "prepare"),
         ),
         (
             lambda made: resource_of(made.finalize).add_property_deletion_override("Groups"),
-            f"finalize: an override of Groups {SENT}",
+            ("guard-resource-override", "finalize"),
         ),
     ],
 )
-def test_what_the_guard_is_told_and_when_is_not_overridden(change: Callable[[ScaleDown], object], said: str) -> None:
+def test_what_the_guard_is_told_and_when_is_not_overridden(
+    change: Callable[[ScaleDown], object], said: tuple[str, str]
+) -> None:
     def build(stack: Stack) -> None:
         CfnCondition(stack, "Never", expression=Fn.condition_equals("a", "b"))
         change(guard(stack))
 
-    assert errors_of(build) == [said]
+    assert codes_of(build) == [said]
 
 
 def test_what_somebody_adds_to_the_guard_and_a_condition_of_both_are_no_matter() -> None:
@@ -404,7 +400,7 @@ def test_a_cluster_of_a_template_s_own_is_guarded_with_what_cdk_does_not_know(tm
     assert json.loads(flat(build({}).only("Custom::HyperPodScaleDown")["Groups"][0]))["InstanceCount"] == 2
     newer = build({}, NewerThanCdk={"Mode": "Enable"}).only("Custom::HyperPodScaleDown")
     assert json.loads(json.loads(flat(newer["Digest"]))["Overrides"]) == [["NewerThanCdk", {"Mode": "Enable"}]]
-    with pytest.raises(RuntimeError, match=r"an override of InstanceGroups.0.NewerThanCdk goes past ScaleDown"):
+    with pytest.raises(RuntimeError, match=r"an override of InstanceGroups.0.NewerThanCdk .* \[guard-override\]"):
         build({"NewerThanCdk": 1})
 
 
@@ -412,9 +408,7 @@ def test_a_name_that_changes_behind_its_back_is_an_error() -> None:
     def build(stack: Stack) -> None:
         guard(stack)._cluster.cluster_name = "other"
 
-    assert errors_of(build) == [
-        "cluster.cluster_name: was changed after ScaleDown was made; set the name where the cluster is made"
-    ]
+    assert codes_of(build) == [("guard-cluster-renamed", "cluster.cluster_name")]
 
 
 def test_two_guards_in_a_stack_are_a_warning() -> None:
@@ -510,8 +504,7 @@ def test_a_deployments_outputs_tell_what_went_and_what_still_stands() -> None:
         values = [output["Value"] for output in template.body["Outputs"].values()]
         assert values == [{"Fn::GetAtt": [template.only_id(kind), name]} for name, kind in kinds.items()]
         assert {template.only(kind)["Retry"] for kind in kinds.values()} == {text}
-    (said,) = refusals({"retry": "x" * 257})
-    assert said.startswith("scale_down.retry: must be 1 to 256 characters in one line, got ")
+    assert refusals({"retry": "x" * 257}) == [("value-malformed", "scale_down.retry")]
 
 
 def test_a_cluster_has_one_guard() -> None:

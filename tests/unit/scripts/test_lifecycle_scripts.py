@@ -255,7 +255,7 @@ def test_a_folder_without_an_entry_script_is_refused(folder: Path) -> None:
 
 
 def test_a_name_that_is_known_at_deployment_only_is_refused() -> None:
-    with pytest.raises(HyperPodError, match=r"cluster_name: its value is known at deployment only; write it out"):
+    with pytest.raises(HyperPodError, match=r"cluster_name: .* \[argument-known-at-deployment-only\]"):
         scripts(cluster_name=Fn.ref("Name"))
 
 

@@ -73,8 +73,8 @@ def check_group(options: SimpleNamespace, config: ClusterConfig) -> Iterator[Fin
 
 def check_zone(options: SimpleNamespace, config: ClusterConfig | None) -> Iterator[Finding]:
     """The zone must be valid. Without one, nodes with EFA must be in one zone."""
-    if options.zone is not None and (words := ZONE.problem(options.zone)):
-        yield Finding(path="zone", problem=f"{words}, got {show(options.zone)}", remedy="change it")
+    if options.zone is not None and (problem := ZONE.problem(options.zone)):
+        yield problem.at("zone", options.zone)
     kind = catalogue().get(options.instance_type or "")
     if options.zone is not None or options.group is not None or config is None or kind is None or not kind.has_efa:
         return

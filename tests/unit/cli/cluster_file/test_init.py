@@ -113,8 +113,8 @@ def test_it_asks_again_for_what_hyperpod_would_refuse(
     assert (config.name, config.region) == ("train", "us-west-2")
     out = capsys.readouterr().out
     assert out.count("Name of the cluster: ") == 3 and out.count("AWS region, such as us-west-2: ") == 2
-    assert "  region: AWS has no region 'us-west-9'; did you mean us-west-2?\n" in out
-    assert out.index("got 'a b'; change it\n") < out.index("AWS region")
+    assert "  region: AWS has no region 'us-west-9'; did you mean us-west-2? [region-misspelled]\n" in out
+    assert out.index("got 'a b'; change it [value-malformed]\n") < out.index("AWS region")
 
 
 def test_a_wrong_value_that_was_given_is_told_before_the_other_is_asked_for(
@@ -122,7 +122,7 @@ def test_a_wrong_value_that_was_given_is_told_before_the_other_is_asked_for(
 ) -> None:
     answer(monkeypatch, "train\n")
     assert main(["init", "--region", "us-west-9"]) == 1
-    said = "init: 1 error\n  region: AWS has no region 'us-west-9'; did you mean us-west-2?\n"
+    said = "init: 1 error\n  region: AWS has no region 'us-west-9'; did you mean us-west-2? [region-misspelled]\n"
     assert capsys.readouterr() == ("", said)
     assert there(folder) == []
 
@@ -150,7 +150,7 @@ def test_a_wrong_value_that_was_given_is_told_before_the_other_is_asked_for(
             ["--name", "a b", "--region", "us-west-9"],
             None,
             "init: 2 errors\n  name: must be 1 to 63 letters, digits and hyphens, no hyphen at either end, got 'a b'; "
-            "change it\n  region: AWS has no region 'us-west-9'; did you mean us-west-2?",
+            "change it [value-malformed]\n  region: AWS has no region 'us-west-9'; did you mean us-west-2? [region-misspelled]",
             id="what HyperPod would refuse",
         ),
     ],
@@ -210,5 +210,6 @@ def test_ctrl_c_on_the_way_leaves_nothing(folder: Path, monkeypatch: pytest.Monk
 def test_a_wrong_region_under_eks_is_all_that_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "--name", "train", "--region", "eu-west-9", "--eks"]) == 1
     assert (
-        capsys.readouterr().err == "init: 1 error\n  region: AWS has no region 'eu-west-9'; did you mean eu-west-2?\n"
+        capsys.readouterr().err
+        == "init: 1 error\n  region: AWS has no region 'eu-west-9'; did you mean eu-west-2? [region-misspelled]\n"
     )
