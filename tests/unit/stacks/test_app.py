@@ -14,7 +14,8 @@ import pytest
 import yaml
 from aws_cdk import App
 
-from helpers.findings import refused
+from cdk_hyperpod import ConfigError
+from helpers.findings import refused, reported
 from stacks.boundary import BOUNDARY, read_permissions_boundary
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -82,13 +83,12 @@ def bad_file(tmp_path: Path) -> Path:
 
 def assert_reports_the_three_mistakes(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 1
-    for line in (
-        "bad.yaml: 3 errors",
-        "instance_groups[p5].instance_type: HyperPod has no instance type 'ml.p5.48xlarg'; did you mean ml.p5.48xlarge",
-        "instance_groups[p5].min_instance_count: 9 is more than instance_count, which is 8; ",
-        "storage.capacity_gib: FSx refuses 4801 GiB; use 1200 or a multiple of 2400, such as 7200",
-    ):
-        assert line in done.stderr
+    assert "bad.yaml: 3 errors" in done.stderr
+    assert {*reported(done.stderr)} >= {
+        ("instance-type-unknown", "instance_groups[p5].instance_type"),
+        ("minimum-above-count", "instance_groups[p5].min_instance_count"),
+        ("capacity-not-supported", "storage.capacity_gib"),
+    }
     assert "Traceback" not in done.stderr
 
 
@@ -119,11 +119,8 @@ def test_app_py_says_everything_that_is_wrong_with_a_file(tmp_path: Path, bad_fi
 def test_a_file_that_does_not_exist_is_a_message(tmp_path: Path) -> None:
     done = run_app(tmp_path / "out", context={"config": "no-such.yaml"})
     assert done.returncode == 1
-    assert done.stderr == (
-        f"{ROOT / 'no-such.yaml'}: 1 error\n  there is no file {ROOT / 'no-such.yaml'}; "
-        "give its path (`cdk-hyperpod … --config FILE`, `cdk -c config=FILE`, `make … CONFIG=FILE`), "
-        "or let `cdk-hyperpod init` write one\n"
-    )
+    assert done.stderr.startswith(f"{ROOT / 'no-such.yaml'}: 1 error\n  there is no file {ROOT / 'no-such.yaml'}; ")
+    assert reported(done.stderr) == [("file-not-found", "")]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +224,7 @@ def test_a_boundary_that_the_cli_hands_over_as_text_reaches_every_role(tmp_path:
 def test_warnings_reach_whoever_synthesizes(tmp_path: Path) -> None:
     done = run_cdk("synth", "--quiet", "-c", "config=tests/helpers/configs/existing.yaml", outdir=tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    assert "the nodes are in us-east-1b and their file system in us-east-1a" in done.stderr
+    assert "cdk-hyperpod:file-system-in-another-zone" in done.stderr
 
 
 @pytest.mark.slow
