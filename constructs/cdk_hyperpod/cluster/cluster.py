@@ -35,7 +35,7 @@ from ..config.cluster import (
     TieredStorageConfig,
 )
 from ..config.lifecycle import LifecycleConfig, LifecycleMode
-from ..config.rendering import Surroundings, in_words_of_cdk, network_spec, render_group
+from ..config.rendering import ClusterContext, in_words_of_cdk, network_spec, render_group
 from ..config.slurm import AccountingDatabase
 from ..errors import Finding, raise_errors
 from ..guard.drain_channel import DRAIN_OPERATORS, DrainChannel, IEksDrainer, name_agent
@@ -346,9 +346,9 @@ class HyperPodCluster(IHyperPodCluster):
             removal_policy=self._removal_policy,
         )
 
-    def _context_of_groups(self) -> Surroundings:
+    def _context_of_groups(self) -> ClusterContext:
         """What the groups' properties contain besides the groups' own settings."""
-        return Surroundings(
+        return ClusterContext(
             continuous=self._config.node_provisioning_mode == "continuous",
             encrypts_root_volumes=self._config.encrypts_root_volumes,
             volume_key_arn=self.encryption_key.key_arn,

@@ -18,7 +18,7 @@ Spec = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ClusterContext:
     """What a group's specification says of the cluster that the group is in."""
 
     continuous: bool
@@ -53,7 +53,7 @@ class Surroundings:
         return list(dict.fromkeys(key for key in keys if key is not None))
 
 
-def render_group(group: InstanceGroup, cluster: Surroundings, *, role_arn: str, network: Spec | None) -> Spec:
+def render_group(group: InstanceGroup, cluster: ClusterContext, *, role_arn: str, network: Spec | None) -> Spec:
     """A group as the cluster has it (ClusterInstanceGroupSpecification). `network`: OverrideVpcConfig; None: the cluster's own."""
     return _said(
         InstanceGroupName=group.name,
@@ -87,7 +87,7 @@ def render_group(group: InstanceGroup, cluster: Surroundings, *, role_arn: str, 
     )
 
 
-def _life_cycle_config(group: InstanceGroup, cluster: Surroundings) -> Spec | None:
+def _life_cycle_config(group: InstanceGroup, cluster: ClusterContext) -> Spec | None:
     """Which hook names the script decides who sets the node up: OnInitComplete HyperPod, OnCreate the script."""
     if cluster.lifecycle_mode == "bootstrap":
         return None
@@ -96,7 +96,7 @@ def _life_cycle_config(group: InstanceGroup, cluster: Surroundings) -> Spec | No
     return {"SourceS3Uri": cluster.scripts_uri, hook: script}
 
 
-def _ebs_volume(volume: EbsVolume, cluster: Surroundings) -> Spec:
+def _ebs_volume(volume: EbsVolume, cluster: ClusterContext) -> Spec:
     return _said(
         RootVolume=volume.root_volume or None,
         VolumeSizeInGB=volume.volume_size_gib,

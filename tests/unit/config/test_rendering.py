@@ -13,7 +13,7 @@ from cdk_hyperpod import InstanceGroup, load_config
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Desired, DesiredGroup
 from cdk_hyperpod._lambda.hyperpod.scale_down.properties import PREPARE, read_properties
 from cdk_hyperpod.cli.deployment.desired import desired
-from cdk_hyperpod.config.rendering import Surroundings, in_words_of_cdk, render_group
+from cdk_hyperpod.config.rendering import ClusterContext, in_words_of_cdk, render_group
 from cdk_hyperpod.names import cluster_stack_name
 from helpers.synthesis import CONFIGS, ROOT, of_file
 
@@ -64,7 +64,7 @@ def test_plan_reads_what_the_guard_reads(path: Path) -> None:
 
 
 def test_a_group_says_what_it_has_and_no_more() -> None:
-    cluster = Surroundings(
+    cluster = ClusterContext(
         continuous=False, encrypts_root_volumes=False, lifecycle_mode="bootstrap", scripts_uri="s3://bucket/prefix"
     )
     group = InstanceGroup(name="a", instance_type="ml.m5.large", instance_count=0)

@@ -14,7 +14,6 @@ import pytest
 import yaml
 from aws_cdk import App
 
-from cdk_hyperpod import ConfigError
 from helpers.findings import refused, reported
 from stacks.boundary import BOUNDARY, read_permissions_boundary
 

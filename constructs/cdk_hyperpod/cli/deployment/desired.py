@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...config.cluster import ClusterConfig, InstanceGroup, ScaleDownConfig
-from ...config.rendering import Surroundings, guard_properties, network_spec, render_group
+from ...config.rendering import ClusterContext, guard_properties, network_spec, render_group
 from .deployed_stack import stack_id_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
     from ..._lambda.hyperpod.scale_down.properties import PREPARE, read_properties
 
     scale_down = config.scale_down or ScaleDownConfig()
-    surroundings = Surroundings(
+    cluster_context = ClusterContext(
         continuous=config.node_provisioning_mode == "continuous",
         encrypts_root_volumes=config.encrypts_root_volumes,
         lifecycle_mode=config.lifecycle_mode,
@@ -30,7 +30,7 @@ def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
     )
     live_groups = {group.name: group for group in live.groups} if live else {}
     groups = [
-        json.dumps(_rendered(group, surroundings, live_groups.get(group.name))) for group in config.instance_groups
+        json.dumps(_rendered(group, cluster_context, live_groups.get(group.name))) for group in config.instance_groups
     ]
     autoscaled = () if config.eks is None else config.eks.autoscaled_groups
     properties = guard_properties(config.name, groups, scale_down, autoscaled_groups=autoscaled, digest="")
@@ -53,7 +53,7 @@ def _drain(config: ClusterConfig, scale_down: ScaleDownConfig) -> DrainSettings 
     )
 
 
-def _rendered(group: InstanceGroup, cluster: Surroundings, live: Group | None) -> dict[str, Any]:
+def _rendered(group: InstanceGroup, cluster: ClusterContext, live: Group | None) -> dict[str, Any]:
     """The group as in the template. Only a deployment knows the ids of roles and subnets, so the live ones are taken."""
     network = None if live is None else live.fixed.network
     return render_group(
