@@ -11,8 +11,6 @@ import pytest
 
 from helpers.repository import ROOT, prose_lines, tracked
 
-TO_COME = frozenset({"docs/messages.md"})
-"""Pages that are linked already, and that a later change generates."""
 _NAMES_PAGES = (".py", ".sh", ".yaml", ".md")
 
 
@@ -22,10 +20,6 @@ def test_links_lead_to_files_and_anchors() -> None:
 
 def test_pages_that_code_names_exist() -> None:
     assert_none(unknown_pages())
-
-
-def test_pages_to_come_are_still_missing() -> None:
-    assert [page for page in TO_COME if (ROOT / page).exists()] == [], "remove it from TO_COME"
 
 
 def test_anchors_are_those_of_github() -> None:
@@ -54,8 +48,6 @@ def problem_of(page: Path, link: str) -> str | None:
         return None
     name, _, anchor = link.partition("#")
     target = (page.parent / name).resolve() if name else page
-    if is_to_come(target):
-        return None
     if not target.exists():
         return "no such file"
     if anchor and anchor not in anchors_of(target.read_text("utf-8")):
@@ -67,13 +59,8 @@ def unknown_pages() -> Iterator[str]:
     for file in tracked(*_NAMES_PAGES):
         for number, line in enumerate(file.read_text("utf-8").splitlines(), start=1):
             for name in re.findall(r"(?<![\w./-])docs/[\w/-]+\.md", line):
-                target = ROOT / name
-                if not target.exists() and not is_to_come(target):
+                if not (ROOT / name).exists():
                     yield f"{file.relative_to(ROOT)}:{number}: {name}: no such page"
-
-
-def is_to_come(target: Path) -> bool:
-    return target.is_relative_to(ROOT) and str(target.relative_to(ROOT)) in TO_COME
 
 
 @cache

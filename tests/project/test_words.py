@@ -17,22 +17,13 @@ from helpers.repository import ROOT, prose_lines, tracked
 CODE = ("constructs/", "lifecycle/", "stacks/", "local_aws/", "tools/", "examples/", "app.py")
 NOT_YET: tuple[str, ...] = (
     "constructs/cdk_hyperpod/_lambda/",
-    "constructs/cdk_hyperpod/cli/",
-    "constructs/cdk_hyperpod/cluster/",
     "constructs/cdk_hyperpod/config/",
-    "constructs/cdk_hyperpod/eks/",
-    "constructs/cdk_hyperpod/guard/",
-    "constructs/cdk_hyperpod/interface.py",
-    "constructs/cdk_hyperpod/kubernetes/",
-    "constructs/cdk_hyperpod/network/",
-    "constructs/cdk_hyperpod/rules/",
     "constructs/cdk_hyperpod/typed/",
     "docs/api.md",
     "docs/commands.md",
     "docs/drain-eks-messages.md",
     "docs/local-aws.md",
     "docs/reference.md",
-    "lifecycle/",
     "local_aws/",
 )
 """Folders and files that are still to be converted. Remove one when it has no finding."""

@@ -60,7 +60,7 @@ def render_group(group: InstanceGroup, cluster: ClusterContext, *, role_arn: str
         InstanceType=group.instance_type,
         InstanceRequirements=_said(InstanceTypes=list(group.instance_types)),
         InstanceCount=group.instance_count,
-        # Sent even if it is 0: nobody knows whether an update without it keeps the minimum that the group had.
+        # Sent even if it is 0: it is not documented whether an update without it keeps the minimum of the group.
         MinInstanceCount=group.min_instance_count if cluster.continuous else None,
         ExecutionRole=role_arn,
         LifeCycleConfig=_life_cycle_config(group, cluster),

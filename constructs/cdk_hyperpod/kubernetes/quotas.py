@@ -79,7 +79,7 @@ def hard(total: Mapping[str, int], overrides: Mapping[str, str] | None = None) -
 
     No `limits.cpu`: with it Kubernetes refuses every container that declares no CPU limit, and the jobs of AWS's SDK
     (`hyp create hyp-pytorch-job`) declare none. A container beyond its request is slowed down where the node is full,
-    so what is requested is what is shared. Memory is not given back, so its limits count.
+    so requests are what is shared. A container keeps its memory, so limits count for memory.
     """
     cpu, memory = cpu_quantity(total[CPU]), memory_quantity(total[MEMORY])
     computed = {f"requests.{key}": count_quantity(total[key]) for key in DEVICE_KEYS}
