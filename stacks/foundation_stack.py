@@ -78,7 +78,7 @@ class FoundationStack(FileStack):
         return openzfs_mount(Construct(self, "OpenZfs"), config.storage.openzfs, self.network)
 
     def _add_outputs(self) -> None:
-        """Add outputs, for users' scripts (docs/deploying.md)."""
+        """Add outputs, for users' scripts (docs/stacks.md)."""
         outputs = {
             "VpcId": self.network.vpc_id,
             "SubnetIds": ",".join(subnet.subnet_id for subnet in self.network.subnets),

@@ -5,7 +5,7 @@
 The templates are those of cluster.yaml, tests/helpers/configs and examples. The permissions are those that the handlers of
 their resource types declare in the CloudFormation registry, as cfn-lint ships it, and for the few types that declare
 none, those in a table here. IAM limits a managed policy to 6,144 characters, so there are several;
-`cdk bootstrap --cloudformation-execution-policies` takes their ARNs, up to ten (docs/deploying.md).
+`cdk bootstrap --cloudformation-execution-policies` takes their ARNs, up to ten (docs/deploy-permissions.md).
 
 There are two sets. deploy-hyperpod-N.json is what every app needs that makes no part of an EKS cluster, and holds no
 action of EKS. deploy-hyperpod-eks-N.json is what the others need beyond it.
@@ -77,7 +77,7 @@ ALWAYS = {
 }
 # What handlers declare for things that none of our templates holds, and that would hand out other people's rights.
 # An EKS cluster makes instance profiles for nodes of its own ("auto mode"), and ours are HyperPod's.
-# Whoever may take a permissions boundary off a role undoes the boundary (docs/deploying.md): no template of ours does.
+# Whoever may take a permissions boundary off a role undoes the boundary (docs/permissions-boundary.md): no template of ours does.
 NEVER = ("iam:*Group*", "iam:*InstanceProfile*", "iam:*User*", "iam:DeleteRolePermissionsBoundary")
 # AWS::SageMaker::Cluster declares what it needs under EKS, and a cluster under Slurm must not have it.
 NEVER_WITHOUT_EKS = (*NEVER, "eks:*")
@@ -98,7 +98,7 @@ SCOPES = {
     # Named without the stack, after the guard and what it stands in.
     "states": ["arn:*:states:*:*:stateMachine:*ScaleDownProviderwaiter*"],
 }
-# An EKS cluster has the name that its file says, so EKS itself is not limited (docs/deploying.md says how to).
+# An EKS cluster has the name that its file says, so EKS itself is not limited (docs/deploy-permissions.md says how to).
 EKS_SCOPES = SCOPES | {
     "logs": [
         *SCOPES["logs"],

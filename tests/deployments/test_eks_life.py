@@ -3,7 +3,7 @@
 CDK's own handler brings the objects to a Kubernetes API on this machine: a real API server where one is built, otherwise
 one that records them. Who asks it is known by an IAM role and the cluster's access entries, as on EKS.
 
-CloudFormation works with the policies of docs/bootstrap alone, and every role has the boundary (docs/deploying.md).
+CloudFormation works with the policies of docs/bootstrap alone, and every role has the boundary (docs/permissions-boundary.md).
 """
 
 from __future__ import annotations

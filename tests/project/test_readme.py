@@ -50,7 +50,7 @@ def test_the_query_for_what_endpoints_refused_reads_files_of_cloudtrail(tmp_path
     (tmp_path / "trail").mkdir()
     for name, content in {"a": {"Records": [ours, event, ours, {"eventName": "GetObject"}]}, "digest": {}}.items():
         (tmp_path / "trail" / f"{name}.json.gz").write_bytes(gzip.compress(json.dumps(content).encode()))
-    page = (ROOT / "docs" / "deploying.md").read_text("utf-8")
+    page = (ROOT / "docs" / "closed-networks.md").read_text("utf-8")
     (query,) = re.findall(r"^find trail .*?(?=^```$)", page, re.MULTILINE | re.DOTALL)
     done = subprocess.run(["bash", "-c", query], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert [line.strip() for line in done.stdout.splitlines()] == [

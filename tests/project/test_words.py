@@ -20,9 +20,7 @@ NOT_YET: tuple[str, ...] = (
     "constructs/cdk_hyperpod/config/",
     "constructs/cdk_hyperpod/typed/",
     "docs/api.md",
-    "docs/commands.md",
     "docs/drain-eks-messages.md",
-    "docs/local-aws.md",
     "docs/reference.md",
     "local_aws/",
 )

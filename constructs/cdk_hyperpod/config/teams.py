@@ -54,7 +54,7 @@ class Team:
     PodDisruptionBudgets and 200 Services; none of those is a load balancer or opens a port of the nodes
     (services.loadbalancers and services.nodeports: a load balancer takes a node port for each of its ports); with a
     quota, 100 GiB of each node's disk (requests.ephemeral-storage). Kinds that are no part of Kubernetes are counted a
-    while after they came (docs/eks.md). With limits.cpu Kubernetes refuses every job of `hyp`. Acts on new objects only."""
+    while after they came (docs/team-quotas.md). With limits.cpu Kubernetes refuses every job of `hyp`. Acts on new objects only."""
     namespace: Namespace | None = None
     """The team's namespace, which must not exist yet: it is made, and deleted with the team. Absent: the team's name, or
     hyperpod-ns-<team> under task governance, which makes that namespace itself and allows no other. Another name is

@@ -4,7 +4,7 @@ The rule allows our principals to use our resources, and AWS's services. One tab
 https://github.com/aws-samples/data-perimeter-policy-examples (vpc_endpoint_policies and service_owned_resources.md). "data perimeter"
 below refers to them.
 
-AWS does not document what HyperPod's own agents call, so the default is no policy (docs/deploying.md).
+AWS does not document what HyperPod's own agents call, so the default is no policy (docs/closed-networks.md).
 """
 
 from __future__ import annotations

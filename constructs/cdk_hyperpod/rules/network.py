@@ -70,7 +70,7 @@ def what_closed_means(network: NetworkConfig) -> str | None:
     )
     if network.vpc_id is not None:
         return f"{note}; the owner of the VPC can prevent that by policies of its endpoints"
-    return f"{note}; set network.endpoint_policies: account to prevent that (try it first: docs/deploying.md)"
+    return f"{note}; set network.endpoint_policies: account to prevent that (try it first: docs/closed-networks.md)"
 
 
 def check_network(network: NetworkConfig, *, region: str, path: str = "network") -> Iterator[Finding]:

@@ -28,7 +28,7 @@ no account and no docker, and the network only once, for the set-up.
 
 It is for apps that use the constructs of cdk-hyperpod, with one account and Region. Other apps and plain CloudFormation
 templates (--app) may work too, without a promise.
-What it proves, and what not: docs/local-aws.md of cdk-hyperpod.
+What it proves, and what not: docs/local-aws-limits.md of cdk-hyperpod.
 """
 
 _EXAMPLES = """\

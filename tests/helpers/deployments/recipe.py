@@ -1,4 +1,4 @@
-"""The least-privilege policies and the boundary, made and bootstrapped as docs/deploying.md says."""
+"""The least-privilege policies and the boundary, made and bootstrapped as docs/permissions-boundary.md says."""
 
 from __future__ import annotations
 

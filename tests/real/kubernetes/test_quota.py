@@ -205,7 +205,7 @@ def test_the_init_container_of_kubeflows_operator_is_not_too_small(admin: Client
 
 
 def test_a_kind_that_comes_after_the_quota_is_refused_until_it_is_counted(admin: Client) -> None:
-    """An operator that is installed after the teams; docs/eks.md says how long it takes on EKS."""
+    """An operator that is installed after the teams; docs/team-quotas.md says how long it takes on EKS."""
     install(admin, Team(name="early", hard={"count/hyperpodpytorchjobs.late.example.com": "1"}))
     admin.apply_all([kind_of("late.example.com", "v1", "HyperPodPyTorchJob")])
     kind: Manifest = {"apiVersion": "late.example.com/v1", "kind": "HyperPodPyTorchJob"}

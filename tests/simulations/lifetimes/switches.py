@@ -1,6 +1,6 @@
 """What nobody knows about HyperPod and CloudFormation: one field for each unknown, drawn for a lifetime, every way.
 
-The letters are those of the "Not verified" list of the domain facts that the project keeps; docs/deploying.md lists
+The letters are those of the "Not verified" list of the domain facts that the project keeps; docs/first-deployment.md lists
 what a first deployment should confirm.
 """
 

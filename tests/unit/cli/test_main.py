@@ -42,7 +42,7 @@ warning: line 1  network.availability_zones: is missing, so the cluster uses the
 name a zone that has the capacity, such as network: {availability_zones: [us-west-2c]} [zone-unnamed]
 note: nodes cannot reach the internet, but data can still leave: a program on a node that has keys of another account can \
 copy data through the VPC endpoints to any bucket of the region; set network.endpoint_policies: account to prevent that \
-(try it first: docs/deploying.md)
+(try it first: docs/closed-networks.md)
 small: a slurm cluster in us-west-2, no errors
   group  type            count  minimum  role
   head   ml.m5.xlarge    1      0        controller
@@ -106,7 +106,7 @@ def test_schema_prints_the_committed_schema(capsys: pytest.CaptureFixture[str]) 
         pytest.param(["local", "deplyo"], "No such command 'deplyo'. Did you mean 'deploy'?\n", id="a word after it"),
         pytest.param(
             ["denied", "trail"],
-            "No such command 'denied'. Use the query in docs/deploying.md, ",
+            "No such command 'denied'. Use the query in docs/closed-networks.md",
             id="a command that was removed",
         ),
         pytest.param(["xyz"], "No such command 'xyz'.\n", id="no such command"),

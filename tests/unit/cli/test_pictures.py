@@ -1,4 +1,4 @@
-"""The pictures of docs/commands.md: what commands print on a terminal of 80 columns, in colour, about HyperPod's model.
+"""The pictures of the pages on commands: what commands print on a terminal of 80 columns, in colour, about HyperPod's model.
 
 `make docs` writes them again; a picture of an older output fails here.
 """

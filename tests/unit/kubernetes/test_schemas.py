@@ -65,8 +65,8 @@ def test_the_schema_refuses_an_unknown_field(manifest: Manifest) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_policy_of_the_guide_follows_the_schema(version: str) -> None:
-    """The one that docs/eks.md gives to administrators; no API server here knows the kind."""
-    guide = (ROOT / "docs" / "eks.md").read_text()
+    """The one that docs/team-isolation.md gives to administrators; no API server here knows the kind."""
+    guide = (ROOT / "docs" / "team-isolation.md").read_text()
     (block,) = re.findall(r"```yaml\n(apiVersion: admissionregistration.*?)```", guide, flags=re.DOTALL)
     policy, binding = yaml.safe_load_all(block)
     for manifest in (policy, binding):

@@ -127,7 +127,7 @@ def test_kubectl_creates_applies_prunes_and_deletes(run: Run, api: KubernetesApi
 
 
 def test_kubectl_prunes_neither_quotas_nor_priorities(run: Run, tmp_path: Path) -> None:
-    """What docs/eks.md says of a team that gives up its quota."""
+    """What docs/team-quotas.md says of a team that gives up its quota."""
     objects = labelled(
         *team_manifests(TEAM, task_governance=False),
         *priority_class_manifests([PriorityClass(name="urgent", value=1000)]),
