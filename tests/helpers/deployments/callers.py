@@ -62,6 +62,19 @@ def caller(aws: LocalAws, cluster: str, role: str, *, signed_for: str | None = N
     )
 
 
+def kubeconfig(who: Caller) -> Json:
+    """What kubectl needs to be this caller, as long as the token is valid."""
+    authority = base64.b64encode(who.authority.encode()).decode()
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "it", "cluster": {"server": who.url, "certificate-authority-data": authority}}],
+        "users": [{"name": "caller", "user": {"token": who.token}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "caller"}}],
+        "current-context": "it",
+    }
+
+
 def _token(aws: LocalAws, role: str, cluster: str) -> str:
     arn = f"arn:aws:iam::{aws.account}:role/{role}"
     given = aws.client("sts").assume_role(RoleArn=arn, RoleSessionName="someone")["Credentials"]
