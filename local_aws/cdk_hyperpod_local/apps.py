@@ -1,4 +1,4 @@
-"""What is rehearsed: a CDK app, a cloud assembly, or a CloudFormation template. All end as a cloud assembly."""
+"""The app to rehearse: a CDK app, a cloud assembly, or a CloudFormation template. Each becomes a cloud assembly."""
 
 from __future__ import annotations
 
@@ -20,65 +20,69 @@ from cdk_hyperpod_local.errors import EngineError
 
 Json = Any
 _TEMPLATE_ENDINGS = (".json", ".template", ".yaml", ".yml")
-_OF_A_SHELL = re.compile(r"[\s;&|<>()$`\"'*=~]")
-"""In a command that is more than the name of a program."""
+_SHELL_SYNTAX = re.compile(r"[\s;&|<>()$`\"'*=~]")
+"""Found in a command that is more than the name of a program."""
 _GROUPS = re.compile(r"^instance_groups[ \t]*:", re.MULTILINE)
-"""In a cluster file that is no YAML yet."""
+"""Recognizes a cluster file that is not valid YAML."""
+_ANY_APP = (
+    "a folder with a cdk.json, a command that synthesizes (as in cdk.json), a cloud assembly (cdk.out) or a CloudFormation "
+    "template"
+)
 _ASSEMBLY_VERSION = "36.0.0"
-"""Of the manifest: any CLI reads one that is older than itself."""
+"""Version of the manifest. The CLI reads manifests that are older than itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class App:
-    """`folder`: where its command runs. `context`: as of `cdk -c`. `config`: its cluster file, where it reads one."""
+    """`folder`: where the app's command runs. `context`: as with `cdk -c`. `config`: the cluster file, if the app reads one."""
 
     folder: Path
     given: str = ""
-    """As it was typed; empty: not at all."""
+    """The value of --app. Empty: the option was not given."""
     command: str | None = None
-    """As in cdk.json; absent: the folder's cdk.json has it."""
+    """The command that synthesizes. Absent: the one in the folder's cdk.json."""
     made: Path | None = None
-    """A template or a cloud assembly, in place of a command."""
+    """A template or a cloud assembly, instead of a command."""
     context: tuple[str, ...] = ()
     config: Path | None = None
 
     @property
     def name(self) -> str:
-        """Tells its assembly from others', for people."""
+        """A readable name for the app's assembly."""
         named = self.config or self.made or self.folder
         return re.sub(r"[^A-Za-z0-9]+", "-", named.stem).strip("-") or "app"
 
     @property
     def key(self) -> str:
-        """Two apps, or two cluster files of one, that are deployed side by side keep their assemblies apart."""
+        """The folder name of the app's assembly. It differs for two apps, and for two cluster files of one app."""
         parts = (self.folder, self.command, self.made, self.config, *self.context)
         return f"{self.name}-{hashlib.sha256(chr(0).join(map(str, parts)).encode()).hexdigest()[:8]}"
 
     def __str__(self) -> str:
-        """What is done to synthesize it."""
+        """How the app is synthesized, for messages."""
         if self.made is not None:
             return f"reading {self.made}"
         command = [f"--app {self.command!r}"] if self.command else []
         return " ".join(["cdk synth", *command, *(f"-c {item}" for item in self.context)])
 
     def digest(self) -> str:
-        """Of its cluster file or template; empty where it has neither."""
+        """The digest of the cluster file or template. Empty if the app has neither."""
         file = self.config or self.made
         return hashlib.sha256(file.read_bytes()).hexdigest() if file and file.is_file() else ""
 
     def refuse_read_only(self) -> None:
-        """The CLI writes what it looks up into the app's folder. Raises EngineError where it cannot."""
+        """Raise EngineError if the CLI cannot write its lookups into the app's folder."""
         looked_up = self.folder / "cdk.context.json"
         if self.made is None and not all(
             os.access(path, os.W_OK) for path in (self.folder, looked_up) if path.exists()
         ):
             raise EngineError(
-                f"the app's folder {self.folder} cannot be written, where the CDK CLI keeps cdk.context.json for as long as it "
-                "synthesizes; copy the app to a folder of yours, or name what it synthesized: --app cdk.out"
+                f"the app's folder {self.folder} is not writable, and the CDK CLI writes cdk.context.json there during "
+                "synthesis. Copy the app to a folder of yours, or use what it has synthesized: --app cdk.out"
             )
 
     def synthesize(self, cdk: Cdk, assembly: Path, *, validate: bool) -> Result:
-        """Make a cloud assembly. `validate`: with CDK's own checks of the templates, which take longer than making them."""
+        """Make a cloud assembly. `validate`: also run CDK's checks of the templates, which take longer than the synthesis."""
         if self.made is None:
             command = ["--app", self.command] if self.command else []
             options = [word for item in self.context for word in ("-c", item)]
@@ -92,58 +96,61 @@ class App:
 
 
 def find(given: str | None, *, folder: Path, context: tuple[str, ...], config: Path | None) -> App:
-    """The app that `--app` means; absent: that of the folder's cdk.json. Raises EngineError.
+    """The app that `--app` names; absent: the app of the folder's cdk.json. Raises EngineError.
 
-    `config` is passed on as the context `config`, as `app.py` of this project and of `cdk-hyperpod init` read it.
+    The app gets `config` as the context `config`, which `app.py` of this project and of `cdk-hyperpod init` read.
     """
-    path = folder / given if given else folder
-    if not given or (path / "cdk.json").is_file():
-        if not (path / "cdk.json").is_file():
+    if not given:
+        if not (folder / "cdk.json").is_file():
             raise EngineError(
-                f"there is no cdk.json in {folder}: go to an app's folder, or name one with --app: a folder, "
-                "a command that synthesizes (as in cdk.json), a cloud assembly (cdk.out) or a CloudFormation template"
+                f"{folder}: there is no cdk.json. Go to the folder of an app, or use --app with {_ANY_APP}"
             )
-        return _cdk_app(path.resolve(), given or "", None, context, config)
-    if (path.is_file() and path.suffix in _TEMPLATE_ENDINGS) or (path / "manifest.json").is_file():
+        return _cdk_app(folder.resolve(), "", None, context, config)
+    path = folder / given
+    if (path / "cdk.json").is_file():
+        return _cdk_app(path.resolve(), given, None, context, config)
+    if (path / "manifest.json").is_file():
         return App(folder=folder, given=given, made=path.resolve())
-    if path.is_dir() or given.endswith(_TEMPLATE_ENDINGS):
-        raise EngineError(f"--app {given}: there is no template, and neither a cdk.json nor a manifest.json in it")
-    _refuse_no_command(given, folder)
+    if path.is_dir():
+        raise EngineError(f"--app {given}: the folder has neither a cdk.json nor a manifest.json. Use {_ANY_APP}")
+    if path.is_file() and path.suffix in _TEMPLATE_ENDINGS:
+        return App(folder=folder, given=given, made=path.resolve())
+    if given.endswith(_TEMPLATE_ENDINGS):
+        raise EngineError(f"--app {given}: there is no such template in {folder}. Check the path")
+    _refuse_what_cannot_run(given, folder)
     return _cdk_app(folder, given, given, context, config)
 
 
-def _refuse_no_command(given: str, folder: Path) -> None:
-    """One word that nothing can run is a slip of the pen: it is said before anything is set up. Raises EngineError."""
-    file = folder / given
-    if _OF_A_SHELL.search(given) or shutil.which(given):
+def _refuse_what_cannot_run(given: str, folder: Path) -> None:
+    """Raise EngineError for a single word that cannot be run, before anything is set up."""
+    if _SHELL_SYNTAX.search(given) or shutil.which(given):
         return
-    if file.is_file():
-        is_program = os.access(file, os.X_OK)
-        # The CLI runs such a one by Node.js.
-        if file.suffix == ".js" or (is_program and "/" in given):
-            return
-        if is_program:
-            raise EngineError(f"--app {given}: a shell looks for it on the PATH alone; write --app ./{given}")
+    file = folder / given
+    if not file.is_file():
         raise EngineError(
-            f"--app {given}: is neither a program (chmod +x makes a script one) nor a CloudFormation template "
-            f"({', '.join(_TEMPLATE_ENDINGS)}); name what runs it too, as in --app 'python {given}'"
+            f"--app {given}: there is no such folder or file in {folder}, and no such program on the PATH. Use {_ANY_APP}"
         )
-    raise EngineError(
-        f"--app {given}: there is no such folder or file in {folder}, and no such program on the PATH; name a folder with a "
-        "cdk.json, a command that synthesizes (as in cdk.json), a cloud assembly (cdk.out) or a CloudFormation template"
-    )
+    if file.suffix == ".js":  # the CLI runs it with Node.js
+        return
+    if not os.access(file, os.X_OK):
+        raise EngineError(
+            f"--app {given}: is neither an executable program nor a CloudFormation template "
+            f"({', '.join(_TEMPLATE_ENDINGS)}). Run chmod +x, or name the interpreter too: --app 'python {given}'"
+        )
+    if "/" not in given:
+        raise EngineError(f"--app {given}: a shell looks for programs on the PATH only. Write --app ./{given}")
 
 
 def _cdk_app(folder: Path, given: str, command: str | None, context: tuple[str, ...], config: Path | None) -> App:
     config = config or _config_of(folder, context)
     if config is not None:
-        # An app finds a relative one from its own folder, its user from theirs.
+        # Absolute, because the app resolves a relative path from its own folder, and the user from theirs.
         context = (*(item for item in context if not item.startswith("config=")), f"config={config}")
     return App(folder=folder, given=given, command=command, context=context, config=config)
 
 
 def _config_of(folder: Path, context: tuple[str, ...]) -> Path | None:
-    """The cluster file that the context `config` names, right or wrong; another app's file of that name is its own affair."""
+    """The cluster file, valid or not, that the context `config` names. None if that file is not a cluster file."""
     named = [item.removeprefix("config=") for item in context if item.startswith("config=")]
     with contextlib.suppress(OSError, ValueError, TypeError, LookupError):
         named.insert(0, json.loads((folder / "cdk.json").read_text("utf-8"))["context"]["config"])
@@ -153,7 +160,7 @@ def _config_of(folder: Path, context: tuple[str, ...]) -> Path | None:
 
 
 def _is_cluster_file(file: Path) -> bool:
-    """Whether it has instance groups, which every cluster file has, and no other file is likely to."""
+    """Whether the file has instance groups: every cluster file has them, and other files are unlikely to."""
     try:
         text = file.read_text("utf-8")
     except (OSError, ValueError):
@@ -167,7 +174,7 @@ def _is_cluster_file(file: Path) -> bool:
 
 @contextlib.contextmanager
 def _kept(file: Path) -> Iterator[None]:
-    """What the CLI looked up here is no answer of the app's own account: its cdk.context.json stays as it was."""
+    """Restore cdk.context.json afterwards: what the CLI looks up on the engine is not valid for the app's account."""
     before = file.read_bytes() if file.exists() else None
     try:
         yield
@@ -197,20 +204,20 @@ def _write_assembly(folder: Path, stack: str, template: Json) -> None:
 
 
 def _read_template(path: Path) -> Json:
-    """JSON or YAML with CloudFormation's short forms, in the long form that the CLI needs. Raises EngineError."""
+    """Read JSON, or YAML with CloudFormation's short forms, into the long form that the CLI needs. Raises EngineError."""
     try:
-        # JSON with tabs is no YAML, so it is tried first.
+        # JSON with tabs is not valid YAML, so JSON is tried first.
         text = path.read_text("utf-8")
         template = json.loads(text) if text.lstrip().startswith("{") else _TemplateLoader(text).get_single_data()
     except (ValueError, yaml.YAMLError) as error:
-        raise EngineError(f"{path}: cannot be read as JSON or YAML: {' '.join(str(error).split())}") from None
+        raise EngineError(f"{path}: is not valid JSON or YAML. Correct it: {' '.join(str(error).split())}") from None
     if not isinstance(template, dict) or not isinstance(template.get("Resources"), dict):
-        raise EngineError(f"{path}: has no Resources, so it is no CloudFormation template")
+        raise EngineError(f"{path}: is not a CloudFormation template, because it has no Resources. Use another file")
     return template
 
 
 class _TemplateLoader(yaml.SafeLoader):
-    """YAML as CloudFormation reads it: `!GetAtt a.b` for `Fn::GetAtt: [a, b]`, and dates are text."""
+    """YAML as CloudFormation reads it: `!GetAtt a.b` for `Fn::GetAtt: [a, b]`, and dates stay text."""
 
 
 _TemplateLoader.yaml_implicit_resolvers = {

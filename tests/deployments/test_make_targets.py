@@ -90,5 +90,5 @@ def test_a_wrong_file_is_said_at_the_end(place: Place, tmp_path: Path) -> None:
 def test_a_wrong_setting_is_said_in_one_line(place: Place) -> None:
     for refused in (make(place, "deploy-local", LOCAL_PORT="-1"), make(place, "deploy-local", LOCAL_SPEED="-inf")):
         assert refused.returncode != 0
-        assert re.match(r"local AWS: LOCAL_(PORT=-1|SPEED=-inf) is no .*\nmake(\[\d\])?: ", refused.stderr)
+        assert re.match(r"local AWS: LOCAL_(PORT=-1|SPEED=-inf) is not a .*\nmake(\[\d\])?: ", refused.stderr)
     assert not place.folder.exists()

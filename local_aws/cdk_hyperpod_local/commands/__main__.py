@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import rich_click as click
@@ -22,58 +23,108 @@ from cdk_hyperpod_local.places import DEFAULT_PORT, Place
 _PROGRAM = "cdk-hyperpod local"
 
 _DESCRIPTION = """\
-Rehearse a deployment on this machine: the real CDK CLI deploys to an engine on 127.0.0.1 that plays AWS. The functions
-run their real code, IAM answers each request, and HyperPod terminates nodes at random when you lower a count. You need
-no account and no docker, and the network only once, for the set-up.
+Rehearse a deployment on this machine, without an AWS account. The real CDK CLI deploys to an engine on 127.0.0.1 that
+simulates AWS. The Lambda functions run their real code, IAM checks each request, and HyperPod terminates nodes at random
+when you lower a count. The first run downloads about 100 MB. Docker is not needed.
 
-It is for apps that use the constructs of cdk-hyperpod, with one account and Region. Other apps and plain CloudFormation
-templates (--app) may work too, without a promise.
-What it proves, and what not: docs/local-aws-limits.md of cdk-hyperpod.
+Supported are apps that use the constructs of cdk-hyperpod, with one account and Region. Other apps and plain
+CloudFormation templates (--app) may work too.
+docs/local-aws-limits.md of cdk-hyperpod lists what a rehearsal proves, and what it does not prove.
 """
 
 _EXAMPLES = """\
 \b
-examples:
-  deploy this folder's app, as its cdk.json says; after a change, update it
+Examples:
+  Deploy the app of this folder's cdk.json. Run it again to update.
     cdk-hyperpod local deploy
-  show what the next deployment would change, and which nodes it would take
+  Show what the next deployment changes, and which nodes it deletes.
     cdk-hyperpod local diff
-  deploy a TypeScript app, another folder's, a synthesized one, a template
-    cdk-hyperpod local deploy --app 'npx ts-node bin/app.ts'
-    cdk-hyperpod local deploy --app ../training
-    cdk-hyperpod local deploy --app cdk.out
-    cdk-hyperpod local deploy --app cluster.template.yaml --parameters Count=4
-  ask it as you would ask AWS, by aws, boto3, kubectl and helm
+  Call the engine with aws, boto3, kubectl and helm.
     cdk-hyperpod local shell
-  take everything down and end the engine
+  Delete everything, and end the engine.
     cdk-hyperpod local destroy
 """
 
-_COMMANDS = (
-    ("setup", "download what the engine needs into the cache folder; otherwise the first deploy does so"),
-    ("deploy", "start the engine, deploy all stacks, show what exists and which nodes ended; run it again to update"),
-    ("diff", "show what a deployment would change and, with a cluster file, what it would take away"),
-    ("plan", "show what a deployment of a cluster file would take away, and why"),
-    ("drift", "show what somebody changed without CloudFormation"),
-    (
-        "shell",
-        "open a shell in which the aws CLI, boto3, kubectl and helm reach the engine; in a pipe: print its variables, to source",
+
+@dataclass(frozen=True, kw_only=True)
+class _Text:
+    """What the help prints about one command. `short`: its line in the list of commands."""
+
+    short: str
+    details: str
+    examples: tuple[str, ...]
+    exit_codes: str = "Exit code 0: done. 1: failed, and the last line is the reason. 130: interrupted; a running engine keeps running."
+
+    def help(self) -> str:
+        examples = "\n".join(f"    {example}" for example in self.examples)
+        return f"{self.details}\n\nExamples:\n{examples}\n"
+
+
+_COMMANDS: Mapping[str, _Text] = {
+    "setup": _Text(
+        short="download what the engine needs, once",
+        details="Download what the engine needs into the cache folder, once (about 100 MB). Otherwise the first deploy does it.",
+        examples=("cdk-hyperpod local setup",),
     ),
-    ("status", "say whether the engine runs"),
-    ("stop", "end the engine and keep its state; the next command goes on from there"),
-    ("destroy", "destroy everything that was deployed to this engine, end it, remove its folder"),
-)
-_EXIT_CODES = {
-    "plan": "Exit code 0: nothing would be taken away; 2: nodes or groups would go; 1: the deployment would be refused, or "
-    "the file is wrong, or no engine runs.",
-    "status": "Exit code 0: it runs; 3: not.",
+    "deploy": _Text(
+        short="deploy the app to the engine; run it again to update",
+        details="Start the engine, bootstrap it, and deploy all stacks of the app. Then list the stacks' outputs, the clusters, "
+        "and the nodes that this deployment terminated. Run it again to update.",
+        examples=(
+            "cdk-hyperpod local deploy",
+            "cdk-hyperpod local deploy --app 'npx ts-node bin/app.ts'",
+            "cdk-hyperpod local deploy --app ../training",
+            "cdk-hyperpod local deploy --app cluster.template.yaml --parameters Count=4",
+        ),
+    ),
+    "diff": _Text(
+        short="show what a deployment would change and delete",
+        details="Show how the app's templates differ from the deployed stacks. If the app has a cluster file, show also which "
+        "nodes and groups the deployment would delete. Starts the engine if none is running.",
+        examples=("cdk-hyperpod local diff", "cdk-hyperpod local diff --config other.yaml"),
+    ),
+    "plan": _Text(
+        short="show which nodes a deployment would delete, and why",
+        details="Show which nodes and groups a deployment of the cluster file would delete, and why. The engine must be running.",
+        examples=("cdk-hyperpod local plan", "cdk-hyperpod local plan --config other.yaml"),
+        exit_codes="Exit code 0: nothing would be deleted. 2: nodes or groups would be deleted. 1: the deployment would be "
+        "refused, the file is invalid, or no engine is running.",
+    ),
+    "drift": _Text(
+        short="show changes that were made without CloudFormation",
+        details="Show which resources differ from their templates, because they were changed without CloudFormation. The "
+        "engine must be running.",
+        examples=("cdk-hyperpod local drift",),
+    ),
+    "shell": _Text(
+        short="open a shell whose aws, boto3, kubectl and helm use the engine",
+        details="Open a shell in which the aws CLI, boto3, kubectl and helm use the engine. `exit` leaves it. Without a "
+        "terminal, print the shell's variables, for `source`. The engine must be running.",
+        examples=("cdk-hyperpod local shell", "source <(cdk-hyperpod local shell </dev/null)"),
+    ),
+    "status": _Text(
+        short="show whether the engine is running",
+        details="Show whether the engine of this port is running, and its process id.",
+        examples=("cdk-hyperpod local status", "cdk-hyperpod local status --port 4599"),
+        exit_codes="Exit code 0: the engine is running. 3: it is not.",
+    ),
+    "stop": _Text(
+        short="end the engine and keep its state",
+        details="End the engine and keep its state. The next deploy, diff or destroy continues with that state.",
+        examples=("cdk-hyperpod local stop",),
+    ),
+    "destroy": _Text(
+        short="delete everything that was deployed, and end the engine",
+        details="Delete all stacks that were deployed to the engine, list what AWS would have retained, end the engine, and "
+        "remove its folder.",
+        examples=("cdk-hyperpod local destroy",),
+    ),
 }
-_EXIT_CODE = "Exit code 0: done; 1: not, and one line says why; 130 after Ctrl-C: the engine goes on where it runs."
 _OF_AN_APP = ("deploy", "diff", "plan", "drift")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Returns its exit code; what goes wrong is said in one line, with 1, and wrong usage with 2."""
+    """Run one command and return its exit code. A failure prints one line and returns 1; wrong usage returns 2."""
     try:
         with local.make_context(_PROGRAM, [*(sys.argv[1:] if arguments is None else arguments)]) as context:
             return int(local.invoke(context))
@@ -86,11 +137,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @click.group(help=f"{_DESCRIPTION}\n{_EXAMPLES}", no_args_is_help=False)
 def local() -> None:
-    """What `cdk-hyperpod local` has. `kill` is heard like Ctrl-C, and ends the CLI that runs for it."""
+    """The command group. SIGTERM acts like Ctrl-C: it also ends the CDK CLI that the command started."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def _command(name: str, text: str) -> click.Command:
+def _command(name: str, text: _Text) -> click.Command:
     """A command of the table, with its options."""
     given: list[click.Option] = []
     if name in _OF_AN_APP:
@@ -99,19 +150,19 @@ def _command(name: str, text: str) -> click.Command:
                 ["--app"],
                 metavar="APP",
                 help="A command that synthesizes, a folder with a cdk.json, a cloud assembly (cdk.out) or a CloudFormation "
-                "template; default: the app of this folder's cdk.json.",
+                "template. Default: the app of this folder's cdk.json.",
             ),
             click.RichOption(
                 ["-c", "--context"],
                 multiple=True,
                 metavar="KEY=VALUE",
-                help="Context for the app, as with `cdk`; may be repeated.",
+                help="Context for the app, as with `cdk`. Can be repeated.",
             ),
             click.RichOption(
                 ["--config"],
                 metavar="FILE",
-                help="The cluster file, if the app reads one: it is checked first, given to the app as the context `config`, "
-                "and compared with the live cluster.",
+                help="The cluster file, if the app reads one. It is checked first, passed to the app as the context "
+                "`config`, and compared with the live cluster. Default: the file that cdk.json names.",
             ),
         ]
     if name == "deploy":
@@ -120,7 +171,7 @@ def _command(name: str, text: str) -> click.Command:
                 ["--parameters"],
                 multiple=True,
                 metavar="[STACK:]NAME=VALUE",
-                help="A parameter of a template, as with `cdk deploy`; may be repeated.",
+                help="A parameter of a template, as with `cdk deploy`. Can be repeated.",
             )
         )
     given += [
@@ -128,26 +179,26 @@ def _command(name: str, text: str) -> click.Command:
             ["--port"],
             default=str(DEFAULT_PORT),
             metavar="PORT",
-            help=f"The engine's port; each port has an engine of its own. Default: {DEFAULT_PORT}.",
+            help=f"The engine's port. Each port has its own engine and state. Default: {DEFAULT_PORT}.",
         ),
         click.RichOption(
             ["--speed"],
             default="200",
             metavar="TIMES",
-            help="How many times faster AWS's long waits pass; a running engine keeps its speed. Default: 200.",
+            help="How many times faster than AWS the waits pass. A running engine keeps its speed. Default: 200.",
         ),
     ]
     return click.RichCommand(
         name=name,
         params=[*given],
         callback=lambda **options: _run(name, **options),
-        help=f"{text[:1].upper()}{text[1:]}.",
-        short_help=text,
-        epilog=_EXIT_CODES.get(name, _EXIT_CODE),
+        help=text.help(),
+        short_help=text.short,
+        epilog=text.exit_codes,
     )
 
 
-for _name, _text in _COMMANDS:
+for _name, _text in _COMMANDS.items():
     local.add_command(_command(_name, _text))
 
 
@@ -161,7 +212,7 @@ def _run(
     config: str | None = None,
     parameters: Sequence[str] = (),
 ) -> int:
-    """Run one command, with whatever goes wrong in one line."""
+    """Run one command. Every expected failure becomes one line on standard error, and an exit code."""
     try:
         place, times = Place(_port(port)), _speed(speed)
         _check_parameters(parameters)
@@ -173,28 +224,28 @@ def _run(
         return run.COMMANDS[command](job)
     except EngineError as error:
         return _failed(error)
-    except HyperPodError as error:  # of the cluster file, as `check` says it
+    except HyperPodError as error:  # errors of the cluster file, in the words of `check`
         _complain(error)
         return 1
-    except BotoCoreError as error:  # no refusal of the engine's, which answers those
+    except BotoCoreError as error:  # the engine did not answer; its refusals are ClientErrors
         return _failed(f"{error}; the engine's log is {place.log}")
     except OSError as error:
-        return _failed(_said(error, place))
+        return _failed(_file_problem(error, place))
     except KeyboardInterrupt:
         end = spelling.command("destroy", place)
-        rest = f"the engine goes on, `{end}` ends it" if daemon.running(place) else "no engine runs"
+        engine = f"the engine keeps running. `{end}` ends it" if daemon.running(place) else "no engine is running"
         print(file=sys.stderr)
-        _failed(f"interrupted; {rest}")
+        _failed(f"interrupted; {engine}")
         return 130
 
 
-def _said(error: OSError, place: Place) -> str:
+def _file_problem(error: OSError, place: Place) -> str:
     file = Path(str(error.filename))
     if file in (place.home, *place.home.parents):
-        return f"cannot write to {file} ({error.strerror}); name another folder with XDG_CACHE_HOME or LOCAL_AWS_HOME"
-    return (
-        f"{error}; everything below {place.home} has to be yours to write" if place.home in file.parents else str(error)
-    )
+        return f"cannot write to {file} ({error.strerror}). Set XDG_CACHE_HOME or LOCAL_AWS_HOME to another folder"
+    if place.home in file.parents:
+        return f"{error}. Make everything below {place.home} writable for your user"
+    return str(error)
 
 
 def _app(app: str | None, context: Sequence[str], config: str | None) -> apps.App:
@@ -206,14 +257,14 @@ def _check_parameters(given: Sequence[str]) -> None:
     wrong = [item for item in given if not item.partition("=")[0] or "=" not in item]
     if wrong:
         raise EngineError(
-            f"--parameters {', '.join(wrong)}: lacks a name or a value; write NAME=VALUE, or STACK:NAME=VALUE"
+            f"--parameters {', '.join(wrong)}: has no name or no value. Write NAME=VALUE, or STACK:NAME=VALUE"
         )
 
 
 def _port(given: str) -> int:
     port = int(given) if given.isdecimal() and len(given) <= 5 else 0
     if not 1 <= port <= 65535:
-        raise EngineError(f"{spelling.option('port', given)} is no port: choose one from 1 to 65535")
+        raise EngineError(f"{spelling.option('port', given)} is not a port. Use a number from 1 to 65535")
     return port
 
 
@@ -223,12 +274,12 @@ def _speed(given: str) -> float:
     except ValueError:
         speed = math.nan
     if not 0 < speed < math.inf:
-        raise EngineError(f"{spelling.option('speed', given)} is no speed: choose a number above 0, as 100")
+        raise EngineError(f"{spelling.option('speed', given)} is not a speed. Use a number above 0, such as 100")
     return speed
 
 
 def _complain(text: object) -> None:
-    """On standard error; its lines are ours, and what is in them may be another program's."""
+    """Print to standard error. Control characters are escaped, because parts of the text come from other programs."""
     for line in str(text).split("\n"):
         print(printable(line), file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""What stands on the engine, as tables, and what to do next."""
+"""Tables of what exists on the engine, and the commands to run next."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BETWEEN_STACKS = ("ExportsOutput", "PublishOutput")
 
 
 def summary(aws: LocalAws, found: Sequence[Stack], terminations: Sequence[Json]) -> str:
-    """Every table that has a row, with an empty line between two; empty where none has."""
+    """All tables that have rows, separated by empty lines. Empty if no table has a row."""
     tables = (outputs(aws, found), ended(terminations), clusters(aws), control_planes(aws), file_systems(aws))
     return "\n".join(filter(None, tables))
 
@@ -35,7 +35,7 @@ def outputs(aws: LocalAws, found: Sequence[Stack]) -> str:
     rows = []
     for stack in found:
         (live,) = client.describe_stacks(StackName=stack.name)["Stacks"]
-        # CDK writes an output for every value that another stack reads; those are not for people.
+        # CDK also writes an output for every value that another stack reads. These are not for people.
         shown = [output for output in live.get("Outputs", []) if not output["OutputKey"].startswith(_BETWEEN_STACKS)]
         rows += [(stack.name, output["OutputKey"], output["OutputValue"]) for output in shown]
     return table(("STACK", "OUTPUT", "VALUE"), rows)
@@ -62,7 +62,7 @@ def clusters(aws: LocalAws) -> str:
 
 
 def control_planes(aws: LocalAws) -> str:
-    """EKS clusters, and what answers in their place."""
+    """EKS clusters, and what serves their Kubernetes API."""
     client = aws.client("eks")
     found = [client.describe_cluster(name=name)["cluster"] for name in client.list_clusters()["clusters"]]
     rows = [
@@ -88,7 +88,7 @@ def file_systems(aws: LocalAws) -> str:
 
 
 def kept(aws: LocalAws, stack_ids: Sequence[str]) -> str:
-    """What the stacks' deletion skipped."""
+    """The resources that the deletion of the stacks skipped."""
     client = aws.client("cloudformation")
     rows = []
     for stack_id in stack_ids:
@@ -102,36 +102,36 @@ def kept(aws: LocalAws, stack_ids: Sequence[str]) -> str:
 
 
 def ended(terminations: Sequence[Json]) -> str:
-    """Which nodes went, and why: those that HyperPod chose at random are what the guard is there for."""
+    """Which nodes were terminated, and why. The guard exists to prevent those that HyperPod chose at random."""
     rows = [
         (item["cluster"], item["group"], item["node_id"], _WHY.get(item["cause"], item["cause"]))
         for item in terminations
         if item["node_id"]
     ]
-    return table(("CLUSTER", "GROUP", "NODE THAT ENDED", "WHY"), sorted(rows))
+    return table(("CLUSTER", "GROUP", "TERMINATED NODE", "WHY"), sorted(rows))
 
 
 def how_to_go_on(place: Place, app: App, seconds: float) -> str:
     config = "" if app.config is None or app.config == app.folder / "cluster.yaml" else str(app.config)
     config = config.removeprefix(f"{app.folder}/")
-    other = "" if app.config is None else " (another cluster file: beside it)"
+    other = "" if app.config is None else " (another cluster file: deploy it too)"
     tools = "the aws CLI, boto3, kubectl and helm" if place.kubernetes.exists() else "the aws CLI or boto3"
     lines = [
         (
             spelling.command("diff", place, app=app.given, config=config),
-            "what your next change would change, and take away",
+            "show what your next deployment would change, and delete",
         ),
-        (spelling.command("deploy", place, app=app.given, config=config), f"change it{other}"),
-        (spelling.command("shell", place), f"a shell for {tools}"),
-        (spelling.command("destroy", place), "take it all down and end the engine"),
+        (spelling.command("deploy", place, app=app.given, config=config), f"update it{other}"),
+        (spelling.command("shell", place), f"open a shell for {tools}"),
+        (spelling.command("destroy", place), "delete everything, and end the engine"),
     ]
     width = max(len(command) for command, _ in lines) + _GAP
     rows = "\n".join(f"  {_bold(command.ljust(width))}{text}" for command, text in lines)
-    return f"Deployed in {seconds:.0f} s; the engine stays on {place.url}.\n{rows}"
+    return f"Deployed in {seconds:.0f} s. The engine keeps running on {place.url}.\n{rows}"
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they need to be; a narrow terminal wraps them, so that an ARN can still be copied."""
+    """Columns as wide as their content. A narrow terminal wraps the lines, so that an ARN can still be copied."""
     if not rows:
         return ""
     rows = [[printable(cell) for cell in row] for row in rows]

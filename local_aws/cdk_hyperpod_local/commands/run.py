@@ -1,4 +1,4 @@
-"""The commands themselves. Each returns the exit code; what goes wrong is said in one line."""
+"""The commands. Each returns its exit code, and raises EngineError with one line if it fails."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from cdk_hyperpod_local.session import LocalAws
 
 Json = Any
 
-# For the synthesis alone, which asks no AWS for anything but zones.
+# For the synthesis only, which looks up nothing but zones.
 _ANY_REGION = "us-east-1"
-_WOULD_GO = 2
-"""Exit code of `plan`: nodes or groups would go."""
+_WOULD_DELETE = 2
+"""Exit code of `plan`: nodes or groups would be deleted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """`app`: None for a command that needs none. `parameters`: of the templates, as of `cdk deploy --parameters`."""
+    """`given`: None for a command without an app. `parameters`: for the templates, as with `cdk deploy --parameters`."""
 
     place: Place
     speed: float
@@ -50,7 +50,7 @@ class Job:
 
     @property
     def assembly(self) -> Path:
-        """What was deployed of the app."""
+        """The cloud assembly that was deployed for this app."""
         return self.place.assemblies / self.app.key
 
 
@@ -67,7 +67,7 @@ def deploy(job: Job) -> int:
         if not _is_bootstrapped(aws):
             _say(f"cdk bootstrap aws://{where.account}/{where.region}")
             quiet = Cdk(place=job.place, region=where.region, account=where.account)
-            _need(quiet.bootstrap(), "cdk bootstrap failed")
+            _require_success(quiet.bootstrap(), "cdk bootstrap failed")
         _clear_failed_first(aws, found)
         _say(f"cdk deploy --all ({', '.join(stack.name for stack in found)})")
         deploying = int(time.time())
@@ -75,11 +75,11 @@ def deploy(job: Job) -> int:
         result = cdk.deploy(job.assembly, *(word for item in job.parameters for word in ("--parameters", item)))
         if not result.ok:
             print(flush=True)
-            _ask(job, "why", "--since", str(deploying))
-            raise EngineError(f"cdk deploy ended with {result.code}: {_where_to_look(job.place)}")
+            _run_tool(job, "why", "--since", str(deploying))
+            raise EngineError(f"cdk deploy failed with exit code {result.code}. {_where_to_look(job.place)}")
         print()
-        if stands := report.summary(aws, found, _ended(aws)[ended:]):
-            print(stands)
+        if summary := report.summary(aws, found, _ended(aws)[ended:]):
+            print(summary)
         print(report.how_to_go_on(job.place, job.app, time.monotonic() - began))
         return 0
 
@@ -92,25 +92,27 @@ def diff(job: Job) -> int:
         assembly = _synthesize(job, job.place.folder / "diff")
         found = _stacks(job, assembly)
         shown = Cdk(place=job.place, region=found[0].region, account=found[0].account, show=True).diff(assembly)
-        # Of `plan`, 2 says that something would go; a diff is shown either way.
-        return shown.code or (0 if (code := _ask(job, "plan")) == _WOULD_GO else code)
+        if shown.code:
+            return shown.code
+        planned = _run_tool(job, "plan")
+        return 0 if planned == _WOULD_DELETE else planned  # a diff that deletes nodes is not a failure
 
 
 def plan(job: Job) -> int:
     _check(job)
     with _alone(job.place):
-        _need_running(job.place)
+        _require_running(job.place)
         if job.app.config is None:
-            say = f"`{spelling.command('diff', job.place)}` compares any app"
             raise EngineError(
-                f"`plan` compares a cluster file with the live cluster: name the file with --config; {say}"
+                "plan: this app has no cluster file to compare with the live cluster. Name the file with --config, or run "
+                f"`{spelling.command('diff', job.place)}`, which works with any app"
             )
-        return _ask(job, "plan")
+        return _run_tool(job, "plan")
 
 
 def drift(job: Job) -> int:
     with _alone(job.place):
-        _need_running(job.place)
+        _require_running(job.place)
         found = _stacks(job, job.assembly if job.assembly.exists() else _synthesize(job, job.assembly))
         return (
             Cdk(place=job.place, region=found[0].region, account=found[0].account, show=True).drift(job.assembly).code
@@ -118,7 +120,7 @@ def drift(job: Job) -> int:
 
 
 def destroy(job: Job) -> int:
-    """Everything that was deployed to this engine, and the engine."""
+    """Delete everything that was deployed to this engine, and the engine itself."""
     with _alone(job.place):
         assemblies = sorted(job.place.assemblies.glob("*/manifest.json"))
         if assemblies:
@@ -126,12 +128,12 @@ def destroy(job: Job) -> int:
         for manifest in assemblies:
             destroy_assembly(job.place, manifest.parent)
         daemon.remove(job.place)
-        _say(f"nothing of the engine on port {job.place.port} is left")
+        _say(f"the engine on port {job.place.port} and its folder are removed")
         return 0
 
 
 def shell(job: Job) -> int:
-    _need_running(job.place)
+    _require_running(job.place)
     found = [stack for manifest in job.place.assemblies.glob("*/manifest.json") for stack in stacks(manifest.parent)]
     region, account = (found[0].region, found[0].account) if found else (_ANY_REGION, environment.ACCOUNT)
     made = environment.complete(job.place, region=region, account=account)
@@ -144,33 +146,33 @@ def shell(job: Job) -> int:
             print(f"export {name}={shlex.quote(value)}")
         return 0
     made |= kubectl.variables(job.place, made)
-    _say("a shell whose AWS is this machine; `exit` leaves it")
-    # Its code is that of the last command typed there, at which make would call this one failed.
+    _say("in this shell, AWS is the local engine. `exit` leaves it")
+    # The shell's exit code is that of the last command typed in it, and make would report it as a failure.
     subprocess.run([os.environ.get("SHELL", "/bin/bash")], env=made, check=False)
     return 0
 
 
 def status(job: Job) -> int:
     pid = daemon.running(job.place)
-    print(f"port {job.place.port}: " + (f"runs as process {pid}" if pid else "does not run"))
+    print(f"port {job.place.port}: " + (f"the engine is running as process {pid}" if pid else "no engine is running"))
     return 0 if pid else 3
 
 
 def stop(job: Job) -> int:
-    """End the process and keep the state: the next command goes on where this one left off."""
+    """End the process and keep its state. The next command continues with that state."""
     with _alone(job.place):
         ran = daemon.running(job.place)
         daemon.stop(job.place)
-    what = "has ended" if ran else "did not run"
-    kept = f"; its state stays in {_short(job.place.folder)}" if job.place.folder.exists() else ""
+    what = "was ended" if ran else "was not running"
+    kept = f". Its state is kept in {_short(job.place.folder)}" if job.place.folder.exists() else ""
     _say(f"the engine on port {job.place.port} {what}{kept}")
     return 0
 
 
 def setup(job: Job) -> int:
-    """Bring what engines run on, so that the first deployment need not."""
+    """Download what engines run on, so that the first deployment does not have to."""
     del job
-    _say(f"the local AWS is set up in {_short(installation.ensure(_say).folder)}")
+    _say(f"the local AWS is installed in {_short(installation.ensure(_say).folder)}")
     return 0
 
 
@@ -195,74 +197,83 @@ def _alone(place: Place) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise EngineError(f"another command is using the engine on port {place.port}: wait for it") from None
+            raise EngineError(
+                f"another command is using the engine on port {place.port}. Wait until it has ended"
+            ) from None
         yield
 
 
 def _check(job: Job) -> None:
-    """What is wrong is said before an engine is started for it, where that can be known. Raises ConfigError or
-    EngineError."""
+    """Find errors before an engine is started, where that is possible. Raises ConfigError or EngineError."""
     if job.app.config is not None:
         load_config(job.app.config)
     if job.app.made is not None and job.app.made.is_dir():
         _refuse_several_environments(job, job.app.made)
 
 
-def _ask(job: Job, question: str, *more: str) -> int:
-    """The exit code of the command-line tool, about this engine; 0 for an app without a cluster file."""
+def _run_tool(job: Job, command: str, *more: str) -> int:
+    """Run a command of cdk-hyperpod against this engine, and return its exit code; 0 for an app without a cluster file."""
     if job.app.config is None:
         return 0
     config = load_config(job.app.config).config
     account = config.account or environment.ACCOUNT
-    asked = subprocess.run(
-        [str(Path(sys.executable).with_name("cdk-hyperpod")), question, "--config", str(job.app.config), *more],
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("cdk-hyperpod")), command, "--config", str(job.app.config), *more],
         env=environment.complete(job.place, region=config.region, account=account),
         check=False,
     )
-    return asked.returncode
+    return done.returncode
 
 
 def _start(job: Job) -> None:
     installation.ensure(_say)
     began = time.monotonic()
     started = daemon.start(job.place, speed=job.speed)
-    _say(f"engine on {job.place.url} ({f'{time.monotonic() - began:.1f} s' if started else 'it was running'})")
+    how = f"started in {time.monotonic() - began:.1f} s" if started else "was already running"
+    _say(f"engine on {job.place.url}: {how}")
 
 
-def _need_running(place: Place) -> None:
+def _require_running(place: Place) -> None:
     if daemon.running(place) is None:
-        raise EngineError(f"no engine runs on port {place.port}: `{spelling.command('deploy', place)}` starts one")
+        raise EngineError(
+            f"no engine is running on port {place.port}. Start one with `{spelling.command('deploy', place)}`"
+        )
 
 
 def _synthesize(job: Job, assembly: Path) -> Path:
-    """The assembly: a new one at this path, or the one that was deployed, where the file still makes the same."""
+    """Synthesize into this path, or return the deployed assembly if the app still makes the same one."""
     _say(str(job.app))
-    # Into a folder of its own first: what was deployed is still needed by `destroy` when the new app is wrong.
+    # Into a separate folder first: if the new app is wrong, `destroy` still needs the deployed assembly.
     fresh = assembly.with_name(f"{assembly.name}.new")
     try:
-        if _is_as_before(job, fresh):
+        if _is_unchanged(job, fresh):
             return job.assembly
-        _need(_synth(job, fresh, validate=True), f"{job.app} failed")
-        # Before it takes the place of what was deployed.
+        _require_success(_synth(job, fresh, validate=True), f"{job.app} failed")
+        # Before the new assembly replaces the deployed one.
         _refuse_several_environments(job, fresh)
         shutil.rmtree(assembly, ignore_errors=True)
         fresh.rename(assembly)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-    _made_of(assembly).write_text(job.app.digest(), "utf-8")
+    _digest_file(assembly).write_text(job.app.digest(), "utf-8")
     return assembly
 
 
-def _is_as_before(job: Job, fresh: Path) -> bool:
-    """Whether the app makes what it made, which CDK has checked: more than half of a synthesis is its checks."""
-    known = _made_of(job.assembly)
-    if not (job.assembly.exists() and known.exists() and known.read_text("utf-8") == job.app.digest()):
-        return False  # nor is it worth a try
+def _is_unchanged(job: Job, fresh: Path) -> bool:
+    """Whether the app still makes the deployed assembly, which CDK has checked. CDK's checks take more than half of a synthesis.
+
+    If the app's file has changed, this is False without a synthesis.
+    """
+    digest = _digest_file(job.assembly)
+    if not (job.assembly.exists() and digest.exists()):
+        return False
+    if digest.read_text("utf-8") != job.app.digest():
+        return False
     return _synth(job, fresh, validate=False).ok and are_equal(fresh, job.assembly)
 
 
-def _made_of(assembly: Path) -> Path:
-    """Beside an assembly: the digest of its cluster file or template."""
+def _digest_file(assembly: Path) -> Path:
+    """The file beside an assembly with the digest of its cluster file or template."""
     return assembly.with_name(f"{assembly.name}.made-of")
 
 
@@ -274,23 +285,23 @@ def _synth(job: Job, folder: Path, *, validate: bool) -> Result:
 def _stacks(job: Job, assembly: Path) -> tuple[Stack, ...]:
     found = stacks(assembly)
     if not found:
-        raise EngineError(f"{job.app}: there is no stack in it")
+        raise EngineError(f"{job.app}: the app has no stack. Add one, or choose another app with --app")
     return found
 
 
 def _refuse_several_environments(job: Job, assembly: Path) -> None:
-    """A deployment here has one account and region: its bootstrap, its credentials, and whom it is asked for afterwards."""
+    """Raise EngineError if stacks have different accounts or regions: the bootstrap and the credentials are for one."""
     found = stacks(assembly)
     if len({(stack.account, stack.region) for stack in found}) > 1:
         where = ", ".join(f"{stack.name} in aws://{stack.account}/{stack.region}" for stack in found)
         raise EngineError(
-            f"{job.app}: a rehearsal has one account and region, and these stacks have several: {where}; let the app make "
-            "the stacks of one alone, as by context that it reads (-c KEY=VALUE) or by a command of its own (--app)"
+            f"{job.app}: the stacks have several accounts or regions: {where}. A rehearsal supports one. Let the app make the "
+            "stacks of one account and region, with context that it reads (-c KEY=VALUE) or another command (--app)"
         )
 
 
 def _ended(aws: LocalAws) -> list[Json]:
-    """Every node of a HyperPod cluster that ended so far."""
+    """Every node of a HyperPod cluster that was terminated so far."""
     found: list[Json] = aws.hyperpod()["terminations"]
     return found
 
@@ -305,13 +316,15 @@ def _is_bootstrapped(aws: LocalAws) -> bool:
 
 
 def _clear_failed_first(aws: LocalAws, found: tuple[Stack, ...]) -> None:
-    """A first deployment that failed leaves a protected stack behind, which the CLI may not delete (on AWS neither)."""
+    """Turn termination protection off for a stack whose first deployment failed. As on AWS, the CLI cannot delete it otherwise."""
     client = aws.client("cloudformation")
     live = {stack["StackName"]: stack for stack in client.describe_stacks()["Stacks"]}
     for stack in found:
         known = live.get(stack.name, {})
         if known.get("StackStatus") == "ROLLBACK_COMPLETE" and known.get("EnableTerminationProtection"):
-            _say(f"{stack.name}: its first deployment failed; termination protection off, so that it can start afresh")
+            _say(
+                f"{stack.name}: the first deployment failed. Termination protection is turned off, so that it can be created again"
+            )
             client.update_termination_protection(StackName=stack.name, EnableTerminationProtection=False)
 
 
@@ -329,7 +342,7 @@ def destroy_assembly(place: Place, assembly: Path) -> None:
             continue
         identifiers[stack.name] = live["StackId"]
         if live.get("EnableTerminationProtection"):
-            # On AWS somebody would do this knowingly, in the console; here the command's name says it.
+            # On AWS, a person turns the protection off. Here `destroy` is explicit enough.
             client.update_termination_protection(StackName=stack.name, EnableTerminationProtection=False)
     if not identifiers:
         return
@@ -338,20 +351,22 @@ def destroy_assembly(place: Place, assembly: Path) -> None:
     result = cdk.destroy(assembly)
     if not result.ok:
         again = spelling.command("destroy", place)
-        raise EngineError(f"cdk destroy ended with {result.code}: {_where_to_look(place)}; `{again}` again after a fix")
+        raise EngineError(
+            f"cdk destroy failed with exit code {result.code}. {_where_to_look(place)}. Fix it, then run `{again}` again"
+        )
     kept = report.kept(aws, list(identifiers.values()))
     if kept:
-        print(f"\nOn AWS these would still be there (some cost money), because the app retains them:\n{kept}")
+        print(f"\nThe app retains these resources. On AWS they would still exist, and some cost money:\n{kept}")
 
 
-def _need(result: Result, what: str) -> None:
+def _require_success(result: Result, what: str) -> None:
     if not result.ok:
         raise EngineError(f"{what} ({result.code}):\n{result.output.strip()}")
 
 
 def _where_to_look(place: Place) -> str:
-    reason = "the reason is above" if daemon.running(place) else "the engine is gone, run the same again"
-    return f"{reason}; the engine's log is {_short(place.log)}"
+    reason = "The reason is above" if daemon.running(place) else "The engine has ended: run the command again"
+    return f"{reason}. The engine's log is {_short(place.log)}"
 
 
 def _say(text: str) -> None:

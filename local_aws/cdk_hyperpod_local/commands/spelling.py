@@ -1,4 +1,4 @@
-"""The words for whoever called: make's targets and variables in a clone, commands and options elsewhere."""
+"""How messages write a command: as a make target with variables in a clone, as a command with options elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BY_MAKE = "LOCAL_AWS_BY_MAKE"  # local.mk sets it
 
 
 def command(name: str, place: Place, *, app: str = "", config: str = "") -> str:
-    """The command that means this engine, as in `make stop-local`. `app`, `config`: where they are no defaults."""
+    """A command for this engine, such as `make stop-local`. `app` and `config` are empty if they are the defaults."""
     by_make = bool(os.environ.get(_BY_MAKE))
     words = [f"make {name}-local" if by_make else f"cdk-hyperpod local {name}"]
     if app:
@@ -24,5 +24,5 @@ def command(name: str, place: Place, *, app: str = "", config: str = "") -> str:
 
 
 def option(name: str, value: str) -> str:
-    """A setting with its value, as in `LOCAL_PORT=4599`."""
+    """A setting with its value, such as `LOCAL_PORT=4599`."""
     return f"LOCAL_{name.upper()}={value}" if os.environ.get(_BY_MAKE) else f"--{name}={value}"

@@ -1,4 +1,4 @@
-"""What the commands say where something is wrong; what they do on a whole engine is in tests/deployments."""
+"""What the commands print when something is wrong. tests/deployments runs them on a whole engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECRETS = {"AWS_PROFILE": "production", "AWS_SESSION_TOKEN": "secret", "AWS_ENDP
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """The commands' engine on PORT has its folder here."""
+    """The folder of the engine on PORT, which the commands use."""
     home = tmp_path / "home of engines"
     monkeypatch.setattr(command_line, "Place", partial(Place, home=home))
     return Place(PORT, home=home)
@@ -40,7 +40,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 @pytest.fixture
 def engine(place: Place) -> Iterator[Place]:
-    """A process that `daemon` takes for the engine."""
+    """A process that `daemon` recognizes as the engine."""
     place.folder.mkdir(parents=True)
     command = [sys.executable, "-c", "import time; time.sleep(60)", str(LAUNCHER), str(place.folder)]
     with subprocess.Popen(command, start_new_session=True) as process:
@@ -55,43 +55,43 @@ def call(*arguments: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
-    [(f"--port={port}", f"--port={port} is no port: choose one from 1 to 65535") for port in ("0", "-1", "99999", "x")]
+    ("option", "printed"),
+    [(f"--port={port}", f"--port={port} is not a port") for port in ("0", "-1", "99999", "x")]
     + [
-        (f"--speed={speed}", f"--speed={speed} is no speed: choose a number above 0, as 100")
+        (f"--speed={speed}", f"--speed={speed} is not a speed")
         for speed in ("0", "-5", "inf", "-inf", "nan", "", "fast")
     ],
 )
-def test_a_wrong_port_or_speed_makes_nothing(
-    place: Place, option: str, said: str, capsys: pytest.CaptureFixture[str]
+def test_an_invalid_port_or_speed_creates_nothing(
+    place: Place, option: str, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command_line.main(["deploy", f"--port={PORT}", option]) == 1
-    assert capsys.readouterr().err == f"local AWS: {said}\n"
+    assert capsys.readouterr().err.startswith(f"local AWS: {printed}")
     assert not place.home.exists()
 
 
 @pytest.mark.parametrize(
     "words", [["--parameters", "Count"], ["--parameters", "=4"], ["--app", "../nothere"]], ids=" ".join
 )
-def test_a_slip_of_the_pen_sets_nothing_up(place: Place, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_option_sets_nothing_up(place: Place, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert call("deploy", *words) == 1
-    assert f"local AWS: {' '.join(words)}: " in (said := capsys.readouterr().err) and said.count("\n") == 1
+    assert f"local AWS: {' '.join(words)}: " in (printed := capsys.readouterr().err) and printed.count("\n") == 1
     assert not place.home.exists()
 
 
 @pytest.mark.parametrize("command", ["deploy", "diff"])
-def test_a_wrong_cluster_file_starts_nothing(
+def test_an_invalid_cluster_file_starts_nothing(
     place: Place, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("name: x\nregion: us-west-2\nfleet: []\n", "utf-8")
     assert call(command, "--config", str(wrong)) == 1
-    assert (said := capsys.readouterr().err).startswith(f"{wrong}: ") and "  fleet: " in said
+    assert (printed := capsys.readouterr().err).startswith(f"{wrong}: ") and "  fleet: " in printed
     assert not place.home.exists()
 
 
 @pytest.mark.parametrize("command", ["deploy", "diff", "plan"])
-def test_a_wrong_file_that_cdk_json_names_is_told_as_check_tells_it_and_starts_nothing(
+def test_an_invalid_file_of_cdk_json_prints_what_check_prints_and_starts_nothing(
     place: Place, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -106,11 +106,11 @@ def test_a_wrong_file_that_cdk_json_names_is_told_as_check_tells_it_and_starts_n
     assert not place.home.exists()
 
 
-@pytest.mark.parametrize(("answer", "of_diff"), [(0, 0), (1, 1), (2, 0)])
-def test_plan_ends_as_plan_does_and_diff_is_no_failure_where_nodes_would_go(
-    engine: Place, tmp_path: Path, answer: int, of_diff: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("of_plan", "of_diff"), [(0, 0), (1, 1), (2, 0)])
+def test_plan_returns_the_tool_s_exit_code_and_a_diff_that_deletes_nodes_succeeds(
+    engine: Place, tmp_path: Path, of_plan: int, of_diff: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_ask", lambda job, question: answer)
+    monkeypatch.setattr(run, "_run_tool", lambda job, command: of_plan)
     monkeypatch.setattr(run, "_start", lambda job: None)
     monkeypatch.setattr(run, "_synthesize", lambda job, assembly: assembly)
     stack = Stack(name="a", template=tmp_path, region="us-west-2", account="000000000000")
@@ -118,25 +118,26 @@ def test_plan_ends_as_plan_does_and_diff_is_no_failure_where_nodes_would_go(
     monkeypatch.setattr(cdk.Cdk, "diff", lambda self, assembly: cdk.Result(code=0, output="", seconds=0))
     file = str(ROOT / "cluster.yaml")
     command = ("--app", "true", "--config", file)
-    assert (call("plan", *command), call("diff", *command)) == (answer, of_diff)
+    assert (call("plan", *command), call("diff", *command)) == (of_plan, of_diff)
 
 
-def test_a_folder_that_cannot_be_written_is_said_in_one_line(
+def test_a_folder_that_cannot_be_written_is_reported_in_one_line(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    elsewhere = "name another folder with XDG_CACHE_HOME or LOCAL_AWS_HOME"
     place.lock.mkdir(parents=True)
     assert call("stop") == 1
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and f"everything below {place.home} has to be yours to write" in said
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1 and f"Make everything below {place.home} writable" in printed
     place.lock.rmdir()
     place.home.rmdir()
     place.home.write_text("no folder", "utf-8")
     assert call("stop") == 1
-    assert capsys.readouterr().err == f"local AWS: cannot write to {place.home} (File exists); {elsewhere}\n"
+    assert capsys.readouterr().err.startswith(
+        f"local AWS: cannot write to {place.home} (File exists). Set XDG_CACHE_HOME"
+    )
     monkeypatch.setattr(command_line, "Place", partial(Place, home=Path("/proc/x/cdk-hyperpod/local")))
     assert call("stop") == 1
-    assert capsys.readouterr().err == f"local AWS: cannot write to /proc/x (No such file or directory); {elsewhere}\n"
+    assert capsys.readouterr().err.startswith("local AWS: cannot write to /proc/x (No such file or directory)")
 
 
 @pytest.mark.parametrize("command", ["deploy", "diff"])
@@ -144,12 +145,12 @@ def test_an_app_whose_folder_cannot_be_written_starts_nothing(
     place: Place, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    # No mode of a folder keeps root from writing there.
+    # Root can write to a folder of any mode, so os.access answers instead.
     monkeypatch.setattr(os, "access", lambda path, mode: not (path == tmp_path and mode == os.W_OK))
     monkeypatch.setattr(run, "_start", lambda job: pytest.fail("an engine was started"))
     assert call(command, "--app", "node app.js") == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"local AWS: the app's folder {tmp_path} cannot be written") and said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"local AWS: the app's folder {tmp_path} is not writable") and printed.count("\n") == 1
     assert not place.home.exists()
 
 
@@ -172,15 +173,15 @@ class NoGroups:
         return {"FileSystems": []}
 
 
-def test_tables_of_nothing_are_left_out(tmp_path: Path) -> None:
+def test_empty_tables_are_left_out(tmp_path: Path) -> None:
     stack = Stack(name="a", template=tmp_path, region="us-west-2", account="000000000000")
     none: Any = NoGroups()
     assert report.summary(none, [stack], []) == ""
-    gone = {"cluster": "a", "group": "b", "node_id": "i-0123456789abcdef0", "cause": "named"}
-    assert "\n\n" not in report.summary(none, [stack], [gone])
+    terminated = {"cluster": "a", "group": "b", "node_id": "i-0123456789abcdef0", "cause": "named"}
+    assert "\n\n" not in report.summary(none, [stack], [terminated])
 
 
-def test_an_interruption_says_whether_the_engine_goes_on(
+def test_an_interruption_reports_whether_the_engine_keeps_running(
     engine: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(job: run.Job) -> int:
@@ -189,17 +190,17 @@ def test_an_interruption_says_whether_the_engine_goes_on(
     monkeypatch.setitem(run.COMMANDS, "diff", interrupted)
     assert call("diff") == 130
     ends = f"`cdk-hyperpod local destroy --port={PORT}` ends it"
-    assert capsys.readouterr().err == f"\nlocal AWS: interrupted; the engine goes on, {ends}\n"
+    assert capsys.readouterr().err == f"\nlocal AWS: interrupted; the engine keeps running. {ends}\n"
     daemon.stop(engine)
     assert call("diff") == 130
-    assert capsys.readouterr().err == "\nlocal AWS: interrupted; no engine runs\n"
+    assert capsys.readouterr().err == "\nlocal AWS: interrupted; no engine is running\n"
 
 
-def test_a_command_that_is_named_means_the_same_engine(
+def test_a_command_in_a_message_is_for_the_same_engine(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call("drift") == 1
-    assert f"`cdk-hyperpod local deploy --port={PORT}` starts one" in capsys.readouterr().err
+    assert f"`cdk-hyperpod local deploy --port={PORT}`" in capsys.readouterr().err
     assert spelling.command("deploy", Place(DEFAULT_PORT)) == "cdk-hyperpod local deploy"
     monkeypatch.setenv("LOCAL_AWS_BY_MAKE", "yes")
     assert (
@@ -208,15 +209,15 @@ def test_a_command_that_is_named_means_the_same_engine(
     assert spelling.option("speed", "0") == "LOCAL_SPEED=0"
 
 
-def test_stop_says_what_it_did(engine: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stop_reports_what_it_did(engine: Place, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("stop") == 0
-    assert f"the engine on port {PORT} has ended; its state stays in {engine.folder}\n" in capsys.readouterr().out
+    assert f"the engine on port {PORT} was ended. Its state is kept in {engine.folder}\n" in capsys.readouterr().out
     assert call("stop") == 0
-    assert f"the engine on port {PORT} did not run; its state" in capsys.readouterr().out
+    assert f"the engine on port {PORT} was not running. Its state" in capsys.readouterr().out
 
 
-def test_variables_in_a_pipe_lead_away_from_another_aws(engine: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Taken over by a shell whose own variables lead to AWS, through a proxy."""
+def test_printed_variables_replace_those_of_another_aws(engine: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell sources them whose own variables lead to AWS, through a proxy."""
     program = f"""\
 import sys
 from functools import partial
@@ -231,7 +232,7 @@ sys.exit(command_line.main(["shell", "--port={PORT}"]))
         "HTTPS_PROXY": "http://proxy:3128",
         "no_proxy": "intranet",
     }
-    taken = subprocess.run(
+    lines = subprocess.run(
         ["bash", "-c", 'source <("$0" -c "$1" </dev/null) && env', sys.executable, program],
         cwd=ROOT,
         env=own | SECRETS,
@@ -239,20 +240,20 @@ sys.exit(command_line.main(["shell", "--port={PORT}"]))
         text=True,
         check=True,
     ).stdout.splitlines()
-    made = dict(line.split("=", 1) for line in taken)
+    made = dict(line.split("=", 1) for line in lines)
     assert not made.keys() & SECRETS.keys()
     assert made["AWS_ENDPOINT_URL"] == engine.url and made["AWS_CA_BUNDLE"] == str(engine.authority)
     assert made["no_proxy"] == made["NO_PROXY"] == "intranet,127.0.0.1,localhost"
     assert made["HTTPS_PROXY"] == own["HTTPS_PROXY"], "the shell is the caller's own"
 
 
-def test_a_shell_leaves_well(engine: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exit_code_of_the_shell_is_ignored(engine: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("SHELL", "/bin/false")
     assert call("shell") == 0
 
 
-def test_a_narrow_terminal_loses_nothing_and_a_plain_one_gets_no_bold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_terminal_gets_whole_values_and_a_plain_one_no_bold_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("TERM", "xterm")
@@ -273,7 +274,7 @@ def test_the_companion_loads_from_a_path_with_blanks(
     checkout.mkdir()
     companion = checkout / cdk.COMPANION.name
     companion.write_bytes(cdk.COMPANION.read_bytes())
-    # The companion takes itself out of the environment of what the CLI starts.
+    # The companion removes itself from the environment of the programs that the CLI starts.
     cli = checkout / "cdk"
     cli.write_text(
         "#!/usr/bin/env node\nconsole.log(process.env.NODE_OPTIONS, process.env.NODE_COMPILE_CACHE);\n", "utf-8"
@@ -286,7 +287,7 @@ def test_the_companion_loads_from_a_path_with_blanks(
 
 
 @pytest.mark.parametrize("damaged", ["", "[]", "{}", '{"pid": null}', '{"pid": "x"}', '{"pid": -1}', "7", "\0"])
-def test_a_damaged_note_of_the_process_is_none(place: Place, damaged: str) -> None:
+def test_a_damaged_process_file_is_ignored(place: Place, damaged: str) -> None:
     place.folder.mkdir(parents=True)
     for command in ("stop", "destroy"):
         place.folder.mkdir(exist_ok=True)
@@ -296,9 +297,9 @@ def test_a_damaged_note_of_the_process_is_none(place: Place, damaged: str) -> No
 
 
 @pytest.mark.parametrize("end", [daemon.stop, daemon.remove])
-def test_functions_do_not_outlive_an_engine_that_was_killed(place: Place, end: Callable[[Place], None]) -> None:
+def test_functions_end_with_an_engine_that_was_killed(place: Place, end: Callable[[Place], None]) -> None:
     place.folder.mkdir(parents=True)
-    # Two of the engine's process group; only the first one is a function of it.
+    # Two processes of the engine's process group. Only the first one is a function.
     script = f"TMPDIR='{place.temporary}' sleep 60 & echo $!; sleep 61 & echo $!; wait"
     with subprocess.Popen(["bash", "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True) as killed:
         assert killed.stdout is not None
@@ -315,7 +316,7 @@ def test_functions_do_not_outlive_an_engine_that_was_killed(place: Place, end: C
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """A process has another command for a moment after its start, and its own for a moment after its end."""
+    """A process shows another command for a moment after its start, and its own for a moment after its end."""
     deadline = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < deadline
@@ -323,7 +324,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def command_of(pid: int) -> bytes:
-    """Nothing where it is gone, or a zombie."""
+    """Empty if the process has ended, or is a zombie."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -359,14 +360,14 @@ def test_an_assembly_of_several_environments_is_refused_and_starts_nothing(
     monkeypatch.setattr(run, "_start", lambda job: pytest.fail("an engine was started"))
     out = write_assembly(tmp_path / "cdk.out", **environments)
     assert call(command, "--app", str(out)) == 1
-    assert (said := capsys.readouterr().err).count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
     where = ", ".join(f"{name} in aws://{environment}" for name, environment in environments.items())
-    assert said.startswith(f"local AWS: reading {out}: a rehearsal has one account and region, and these stacks have ")
-    assert f" several: {where}; let the app make the stacks of one alone" in said
+    assert printed.startswith(f"local AWS: reading {out}: ") and f"several accounts or regions: {where}. " in printed
     assert not place.home.exists()
 
 
-def test_an_app_of_several_environments_leaves_what_was_deployed(
+def test_an_app_of_several_environments_keeps_the_deployed_assembly(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = run.Job(place=place, given=apps.App(folder=tmp_path, command="true"), speed=1)
@@ -384,7 +385,7 @@ def test_an_app_of_several_environments_leaves_what_was_deployed(
 
 
 @pytest.mark.parametrize("account", ["111122223333", "unknown-account"])
-def test_a_stack_that_leaves_its_environment_open_is_where_the_others_are(tmp_path: Path, account: str) -> None:
+def test_a_stack_without_an_environment_gets_that_of_the_others(tmp_path: Path, account: str) -> None:
     environments = {"Anywhere": "unknown-account/unknown-region", "Here": f"{account}/us-west-2"}
     found = stacks(write_assembly(tmp_path / "cdk.out", **environments))
     assert {(stack.account, stack.region) for stack in found} == {
@@ -394,7 +395,7 @@ def test_a_stack_that_leaves_its_environment_open_is_where_the_others_are(tmp_pa
 
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    """An app whose one template is what `template` says, and what became of it: `checked` has a y or n per synthesis."""
+    """An app with the template `template`. `checked` gets a letter for each synthesis: y with CDK's checks, n without."""
     known = {"template": "1", "checked": ""}
 
     def synth(self: cdk.Cdk, assembly: Path, *options: str, app: Path, validate: bool) -> cdk.Result:
@@ -409,7 +410,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     yield known
 
 
-def test_what_was_made_before_is_not_checked_again(place: Place, tmp_path: Path, app: dict[str, str]) -> None:
+def test_an_unchanged_app_is_not_checked_again(place: Place, tmp_path: Path, app: dict[str, str]) -> None:
     file = tmp_path / "cluster.yaml"
     job = run.Job(place=place, given=apps.App(folder=tmp_path, config=file), speed=1)
 
@@ -423,7 +424,7 @@ def test_what_was_made_before_is_not_checked_again(place: Place, tmp_path: Path,
 
     assert checked("a file", "1") == "y"
     assert checked("a file", "1") == "n"
-    assert checked("another", "2") == "y", "another file is worth no try"
+    assert checked("another", "2") == "y", "the file has changed"
     assert checked("another", "3") == "ny", "the app has changed"
     assert checked("another", "3") == "n"
     assert (job.assembly / "validation-report.json").read_text() == "ny", "the report of the checks stays"
