@@ -57,7 +57,7 @@ class _Text:
 
     def help(self) -> str:
         examples = "\n".join(f"    {example}" for example in self.examples)
-        return f"{self.details}\n\nExamples:\n{examples}\n"
+        return f"{self.details}\n\nExamples:\n{examples}\n\n{self.exit_codes}\n"
 
 
 _COMMANDS: Mapping[str, _Text] = {
@@ -194,7 +194,6 @@ def _command(name: str, text: _Text) -> click.Command:
         callback=lambda **options: _run(name, **options),
         help=text.help(),
         short_help=text.short,
-        epilog=text.exit_codes,
     )
 
 
