@@ -11,22 +11,22 @@ CDK_FLAGS ?=
 PLAN_FLAGS ?=
 PYTEST_FLAGS ?=
 
-# One profile for every command that asks AWS: a plan of one account says nothing of a deployment to another.
+# One profile for all commands that call AWS: a plan for one account is not valid for another.
 ifneq (,$(findstring --profile,$(CDK_FLAGS) $(PLAN_FLAGS)))
-$(error Name the profile as PROFILE=NAME, not in CDK_FLAGS or PLAN_FLAGS: then plan, cdk and why have the same one)
+$(error CDK_FLAGS or PLAN_FLAGS contains --profile. Use PROFILE=NAME instead, so that plan, cdk and why use the same profile)
 endif
 PROFILE_FLAG = $(if $(PROFILE),--profile "$(PROFILE)")
 CDK_OPTIONS = -c config="$(CONFIG)" $(PROFILE_FLAG) $(CDK_FLAGS)
 
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/node_modules/.bin:$(PATH)
-# The CLI's usage reports and version notices need the network and slow every command down.
+# The CLI's usage reports and version notices use the network and slow every command down.
 export CDK_DISABLE_CLI_TELEMETRY := true
 export JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION := true
 export npm_config_update_notifier := false
-# Python compiles what is imported, once: all packages at once would be most of the set-up's time.
+# Python compiles a module at its first import. Compiling all packages would take most of the set-up's time.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Two hashes: for your cluster. Hash and colon: for work on this project.
+# "##" marks targets for your cluster, "#:" targets for work on this project.
 LISTED = grep -hE '^[a-z-]+:.*$(1) ' $(MAKEFILE_LIST) | awk -F ':.*$(1) ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
 .PHONY: help
@@ -36,13 +36,13 @@ help: ## Show this list
 
 ## -- set-up: uv, the locked Python packages, Node 24 and the CDK CLI, all inside this folder ------------------------
 
-# On a terminal, pip, uv and npm show how far they are.
+# On a terminal, pip, uv and npm show their progress.
 QUIETLY := $(shell test -t 2 || echo --quiet)
-UNFETCHED := { echo "The set-up could not fetch what it needs. It needs the network, this once: try again when it is there."; exit 1; }
+UNFETCHED := { echo "The set-up could not download what it needs. Check the network, and run the command again."; exit 1; }
 
 .tools/ready: requirements/uv.lock
 	@echo "· uv, into .tools/"
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed; $(PYTHON) is $$($(PYTHON) --version). Name another: make PYTHON=python3.11 …"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is $$($(PYTHON) --version), and Python 3.11 or later is required. Choose another: make PYTHON=python3.11 …"; exit 1; }
 	@$(PYTHON) -m venv .tools
 	@.tools/bin/python -m pip install $(QUIETLY) --require-hashes -r requirements/uv.lock || $(UNFETCHED)
 	@touch $@
@@ -57,45 +57,45 @@ UNFETCHED := { echo "The set-up could not fetch what it needs. It needs the netw
 node_modules/ready: .venv/ready package-lock.json
 	@echo "· the CDK CLI, into node_modules/"
 	@npm ci --loglevel=error --no-audit --no-fund >/dev/null || $(UNFETCHED)
-	@ln -sf ../../tools/cdk .venv/bin/cdk   # `source .venv/bin/activate` brings it, as it brings cdk-hyperpod
+	@ln -sf ../../tools/cdk .venv/bin/cdk   # so that `source .venv/bin/activate` puts cdk on the PATH, beside cdk-hyperpod
 	@touch $@
 
 .PHONY: setup
 setup: .venv/ready node_modules/ready ## Download everything that these commands need into this folder
 
 .PHONY: lock
-lock: .tools/ready #: Resolve the Python packages again (only what has to change moves)
+lock: .tools/ready #: Resolve the Python packages again, with as few changes as possible
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 --group dev pyproject.toml -o requirements/dev.lock
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 pyproject.toml -c requirements/dev.lock -o examples/ci/requirements.lock
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 requirements/audit.in -o requirements/audit.lock
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 requirements/mutants.in -o requirements/mutants.lock
 
-## -- the main job ----------------------------------------------------------------------------------------------------
+## -- your cluster ---------------------------------------------------------------------------------------------------
 
 .PHONY: synth
 synth: setup ## Synthesize CONFIG (default: cluster.yaml) to cdk.out
 	@cdk synth --quiet $(CDK_OPTIONS)
-	@cdk-hyperpod check --config "$(CONFIG)" | sed -e '/^note: /d' -e '/^warning: /d'   # which CDK has just said
+	@cdk-hyperpod check --config "$(CONFIG)" | sed -e '/^note: /d' -e '/^warning: /d'   # CDK has just printed these
 	@echo "The templates are in cdk.out. Next: make diff, make deploy (an AWS account), make help."
 
-# Exit code 2 says that nodes or groups would go, which is no error of these two.
+# Exit code 2 means that nodes or groups would be deleted. For `plan` and `diff`, this is not a failure.
 PLAN = cdk-hyperpod plan --config "$(CONFIG)" $(PROFILE_FLAG) $(PLAN_FLAGS)
 
-# The CDK CLI speaks of an account that it cannot resolve, and not of what to do.
+# Without credentials, the CDK CLI reports an account that it cannot resolve, and not what to do.
 CREDENTIALS = cdk-hyperpod credentials $(PROFILE_FLAG) >/dev/null
 
 .PHONY: plan diff deploy destroy
-plan: setup ## Show what a deployment of CONFIG would take away: nodes, groups, and why (PROFILE=NAME)
+plan: setup ## Show which nodes and groups a deployment of CONFIG would delete, and why (PROFILE=NAME)
 	@$(PLAN) || test $$? -eq 2
-diff: setup ## Show what a deployment of CONFIG would change, and what it would take away (PROFILE=NAME)
+diff: setup ## Show what a deployment of CONFIG would change and delete (PROFILE=NAME)
 	@$(CREDENTIALS)
 	@cdk diff $(CDK_OPTIONS)
 	@$(PLAN) || test $$? -eq 2
-deploy: setup ## Deploy CONFIG with your credentials (PROFILE=NAME); asks if nodes would go, unless PLAN_FLAGS=--yes
+deploy: setup ## Deploy CONFIG (PROFILE=NAME); asks before it deletes nodes, unless PLAN_FLAGS=--yes
 	@$(PLAN) --confirm
 	@began=$$(date +%s); cdk deploy --all $(CDK_OPTIONS) || \
 	  { code=$$?; echo; cdk-hyperpod why --config "$(CONFIG)" $(PROFILE_FLAG) --since "$$began"; exit $$code; } >&2
-destroy: setup ## Delete the stacks of CONFIG; what it retains stays, and is listed
+destroy: setup ## Delete the stacks of CONFIG, and list the resources that they retain
 	@$(CREDENTIALS)
 	@cdk destroy --all $(CDK_OPTIONS)
 	@cdk-hyperpod retained --config "$(CONFIG)" $(PROFILE_FLAG)
@@ -104,15 +104,14 @@ include local_aws/cdk_hyperpod_local/local.mk
 
 ## -- checks ----------------------------------------------------------------------------------------------------------
 
-# A file stays with one worker, which keeps what its tests stand on; tests/conftest.py says which file is begun first.
+# All tests of a file run in one worker, which keeps their fixtures. tests/conftest.py orders the files.
 PYTEST = python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
-# tests/conftest.py leaves these out where they are not named.
-# Whole lives of clusters, deployed, with the engine that they are deployed to; and an app outside, with an environment of
-# its own.
+# tests/conftest.py runs the following folders only if they are named.
+# Deployments to the local AWS over the whole life of a cluster, the tests of that engine, and an app with its own environment.
 LIVES := tests/deployments tests/unit/local_aws/engine
-# What is tried on a real Kubernetes API server: test-kubernetes builds one.
+# Tests on a real Kubernetes API server, which test-kubernetes builds.
 ON_KUBERNETES := tests/real/kubernetes tests/real/drainer
-# What cdk-nag and cfn-lint find in every template: a part of the audit.
+# cdk-nag and cfn-lint over every template: a part of the audit.
 RULE_PACKS := tests/project/test_rule_packs.py
 
 .PHONY: test
@@ -124,17 +123,17 @@ test-fast: setup .kubernetes/ready #: Run the tests that need no CDK CLI, no whe
 	@$(PYTEST) -m "not slow" $(PYTEST_FLAGS)
 
 .PHONY: test-lives
-test-lives: setup #: Run whole lives of clusters, from first deployment to destruction (11 minutes on two cores)
+test-lives: setup #: Deploy clusters to the local AWS, from creation to deletion (11 minutes on two cores)
 	@$(PYTEST) $(PYTEST_FLAGS) $(LIVES)
 
 .PHONY: lint
-lint: setup #: Style, shell scripts, templates
+lint: setup #: Check style, shell scripts and templates
 	@ruff check && ruff format --check
 	@shellcheck -x lifecycle/*.sh lifecycle/*/*.sh .ci/run tools/cdk && shfmt -d lifecycle .ci/run tools/cdk
 	@cdk synth --quiet -c config="$(CONFIG)" --output .lint.out && cfn-lint .lint.out/*.template.json && rm -r .lint.out
 
 .PHONY: types
-types: setup #: mypy, strict; the lifecycle scripts by themselves
+types: setup #: Run mypy in strict mode, separately for the lifecycle scripts
 	@mypy
 	@MYPYPATH=lifecycle:constructs/cdk_hyperpod/_lambda/hyperpod/common mypy --strict lifecycle/*.py lifecycle/agent lifecycle/steps/*.py
 
@@ -142,25 +141,25 @@ types: setup #: mypy, strict; the lifecycle scripts by themselves
 	@echo "· the tools of the audit, into .audit/"
 	@.tools/bin/uv venv --quiet --allow-existing --python $(PYTHON) .audit/venv
 	@.tools/bin/uv pip sync --quiet --compile-bytecode --require-hashes --python .audit/venv/bin/python requirements/audit.lock || $(UNFETCHED)
-	@# checkov brings a detect-secrets of its own in the same folder; whichever came last would look.
+	@# checkov brings its own detect-secrets in the same folder; the one installed last would be used.
 	@.tools/bin/uv pip install --quiet --no-deps --require-hashes --reinstall-package=detect-secrets --python .audit/venv/bin/python --requirements requirements/audit.lock || $(UNFETCHED)
 	@touch $@
 
 .PHONY: audit
-audit: setup .audit/ready #: cdk-nag and cfn-lint over every template; bandit, zizmor, detect-secrets, checkov
+audit: setup .audit/ready #: Run cdk-nag and cfn-lint over every template, and bandit, zizmor, detect-secrets and checkov
 	@$(PYTEST) $(PYTEST_FLAGS) $(RULE_PACKS)
 	@python tools/audit.py
 
 .PHONY: fuzz
 CASES ?= 10000
-fuzz: setup #: Give CASES files that nobody should write to the loader (SEED for others)
+fuzz: setup #: Load CASES=10000 invalid cluster files (SEED selects others)
 	@PYTHONPATH=tests python -m simulations.fuzz --cases="$(CASES)" --seed="$(or $(SEED),0)"
 
 .PHONY: check
-check: lint types test test-kubernetes test-lives wheel audit #: Everything that CI checks
+check: lint types test test-kubernetes test-lives wheel audit #: Run everything that CI checks
 
 .PHONY: bench
-bench: setup #: Measure synthesis, the function's cold start and its planner as ratios, in one run
+bench: setup #: Measure synthesis, the function's cold start and its planner
 	@python tools/bench/synth.py
 	@python tools/bench/calls.py
 	@python tools/bench/cold_start.py
@@ -173,13 +172,13 @@ wheel: setup #: Build the wheel into dist/
 	@rm -rf dist && hatchling build -t wheel
 
 .PHONY: docs
-docs: setup #: Regenerate what is made from the code: schema, references, bootstrap policies, what commands print
+docs: setup #: Regenerate the files made from the code: schema, references, bootstrap policies, command output
 	@python tools/make_docs.py
 	@python tools/make_bootstrap_policy.py
 	@GOLDEN=write python -m pytest -q tests/unit/cli/test_pictures.py tests/unit/cli/test_sizes.py
 
 .PHONY: golden
-golden: setup #: Regenerate the golden templates; read the diff before you commit it
+golden: setup #: Regenerate the golden templates. Review the diff before you commit
 	@GOLDEN=write python -m pytest -q tests/goldens/test_golden.py tests/goldens/test_kubernetes.py
 
 .PHONY: format
@@ -187,10 +186,10 @@ format: setup #: Format the code
 	@ruff check --fix-only --quiet; ruff format --quiet; shfmt -w lifecycle .ci/run tools/cdk
 
 .PHONY: clean
-clean: ## Remove everything that these commands made
+clean: ## Remove everything that these commands created
 	@rm -rf .venv .tools node_modules cdk.out dist .local-aws .kubernetes .elastic .audit .mutants .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-## -- what has set-up of its own ---------------------------------------------------------------------------------------
+## -- targets with their own set-up -------------------------------------------------------------------------------------
 
 include tests/simulations/lifetimes/lifetimes.mk
 include tests/simulations/mutants/mutants.mk

@@ -1,7 +1,7 @@
 # The elastic training example, run for real on CPU. Included by the Makefile; paths are from the root.
 
-# Exact, and by pip rather than from the hashed lock: see requirements/elastic.in. Where pip finds no CPU build it takes the
-# registry's, with several GB of CUDA libraries; then: make test-elastic ELASTIC_TORCH='torch==2.13.0 --index-url <a CPU index>'
+# An exact version, by pip and not from the hashed lock: see requirements/elastic.in. If pip finds no CPU build, it installs the
+# registry's, with several GB of CUDA libraries. Avoid that with: make test-elastic ELASTIC_TORCH='torch==2.13.0 --index-url <a CPU index>'
 ELASTIC_TORCH ?= torch==2.13.0
 ELASTIC_FLAGS ?=
 ELASTIC_EXAMPLE := examples/elastic_training
@@ -16,17 +16,17 @@ ELASTIC_PIP := .elastic/venv/bin/python -m pip --disable-pip-version-check insta
 	@touch $@
 
 .PHONY: test-elastic
-test-elastic: .elastic/ready #: Train elastically on CPU: checkpoint, rescale, resume (brings torch)
+test-elastic: .elastic/ready #: Test elastic training on CPU: checkpoint, rescale, resume (installs torch)
 	@.elastic/venv/bin/python -m pytest $(ELASTIC_EXAMPLE)/tests $(ELASTIC_FLAGS)
 
 .PHONY: types-elastic
-types-elastic: .elastic/ready #: mypy, strict, on the elastic training example
+types-elastic: .elastic/ready #: Run mypy in strict mode on the elastic training example
 	@cd $(ELASTIC_EXAMPLE) && MYPYPATH=.:tests $(CURDIR)/.elastic/venv/bin/python -m mypy --config-file= --strict --implicit-reexport --explicit-package-bases \
 	  --cache-dir=$(CURDIR)/.mypy_cache train.py tests/*.py
 
-# The image brings its own torch, so its lock must not.
+# The image has its own torch, so its lock must not contain torch.
 .PHONY: lock-elastic
-lock-elastic: .tools/ready #: Resolve those packages again
+lock-elastic: .tools/ready #: Resolve the elastic training packages again
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 requirements/elastic.in -o requirements/elastic.lock
 	.tools/bin/uv pip compile --quiet --no-deps --generate-hashes --no-header --python-version 3.11 requirements/elastic-agent.in -o requirements/elastic-agent.lock
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.12 --override <(echo 'torch; sys_platform == "never"') $(ELASTIC_EXAMPLE)/image.in -o $(ELASTIC_EXAMPLE)/image.lock

@@ -2,12 +2,12 @@
 
 LOCAL_PORT ?= 4566
 LOCAL_SPEED ?= 200
-# Engines of a clone live in the clone, and what they run on too.
+# In a clone, engines and their installation are kept in the clone.
 export LOCAL_AWS_HOME := $(CURDIR)/.local-aws
 LOCAL := LOCAL_AWS_BY_MAKE=yes .venv/bin/cdk-hyperpod local
 LOCAL_ENGINE := local_aws/cdk_hyperpod_local/engine
 
-# The tests deploy to it.
+# These tests deploy to the local AWS.
 test test-lives test-slurm: .local-aws/ready
 
 .local-aws/ready: node_modules/ready $(LOCAL_ENGINE)/python/requirements.lock $(LOCAL_ENGINE)/node/package-lock.json
@@ -17,25 +17,25 @@ test test-lives test-slurm: .local-aws/ready
 .PHONY: local-aws-setup deploy-local plan-local diff-local drift-local destroy-local stop-local shell-local
 local-aws-setup: .local-aws/ready #: Download what the local AWS needs into .local-aws/
 
-deploy-local: .local-aws/ready ## Deploy CONFIG=cluster.yaml to an AWS on this machine (LOCAL_PORT, LOCAL_SPEED)
+deploy-local: .local-aws/ready ## Deploy CONFIG to a simulated AWS on this machine (LOCAL_PORT, LOCAL_SPEED)
 	@$(LOCAL) deploy --config="$(CONFIG)" --port="$(LOCAL_PORT)" --speed="$(LOCAL_SPEED)"
 
-diff-local: .local-aws/ready ## Show what CONFIG would change on the local AWS
+diff-local: .local-aws/ready ## Show what a deployment of CONFIG would change and delete on the local AWS
 	@$(LOCAL) diff --config="$(CONFIG)" --port="$(LOCAL_PORT)" --speed="$(LOCAL_SPEED)"
 
-plan-local: .local-aws/ready ## Show what a deployment of CONFIG would take away on the local AWS
+plan-local: .local-aws/ready ## Show which nodes a deployment of CONFIG would delete on the local AWS
 	@$(LOCAL) plan --config="$(CONFIG)" --port="$(LOCAL_PORT)" || test $$? -eq 2
 
-drift-local: .local-aws/ready ## Show what somebody changed on the local AWS without CloudFormation
+drift-local: .local-aws/ready ## Show changes on the local AWS that were made without CloudFormation
 	@$(LOCAL) drift --config="$(CONFIG)" --port="$(LOCAL_PORT)"
 
-destroy-local: .local-aws/ready ## Take everything on the local AWS down and end it
+destroy-local: .local-aws/ready ## Delete everything on the local AWS, and end it
 	@$(LOCAL) destroy --port="$(LOCAL_PORT)" --speed="$(LOCAL_SPEED)"
 
-stop-local: .local-aws/ready ## End the local AWS's process and keep its state
+stop-local: .local-aws/ready ## End the process of the local AWS and keep its state
 	@$(LOCAL) stop --port="$(LOCAL_PORT)"
 
-shell-local: .local-aws/ready ## Open a shell in which the aws CLI, boto3, kubectl and helm reach the local AWS
+shell-local: .local-aws/ready ## Open a shell in which aws, boto3, kubectl and helm use the local AWS
 	@$(LOCAL) shell --port="$(LOCAL_PORT)"
 
 .PHONY: lock-local

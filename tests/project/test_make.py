@@ -43,7 +43,7 @@ def test_a_profile_for_one_of_them_alone_is_refused(name: str) -> None:
     """`make deploy` would plan in one account, and deploy to another."""
     done = make("deploy", f"{name}=--profile prod")
     assert done.returncode != 0
-    assert "Name the profile as PROFILE=NAME" in done.stderr
+    assert "Use PROFILE=NAME instead" in done.stderr
     assert make("deploy", "CDK_FLAGS=--require-approval never", "PLAN_FLAGS=--yes").returncode == 0
 
 

@@ -6,15 +6,15 @@ SLURM_FLAGS ?=
 slurm-parts: #: Install Slurm 22.05 on this machine, and 24.11 into ~/.cache (root, Debian 12; three minutes, once)
 	@PYTHONPATH=tests:local_aws $(PYTHON) tests/helpers/slurm/parts.py
 
-# One process for each of two clusters at a time; the tests of one cluster stay together.
+# Two processes, each with one cluster at a time. The tests of a cluster run in one process.
 .PHONY: test-slurm
-test-slurm: setup slurm-parts #: Lifecycle scripts and jobs on real Slurm clusters, 22.05 and 24.11
+test-slurm: setup slurm-parts #: Test lifecycle scripts and jobs on real Slurm clusters, 22.05 and 24.11
 	@python -m pytest --numprocesses=2 --dist=loadscope tests/real/slurm $(SLURM_FLAGS)
 
 CHAOS ?= --jobs 1000 --kills 60
 
 .PHONY: chaos-slurm
-chaos-slurm: setup slurm-parts #: Jobs of all kinds against a drain agent that is killed, on both versions of Slurm (CHAOS="--jobs 1000 --kills 60 --seed 1")
+chaos-slurm: setup slurm-parts #: Run jobs of all kinds while the drain agent is killed, on both versions (CHAOS="--jobs 1000 --kills 60 --seed 1")
 	@PYTHONPATH=tests python -m helpers.slurm.chaos 22.05 $(CHAOS)
 	@PYTHONPATH=tests python -m helpers.slurm.chaos 24.11 $(CHAOS)
 

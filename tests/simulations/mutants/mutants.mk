@@ -1,9 +1,9 @@
-# Small faults put into the scale-down function, one at a time, on a copy: do its tests notice? Included by the Makefile.
+# Put small faults into a copy of the scale-down function, one at a time, and check that a test fails. Included by the Makefile.
 
 MODULE ?= scale_down/planner
 SHARE ?= 20
 MUTANTS_SEED ?= 0
-# Absent: the function's own tests, which take minutes for a fault that survives.
+# Absent: the function's own tests, which take minutes for each fault that they do not notice.
 MUTANT_TESTS ?=
 
 .mutants/ready: .tools/ready requirements/mutants.lock
@@ -13,5 +13,5 @@ MUTANT_TESTS ?=
 	@touch $@
 
 .PHONY: mutants
-mutants: setup .mutants/ready #: Put faults into a MODULE=scale_down/planner of the functions, SHARE=20 % of them: which does no test notice?
+mutants: setup .mutants/ready #: Put SHARE=20 % of possible faults into MODULE=scale_down/planner, and list those that no test notices
 	@python tests/simulations/mutants/run.py --module="$(MODULE)" --share="$(SHARE)" --seed="$(MUTANTS_SEED)" -- $(MUTANT_TESTS)
