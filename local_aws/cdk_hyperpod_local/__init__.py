@@ -1,5 +1,5 @@
-"""AWS on this machine, as far as an app with our constructs needs it. Here: what is deployed, and the engine's process.
+"""A simulated AWS on this machine, for apps that use our constructs. Here: the app to deploy, and the engine's process.
 
-`commands` builds on this, and the engine runs in a process of its own. Of the engine, only a version is read here.
+`commands` builds on this. The engine runs in a process of its own; of its code, only a version number is read here.
 May import: engine.kubernetes.control_plane.
 """

@@ -1,4 +1,4 @@
-"""Cloud assemblies: what is in them, and templates that are changed after synthesis."""
+"""Cloud assemblies: their stacks, and how a template is changed after synthesis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cdk_hyperpod_local import environment
 
 Json = Any
 _OPEN = ("unknown-account", "unknown-region")
-"""What a manifest has for a stack that can go anywhere."""
+"""The manifest's values for a stack without an account or Region."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +25,11 @@ class Stack:
 
 
 def stacks(assembly: Path) -> tuple[Stack, ...]:
-    """The stacks of a cloud assembly. What one leaves open is as the others have it; where all do, it is the engine's own
-    account, and the region us-east-1."""
+    """The stacks of a cloud assembly.
+
+    A stack without an account or Region gets those of the other stacks. If no stack has one, it gets the engine's own
+    account and us-east-1.
+    """
     found = _as_synthesized(assembly)
     account = next((stack.account for stack in found if stack.account != _OPEN[0]), environment.ACCOUNT)
     region = next((stack.region for stack in found if stack.region != _OPEN[1]), "us-east-1")
@@ -44,7 +47,7 @@ def _as_synthesized(assembly: Path) -> list[Stack]:
     manifest: dict[str, Json] = json.loads((assembly / "manifest.json").read_text("utf-8"))
     found: list[Stack] = []
     for artifact_id, artifact in manifest["artifacts"].items():
-        if artifact["type"] == "cdk:cloud-assembly":  # of a Stage
+        if artifact["type"] == "cdk:cloud-assembly":  # a Stage
             found += _as_synthesized(assembly / artifact["properties"]["directoryName"])
         if artifact["type"] != "aws:cloudformation:stack":
             continue
@@ -61,7 +64,7 @@ def _as_synthesized(assembly: Path) -> list[Stack]:
 
 
 def are_equal(one: Path, other: Path) -> bool:
-    """Whether two assemblies deploy the same: stacks, templates and assets. What was measured or found may differ."""
+    """Whether two assemblies deploy the same stacks, templates and assets. Their reports and lookups may differ."""
     return _deployed(one) == _deployed(other)
 
 
@@ -71,12 +74,12 @@ def _deployed(assembly: Path) -> dict[str, bytes]:
 
 
 def template(assembly: Path, stack: str) -> Json:
-    """A stack's template."""
+    """The stack's template."""
     return json.loads(_path(assembly, stack).read_text("utf-8"))
 
 
 def edit_template(assembly: Path, stack: str, change: Callable[[Json], None]) -> None:
-    """Change a stack's template in place, under a new hash, so that the CLI uploads it."""
+    """Change a stack's template in place, and its hash, so that the CLI uploads it."""
     path = _path(assembly, stack)
     old = hashlib.sha256(path.read_bytes()).hexdigest()
     edited = json.loads(path.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""The real CDK CLI against the engine; every run has an end."""
+"""The real CDK CLI against the engine. Every run has a time limit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMPANION = Path(__file__).with_name("companion.cjs")
 class Result:
     code: int
     output: str
-    """Empty where it went to the terminal."""
+    """Empty if the output went to the terminal."""
     seconds: float
 
     @property
@@ -33,14 +33,14 @@ class Result:
 
     @property
     def reason(self) -> str:
-        """What the CLI says of a failure, without the events before it."""
+        """The CLI's report of a failure, without the stack events before it."""
         _, found, after = self.output.partition("Failed resources:")
         return after.strip() if found else "\n".join(self.output.strip().splitlines()[-20:])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cdk:
-    """`show`: the CLI's output goes to the terminal as it comes; else it is kept in the result."""
+    """`show`: print the CLI's output to the terminal as it comes. Otherwise it is in the result."""
 
     place: Place
     region: str
@@ -56,7 +56,7 @@ class Cdk:
         )
 
     def deploy(self, assembly: Path, *options: str, only: str | None = None, seconds: float = DEPLOY_SECONDS) -> Result:
-        """`only`: one stack by its name, without those it depends on. Absent: all."""
+        """`only`: the name of one stack, without its dependencies. Absent: all stacks."""
         which = ("--all",) if only is None else (only, "--exclusively")
         return self._on(assembly, "deploy", *which, "--require-approval", "never", *options, seconds=seconds)
 
@@ -70,7 +70,8 @@ class Cdk:
         return self._on(assembly, "destroy", "--all", "--force", *options, seconds=seconds)
 
     def synth(self, assembly: Path, *options: str, app: Path, validate: bool = True) -> Result:
-        """`app`: its folder. `validate`: with CDK's own checks of the templates, which take longer than making them."""
+        """`app`: its folder. `validate`: also run CDK's checks of the templates, which take longer than the
+        synthesis."""
         command = ["synth", "--quiet", "--output", str(assembly), *options]
         return self._run(command, cwd=app, seconds=SYNTH_SECONDS, more={} if validate else {"CDK_VALIDATION": "false"})
 
@@ -83,7 +84,7 @@ class Cdk:
         return {
             "TMPDIR": str(self.place.temporary),
             "NODE_OPTIONS": f"--require {companion}",
-            # A quarter of the CLI's start is to compile itself.
+            # Compiling its own source is a quarter of the CLI's start.
             "NODE_COMPILE_CACHE": str(installation.current().compiled),
         }
 
@@ -99,7 +100,7 @@ class Cdk:
         settings = environment.complete(self.place, region=self.region, account=self.account)
         began = time.monotonic()
         self.place.temporary.mkdir(parents=True, exist_ok=True)
-        # The companion ends the CLI when this end of the pipe closes: with this process, however it goes.
+        # The companion ends the CLI when this end of the pipe closes, which happens however this process ends.
         reading, writing = os.pipe()
         process = subprocess.Popen(
             command,

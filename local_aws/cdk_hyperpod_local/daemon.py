@@ -1,4 +1,4 @@
-"""The engine's process: started once per port, found again by later commands, ended with everything it started."""
+"""The engine's process: one per port. Later commands find it, and everything that it started ends with it."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from cdk_hyperpod_local.places import LAUNCHER, Place
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
-_PROC = Path("/proc/self")  # Linux; elsewhere `ps` is asked
+_PROC = Path("/proc/self")  # Linux; on other systems, `ps` is called
 
 
 def running(place: Place) -> int | None:
-    """The process id of the port's engine; None where it does not run."""
+    """The process id of the port's engine; None if no engine is running."""
     pid = _noted(place)
-    # A process id comes round again after a reboot: only a process with our launcher and port is the engine.
+    # After a reboot another process may have this id. Only a process with our launcher and port is the engine.
     return pid if pid is not None and _is_engine(pid, place) else None
 
 
 def start(place: Place, *, speed: float, seed: int = 0, owner: int | None = None) -> bool:
-    """Make sure that the engine runs; False where it did already. Raises EngineError.
+    """Start the engine. False if it was running already. Raises EngineError.
 
-    `owner`: the process whose end is the engine's end too, however it comes, and that needs no state of an engine that
-    ended; absent: the engine stays, and goes on after a stop.
+    `owner`: a process with which the engine ends, however that process ends; the engine then ignores the state of an
+    earlier one.
+    Absent: the engine keeps running, and continues with its state after a stop.
     """
     if running(place) is not None:
         wait_until_up(place)
@@ -44,10 +45,12 @@ def start(place: Place, *, speed: float, seed: int = 0, owner: int | None = None
     installed = installation.current()
     if not installed.is_ready:
         raise EngineError(
-            "the local AWS is not set up: run `cdk-hyperpod local setup` (in a clone: make local-aws-setup)"
+            "the local AWS is not installed. Run `cdk-hyperpod local setup` (in a clone: make local-aws-setup)"
         )
     if _is_taken(place.port):
-        raise EngineError(f"port {place.port} is in use by another program: choose another (--port; make: LOCAL_PORT)")
+        raise EngineError(
+            f"port {place.port} is in use by another program. Use another port: --port, or LOCAL_PORT with make"
+        )
     place.folder.mkdir(parents=True, exist_ok=True)
     place.folder.chmod(0o700)
     _write_secret(place)
@@ -59,7 +62,7 @@ def start(place: Place, *, speed: float, seed: int = 0, owner: int | None = None
     if owner is not None:
         command += ["--owner", str(owner)]
     with place.log.open("ab") as log:
-        # A session of its own: Ctrl-C ends the command that the user waits for, not the engine.
+        # In a session of its own, so that Ctrl-C ends the command that the user waits for, and not the engine.
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -78,7 +81,7 @@ def start(place: Place, *, speed: float, seed: int = 0, owner: int | None = None
 
 
 def stop(place: Place) -> None:
-    """End the engine and the Lambda functions that it started; its state is saved first."""
+    """End the engine and its Lambda functions. The engine saves its state first."""
     pid = running(place)
     if pid is not None:
         _end(pid)
@@ -89,7 +92,7 @@ def stop(place: Place) -> None:
 
 
 def remove(place: Place) -> None:
-    """End the engine and forget everything."""
+    """End the engine and delete its folder."""
     pid = running(place)
     if pid is not None:
         _end(pid, seconds=0)
@@ -102,15 +105,17 @@ def wait_until_up(place: Place, process: subprocess.Popen[bytes] | None = None) 
     limit = time.monotonic() + START_SECONDS
     while time.monotonic() < limit:
         if process is not None and process.poll() is not None:
-            raise EngineError(f"the engine ended at once ({process.returncode}): {_last_line(place.log)}")
+            raise EngineError(
+                f"the engine ended during its start, with exit code {process.returncode}: {_last_line(place.log)}. See {place.log}"
+            )
         if place.authority.exists() and _answers(place):
             return
         time.sleep(0.1)
-    raise EngineError(f"the engine does not answer on {place.url} after {START_SECONDS:.0f} s: see {place.log}")
+    raise EngineError(f"the engine does not answer on {place.url} after {START_SECONDS:.0f} s. See {place.log}")
 
 
 def _write_secret(place: Place) -> None:
-    """A new one for each start. The file is never readable by others, not even while it is written."""
+    """A new secret for each start. Other users can never read the file, not even while it is written."""
     place.secret.unlink(missing_ok=True)
     with os.fdopen(os.open(place.secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(secrets.token_urlsafe(30))
@@ -138,7 +143,7 @@ def _is_taken(port: int) -> bool:
 
 
 def _noted(place: Place) -> int | None:
-    """The process id that the engine's file names, whoever has it now; None where the file says nothing."""
+    """The process id in the engine's file, whichever process has it now. None if the file is missing or invalid."""
     try:
         pid = json.loads(place.process.read_text("utf-8"))["pid"]
     except (OSError, ValueError, TypeError, LookupError):
@@ -148,12 +153,12 @@ def _noted(place: Place) -> int | None:
 
 def _is_engine(pid: int, place: Place) -> bool:
     command = _command(pid)
-    # By another installation of ours, too: it is the folder that tells one engine from another.
+    # Another installation of ours may have started it. The folder identifies an engine, not the program.
     return "/".join(LAUNCHER.parts[-3:]) in command and str(place.folder) in command
 
 
 def _command(pid: int) -> str:
-    """The process's command line; empty where it is gone or a zombie."""
+    """The process's command line. Empty if the process has ended, or is a zombie."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
     except OSError:
@@ -165,9 +170,10 @@ def _ps(*options: str) -> str:
 
 
 def _end_left_over(place: Place) -> None:
-    """The Lambda functions of an engine that was killed: they are still its process group.
+    """The Lambda functions of an engine that was killed: they are still in its process group.
 
-    Group numbers come round again too, so only what names the engine's folder is ended; a function has it in TMPDIR.
+    Group ids are reused too, so only processes that name the engine's folder are ended. A function has the folder in
+    TMPDIR.
     """
     group = _noted(place)
     if group is None:
@@ -192,7 +198,10 @@ def _group(group: int) -> list[int]:
 
 
 def _environment(pid: int) -> str:
-    """Empty where it is not ours to read; without /proc, what a function was started with names the folder too."""
+    """The process's environment.
+
+    Empty if we may not read it. Without /proc, the command that started the process contains the folder too.
+    """
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "replace")
     except OSError:
@@ -200,7 +209,8 @@ def _environment(pid: int) -> str:
 
 
 def _end(pid: int, *, seconds: float = STOP_SECONDS) -> None:
-    """SIGTERM to the engine, which saves; then its whole process group, which is its Lambda functions."""
+    """Send SIGTERM to the engine, which saves its state, then end its process group, which contains its Lambda
+    functions."""
     if seconds:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
@@ -215,11 +225,11 @@ def _wait_gone(pid: int, seconds: float) -> None:
     while time.monotonic() < limit:
         if not _command(pid):
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)  # a zombie of ours, if this very process started it
+                os.waitpid(pid, 0)  # a zombie, if this process started the engine
             return
         time.sleep(0.05)
 
 
 def _last_line(log: Path) -> str:
     lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
-    return lines[-1] if lines else f"nothing in {log}"
+    return lines[-1] if lines else "its log is empty"

