@@ -1,5 +1,5 @@
-"""The engine: ministack, started in its own virtual environment with the services and resource types it lacks.
+"""The engine: ministack in its own virtual environment, with the services and resource types that it lacks.
 
-`launch.py` starts it and `assembly.py` puts the rooms below together. Everything here runs on the engine's own Python.
+`launch.py` starts it, and `assembly.py` connects the folders below. All of this runs on the engine's own Python.
 May import: engine.kubernetes, engine.resources, engine.seam, engine.services, hyperpod.
 """

@@ -1,4 +1,4 @@
-"""Puts the engine together: ministack, our services, our resource types, the journal and the control routes."""
+"""Connects the parts of the engine: ministack, our services, our resource types, the journal and the control routes."""
 
 from __future__ import annotations
 
@@ -39,22 +39,23 @@ from cdk_hyperpod_local.engine.services.kubernetes_nodes import KubernetesNodes
 
 
 def save() -> None:
-    """Write everything to the state folder, unless a stack is in the middle of an operation: nobody would end it.
+    """Write everything to the state folder, unless a stack operation is in progress: a restarted engine would never end
+    it.
 
-    So a started engine goes on where the last one was at rest, whether that one was told to end or not.
+    So a restarted engine continues from the last time at which no operation ran, even if the last one was killed.
     """
     if not cloudformation.is_working():
         requests.save_state()
 
 
 def routes(controls: Handler, review: Handler | None) -> tuple[Route, ...]:
-    """What is answered without a signature of AWS's kind. `review`: of tokens; absent where no API server asks."""
+    """The routes without an AWS signature. `review`: answers TokenReviews; absent if no API server sends any."""
     return (
-        Route("GET", f"{control.PREFIX}status", controls),  # that it is up
+        Route("GET", f"{control.PREFIX}status", controls),  # that the engine is running
         Route(ANY, control.PREFIX, controls, needs_secret=True),
         Route("PUT", answers.RESOURCES, answers.of_a_resource),
         Route("PUT", answers.SIGNALS, answers.of_a_wait_condition),
-        Route("POST", real.ROUTE, review),  # an API server that asks whose a token is: it holds the token
+        Route("POST", real.ROUTE, review),  # an API server that reviews a token: its request contains the token
     )
 
 
@@ -65,7 +66,7 @@ def assemble(options: EngineOptions, secret: str) -> Any:
     file_systems = fsx.install(
         Fsx(network=Ec2Network(), now=time.time, speed=options.speed, seed=options.seed), journal
     )
-    # Each of the three asks the next one, and the last the first: none does before all are there.
+    # These three call each other in a circle, but no call happens before all of them exist.
     apis, review = kubernetes.make(options, lambda cluster, caller: control_planes.identify(cluster, caller))
     account = EksAccount(lambda: clusters)
     state = EksState(account=account, kubernetes=apis, now=time.time, speed=options.speed, seed=options.seed)

@@ -1,4 +1,4 @@
-"""A certificate authority of the engine's own, so that clients verify TLS as they would on AWS."""
+"""The engine's own certificate authority, so that clients verify TLS as they do on AWS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _VALID = datetime.timedelta(days=365)
 
 
 def ensure(authority: Path, certificate: Path, key: Path) -> None:
-    """Write the three files unless a valid set is there already (a restarted engine keeps its clients' trust)."""
+    """Write the three files, unless a valid set exists already: the clients of a restarted engine still trust that
+    one."""
     if authority.exists() and key.exists() and certificate.exists():
         current = x509.load_pem_x509_certificate(certificate.read_bytes())
         if current.not_valid_after_utc > datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1):
@@ -44,7 +45,7 @@ def ensure(authority: Path, certificate: Path, key: Path) -> None:
         )
         .sign(ca_key, hashes.SHA256())
     )
-    # The authority's key is never written: nobody can sign anything else with it later.
+    # The authority's key is never written to disk, so that nothing else can be signed with it later.
     key.touch(mode=0o600)
     key.write_bytes(
         server_key.private_bytes(

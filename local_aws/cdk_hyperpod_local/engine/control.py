@@ -1,4 +1,4 @@
-"""Routes of the engine's own, beside AWS's: is it up, and what goes wrong in it on purpose."""
+"""The engine's own routes, beside AWS's: its status, its clock, and the faults that tests request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = Any
 
 
 class Control:
-    """Answers below PREFIX, to who has the engine's secret; whether it is up, to everybody (`assembly.py`)."""
+    """Serves the paths below PREFIX for callers with the engine's secret. The status is public (`assembly.py`)."""
 
     def __init__(self, options: EngineOptions, clusters: HyperPodService) -> None:
         self._options = options
@@ -43,19 +43,19 @@ class Control:
         return _json(404, {"message": f"{request.method} {request.path} is not served"})
 
     def _skip(self, seconds: Json) -> Reply:
-        """Let the clock of Lambda functions jump, on top of where it is."""
+        """Move the clock of Lambda functions forward, on top of earlier moves."""
         if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-            return _json(400, {"message": f"{seconds} is no time to skip: give seconds above 0"})
+            return _json(400, {"message": f"{seconds} cannot be skipped. Use a number of seconds above 0"})
         file = self._options.skipped
         whole = seconds + (float(file.read_text("utf-8")) if file.exists() else 0)
-        # In one step: a function may be reading.
+        # In one step, because a function may read the file at the same time.
         fresh = file.with_suffix(".new")
         fresh.write_text(str(whole), "utf-8")
         fresh.replace(file)
         return _json(200, whole)
 
     def _facts(self) -> Json:
-        """What no API shows: which nodes ended, and why."""
+        """State that no API shows: which nodes were terminated, and why."""
         hyperpod = self._clusters.hyperpod
         return {
             "terminations": [dataclasses.asdict(item) for item in hyperpod.terminations],
@@ -63,10 +63,12 @@ class Control:
         }
 
     def _change(self, wanted: Json) -> None:
-        """`faults`, `behaviour`, `timings`, `handler` (CloudFormation's, of the cluster): fields to set.
+        """Set fields of `faults`, `behaviour`, `timings` and `handler` (CloudFormation's, of the cluster), and these:
 
-        `capacity`, `quota`: instance type -> limit or null. `quotas`: name -> value or null. `plans`: training plans, by the
-        fields of `Plan`. `nodes`: instance id -> fields of `Node`. `defaults`: true sets all of it but the nodes back first.
+        `capacity`, `quota`: instance type -> limit or null. `quotas`: name -> value or null. `plans`: training plans,
+        by the
+        fields of `Plan`. `nodes`: instance id -> fields of `Node`. `defaults`: true resets everything but the nodes
+        first.
         """
         hyperpod = self._clusters.hyperpod
         unknown = set(wanted) - {
@@ -82,9 +84,9 @@ class Control:
             "defaults",
         }
         if unknown:
-            raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
+            raise ValueError(f"unknown fields: {', '.join(sorted(unknown))}")
         if wanted.get("defaults"):
-            self._set_back()
+            self._reset()
         if "faults" in wanted:
             sets = {"undying_nodes": set, "failing_groups": set, "throttle_operations": frozenset}
             fields = {key: sets[key](value) if key in sets else value for key, value in wanted["faults"].items()}
@@ -108,7 +110,7 @@ class Control:
         self._named |= {*wanted.get("quotas", {})}
         self._limited |= {*wanted.get("capacity", {}), *wanted.get("quota", {})}
 
-    def _set_back(self) -> None:
+    def _reset(self) -> None:
         hyperpod = self._clusters.hyperpod
         hyperpod.faults, hyperpod.behaviour, hyperpod.timings = Faults(), Behaviour(), self._clusters.timings
         self._clusters.handler = HandlerOptions()

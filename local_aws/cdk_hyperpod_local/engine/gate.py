@@ -1,9 +1,9 @@
-"""What stands in front of the engine: who is on this machine is not yet its owner.
+"""The gate in front of the engine: another user of this machine must not be able to use it.
 
-The engine runs the code of Lambda functions as whoever started it, so it gets a request only if that is signed with a
-secret: the root key's, new at every start and in a file that only its owner reads, or that of a role's session or a
-user, which IAM gave out. What AWS itself sends unsigned goes to a handler of its own, and to nothing behind it.
-A browser is not heard at all: whatever page it shows could ask.
+The engine runs the code of Lambda functions as the user who started it. So every request must be signed with a secret:
+the root key's, which is new at each start and in a file that only its owner can read, or one that IAM issued for a
+role's session or a user. Requests that AWS itself sends unsigned reach a handler of their own and nothing else.
+Requests from a browser are refused, because any web page can send them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ Receive = Callable[[], Awaitable[Json]]
 Send = Callable[[Json], Awaitable[None]]
 
 LONGEST_BODY = 1024 * 1024
-"""Bytes of a request to a route: a custom resource's answer has 4,096 at most, a TokenReview holds one token."""
+"""Maximum bytes of a request to a route.
+
+A custom resource's answer has at most 4,096; a TokenReview contains one token.
+"""
 ANY = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """All that a route's handler gets: no query, and no header that could say who asks, or for what service."""
+    """All that a route's handler gets: no query, and no header that could claim a caller or a service."""
 
     method: str
     path: str
@@ -41,7 +44,10 @@ Handler = Callable[[Request], Awaitable[Reply]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A method (or ANY), how its paths begin, and who answers. No handler: 404, as where no API server is installed."""
+    """A method (or ANY), the beginning of its paths, and its handler.
+
+    No handler: 404, as if no API server is installed.
+    """
 
     method: str
     prefix: str
@@ -50,9 +56,10 @@ class Route:
 
 
 class Gate:
-    """ASGI. `hosts`: what a request may have as Host. `secret`: the root key's, which opens routes that need it, too.
+    """An ASGI application. `hosts`: the allowed Host headers. `secret`: the root key's, which opens the protected routes
+    too.
 
-    `routes`: the first that fits a request answers it, and the engine never sees it.
+    `routes`: the first that matches a request answers it, and the engine never gets the request.
     signature_problem(method, raw path, query, headers, body) -> AWS's code and sentence, or None.
     refusal(method, path, query, headers, problem) -> the reply.
     """
@@ -75,7 +82,7 @@ class Gate:
         self._refusal = refusal
 
     async def __call__(self, scope: Json, receive: Receive, send: Send) -> None:
-        """Let a signed request through, and answer every other."""
+        """Pass a signed request on, and refuse every other."""
         if scope["type"] == "lifespan":
             await self._engine(scope, receive, send)
             return
@@ -84,13 +91,15 @@ class Gate:
             return
         headers = _headers(scope)
         if headers.get("host") not in self._hosts:
-            await _answer(send, _plain(421, f"no such host; this is {', '.join(sorted(self._hosts))}"))
+            await _answer(
+                send, _plain(421, f"the Host header names another host. Use {', '.join(sorted(self._hosts))}")
+            )
         elif "origin" in headers or "sec-fetch-site" in headers:
-            await _answer(send, _plain(403, "a browser is not heard here"))
+            await _answer(send, _plain(403, "requests from a browser are refused"))
         elif route := self._route(scope):
             await _answer(send, await self._handled(route, scope, headers, receive))
         else:
-            await self._let_in_signed(scope, headers, receive, send)
+            await self._pass_on_signed(scope, headers, receive, send)
 
     def _route(self, scope: Json) -> Route | None:
         fitting = (
@@ -104,7 +113,7 @@ class Gate:
         if route.needs_secret and not self._has_secret(headers):
             return _plain(403, "the engine's secret is missing")
         if route.handler is None:
-            return _plain(404, "nobody answers here")
+            return _plain(404, "this path is not served here")
         body = await _short(receive)
         if body is None:
             return _plain(413, f"the body is longer than {LONGEST_BODY} bytes")
@@ -115,7 +124,7 @@ class Gate:
     def _has_secret(self, headers: Mapping[str, str]) -> bool:
         return hmac.compare_digest(headers.get("authorization", "").encode(), f"Bearer {self._secret}".encode())
 
-    async def _let_in_signed(self, scope: Json, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+    async def _pass_on_signed(self, scope: Json, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         query = parse_qs(scope.get("query_string", b"").decode("utf-8", "replace"), keep_blank_values=True)
         messages = await _whole(receive)
         raw_path = (scope.get("raw_path") or quote(scope["path"]).encode()).decode("latin-1")
@@ -131,7 +140,7 @@ class Gate:
 
 
 def _headers(scope: Json) -> dict[str, str]:
-    """By lower-case name; one that is sent on several lines is its values joined by a comma, as SigV4 signs it."""
+    """Headers by lower-case name. A repeated header becomes its values joined by a comma, as SigV4 signs it."""
     found: dict[str, str] = {}
     for raw_name, raw in scope.get("headers", []):
         try:
@@ -151,7 +160,7 @@ async def _whole(receive: Receive) -> list[Json]:
 
 
 async def _short(receive: Receive) -> bytes | None:
-    """The body; None where it is longer than a route takes, of which the rest is read and forgotten."""
+    """The body; None if it is longer than a route allows. The rest of such a body is read and dropped."""
     body, is_short, more = b"", True, True
     while more:
         message = await receive()

@@ -1,4 +1,4 @@
-"""`cfnresponse`: CloudFormation puts it beside a function's inline code, and nowhere else; the engine does the same.
+"""`cfnresponse`. CloudFormation puts it beside a function's inline code only, and so does the engine.
 
 This file is the module itself, so it imports nothing of the project's.
 """

@@ -1,6 +1,6 @@
-"""Who called HyperPod, FSx and EKS, when, with what and how it ended: one line of JSON per call, for tests to assert on.
+"""The calls of HyperPod, FSx and EKS, one line of JSON each, for tests to assert on: caller, time, request, outcome.
 
-A refusal by IAM is in it too: the entry is made around the whole request, not inside the service.
+It contains IAM's refusals too: an entry is made around the whole request, not inside the service.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 
 class _Lines:
-    """Appends to a file, one JSON object per line."""
+    """Appends JSON objects to a file, one per line."""
 
     def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
         self._now = now
@@ -28,7 +28,7 @@ class _Lines:
 
 
 class Checks(_Lines):
-    """Every right that IAM looked at for a role or a user, and whether it was there."""
+    """Every permission that IAM checked for a role or a user, and the result."""
 
     def record(self, who: str, action: str, resource: str, allowed: bool) -> None:
         self._append({"who": who, "action": action, "resource": resource, "allowed": allowed})
@@ -48,7 +48,7 @@ class Journal(_Lines):
         error: tuple[str, str] | None,
         reply: str = "delivered",
     ) -> None:
-        """`error`: code and message, absent where the call succeeded. `reply`: whether the caller got to see it."""
+        """`error`: code and message, absent if the call succeeded. `reply`: whether the caller received it."""
         entry = {
             "who": who,
             "service": service,
@@ -63,7 +63,7 @@ class Journal(_Lines):
 
 
 def error_of(status: int, body: bytes) -> tuple[str, str] | None:
-    """Code and message of an AWS JSON error reply; None where the reply is none."""
+    """Code and message of an AWS JSON error reply; None if the reply is not an error."""
     if status < 400:
         return None
     try:
@@ -75,7 +75,7 @@ def error_of(status: int, body: bytes) -> tuple[str, str] | None:
 
 
 def request_of(body: bytes) -> Any:
-    """The request as JSON, or as text where it is none."""
+    """The request as JSON, or as text if it is not JSON."""
     try:
         return json.loads(body or b"{}")
     except ValueError:

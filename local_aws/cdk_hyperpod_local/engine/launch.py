@@ -1,6 +1,6 @@
 """Starts the engine: `python launch.py --port … --state …`, with ministack's own interpreter (see `options.py`).
 
-ministack's own `main` is not used: with TLS and as root it would listen on port 443 too, and it keeps files in the
+ministack's own `main` is not used. With TLS and as root it would also listen on port 443, and it keeps files in the
 machine's temporary folder.
 """
 
@@ -20,7 +20,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def _load_package() -> None:
-    """This package alone: what is installed beside it is of other versions than what the engine needs."""
+    """Put only this package on the path: the packages beside it have other versions than the engine needs."""
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != Path(__file__).resolve().parent]
     spec = importlib.util.spec_from_file_location(_PACKAGE.name, _PACKAGE / "__init__.py")
     assert spec is not None and spec.loader is not None
@@ -35,7 +35,7 @@ from cdk_hyperpod_local.engine.options import EngineOptions, parse
 
 
 def _environment(options: EngineOptions, secret: str) -> dict[str, str]:
-    """What ministack and the Lambda functions that it starts read; both look when they start."""
+    """The environment of ministack and of the Lambda functions that it starts. Both read it at their start."""
     lambda_path = Path(__file__).parent / "lambda_path"
     authority = str(options.authority)
     return {
@@ -58,7 +58,7 @@ def _environment(options: EngineOptions, secret: str) -> dict[str, str]:
         "LAMBDA_WARM_TTL_SECONDS": "120",
         "AWS_ACCESS_KEY_ID": "000000000000",
         "AWS_SECRET_ACCESS_KEY": secret,
-        # Lambda functions
+        # for the Lambda functions
         "TMPDIR": str(options.temporary),
         "PYTHONPATH": str(lambda_path),
         "LOCAL_AWS_CLOCK_STARTS": str(time.time()),
@@ -76,13 +76,13 @@ def _environment(options: EngineOptions, secret: str) -> dict[str, str]:
     }
 
 
-# Of the caller's environment: nothing of it may reach ministack (DOCKER_HOST, SERVICES, …) or a Lambda function
-# (credentials, proxies) but what a program needs to run at all.
+# Of the caller's environment, keep only what a program needs to run. Nothing else may reach ministack (DOCKER_HOST,
+# SERVICES, …) or a Lambda function (credentials, proxies).
 _KEPT = ("HOME", "LANG", "LC_ALL", "PATH", "USER", "LOG_LEVEL", "XDG_CACHE_HOME")
 
 
 def main() -> None:
-    # Where does it hang? `kill -USR1` writes every thread's stack to the log.
+    # To find out where it hangs: `kill -USR1` writes every thread's stack to the log.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     options = parse(sys.argv[1:])
     for folder in (options.state, options.data, options.temporary):
@@ -115,7 +115,7 @@ async def _serve(asgi: object, options: EngineOptions) -> None:
 
 
 def _end() -> None:
-    """Save and be gone at once: a client's idle connection or a waiting custom resource would hold up a polite end."""
+    """Save and exit at once: a client's idle connection or a waiting custom resource would delay a graceful end."""
     from cdk_hyperpod_local.engine import assembly
 
     assembly.save()
@@ -123,7 +123,7 @@ def _end() -> None:
 
 
 async def _end_when_nobody_cares(options: EngineOptions) -> None:
-    """Whoever deletes the folder, or is killed in the middle of a test run, leaves nothing behind."""
+    """End when the folder is deleted or the owner has ended, such as a test run that was killed."""
     while options.state.exists():
         if options.owner is not None and not _lives(options.owner):
             shutil.rmtree(options.state, ignore_errors=True)
@@ -136,13 +136,13 @@ def _lives(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # another process's
         return True
     return True
 
 
 def _kill() -> None:
-    """End this process and the Lambda functions, which are its process group (`daemon.py` gives it one of its own)."""
+    """End this process and the Lambda functions, which are in its process group (`daemon.py` creates the group)."""
     sys.stdout.flush()
     os.killpg(os.getpgid(0), signal.SIGKILL)
 

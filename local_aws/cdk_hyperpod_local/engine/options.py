@@ -1,4 +1,4 @@
-"""What an engine is started with; the only way in is the command line, so that nothing hides in the environment."""
+"""The options of an engine's start. They come from the command line only: the environment has no influence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _FASTEST_FUNCTIONS = 100.0
-"""A function's own run takes its real time: on a faster clock, starting it would use up the time that it has."""
+"""The maximum speed of a function's clock.
+
+Its code runs in real time, so on a faster clock its start would use up its timeout.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +26,7 @@ class EngineOptions:
 
     @property
     def function_speed(self) -> float:
-        """How many times faster the clock of a Lambda function goes, and a state machine that polls it."""
+        """How much faster the clock runs for Lambda functions, and for state machines that poll."""
         return min(self.speed, _FASTEST_FUNCTIONS)
 
     @property
@@ -44,12 +47,12 @@ class EngineOptions:
 
     @property
     def skipped(self) -> Path:
-        """The seconds that the clock of Lambda functions was told to skip in all, once it was told."""
+        """The file with the total seconds that the clock of Lambda functions skips. Absent until the first skip."""
         return self.state / "skipped"
 
     @property
     def layers(self) -> Path:
-        """Unpacked ones, which all engines of a checkout share and none changes."""
+        """Unpacked layers, which all engines of a checkout share. No engine changes them."""
         return self.state.parent / "layers"
 
     @property
@@ -73,14 +76,23 @@ class EngineOptions:
 def parse(arguments: list[str]) -> EngineOptions:
     parser = argparse.ArgumentParser(description="The local AWS engine; `cdk-hyperpod local deploy` starts it")
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--state", type=Path, required=True, help="folder for everything that this engine keeps")
-    parser.add_argument("--schemas", type=Path, required=True, help="cfn-lint's folder of CloudFormation schemas")
-    parser.add_argument("--kubernetes-schemas", type=Path, required=True, help="kubernetes-validate's, of one version")
-    parser.add_argument("--node-modules", type=Path, required=True, help="what Node.js Lambda functions may require")
-    parser.add_argument("--speed", type=float, default=1.0, help="how many times faster AWS's long waits pass")
-    parser.add_argument("--seed", type=int, default=0, help="of every random choice the services make")
+    parser.add_argument("--state", type=Path, required=True, help="folder of this engine's state")
+    parser.add_argument("--schemas", type=Path, required=True, help="folder of cfn-lint with CloudFormation's schemas")
     parser.add_argument(
-        "--owner", type=int, help="process that the engine, and its state, does not outlive (absent: it stays)"
+        "--kubernetes-schemas",
+        type=Path,
+        required=True,
+        help="folder of kubernetes-validate with one version's schemas",
+    )
+    parser.add_argument(
+        "--node-modules", type=Path, required=True, help="modules that Node.js Lambda functions can require"
+    )
+    parser.add_argument("--speed", type=float, default=1.0, help="how many times faster than AWS the waits pass")
+    parser.add_argument("--seed", type=int, default=0, help="seed of every random choice of the services")
+    parser.add_argument(
+        "--owner",
+        type=int,
+        help="process with which the engine ends, and its state is dropped (absent: the engine keeps running)",
     )
     given = parser.parse_args(arguments)
     return EngineOptions(

@@ -1,7 +1,7 @@
-"""CloudFormation's own resource schemas, as cfn-lint ships them: the engine refuses the properties that AWS would refuse.
+"""CloudFormation's own resource schemas, as cfn-lint ships them. The engine refuses the properties that AWS would refuse.
 
-CloudFormation turns "4" into 4 and "true" into true where a schema asks for it (a parameter is always a string), so
-values are converted first and validated afterwards.
+CloudFormation converts "4" to 4 and "true" to true if a schema requires it (a parameter is always a string). So values
+are converted first, and validated afterwards.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import jsonschema
 
 Json = Any
 
-# A region that has no schema for a type (cfn-lint lacks AWS::SageMaker::Cluster in a few) is given this one's.
+# Used for a region that has no schema of a type: cfn-lint lacks AWS::SageMaker::Cluster in a few.
 _FALLBACK_REGION = "us-east-1"
 _MOST_REPORTED = 5
 
 
 class Schemas:
-    """Reads cfn-lint's folder `data/schemas`; every schema once."""
+    """Reads cfn-lint's folder `data/schemas`; each schema once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -31,7 +31,7 @@ class Schemas:
         self._names = cache(self._read_names)
 
     def of(self, resource_type: str, region: str) -> dict[str, Json] | None:
-        """The type's schema, or None where CloudFormation has none for it."""
+        """The type's schema; None if CloudFormation has none."""
         name = self._names(region).get(resource_type) or self._names(_FALLBACK_REGION).get(resource_type)
         return self._of(name) if name else None
 
@@ -51,7 +51,7 @@ class Schemas:
 
 
 def converted(value: Json, schema: dict[str, Json], root: dict[str, Json]) -> Json:
-    """`value` with its scalars in the types that the schema asks for, where that loses nothing."""
+    """`value` with its scalars converted to the types of the schema, if that loses nothing."""
     schema = _resolved(schema, root)
     if isinstance(value, dict):
         known = _known(schema, root)
@@ -70,7 +70,7 @@ def converted(value: Json, schema: dict[str, Json], root: dict[str, Json]) -> Js
 
 
 def _known(schema: dict[str, Json], root: dict[str, Json]) -> dict[str, Json]:
-    """The schema's properties, those of its alternatives included; where these differ, the first one's."""
+    """The schema's properties, including those of its alternatives. If these differ, the first definition counts."""
     parts = [part for word in ("allOf", "anyOf", "oneOf") for part in schema.get(word, [])]
     found = dict(schema.get("properties", {}))
     for part in parts:
@@ -79,7 +79,7 @@ def _known(schema: dict[str, Json], root: dict[str, Json]) -> dict[str, Json]:
 
 
 def problems(properties: dict[str, Json], schema: dict[str, Json]) -> list[str]:
-    """Why CloudFormation refuses these properties, in its words; empty where it does not."""
+    """Why CloudFormation refuses these properties, in its words. Empty: it accepts them."""
     writable = {key: value for key, value in properties.items() if key != "Tags"}
     if tags := _own_tags(properties.get("Tags")):
         writable["Tags"] = tags
@@ -98,7 +98,7 @@ def problems(properties: dict[str, Json], schema: dict[str, Json]) -> list[str]:
 def _pattern(
     validator: jsonschema.Draft7Validator, pattern: str, instance: Json, schema: dict[str, Json]
 ) -> Iterator[jsonschema.ValidationError]:
-    """As the standard says, but a pattern in Java's dialect that Python cannot read (\\p{L}) refuses nothing."""
+    """As in the standard, but a pattern in Java's dialect that Python cannot compile (\\p{L}) refuses nothing."""
     if not isinstance(instance, str):
         return
     try:
@@ -127,7 +127,7 @@ def _lines(error: jsonschema.ValidationError) -> list[str]:
 
 
 def _own_tags(tags: Json) -> Json:
-    """Without CloudFormation's own tags, which no template may set."""
+    """The properties without CloudFormation's own tags, which no template may set."""
     if isinstance(tags, list):
         return [tag for tag in tags if not (isinstance(tag, dict) and str(tag.get("Key", "")).startswith("aws:"))]
     if isinstance(tags, dict):

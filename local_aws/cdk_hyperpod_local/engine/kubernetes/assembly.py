@@ -1,4 +1,4 @@
-"""Chooses the API of this machine, and lets the engine answer whom a token belongs to."""
+"""Chooses the kind of Kubernetes API, and answers its questions about tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cdk_hyperpod_local.engine.options import EngineOptions
 
 
 def make(options: EngineOptions, identify: Identify) -> tuple[KubernetesApis, Handler | None]:
-    """The APIs, and who answers API servers that ask whose a token is; nobody where none is built."""
+    """The APIs, and the handler of TokenReviews; no handler if no API server is built."""
     url = f"https://127.0.0.1:{options.port}"
     callers = Callers(url, options.authority)
 
@@ -29,12 +29,12 @@ def make(options: EngineOptions, identify: Identify) -> tuple[KubernetesApis, Ha
         return Apis(folder, recording.start(schemas, authority, options.certificate, options.key, who)), None
     preferences = options.state / "kuberc"
     real.write_preferences(preferences)
-    # Of the Lambda functions.
+    # for the Lambda functions
     os.environ.update({"KUBERC": str(preferences), "LOCAL_AWS_EVICTIONS": real.EVICTIONS})
 
     async def review(request: Request) -> Reply:
         cluster = request.path.removeprefix(real.ROUTE)
-        # In a thread: the answer needs STS, which is this very engine.
+        # In a thread, because the answer needs STS, which this same engine serves.
         answer = await asyncio.to_thread(real.review, request.body, lambda token: who(cluster, token))
         status = 400 if answer is None else 200
         return status, {"Content-Type": "application/json"}, json.dumps(answer).encode()

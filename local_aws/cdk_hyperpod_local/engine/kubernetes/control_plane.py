@@ -1,13 +1,14 @@
-"""A Kubernetes control plane on loopback: etcd, API server, controllers and scheduler, as real as they come; no nodes.
+"""A Kubernetes control plane on loopback: real etcd, API server, controllers and scheduler, without nodes.
 
     with control_plane(folder) as cluster:
         client = Client(cluster)
 
-Everything is in the folder, which its owner alone may enter, and ends with the block; should this process be killed, or the
-thread that entered the block end, the kernel ends it. The API server listens on 127.0.0.1 and asks for a token. etcd asks
-nobody who they are, so it listens on sockets in the folder. What the cluster holds stays in the folder for the next one.
+Everything is in the folder, which only its owner can enter, and ends with the block. If this process is killed, or the
+thread that entered the block ends, the kernel ends it too. The API server listens on 127.0.0.1 and requires a token.
+etcd has no authentication, so it listens on sockets in the folder. The next control plane in the folder has the same
+data.
 
-The standard library only: the tests use it, and the local AWS's engine, which runs in an environment of its own.
+Uses the standard library only: the tests use it, and the local AWS's engine, which has its own Python environment.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from cdk_hyperpod_local.places import cache_folder
 
 VERSION = "1.20.2"
 PACKAGE = "kubernetes=1.20.5+really1.20.2-1.1+deb12u1"
-"""Debian's, with the source of all of it."""
+"""Debian's package, with the source of all four programs."""
 COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 BINARIES = (*COMPONENTS, "etcd")
 START_LIMIT_S = 120
 ETCD, PEERS = "unix://etcd:1", "unix://etcd:2"
-"""Files of these names ("etcd:1") in the working folder of etcd and the API server. etcd wants a port in each."""
-# What the API server's own objects need (namespaces, service accounts, volumes), and what this package's need.
+"""Sockets with these names ("etcd:1") in the working folder of etcd and the API server. etcd wants a port in each."""
+# Resources of the API server's own objects (namespaces, service accounts, volumes), and of this package's.
 CONTROLLERS = (
     "namespace,serviceaccount,serviceaccount-token,resourcequota,disruption,"
     "persistentvolume-binder,pvc-protection,pv-protection,deployment,replicaset,job"
@@ -42,12 +43,12 @@ CONTROLLERS = (
 
 
 def cache() -> Path:
-    """Where the binaries are, or will be: $XDG_CACHE_HOME/cdk-hyperpod/kubernetes-1.20.2."""
+    """The folder of the binaries, built or not: $XDG_CACHE_HOME/cdk-hyperpod/kubernetes-1.20.2."""
     return cache_folder() / f"kubernetes-{VERSION}"
 
 
 def built() -> Path | None:
-    """The folder of the binaries, if this very build has been completed."""
+    """The folder of the binaries, if this version is completely built."""
     folder = cache() / "bin"
     try:
         record = json.loads((folder / "build.json").read_text())
@@ -58,36 +59,37 @@ def built() -> Path | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlane:
-    """Where it is, and how to talk to it as the administrator."""
+    """The cluster's address, and the administrator's access."""
 
     url: str
     """Such as https://127.0.0.1:34567."""
     certificate: Path
-    """The server's certificate, which it signed itself."""
+    """The server's certificate, self-signed."""
     token: str
-    """A bearer token in the group system:masters, which may impersonate anybody."""
+    """A bearer token of the group system:masters, which may impersonate any user."""
     kubeconfig: Path
-    """The same for kubectl and helm."""
+    """The same access, as a kubeconfig for kubectl and helm."""
 
 
 @contextmanager
 def control_plane(
     folder: Path, *, port: int | None = None, token_webhook: Path | None = None
 ) -> Iterator[ControlPlane]:
-    """A new, empty cluster, or the one that was in the folder. Needs the binaries (`built`).
+    """A new, empty cluster, or the one that was in the folder. The binaries must be built (`built`).
 
-    `port`: the API's (absent: a free one). `token_webhook`: a kubeconfig that leads to whoever knows other tokens than
-    the administrator's; nobody remembers its answers.
+    `port`: the API's (absent: a free one). `token_webhook`: a kubeconfig of the server that reviews other tokens than
+    the
+    administrator's. Its answers are not cached.
     """
     binaries = built()
     if binaries is None:
-        raise FileNotFoundError("kube-apiserver is not built (in a clone: make kubernetes-apiserver)")
-    folder, binaries = folder.absolute(), binaries.absolute()  # what is started here works in the folder
+        raise FileNotFoundError("kube-apiserver is not built. In a clone, run make kubernetes-apiserver")
+    folder, binaries = folder.absolute(), binaries.absolute()  # the processes run in the folder
     (free_port,) = free_ports(1)
     url = f"https://127.0.0.1:{port or free_port}"
     cluster = _prepare(folder, url)
     for address in (ETCD, PEERS):
-        # An etcd that was killed leaves its sockets, at which the next one does not start.
+        # The sockets of an etcd that was killed remain, and the next one cannot start with them.
         (folder / address.removeprefix("unix://")).unlink(missing_ok=True)
     with ExitStack() as processes:
 
@@ -117,7 +119,7 @@ def control_plane(
             f"--service-account-key-file={folder / 'service-accounts.key'}",
             f"--service-account-signing-key-file={folder / 'service-accounts.key'}",
             f"--service-account-issuer={url}",
-            # Nobody is to reach this server by a Service, whose address may not be loopback.
+            # No Service leads to this server: the address of a Service must not be loopback.
             "--endpoint-reconciler-type=none",
             *(() if token_webhook is None else _ask(token_webhook)),
         )
@@ -128,8 +130,8 @@ def control_plane(
             *options,
             f"--controllers={CONTROLLERS}",
             f"--service-account-private-key-file={folder / 'service-accounts.key'}",
-            # A quota made before the controller knew a kind that it counts refuses that kind ("status unknown for quota")
-            # until all quotas are counted again. That would be every five minutes.
+            # A quota that was made before the controller knew a kind that it counts refuses that kind ("status unknown
+            # for quota") until all quotas are counted again. The default interval is five minutes.
             "--resource-quota-sync-period=5s",
         )
         start("kube-scheduler", *options)
@@ -145,7 +147,7 @@ def _ask(token_webhook: Path) -> tuple[str, ...]:
 
 
 def kubeconfig(name: str, url: str, certificate: Path, token: str | None = None) -> str:
-    """The content of a file that leads a client to a server; `name` is the context's."""
+    """A kubeconfig that leads a client to a server. `name`: the context's."""
     return json.dumps(
         {
             "apiVersion": "v1",
@@ -159,7 +161,7 @@ def kubeconfig(name: str, url: str, certificate: Path, token: str | None = None)
 
 
 def _prepare(folder: Path, url: str) -> ControlPlane:
-    """The administrator and the service accounts' key of the folder, new where there are none."""
+    """The administrator's token and the service accounts' key of the folder; created if there are none."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     tokens, key = folder / "tokens.csv", folder / "service-accounts.key"
@@ -183,7 +185,7 @@ def _prepare(folder: Path, url: str) -> ControlPlane:
 def _process(command: list[str], folder: Path, log: str) -> Iterator[subprocess.Popen[bytes]]:
     with (folder / log).open("wb") as output:
         process = subprocess.Popen(
-            # Linux then ends it as soon as the process that started it is gone, however that went.
+            # Linux then ends the process when its parent has ended, however that happened.
             ["setpriv", "--pdeathsig", "KILL", *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -221,7 +223,7 @@ def _is_ready(cluster: ControlPlane) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Of 127.0.0.1."""
+    """A free port of 127.0.0.1."""
     with ExitStack() as sockets:
         taken = [sockets.enter_context(socket.socket()) for _ in range(count)]
         for one in taken:

@@ -1,4 +1,4 @@
-"""The kinds that others bring to a cluster, as CRDs with small, strict schemas, so that a misspelt field is seen."""
+"""The kinds that other software brings to a cluster, as CRDs with small, strict schemas, which find misspelt fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def an_object(required: tuple[str, ...] = (), **properties: Json) -> Json:
 
 
 def definition(group: str, name: str, plural: str, spec: Json, *, namespaced: bool) -> Json:
-    """The CRD of a kind with one version, v1, whose status is whatever its controller says."""
+    """The CRD of a kind with one version, v1. Its status has no schema."""
     schema = an_object(("spec",), apiVersion=TEXT, kind=TEXT, metadata={"type": "object"}, spec=spec, status=ANYTHING)
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     return {
@@ -37,7 +37,7 @@ def definition(group: str, name: str, plural: str, spec: Json, *, namespaced: bo
 
 
 def install(api: KubernetesApi, definitions: Iterable[Json]) -> None:
-    """What is there stays as it is."""
+    """Create the CRDs. Existing ones do not change."""
     for item in definitions:
         status, answer = api.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", item)
         if status not in (201, 409):

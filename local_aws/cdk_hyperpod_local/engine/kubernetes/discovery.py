@@ -1,4 +1,4 @@
-"""How kubectl and Helm find out what an API server has, and that it checks objects by itself."""
+"""Discovery for kubectl and Helm: the kinds of an API server, and that it validates objects itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHORT = {
 
 
 def answer(path: str, kinds: Kinds) -> Json | None:
-    """What is served at a path; None where objects are, or nothing."""
+    """The answer for a discovery path; None for the path of an object, and for an unknown path."""
     parts = path.strip("/").split("/")
     groups = sorted({(kind.group, kind.version) for kind in kinds.all() if kind.group})
     match parts:
@@ -61,7 +61,7 @@ def _of(group: str, version: str, kinds: Kinds) -> list[Kind]:
 
 
 def _group(name: str, versions: list[str]) -> Json:
-    # v1 before v1beta1 before v1alpha1: the first one is what a client takes.
+    # v1 before v1beta1 before v1alpha1: clients use the first one.
     ordered = sorted(versions, key=lambda version: ("alpha" in version, "beta" in version, version))
     listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in ordered]
     return {"name": name, "versions": listed, "preferredVersion": listed[0]}
@@ -86,7 +86,7 @@ def _resources(group: str, version: str, kinds: Kinds) -> Json | None:
 
 
 def _checks(group: str, version: str, kinds: Kinds) -> Json:
-    """OpenAPI of one thing only: that a patch takes `fieldValidation`. kubectl looks for it before it checks by itself."""
+    """OpenAPI with a single fact: a patch supports `fieldValidation`. Without it, kubectl validates objects itself."""
     parameters = [{"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}]
     paths = {
         f"/{kind.plural}/{{name}}": {

@@ -1,4 +1,4 @@
-"""The kinds that HyperPod brings with its autoscaling: the parts of Karpenter's that its documentation shows.
+"""The kinds that HyperPod installs with autoscaling: the parts of Karpenter's that its documentation shows.
 
 Karpenter itself does not run here.
 """

@@ -1,4 +1,4 @@
-"""The kinds that the recording API knows: Kubernetes' own with their published schemas, and those that a CRD defines."""
+"""The kinds of the recording API: Kubernetes' own with their published schemas, and those that a CRD defines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Kind:
 
 
 class Kinds:
-    """`folder`: one version's strict schemas of the package kubernetes-validate."""
+    """`folder`: the strict schemas of one version, from the package kubernetes-validate."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -57,7 +57,7 @@ class Kinds:
         return self._built_in.get(key) or custom.get(key)
 
     def take(self, definitions: list[Json]) -> None:
-        """The custom ones are those of these CRDs from now on."""
+        """Replace the custom kinds by those of these CRDs."""
         self._custom = {}
         for spec in (item["spec"] for item in definitions):
             for version in filter(lambda item: item["served"], spec["versions"]):
@@ -66,7 +66,7 @@ class Kinds:
                 self._custom[kind] = _strict(version.get("schema", {}).get("openAPIV3Schema", {}))
 
     def problems(self, kind: Kind, manifest: Json) -> list[str]:
-        """What is wrong with an object, in at most five sentences."""
+        """The problems of an object, at most five sentences."""
         if kind in self._custom:
             rest = {key: value for key, value in manifest.items() if key not in ("apiVersion", "kind", "metadata")}
             validator = jsonschema.Draft202012Validator(self._custom[kind])
@@ -77,7 +77,7 @@ class Kinds:
         return [f"{error.json_path.removeprefix('$.')}: {error.message}" for error in found[:_MOST_REPORTED]]
 
     def fields(self, schema: Json) -> dict[str, Json]:
-        """The schemas of an object's fields, for the keys that lists are merged by."""
+        """The schemas of an object's fields, which contain the merge keys of lists."""
         known: dict[str, Json] = self._resolved(schema).get("properties", {})
         return known
 
@@ -95,7 +95,7 @@ class Kinds:
         return {}
 
     def _found(self) -> Iterator[Kind]:
-        """Whatever has a list is a resource."""
+        """Kinds with a list are resources."""
         every = [
             (item["group"], item["version"], item["kind"])
             for definition in self._definitions.values()
@@ -116,7 +116,8 @@ def _plural(name: str) -> str:
 
 
 def _strict(schema: Json) -> Json:
-    """A CRD's schema that refuses what Kubernetes would warn of and drop, as kubectl asks for it."""
+    """A CRD's schema that refuses unknown fields. kubectl requests that; Kubernetes would otherwise warn and drop
+    them."""
     if isinstance(schema, list):
         return [_strict(item) for item in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""The objects of one recording API: kept in a file, checked against their schemas, and nothing more happens to them."""
+"""The objects of one recording API: stored in a file and validated against their schemas. Nothing reacts to them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RefusedError(Exception):
 
 
 class ObjectStore:
-    """By group, plural, namespace ("" where there is none) and name. Raises RefusedError."""
+    """Objects by group, plural, namespace ("" if cluster-wide) and name. Raises RefusedError."""
 
     def __init__(self, file: Path, kinds: Kinds) -> None:
         self.lock = threading.RLock()
@@ -54,7 +54,7 @@ class ObjectStore:
             self.create(namespace, "", {"metadata": {"name": name}, "status": {"phase": "Active"}})
 
     def of(self, group: str, plural: str, namespace: str = "") -> list[Json]:
-        """Of one namespace; absent: of all."""
+        """Objects of one namespace; absent: of all."""
         with self.lock:
             found = sorted((key, value) for key, value in self._objects.items() if key[:2] == (group, plural))
             return [value for key, value in found if namespace in ("", key[2])]
@@ -85,7 +85,7 @@ class ObjectStore:
             return self._put(kind, namespace, {**given, "metadata": metadata}, dry)
 
     def change(self, kind: Kind, namespace: str, name: str, make: Callable[[Json], Json], *, dry: bool = False) -> Json:
-        """make(object) -> the changed one; what the server says of an object stays."""
+        """make(object) -> the changed object. The server's own fields do not change."""
         with self.lock:
             before = self.get(kind, namespace, name)
             after = make(before)
@@ -101,7 +101,7 @@ class ObjectStore:
             return self._put(kind, namespace, {**after, "metadata": {**after.get("metadata", {}), **kept}}, dry)
 
     def delete(self, kind: Kind, namespace: str, name: str) -> Json:
-        """With everything in it, where it is a namespace or a CRD."""
+        """Delete an object; for a namespace or a CRD, everything in it too."""
         with self.lock:
             gone = self.get(kind, namespace, name)
             del self._objects[kind.group, kind.plural, namespace, name]

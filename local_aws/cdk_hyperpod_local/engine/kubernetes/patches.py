@@ -1,4 +1,4 @@
-"""What a patch makes of an object; none of these touches its arguments."""
+"""Patches of objects. No function here changes its arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DIRECTIVES = ("$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys", 
 
 
 def merged(value: Json, patch: Json) -> Json:
-    """A merge patch (RFC 7386): null takes a field away, a list replaces a list."""
+    """A merge patch (RFC 7386): null removes a field, a list replaces a list."""
     if not isinstance(patch, dict):
         return patch
     result = dict(value) if isinstance(value, dict) else {}
@@ -24,7 +24,7 @@ def merged(value: Json, patch: Json) -> Json:
 
 
 def strategically_merged(value: Json, patch: Json, schema: Json, kinds: Kinds) -> Json:
-    """Kubernetes' own, as kubectl sends it: a list whose items have a key is merged item by item."""
+    """A strategic merge patch, as kubectl sends it: a list whose items have a merge key is merged item by item."""
     if not isinstance(patch, dict):
         return patch
     if patch.get("$patch") == "replace":
@@ -52,7 +52,7 @@ def strategically_merged(value: Json, patch: Json, schema: Json, kinds: Kinds) -
 
 def _merged_list(value: list[Json], patch: list[Json], field: Json, kinds: Kinds) -> list[Json]:
     name = field.get("x-kubernetes-patch-merge-key")
-    if name is None:  # of plain values
+    if name is None:  # a list of plain values
         return [*value, *(item for item in patch if item not in value)]
     result = {item.get(name): item for item in value}
     for item in patch:
@@ -66,7 +66,8 @@ def _merged_list(value: list[Json], patch: list[Json], field: Json, kinds: Kinds
 
 
 def applied(value: Json, before: Json, after: Json) -> Json:
-    """Server-side apply by an only manager: what it no longer has is gone, what others set stays; lists are replaced."""
+    """Server-side apply by a single manager: fields that it no longer sends are removed, fields of others stay; lists
+    are replaced."""
     if not isinstance(after, dict) or not isinstance(value, dict):
         return after
     before = before if isinstance(before, dict) else {}

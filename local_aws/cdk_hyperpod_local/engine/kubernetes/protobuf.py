@@ -1,6 +1,6 @@
-"""Reads the few objects that Helm and kubectl send as protocol buffers: everything else comes as JSON.
+"""Reads the few objects that Helm and kubectl send as protocol buffers. Everything else is JSON.
 
-Helm keeps each release in a Secret, and writes it with Kubernetes' typed client, which knows no other encoding.
+Helm stores each release in a Secret, and writes it with Kubernetes' typed client, which supports no other encoding.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 Json = Any
 CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\0"
-# Field number -> name and type, from k8s.io/api/core/v1/generated.proto and its like.
+# Field number -> name and type, from k8s.io/api/core/v1/generated.proto and similar files.
 _METADATA = {
     1: ("name", "string"),
     2: ("generateName", "string"),
@@ -28,7 +28,7 @@ _FIELDS = {
 
 
 def decoded(content: bytes) -> Json:
-    """The object as its JSON would be. Raises ValueError."""
+    """The object in its JSON form. Raises ValueError."""
     if not content.startswith(_MAGIC):
         raise ValueError("no object of Kubernetes")
     envelope = dict(_fields(content.removeprefix(_MAGIC)))
@@ -56,7 +56,7 @@ def _read(fields: list[tuple[int, bytes]], known: dict[int, tuple[str, str]]) ->
 
 
 def _fields(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Field number and content of what has a length; numbers are of no interest here."""
+    """Field number and content of the fields with a length. Numbers are skipped, because they are not needed here."""
     at = 0
     while at < len(content):
         tag, at = _number(content, at)

@@ -1,4 +1,4 @@
-"""A real API server for each cluster, which asks the engine whom a token belongs to."""
+"""A real API server for each cluster. It asks the engine to review tokens."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cdk_hyperpod_local.engine.kubernetes.control_plane import ControlPlane, con
 from cdk_hyperpod_local.engine.kubernetes.running import Start
 
 ROUTE = "/_kubernetes/"
-"""Of the engine: below it, the cluster's name."""
+"""Of the engine; the cluster's name follows."""
 
 EVICTIONS = "policy/v1beta1"
-"""What it takes: policy/v1 is in Kubernetes since 1.22, with the same fields."""
+"""The version of evictions that it supports. policy/v1 exists since Kubernetes 1.22, with the same fields."""
 
-# kubectl's own list without CronJob, which is in batch/v1 since Kubernetes 1.21: it fails where a kind is missing.
+# kubectl's own list without CronJob, which is in batch/v1 since Kubernetes 1.21. kubectl fails if a kind is missing.
 _PRUNED = (
     "core/v1/ConfigMap",
     "core/v1/Endpoints",
@@ -41,7 +41,7 @@ _PRUNED = (
 
 
 class RealApi:
-    """What the rest of the engine sees of a control plane."""
+    """A control plane as the rest of the engine uses it."""
 
     def __init__(self, cluster: ControlPlane) -> None:
         self.url = cluster.url
@@ -68,7 +68,7 @@ class RealApi:
 
 
 def start(engine: str, authority: Path) -> Start:
-    """`engine`: its address, where `review` is served below ROUTE; `authority`: its certificate's."""
+    """`engine`: its address, which serves `review` below ROUTE; `authority`: its certificate's."""
 
     def started(cluster: str, folder: Path, port: int) -> tuple[KubernetesApi, Callable[[], None]]:
         webhook = folder / "token-webhook"
@@ -81,7 +81,7 @@ def start(engine: str, authority: Path) -> Start:
 
 
 def review(body: bytes, who: Callable[[str], tuple[str, list[str]] | None]) -> Json | None:
-    """The answer to a TokenReview; None to anything else. who(token) -> user name and groups."""
+    """The answer to a TokenReview; None for any other request. who(token) -> user name and groups."""
     try:
         token = json.loads(body)["spec"]["token"]
     except (ValueError, LookupError, TypeError):
@@ -97,7 +97,7 @@ def review(body: bytes, who: Callable[[str], tuple[str, list[str]] | None]) -> J
 
 
 def write_preferences(path: Path) -> None:
-    """kubectl's (KUBERC): prune what this version knows."""
+    """kubectl's preferences (KUBERC): prune the kinds that this version has."""
     options = [{"name": "prune-allowlist", "default": kind} for kind in _PRUNED]
     preferences = {
         "apiVersion": "kubectl.config.k8s.io/v1beta1",

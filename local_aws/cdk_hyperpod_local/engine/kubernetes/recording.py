@@ -1,7 +1,7 @@
-"""A Kubernetes API that keeps what it is given, where no real one is built: enough of one for kubectl and Helm.
+"""A Kubernetes API that stores objects, for machines without a built API server. It supports kubectl and Helm.
 
-It knows every built-in kind and those of CRDs, checks every object strictly against the published schema, merges patches
-and enforces RBAC. There are no controllers: a quota counts nothing, and no object makes another one.
+It knows every built-in kind and those of CRDs, validates every object strictly against the published schema, merges
+patches and enforces RBAC. It has no controllers: a quota counts nothing, and no object creates another.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DE
 
 @dataclass(frozen=True)
 class _Target:
-    """What a path is about; no name: the collection."""
+    """The target of a path. Without a name: the collection."""
 
     kind: Kind
     namespace: str
     name: str
     subresource: str
     is_served: bool
-    """Whether there is such a kind. Who may not use it is told that first."""
+    """Whether the kind exists. A caller without permission gets that answer first."""
 
 
 class RecordingApi:
-    """Of one cluster. `authority`: of the certificate that the server shows."""
+    """The API of one cluster. `authority`: the authority of the server's certificate."""
 
     def __init__(self, port: int, authority: Path, store: ObjectStore) -> None:
         self.url = f"https://127.0.0.1:{port}"
@@ -75,7 +75,7 @@ class RecordingApi:
         group, rest = ("", parts[1:]) if parts[0] == "api" else (parts[1] if len(parts) > 1 else "", parts[2:])
         version, rest = (rest[0], rest[1:]) if rest else ("", [])
         namespace = ""
-        # /namespaces/NAME is one itself, and so are its status and its end.
+        # /namespaces/NAME is a namespace itself, and so are its subresources status and finalize.
         if len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):
             namespace, rest = rest[1], rest[2:]
         if not rest or parts[0] not in ("api", "apis"):
@@ -121,7 +121,7 @@ class RecordingApi:
         if not target.name:
             verb = {"get": "watch" if "watch" in query else "list", "delete": "deletecollection"}.get(verb, verb)
         resource = "/".join(filter(None, (target.kind.plural, target.subresource)))
-        # A namespace is in itself, as Kubernetes has it: a Role may grant its own.
+        # A namespace counts as an object in itself, as in Kubernetes: a Role may grant access to its own namespace.
         namespace = target.name if resource == "namespaces" else target.namespace
         attempt = Attempt(verb, target.kind.group, resource, namespace, target.name)
         if not allowed(self._store, user, attempt):
@@ -159,7 +159,7 @@ class RecordingApi:
 
 def _given(body: bytes, content_type: str) -> Json:
     try:
-        # JSON is YAML, but the parser of YAML is slow.
+        # JSON is YAML too, but the YAML parser is slow.
         match content_type.partition(";")[0]:
             case protobuf.CONTENT_TYPE:
                 return protobuf.decoded(body)
@@ -209,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
             content_type = self.headers.get("Content-Type", "application/json")
             status, answer = self.api.answer(self.command, self.path, body, content_type, user)
         if status == 200 and "watch=" in self.path and "items" in answer:
-            # What is there; nothing more happens while somebody looks.
+            # A watch returns the existing objects. No later events follow.
             content = "".join(json.dumps({"type": "ADDED", "object": item}) for item in answer["items"]).encode()
         else:
             content = json.dumps(answer).encode()
@@ -222,11 +222,11 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Silent: the journal of the engine has what matters."""
+        """Logs nothing: the engine's journal has the important requests."""
 
 
 def start(schemas: Path, authority: Path, certificate: Path, key: Path, who: Who) -> Start:
-    """`schemas`: see Kinds; certificate and key, and their authority, are the server's."""
+    """`schemas`: see Kinds. Certificate, key and their authority are the server's."""
 
     def started(cluster: str, folder: Path, port: int) -> tuple[KubernetesApi, Callable[[], None]]:
         token = _admin_token(folder / "token")
@@ -243,7 +243,8 @@ def start(schemas: Path, authority: Path, certificate: Path, key: Path, who: Who
         server.daemon_threads = True
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
-        # In each connection's own thread, so that nobody who connects and says nothing holds up the others.
+        # The handshake runs in each connection's own thread, so that a client which sends nothing does not block the
+        # others.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         (folder / "kubeconfig").touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""What RBAC's roles and bindings of the recording API allow."""
+"""RBAC of the recording API: what roles and bindings allow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Attempt:
     verb: str
     group: str
     resource: str
-    """The plural, with /subresource where there is one."""
+    """The plural, with /subresource if there is one."""
     namespace: str
     name: str
 
@@ -38,7 +38,7 @@ def allowed(objects: Objects, user: User, attempt: Attempt) -> bool:
 
 
 def forbidden(user: User, kind: Kind, attempt: Attempt) -> str:
-    """The sentence of a real API server."""
+    """The message of a real API server."""
     what = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
     what = f'{what} "{attempt.name}"' if attempt.name else what
     where = f'in the namespace "{attempt.namespace}"' if attempt.namespace else "at the cluster scope"

@@ -1,4 +1,4 @@
-"""The APIs of an engine: each in a folder of its own, which a later engine starts again."""
+"""The APIs of an engine. Each has its own folder, from which a later engine starts it again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cdk_hyperpod_local.engine.kubernetes import KubernetesApi
 from cdk_hyperpod_local.engine.kubernetes.control_plane import free_ports
 
 Start = Callable[[str, Path, int], tuple[KubernetesApi, Callable[[], None]]]
-"""start(cluster, folder, port) -> the API, and what ends it."""
+"""start(cluster, folder, port) -> the API, and a function that ends it."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class _Running:
 
 
 class Apis:
-    """All starts and ends happen in one thread, which lives as long as the engine: Linux ends the API server's processes
+    """All starts and ends happen in one thread that lives as long as the engine: Linux ends the API server's processes
     with the thread that started them."""
 
     def __init__(self, folder: Path, start: Start) -> None:
@@ -57,7 +57,7 @@ class Apis:
         shutil.rmtree(self._folder / cluster, ignore_errors=True)
 
     def end(self) -> None:
-        """All of them; a later engine goes on with what they hold."""
+        """End all APIs. A later engine continues with their data."""
         for known in self._running.values():
             self._thread.submit(_end, known)
         self._running.clear()
@@ -72,5 +72,5 @@ class Apis:
 
 
 def _end(known: Future[_Running]) -> None:
-    with contextlib.suppress(Exception):  # it never started
+    with contextlib.suppress(Exception):  # it was never started
         known.result().end()

@@ -1,7 +1,7 @@
-"""Who a token of `aws eks get-token` belongs to: the request that it holds is sent to STS, as EKS does it.
+"""Finds the owner of a token of `aws eks get-token`, as EKS does: the request in the token is sent to STS.
 
-The token is a signed request for sts:GetCallerIdentity whose signature covers the cluster's name, so that no cluster can
-use it to get into another one. STS says whose signature it is, and nobody else has to know a secret.
+The token is a signed request for sts:GetCallerIdentity. Its signature covers the cluster's name, so that one cluster
+cannot use it for another. STS returns the signer, and no secret has to be known here.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ _LONGEST_SECONDS = 900
 
 
 class Callers:
-    """`url` and `authority` (its certificate) are of the one STS that is asked; a token that names another is refused."""
+    """`url` and `authority` (its certificate's) are those of the only STS that is called.
+
+    A token for another one is refused.
+    """
 
     def __init__(self, url: str, authority: Path) -> None:
         self._url = url
         self._authority = authority
 
     def arn(self, cluster: str, token: str) -> str | None:
-        """The ARN as STS says it; None where the token is not one of this cluster's, or no longer."""
+        """The caller's ARN in STS's form; None if the token has expired, or is not for this cluster."""
         request = _signed_request(token)
         if request is None or f"{request.scheme}://{request.netloc}" != self._url or not _is_allowed(request):
             return None
@@ -40,7 +43,7 @@ class Callers:
         try:
             with opener.open(asked, timeout=25) as answer:
                 found = re.search(r"<Arn>([^<]+)</Arn>", answer.read().decode())
-        except urllib.error.HTTPError:  # expired, made up, or signed for another cluster
+        except urllib.error.HTTPError:  # expired, invalid, or signed for another cluster
             return None
         return found[1] if found else None
 
@@ -56,7 +59,7 @@ def _signed_request(token: str) -> SplitResult | None:
 
 
 def _is_allowed(request: SplitResult) -> bool:
-    """Exactly the request that a token may hold: whoever sent it chose the address."""
+    """Whether it is exactly the request that a token may contain: the sender of the token chose its address."""
     given = {name.lower(): values for name, values in parse_qs(request.query).items()}
     expected = {"action", "version", "x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-expires"}
     expected |= {"x-amz-signedheaders", "x-amz-signature"}

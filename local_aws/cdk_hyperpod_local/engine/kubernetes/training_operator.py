@@ -1,6 +1,6 @@
-"""The kind that the training operator brings. Its schema is not published: the fields are those of the SDK's model.
+"""The kind of the training operator. Its schema is not published: the fields are those of the SDK's model.
 
-Nobody runs the jobs. Pod templates are taken as they are; the API knows them as a part of other kinds only.
+No jobs run here. Pod templates are not validated: the API has their schema only as a part of other kinds.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""Loaded by every Python Lambda function of the engine: paths of Lambda's own system, and the engine's faster time.
+"""Loaded by every Python Lambda function of the engine: translates Lambda's own paths, and speeds up its clock.
 
-CDK's bucket deployment runs `/opt/awscli/aws`, and its kubectl handler finds kubectl, helm and aws by a PATH of such
-folders. The engine unpacks a layer into a folder of its own, and no program but root's could put anything into the
-machine's /opt, so paths that begin with /opt are translated where a program is started.
-The first of these functions names the certificates of Amazon Linux, which do not know the engine's authority.
+CDK's bucket deployment runs `/opt/awscli/aws`, and its kubectl handler finds kubectl, helm and aws through a PATH of
+such
+folders. The engine unpacks a layer into its own folder, and only root could write to the machine's /opt. So paths
+below /opt are translated when a program is started.
+CDK's bucket deployment also names the certificates of Amazon Linux, which do not contain the engine's authority.
 
-On Lambda, /tmp and the home are the function's alone, so each has a folder for what it writes there: CDK's handler takes
-it from TEST_OUTDIR; kubectl and helm keep their caches at home.
+On Lambda, /tmp and the home folder belong to one function, so each function gets folders for both. CDK's handler reads
+TEST_OUTDIR; kubectl and helm keep their caches in the home folder.
 
-AWS's long waits pass faster here, so a function that gives up after an hour must see its hour pass as fast: what its own
-code gets from datetime.now() and time.time() goes on faster, its time.sleep() ends as much earlier, and the clock jumps by what the
-engine is told to skip (`control.py`).
-Everyone else's (a request is signed with the time) is the machine's.
+AWS's long waits pass faster here, so a function that gives up after an hour must see its hour pass as fast. In the
+function's own code, datetime.now() and time.time() run faster, time.sleep() ends earlier, and the clock also moves by
+what the engine is told to skip (`control.py`). Other code, such as the signing of requests, sees the machine's time.
 
-The real API server here is older than EKS's: it takes an eviction in the version of that time alone. The fields are the same.
+The real API server here is older than EKS's. It supports evictions only in that time's version, with the same fields.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _start = subprocess.Popen.__init__
 
 
 def _unpacked(argument: Any) -> Any:
-    """The layer's file that Lambda would have at this path; anything else is left alone."""
+    """The layer's file for a path on Lambda. Any other path is unchanged."""
     if not isinstance(argument, str) or not argument.startswith("/opt/"):
         return argument
     for layer in _layers():
@@ -43,7 +43,8 @@ def _unpacked(argument: Any) -> Any:
 
 
 def _layers() -> list[str]:
-    """Where their files lie: a function's folder has links to them, and compiled modules are found by the true path."""
+    """The real folders of the layers: a function's folder has links to them, and compiled modules are found by the real
+    path."""
     return [os.path.realpath(link) for link in os.environ.get("_LAMBDA_LAYERS_DIRS", "").split(os.pathsep) if link]
 
 
@@ -58,7 +59,7 @@ def _started(self: Any, args: Any, *rest: Any, **options: Any) -> None:
     if isinstance(command, list) and command and isinstance(command[0], str):
         command[0] = shutil.which(command[0], path=environment["PATH"]) or command[0]
         if _is_python_script(command[0]):
-            # The script's own first line asks for Lambda's Python.
+            # The script's own first line names Lambda's Python.
             command = [sys.executable, *command]
     _start(self, command, *rest, **options)
 
@@ -72,9 +73,10 @@ def _is_python_script(path: str) -> bool:
 
 
 def _make_home() -> None:
-    """What the function may write to, with the layers' Python scripts as programs that other programs can start.
+    """Create the folders that the function may write to, and make the layers' Python scripts executable for other
+    programs.
 
-    The engine's unpacking loses who may execute what.
+    The engine's unpacking loses the permission to execute.
     """
     home = tempfile.mkdtemp(prefix="function-")
     os.environ.update({"HOME": home, "XDG_CACHE_HOME": home, "TEST_OUTDIR": home})
@@ -120,7 +122,7 @@ def _fast_sleep(seconds: float) -> None:
 
 
 def _ahead(now: float) -> float:
-    """By how many seconds the function's clock is ahead of the machine's."""
+    """How many seconds the function's clock is ahead of the machine's."""
     since = now - float(os.environ["LOCAL_AWS_CLOCK_STARTS"])
     return since * (float(os.environ["LOCAL_AWS_CLOCK_SPEED"]) - 1) + _skipped()
 
@@ -162,6 +164,6 @@ if "LOCAL_AWS_EVICTIONS" in os.environ:
 
     http.client.HTTPConnection.request = _requested  # type: ignore[method-assign]
 if "_LAMBDA_LAYERS_DIRS" in os.environ:
-    if "TEST_OUTDIR" not in os.environ:  # else this is a program that the function started
+    if "TEST_OUTDIR" not in os.environ:  # otherwise this is a program that the function started
         _make_home()
     subprocess.Popen.__init__ = _started  # type: ignore[method-assign]

@@ -1,6 +1,6 @@
-"""CloudFormation resource types that ministack lacks, and the check of every type's properties.
+"""CloudFormation resource types that ministack lacks, and the validation of every type's properties.
 
-A new type is a `ResourceType` in a file of its own topic and one entry in `_types`.
+To add a type, write a `ResourceType` in the file of its topic, and add an entry to `_types`.
 May import: engine.inline_module, engine.schemas, engine.seam, engine.services, hyperpod.
 """
 

@@ -1,4 +1,4 @@
-"""What a CloudFormation resource type of ours is made of."""
+"""The parts of one of our CloudFormation resource types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 Json = Any
 Created = tuple[str, Json]
-"""Physical id (what Ref returns) and attributes (what GetAtt returns)."""
+"""Physical id (the value of Ref) and attributes (the values of GetAtt)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,22 +19,28 @@ class ResourceType:
     create: Callable[[str, Json, str], Created]
     """create(logical id, properties, stack name)"""
     delete: Callable[[str, Json], None]
-    """delete(physical id, properties); what is gone already is no error"""
+    """delete(physical id, properties). A resource that does not exist is not an error."""
     update: Callable[[str, Json, Json, str, str], Created] | None = None
-    """update(physical id, old properties, new properties, stack name, logical id). Absent: every change replaces."""
+    """update(physical id, old properties, new properties, stack name, logical id).
+
+    Absent: every change replaces the resource.
+    """
     read: Callable[[str, Json], Json | None] | None = None
-    """read(physical id, properties): what is there now, for drift; None where nothing is. Absent: NOT_CHECKED."""
+    """read(physical id, properties): the current properties, for drift; None if the resource does not exist.
+
+    Absent: NOT_CHECKED.
+    """
     read_properties: tuple[str, ...] = ()
-    """The properties that `read` knows."""
+    """The properties that `read` returns."""
     tag_property: str | None = None
     name_property: str | None = None
-    """The property that names it: a replacement under the same name is refused, as on AWS."""
+    """The property with the resource's name. As on AWS, a replacement with the same name is refused."""
     blocking: bool = False
-    """It waits for something: it gets a thread of its own."""
+    """The operations wait for something, so they run in a thread of their own."""
 
 
 class RefusedError(Exception):
-    """The reason in the stack's event, worded as a resource handler on AWS words it."""
+    """The reason in the stack's event, in the form of AWS's resource handlers."""
 
     def __init__(self, message: str, *, service: str, code: str) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""The network as FSx sees it: subnets, security groups, and the interfaces that a file system leaves in them."""
+"""The network for FSx: subnets, security groups, and the network interfaces of a file system."""
 
 from __future__ import annotations
 

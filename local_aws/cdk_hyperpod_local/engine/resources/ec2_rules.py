@@ -1,4 +1,5 @@
-"""AWS::EC2::SecurityGroupIngress and AWS::EC2::SecurityGroupEgress: rules that stand beside their group."""
+"""AWS::EC2::SecurityGroupIngress and AWS::EC2::SecurityGroupEgress: rules outside their security group's own
+resource."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def _rule_type(side: str, name: str) -> ResourceType:
         if any(_same(rule, other) for other in rules):
             raise RefusedError("the specified rule already exists", service="Ec2", code="AlreadyExists")
         if side == "egress":
-            # A rule of one's own takes the place of the one that lets everything out.
+            # A first egress rule replaces the default rule that allows all traffic.
             rules[:] = [other for other in rules if not _is_default_egress(other)]
         rule["SecurityGroupRuleId"] = stores.security_group_rule_id(group_id, side == "egress", rule)
         rules.append(rule)

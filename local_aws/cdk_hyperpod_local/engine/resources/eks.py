@@ -39,7 +39,7 @@ def types(eks: EksService) -> tuple[ResourceType, ...]:
 
 
 class _Client:
-    """EKS as a resource handler calls it."""
+    """Calls EKS as a resource handler does."""
 
     def __init__(self, eks: EksService) -> None:
         self._eks = eks
@@ -51,7 +51,7 @@ class _Client:
             raise RefusedError(error.message, service=_SERVICE, code=_CODES.get(error.code, error.code)) from None
 
     def find(self, operation: str, request: Json) -> Json | None:
-        """The reply; None where there is no such thing."""
+        """The reply; None if the resource does not exist."""
         try:
             return self._eks.call(operation, request)
         except ServiceError as error:
@@ -77,7 +77,7 @@ def tags(properties: Json) -> dict[str, str]:
 
 
 def camel(value: Json) -> Json:
-    """A template's names as EKS's API writes them."""
+    """A template's property names in the form of EKS's API."""
     if isinstance(value, dict):
         return {key[0].lower() + key[1:]: camel(item) for key, item in value.items()}
     return [camel(item) for item in value] if isinstance(value, list) else value
@@ -167,7 +167,7 @@ class _Clusters:
 
 
 def _wire(key: str, value: Json) -> Json:
-    """Where a template's form differs from the API's by more than a letter."""
+    """Properties whose template form differs from the API's by more than the case of a letter."""
     if key != "Logging":
         return value
     types = [item["Type"] for item in (value.get("ClusterLogging") or {}).get("EnabledTypes") or []]
@@ -271,8 +271,8 @@ class _Addons:
     def _rest(self, properties: Json) -> Created:
         """Wait until the add-on is at rest.
 
-        DEGRADED counts as made: AWS's own templates for HyperPod put CoreDNS beside the EKS cluster, where there is no
-        node yet.
+        DEGRADED counts as created: AWS's own templates for HyperPod create CoreDNS beside the EKS cluster, before any
+        node exists.
         """
         busy = ("CREATING", "UPDATING")
         until(lambda: self._status(properties) not in busy, f"{properties['AddonName']} is busy", service=_SERVICE)

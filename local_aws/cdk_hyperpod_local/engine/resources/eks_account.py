@@ -1,4 +1,4 @@
-"""The account as EKS sees it: the network, roles, keys, and the HyperPod clusters that run on its control planes."""
+"""The account for EKS: the network, roles, keys, and the HyperPod clusters that use its control planes."""
 
 from __future__ import annotations
 

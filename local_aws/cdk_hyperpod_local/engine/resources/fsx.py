@@ -13,7 +13,7 @@ _CREATE = (
     "KmsKeyId", "LustreConfiguration", "Tags", "NetworkType",
 )  # fmt: skip
 _LUSTRE_REPLACING = ("DeploymentType", "EfaEnabled", "DriveCacheType", "ImportPath", "ExportPath")
-"""Not among the schema's createOnlyProperties, but the API cannot change them either."""
+"""Not in the schema's createOnlyProperties, but the API cannot change them either."""
 _ASSOCIATION_CREATE = (
     "FileSystemId", "FileSystemPath", "DataRepositoryPath", "BatchImportMetaDataOnCreate", "ImportedFileChunkSize",
     "S3", "Tags",

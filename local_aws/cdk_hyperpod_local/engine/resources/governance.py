@@ -47,7 +47,7 @@ class _Governed:
 
     def _update(self, physical_id: str, old: Json, new: Json, stack_name: str, logical_id: str) -> Created:
         if _team(old) != _team(new):
-            # createOnly, and its handler deletes the old one first: both have one name.
+            # createOnly. The handler deletes the old one first, because both have the same name.
             self._delete(physical_id, old)
             return self._create(logical_id, new, stack_name)
         changed = {key: new[key] for key in self._kind.config if key in new and new[key] != old.get(key)}
@@ -64,7 +64,7 @@ class _Governed:
         until(lambda: self._status(physical_id) is None, f"{physical_id} is still there", service=_SERVICE)
 
     def _rest(self, arn: str) -> Json:
-        """Wait until it is as it shall be, or has failed; its attributes."""
+        """Wait until it is created or updated, and return its attributes. Raises an error if it has failed."""
         until(lambda: not str(self._status(arn)).endswith("ing"), f"{arn} is busy", service=_SERVICE)
         found = self._describe(arn)
         if found["Status"].endswith("Failed"):

@@ -1,6 +1,6 @@
-"""What EC2 and S3 refuse to delete because something still stands on it; ministack deletes it all the same.
+"""Deletions that EC2 and S3 refuse because another resource still depends on this one. ministack would allow them.
 
-Both ways in are guarded: CloudFormation's delete and the API call.
+Both ways are guarded: CloudFormation's delete and the API call.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cdk_hyperpod_local.engine.seam import cloudformation, stores
 from cdk_hyperpod_local.engine.seam import services as requests
 
 Occupants = Callable[[str], Iterator[str]]
-"""Subnet or security group id -> what stands in it beside EC2's own interfaces."""
+"""Subnet or security group id -> what uses it, apart from EC2's own interfaces."""
 
 
 def install(occupants: Occupants) -> None:
@@ -62,7 +62,7 @@ def _in_group(group_id: str) -> Iterator[str]:
 
 
 def _functions(kind: str, identifier: str) -> Iterator[str]:
-    """Those whose interfaces are in this subnet, or have this security group."""
+    """The resources whose interfaces are in this subnet, or have this security group."""
     for key, network in stores.function_networks().items():
         if identifier in network.get(kind, []):
             yield key

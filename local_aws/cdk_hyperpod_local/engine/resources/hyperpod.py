@@ -1,4 +1,4 @@
-"""AWS::SageMaker::Cluster: the simulation's own CloudFormation handler, polled here."""
+"""AWS::SageMaker::Cluster: polls the simulation's own CloudFormation handler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cdk_hyperpod_local.hyperpod import ApiError, ClusterHandler, Progress
 
 _POLL_SECONDS = (0.1, 0.2, 0.5)
 _LONGEST_SECONDS = 900.0
-"""Of wall-clock time: no handler outlives a test run, whatever the schema's own limit."""
+"""In wall-clock time. No handler outlives a test run, whatever the schema's own limit."""
 _READ = (
     "ClusterName", "InstanceGroups", "NodeRecovery", "NodeProvisioningMode", "Orchestrator", "TieredStorageConfig",
     "VpcConfig",
@@ -54,7 +54,7 @@ class _Clusters:
         progress = self._run(started)
         if progress.status == "failed":
             if progress.sent:
-                # CloudFormation's rollback deletes what its create left behind.
+                # CloudFormation's rollback deletes what the failed create left.
                 self._delete(progress.physical_id, properties)
             raise ClusterFailedError(_reason(progress))
         return progress.physical_id, progress.attributes
@@ -75,7 +75,7 @@ class _Clusters:
             raise ClusterFailedError(_reason(progress))
 
     def _read(self, physical_id: str, properties: Json) -> Json | None:
-        """The cluster in the template's words; of each group only what the template says of it."""
+        """The cluster's current properties; of each group, only those that the template sets."""
         handler = self._handler()
         try:
             live = handler._call("DescribeCluster", {"ClusterName": physical_id})

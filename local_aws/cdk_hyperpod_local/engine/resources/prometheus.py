@@ -1,4 +1,4 @@
-"""AWS::APS::Workspace: its names and addresses; there is no Prometheus behind it."""
+"""AWS::APS::Workspace: only names and addresses, without a Prometheus."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _attributes(arn: str) -> Json:
 
 
 def _delete(physical_id: str, properties: Json) -> None:
-    """Nothing is kept of it."""
+    """There is no state to delete."""
 
 
 WORKSPACE = ResourceType(

@@ -1,4 +1,4 @@
-"""What ministack's own resource types and templates leave out and a template of ours relies on."""
+"""Parts of ministack's own resource types and templates that are missing, and that our templates need."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _subnet_attributes(physical_id: str, properties: Json) -> Json:
 
 
 def _check_subnet(properties: Json) -> None:
-    """A subnet lies inside its VPC and beside its sisters."""
+    """A subnet must be inside its VPC, and must not overlap with another subnet."""
     vpc = stores.ec2_store("vpcs").get(properties.get("VpcId", ""))
     if vpc is None:
         raise RefusedError(f"The vpc ID '{properties.get('VpcId')}' does not exist", service="Ec2", code="NotFound")
@@ -54,7 +54,7 @@ def _check_subnet(properties: Json) -> None:
 
 
 def _check_network(properties: Json) -> None:
-    """A function's subnets and security groups are there, and in one VPC."""
+    """A function's subnets and security groups must exist, in one VPC."""
     network = properties.get("VpcConfig") or {}
     places = [("subnets", "subnet ID", item) for item in network.get("SubnetIds") or []]
     places += [("security_groups", "security group ID", item) for item in network.get("SecurityGroupIds") or []]
@@ -67,7 +67,7 @@ def _check_network(properties: Json) -> None:
 
 
 def _keep_network(physical_id: str, properties: Json) -> None:
-    # GetFunction shows it, and what it names stays as long as the function (`guards`).
+    # GetFunction returns it, and its subnets and groups cannot be deleted before the function (`guards`).
     stores.set_function_network(physical_id, properties.get("VpcConfig") or {})
 
 
@@ -80,7 +80,7 @@ def _inside(inner: ipaddress.IPv4Network | ipaddress.IPv6Network, outer: object)
 
 
 def _tag_bucket(physical_id: str, properties: Json) -> None:
-    # autoDeleteObjects asks the bucket for its tag before it deletes anything.
+    # autoDeleteObjects reads the bucket's tag before it deletes anything.
     tags = {str(tag["Key"]): str(tag["Value"]) for tag in properties.get("Tags") or []}
     stores.set_bucket_tags(physical_id, tags)
 

@@ -1,4 +1,4 @@
-"""Every resource's properties pass CloudFormation's own schema before anything is made of them."""
+"""Validates every resource's properties against CloudFormation's own schema before the resource is created."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdk_hyperpod_local.engine.seam import cloudformation
 
 def install(schemas: Schemas) -> None:
     for name, entry in cloudformation.handlers().items():
-        # CloudFormation's own types (nested stacks, custom resources) take what the user makes up.
+        # CloudFormation's own types (nested stacks, custom resources) accept any property.
         if not name.startswith("AWS::CloudFormation::"):
             _validate(name, entry, schemas)
 

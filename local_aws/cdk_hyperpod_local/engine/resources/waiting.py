@@ -1,4 +1,4 @@
-"""How a resource handler waits for what it started."""
+"""How a resource handler waits for an operation that it started."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from cdk_hyperpod_local.engine.resources.base import RefusedError
 
 POLL_SECONDS = 0.1
 _LONGEST_SECONDS = 600.0
-"""Of wall-clock time: no handler outlives a test run, whatever the schema's own limit."""
+"""In wall-clock time. No handler outlives a test run, whatever the schema's own limit."""
 
 
 def until(done: Callable[[], bool], what: str, *, longest: float = _LONGEST_SECONDS, service: str) -> None:
-    """Return when done() does; a RefusedError when it takes too long."""
+    """Return when done() is true. Raises RefusedError if that takes too long."""
     limit = time.monotonic() + longest
     while not done():
         if time.monotonic() >= limit:

@@ -1,7 +1,7 @@
-"""Everything that reaches into ministack: its private registries are a contract with version 1.5.33 and no other.
+"""All code that uses ministack's internals. Its private registries are a contract with version 1.5.33 only.
 
-Nothing outside this folder imports ministack, so an upgrade is a change to this folder. ministack reads its environment
-when it is imported: `launch.py` sets that first.
+Nothing outside this folder imports ministack, so an upgrade changes only this folder. ministack reads its environment
+when it is imported; `launch.py` sets it before.
 May import: engine.gate.
 """
 
@@ -17,22 +17,24 @@ SUPPORTED_VERSION = "1.5.33"
 
 
 def check_version() -> None:
-    """Refuse another version: it may have moved what we reach for."""
+    """Refuse any other version, because its internals may differ."""
     installed = importlib.metadata.version("ministack")
     if installed != SUPPORTED_VERSION:
-        raise SystemExit(f"ministack {SUPPORTED_VERSION} is needed, found {installed}: run `cdk-hyperpod local setup`")
+        raise SystemExit(
+            f"ministack {SUPPORTED_VERSION} is required, but {installed} is installed. Run `cdk-hyperpod local setup`"
+        )
 
 
 def asgi() -> Any:
-    """The application to serve."""
+    """The ASGI application to serve."""
     return app.app
 
 
 def account() -> str:
-    """Of the request at hand."""
+    """The account of the current request."""
     return str(responses.get_account_id())
 
 
 def region() -> str:
-    """Of the request at hand."""
+    """The region of the current request."""
     return str(responses.get_region())

@@ -1,4 +1,5 @@
-"""What CloudFormation waits for, as who was asked sends it: unsigned, to an address that nobody guesses.
+"""Answers that CloudFormation waits for. Their senders do not sign them, but send them to an address that cannot be
+guessed.
 
 On AWS these are presigned addresses of S3. Here the last part of the path is a random UUID.
 """
@@ -18,7 +19,7 @@ Json = Any
 
 
 async def of_a_resource(request: Request) -> Reply:
-    """A custom resource's answer. Nobody is told whether an address was the right one."""
+    """A custom resource's answer. The reply does not show whether the address was known."""
     custom_resource.deliver_response(request.path.removeprefix(RESOURCES), _object(request.body))
     return 200, {}, b""
 

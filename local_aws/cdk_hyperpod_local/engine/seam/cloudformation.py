@@ -1,4 +1,4 @@
-"""ministack's CloudFormation: its table of resource types, and what it reads wrongly in a template."""
+"""ministack's CloudFormation: its table of resource types, and corrections of how it reads templates."""
 
 from __future__ import annotations
 
@@ -62,20 +62,20 @@ def register_type(
 
 
 def _block_on(name: str) -> None:
-    """Give the type a thread of its own, and send it back when its own update failed (as its handler does on AWS)."""
+    """Run the type's operations in threads, and as on AWS, revert the resource if its own update has failed."""
     on_worker, sends_back = stacks._runs_on_worker_thread, stacks._sends_back_failed_update
     stacks._runs_on_worker_thread = lambda resource_type: resource_type == name or on_worker(resource_type)
     stacks._sends_back_failed_update = lambda resource_type: resource_type == name or sends_back(resource_type)
 
 
 def is_working() -> bool:
-    """Whether an operation on a stack of any account is under way."""
+    """Whether a stack operation of any account is in progress."""
     found = [str(stack.get("StackStatus", "")) for stack in cloudformation._stacks._data.values()]
     return any(status.endswith("_IN_PROGRESS") and status != "REVIEW_IN_PROGRESS" for status in found)
 
 
 def after_stack_operation(then: Callable[[], None]) -> None:
-    """Call `then` in the event loop whenever a stack has come to rest."""
+    """Call `then` in the event loop whenever a stack operation has ended."""
     add_event = stacks._add_event
     at_rest = ("_COMPLETE", "_FAILED")
 
@@ -91,9 +91,9 @@ def after_stack_operation(then: Callable[[], None]) -> None:
 
 
 def repair_conditions() -> None:
-    """Let conditions see functions and pseudo parameters; ministack compares them unresolved.
+    """Resolve functions and pseudo parameters in conditions. ministack compares them unresolved.
 
-    The bootstrap template asks whether a joined list is empty: without this, its deploy role gets a policy named "".
+    The bootstrap template tests whether a joined list is empty. Without this, its deploy role gets a policy named "".
     """
     evaluate = engine._evaluate_conditions
 
@@ -116,7 +116,7 @@ def repair_conditions() -> None:
 
 
 def repair_template_addresses() -> None:
-    """Let a template's address name its bucket in the host, as AWS's own do; ministack looks for it in the path."""
+    """Accept a template address with the bucket in the host name, as on AWS. ministack expects it in the path."""
     resolve = helpers._resolve_document
 
     def resolved(params: Json, body_key: str, url_key: str, label: str) -> Json:
@@ -131,13 +131,15 @@ def repair_template_addresses() -> None:
 
 
 def repair_events() -> None:
-    """Tell of an update what CloudFormation tells: nothing of a resource that did not change, and of the others which one
-    it is. ministack tells of every resource as it comes by, before it looks what changed.
+    """Report events of an update as CloudFormation does: only for resources that change, with their physical ids.
+
+    ministack reports every resource before it compares the templates.
     """
     add_event, update = stacks._add_event, stacks._update_resource
     held: dict[tuple[str, str], Callable[[], None]] = {}
+    """Events of updates that have begun, until it is known whether the resource changes."""
 
-    def told(
+    def add_held_event(
         stack_id: str,
         stack_name: str,
         logical_id: str,
@@ -150,7 +152,7 @@ def repair_events() -> None:
     ) -> None:
         stack = cloudformation._stacks.get(stack_name) or {}
         known = stack.get("_resources", {}).get(logical_id, {}).get("PhysicalResourceId", "")
-        tell = functools.partial(
+        report = functools.partial(
             add_event,
             *(stack_id, stack_name, logical_id, resource_type, status, reason, physical_id or known),
             *more,
@@ -158,11 +160,11 @@ def repair_events() -> None:
         )
         begun = held.pop((stack_id, logical_id), None)
         if status == "UPDATE_IN_PROGRESS" and known and not physical_id:
-            held[stack_id, logical_id] = tell
+            held[stack_id, logical_id] = report
         elif begun is None or status != "UPDATE_COMPLETE":
             if begun is not None and status == "UPDATE_FAILED":
                 begun()
-            tell()
+            report()
 
     def updated(
         resource_type: str, physical_id: str, old: Json, new: Json, stack_name: str, logical_id: str, *more: Any
@@ -172,7 +174,7 @@ def repair_events() -> None:
             begun()
         return update(resource_type, physical_id, old, new, stack_name, logical_id, *more)
 
-    stacks._add_event = told
+    stacks._add_event = add_held_event
     stacks._update_resource = provisioners._update_resource = updated
 
 

@@ -1,8 +1,8 @@
-"""What ministack's IAM answers otherwise than IAM, or not at all: condition keys, and variables in policies.
+"""Corrections of ministack's IAM: condition keys that it answers differently or not at all, and variables in policies.
 
-`aws:PrincipalArn` of a role's session is the role's ARN; ministack says the session's. The key that an upload names is
-`s3:x-amz-server-side-encryption-aws-kms-key-id`. `iam:PermissionsBoundary` is the boundary that a request sets, and
-otherwise that of the role which it is about. `${aws:PrincipalAccount}` and its like are filled in.
+`aws:PrincipalArn` of a role's session is the role's ARN; ministack returns the session's. The key name of an upload is
+`s3:x-amz-server-side-encryption-aws-kms-key-id`. `iam:PermissionsBoundary` is the boundary that a request sets, or
+otherwise that of the request's role. Variables such as `${aws:PrincipalAccount}` are replaced by their values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z0-9:/._-]+)\}")
 
 
 def install() -> None:
-    """Answer for these keys in every policy."""
+    """Answer these keys for every policy."""
     resolve, of_s3 = iam_evaluator._resolve_condition_key, iam_actions.s3_service_context
     of_request, first_match = iam_actions.request_tag_context, iam_evaluator._first_match
 
@@ -60,7 +60,7 @@ def _boundary(parameters: Json) -> str | None:
 
 
 def _filled(statement: Any, context: Any) -> Any:
-    """A statement with its variables' values; a variable without one stays, and matches nothing."""
+    """A statement with the values of its variables. A variable without a value stays, and matches nothing."""
 
     def value_of(found: re.Match[str]) -> str:
         value = iam_evaluator._resolve_condition_key(found[1], context)

@@ -1,10 +1,11 @@
-"""Calls that come through a VPC endpoint: its policy is judged before the service sees them.
+"""Requests through a VPC endpoint: its policy is evaluated before the service gets the request.
 
-Nothing here routes packets, so a call says where it comes from: the header `x-local-aws-vpc-endpoint` holds the endpoint's
-id. The engine hears signed requests alone: `x-local-aws-signed-by: nobody` stands for one without a signature, and
-`x-local-aws-signed-by: service` for one that a service principal signed, as nobody here can.
-The answers are IAM's own evaluator's, with two keys that it does not know: whose a bucket is, and the organization of
-whoever owns the resource.
+Packets are not routed here, so a request names its endpoint: the header `x-local-aws-vpc-endpoint` contains the
+endpoint's
+id. The engine accepts signed requests only, so `x-local-aws-signed-by: nobody` stands for an unsigned request, and
+`x-local-aws-signed-by: service` for one that a service principal has signed.
+IAM's own evaluator decides, with two keys that it lacks: the owner of a bucket, and the organization of the resource's
+owner.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from cdk_hyperpod_local.engine.seam.services import Reply
 Json = Any
 ENDPOINT = "x-local-aws-vpc-endpoint"
 SIGNED_BY = "x-local-aws-signed-by"
-# What EC2 calls a service's endpoint, where ministack calls the service otherwise.
+# EC2's names of service endpoints, if they differ from ministack's.
 _NAMES = {"ecr": "ecr.api", "sagemaker": "sagemaker.api", "cloudwatch": "monitoring"}
 
 
 def install() -> None:
-    """Judge every request that says it comes through an endpoint."""
+    """Evaluate the endpoint policy for every request that names an endpoint."""
     dispatch = app._dispatch_service_request
     resolve = iam_evaluator._resolve_condition_key
 
@@ -53,7 +54,7 @@ def _refusal(
     name = _NAMES.get(service, service)
     where = found[0]["ServiceName"].split(".")[2] if found else ""
     if not found or not found[0]["ServiceName"].endswith(f".{where}.{name}"):
-        raise ValueError(f"{endpoint_id} is no endpoint of {name}")
+        raise ValueError(f"{endpoint_id} is not an endpoint of {name}")
     policy = found[0]["PolicyDocument"]
     if policy is None:
         return None
@@ -95,7 +96,7 @@ def _refusal(
 
 
 def _owner(service: str, arn: str) -> str | None:
-    """Whose a resource is. None: nobody's in particular, so the caller's."""
+    """The account that owns a resource. None: the ARN names no account, so the caller's."""
     if service == "s3":
         owner: str | None = s3._bucket_owner_account(arn.removeprefix("arn:aws:s3:::").partition("/")[0])
         return owner
@@ -104,7 +105,7 @@ def _owner(service: str, arn: str) -> str | None:
 
 
 def _named_elsewhere(service: str, where: str, body: bytes, parameters: Json) -> str | None:
-    """The resource that a request names in full, where ministack takes the caller's own for it."""
+    """The resource that a request names in full. ministack uses the caller's own instead."""
     if service == "sts":
         return str(parameters["RoleArn"][0]) if "RoleArn" in parameters else None
     request = json.loads(body or b"{}") if service in ("ecr", "ssm") else {}

@@ -1,8 +1,10 @@
-"""CloudFormation's execution role: whether it may do what a stack's resources of IAM and their keys need.
+"""CloudFormation's execution role: whether it may perform the calls for a stack's IAM resources and KMS keys.
 
-`cdk deploy` names the role with every stack; a stack without one is made with all rights, as before. Judged is what could
-hand out rights or take data away: roles, policies and KMS keys, as their handlers call IAM and KMS. Nothing is judged when
-resources are deleted: that is not known to belong to a stack here.
+`cdk deploy` passes the role with every stack. A stack without one has all permissions, as in ministack. Checked are the
+resources that could grant permissions or make data inaccessible: roles, policies and KMS keys, with the calls that
+their
+handlers make to IAM and KMS. Deletions are not checked, because ministack does not pass on the stack that they belong
+to.
 """
 
 from __future__ import annotations
@@ -19,16 +21,16 @@ from cdk_hyperpod_local.engine.seam.cloudformation import handlers
 
 Json = Any
 Call = tuple[str, str, Json]
-"""An action, its resource, and the keys of the request."""
+"""An action, its resource, and the condition keys of the request."""
 _NAMING_A_ROLE = ("CreateChangeSet", "CreateStack", "UpdateStack")
 _BOUNDARY = "iam:permissionsboundary"
 
 _execution_roles: dict[tuple[str, str], str] = {}
-"""Account and stack -> role. The CLI names it again with each change, so nothing has to outlive the engine."""
+"""Account and stack -> role. The CLI passes it with each change, so it need not outlive the engine."""
 
 
 def install() -> None:
-    """Judge every role, policy and key of a stack that has an execution role."""
+    """Check every role, policy and key of a stack that has an execution role."""
     for name in _NAMING_A_ROLE:
         requests._ACTION_HANDLERS[name] = _noting(requests._ACTION_HANDLERS[name])
     for kind, calls in _CALLS.items():
@@ -85,7 +87,7 @@ def _require(stack_name: str, calls: Iterator[Call]) -> None:
 
 
 def _of_role(name: str, old: Json, new: Json) -> Iterator[Call]:
-    """What the handler of AWS::IAM::Role calls; an empty `old`: it makes the role."""
+    """The calls of the handler of AWS::IAM::Role. An empty `old`: it creates the role."""
     arn, had, has = _arn("role", name), old.get("PermissionsBoundary"), new.get("PermissionsBoundary")
     if not old:
         yield "iam:CreateRole", arn, {_BOUNDARY: has}
@@ -102,13 +104,13 @@ def _of_role(name: str, old: Json, new: Json) -> Iterator[Call]:
 
 
 def _of_policy(name: str, old: Json, new: Json) -> Iterator[Call]:
-    """What the handler of AWS::IAM::Policy calls."""
+    """The calls of the handler of AWS::IAM::Policy."""
     for role in new.get("Roles") or []:
         yield "iam:PutRolePolicy", _arn("role", role), {_BOUNDARY: _boundary_of(role)}
 
 
 def _of_managed_policy(name: str, old: Json, new: Json) -> Iterator[Call]:
-    """What the handler of AWS::IAM::ManagedPolicy calls; a policy's physical id is its ARN."""
+    """The calls of the handler of AWS::IAM::ManagedPolicy. A policy's physical id is its ARN."""
     arn = name if name.startswith("arn:") else _arn("policy", name)
     yield "iam:CreatePolicyVersion" if old else "iam:CreatePolicy", arn, {}
     for role in new.get("Roles") or []:
@@ -116,7 +118,7 @@ def _of_managed_policy(name: str, old: Json, new: Json) -> Iterator[Call]:
 
 
 def _of_key(key_id: str, old: Json, new: Json) -> Iterator[Call]:
-    """What the handler of AWS::KMS::Key calls; a new key has the tags that it is made with."""
+    """The calls of the handler of AWS::KMS::Key. A new key already has the tags of the request."""
     arn = f"arn:aws:kms:{responses.get_region()}:{responses.get_account_id()}:key/{key_id}"
     if not old:
         yield "kms:CreateKey", "*", {}
@@ -137,7 +139,7 @@ _CALLS: dict[str, Callable[[str, Json, Json], Iterator[Call]]] = {
 
 
 def _physical_name(kind: str, stack_name: str, logical_id: str, properties: Json) -> str:
-    """The name that ministack will give."""
+    """The name that ministack will generate."""
     given = properties.get("RoleName") or properties.get("ManagedPolicyName")
     longest = 64 if kind == "AWS::IAM::Role" else 128
     return str(given or provisioners._physical_name(stack_name, logical_id, max_len=longest))
@@ -149,7 +151,7 @@ def _boundary_of(role: str) -> str | None:
 
 
 def _either(tag: Json, name: str) -> str:
-    """A tag's name or value as CloudFormation or as KMS keeps it."""
+    """A tag's name or value, in CloudFormation's or in KMS's form."""
     return str(tag.get(name, tag.get(f"Tag{name}")))
 
 

@@ -1,5 +1,7 @@
-"""A layer is unpacked once, for every function of every engine: its files are the same each time, and its Python programs
-find what was compiled of them at their first start. On Lambda nobody can write to them either.
+"""Unpacks each layer once, for all functions of all engines.
+
+Its files are always the same, and its compiled Python modules can be reused. On Lambda, functions cannot write to a
+layer either.
 """
 
 from __future__ import annotations
@@ -19,10 +21,13 @@ from ministack.core import lambda_runtime  # type: ignore[import-not-found]
 
 
 def unpack_once(folder: Path) -> None:
-    """Keep every layer's files below `folder`, by the archive's own content; a function's folder has a link to them."""
+    """Keep every layer's files below `folder`, in a folder named by the archive's content.
+
+    A function's folder has a link to them.
+    """
 
     class Archive(zipfile.ZipFile):
-        """What a function's start opens: `code.zip`, and `layer_0.zip` and so on beside it."""
+        """Replaces the archive that a function's start opens: `code.zip`, or `layer_0.zip` and so on beside it."""
 
         @functools.cached_property
         def _shared(self) -> Path | None:
@@ -31,7 +36,7 @@ def unpack_once(folder: Path) -> None:
             return folder / hashlib.sha256(Path(str(self.filename)).read_bytes()).hexdigest()
 
         def namelist(self) -> list[str]:
-            """For a look at each name, which the first unpacking had."""
+            """For the check of each name, which the first unpacking had already."""
             return [] if self._shared is not None and self._shared.exists() else super().namelist()
 
         def extractall(

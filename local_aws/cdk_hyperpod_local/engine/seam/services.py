@@ -1,4 +1,4 @@
-"""Services of our own beside ministack's: their requests, their state, and IAM in front of them."""
+"""Our own services beside ministack's: their requests, their state, and IAM in front of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Reply = tuple[int, dict[str, str], bytes]
 
 
 class Service:
-    """What ministack expects of a service's module; a subclass adds the state."""
+    """The module interface that ministack expects of a service. A subclass adds the state."""
 
     def get_state(self) -> Json:
         return None
@@ -45,9 +45,10 @@ def register_service(
     target_prefix: str | None,
     tagged: Callable[[], Iterator[tuple[str, list[Json]]]],
 ) -> None:
-    """Serve `name`'s JSON protocol (REST: no target prefix), keep its state with the engine's, and subject it to IAM.
+    """Serve `name`'s JSON protocol (REST: no target prefix), save its state with the engine's, and check requests with
+    IAM.
 
-    A service without an entry in the namespace table is allowed to everyone.
+    A service without an entry in the namespace table is open to every caller.
     """
     app.SERVICE_REGISTRY[name] = {"module": name}
     app.SERVICE_HANDLERS[name] = service.handle_request
@@ -60,7 +61,7 @@ def register_service(
 
 
 def resolve_resources(name: str, resolve: Callable[[str, Json], str | None]) -> None:
-    """Let IAM know which resource a call of service `name` is about: resolve(operation, request) -> ARN or None."""
+    """Give IAM the resource of a call of service `name`: resolve(operation, request) -> ARN or None."""
     original = iam_actions.extract_resource_arn
 
     def extract(
@@ -80,10 +81,10 @@ def resolve_rest(
     read: Callable[[str, str, str, bytes, Json], tuple[str, Json] | None],
     resolve: Callable[[str, Json], str | None],
 ) -> None:
-    """Let IAM know which operation a REST call of service `name` is, and about which resource.
+    """Give IAM the operation and the resource of a REST call of service `name`.
 
     read(name, method, path, body, query) -> operation and request. ministack's own table of paths ends an ARN in a path
-    at its first slash, and lets through what it does not find.
+    at its first slash, and admits calls that it does not find.
     """
     action_of, resource_of = iam_actions.extract_iam_action, iam_actions.extract_resource_arn
 
@@ -119,7 +120,8 @@ def caller(headers: Json, query: Json) -> str:
 
 
 def denied(headers: Json, query: Json, action: str, resource: str, context: Json) -> str | None:
-    """IAM's sentence if the caller may not do `action` on `resource` (for what a call needs beside itself)."""
+    """IAM's message if the caller may not do `action` on `resource`: for permissions that a call needs besides its
+    own."""
     if not app.AUTH:
         return None
     key = router.extract_access_key_id(headers, query)
@@ -134,13 +136,13 @@ def denied(headers: Json, query: Json, action: str, resource: str, context: Json
 
 
 def observe_checks(observe: Callable[[str, str, str, bool], None]) -> None:
-    """Call observe(who, action, resource, allowed) whenever IAM has judged a call of a role or a user."""
+    """Call observe(who, action, resource, allowed) whenever IAM has checked a call of a role or a user."""
     enforce = iam_evaluator.enforce
 
     def observed(key: str, action: str, service: str, where: str, resource_arn: str = "*", **more: Any) -> Any:
         result = enforce(key, action, service, where, resource_arn=resource_arn, **more)
         principal = iam_evaluator.resolve_principal(key or "", responses.get_account_id())
-        if getattr(principal, "policies", None) is not None:  # nobody judges the root user
+        if getattr(principal, "policies", None) is not None:  # the root user is not checked
             observe(str(principal.arn), action, resource_arn, result is None)
         return result
 
@@ -148,7 +150,7 @@ def observe_checks(observe: Callable[[str, str, str, bool], None]) -> None:
 
 
 def observe_requests(observe: Callable[[str, str, Json, bytes, Json, Reply], None]) -> None:
-    """Call observe(method, path, headers, body, query, reply) after every request, refused ones included."""
+    """Call observe(method, path, headers, body, query, reply) after every request, including refused ones."""
     dispatch = app._dispatch_service_request
 
     async def observed(method: str, path: str, headers: Json, body: bytes, query: Json, request_id: str) -> Reply:
@@ -160,12 +162,13 @@ def observe_requests(observe: Callable[[str, str, Json, bytes, Json, Reply], Non
 
 
 def is_for(name: str, method: str, path: str, headers: Json, query: Json) -> bool:
-    """Whether a request goes to service `name`."""
+    """Whether a request is for service `name`."""
     return bool(router.detect_service(method, path, headers, query) == name)
 
 
 def check_first(name: str, check: Callable[[str, str, Json, Json], Reply | None]) -> None:
-    """Let check(method, path, headers, query) answer a request of service `name` in its stead, or let it through."""
+    """Let check(method, path, headers, query) answer a request of service `name` instead of the service, or return
+    None."""
     handle = app.SERVICE_HANDLERS[name]
 
     async def checked(method: str, path: str, headers: Json, body: bytes, query: Json) -> Reply:
@@ -176,7 +179,7 @@ def check_first(name: str, check: Callable[[str, str, Json, Json], Reply | None]
 
 
 def add_operation(name: str, operation: str, answer: Callable[[Json], Reply]) -> None:
-    """Serve an operation of ministack's service `name` that it lacks: answer(request). IAM has judged the call before."""
+    """Serve an operation that ministack's service `name` lacks: answer(request). IAM has checked the call before."""
     handle = app.SERVICE_HANDLERS[name]
 
     async def served(method: str, path: str, headers: Json, body: bytes, query: Json) -> Reply:
@@ -189,7 +192,7 @@ def add_operation(name: str, operation: str, answer: Callable[[Json], Reply]) ->
 
 
 def before_operations(name: str, operations: AbstractSet[str], act: Callable[[Json], None]) -> None:
-    """Do something before ministack's service `name` serves one of these operations: act(request)."""
+    """Call act(request) before ministack's service `name` serves one of these operations."""
     handle = app.SERVICE_HANDLERS[name]
 
     async def served(method: str, path: str, headers: Json, body: bytes, query: Json) -> Reply:
@@ -202,8 +205,8 @@ def before_operations(name: str, operations: AbstractSet[str], act: Callable[[Js
 
 
 def repair_logs() -> None:
-    """Keep from a function's log what its log level keeps from it: what a program prints counts as INFO, and an error that
-    it throws as ERROR ("Configuring log levels for Lambda functions"). ministack writes everything."""
+    """Apply a function's log level to its log: printed output counts as INFO, and a raised error as ERROR ("Configuring
+    log levels for Lambda functions"). ministack writes everything."""
     emit = lambda_svc._emit_lambda_logs
 
     def emitted(function: Json, request_id: str, text: str, error: bool, *rest: Any, **more: Any) -> None:
@@ -221,7 +224,7 @@ def save_state() -> None:
 
 
 def kill_function(principal: str) -> None:
-    """End the process of the Lambda function that calls as this role session, in the middle of what it does."""
+    """Kill the process of the Lambda function with this role session, in the middle of its work."""
     function = principal.rsplit("/", 1)[-1]
     for workers in list(lambda_runtime._workers.values()):
         for worker in workers if isinstance(workers, list) else [workers]:

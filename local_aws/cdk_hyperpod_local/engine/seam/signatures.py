@@ -1,4 +1,4 @@
-"""Whose signature a request has: every key's is checked, the root user's too, which ministack takes at its word."""
+"""Checks the signature of each request against its key. ministack does not check the root user's."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cdk_hyperpod_local.engine.seam.services import Reply
 
 Json = Any
 Problem = tuple[str, str]
-"""AWS's code and sentence."""
+"""AWS's code and message."""
 
 
 def signature_problem(
     method: str, raw_path: str, query: Mapping[str, list[str]], headers: Mapping[str, str], body: bytes
 ) -> Problem | None:
-    """Why a request is not signed by the key that it names, as header or query say; None: it is, and in time."""
+    """Why a request is not correctly signed by the key in its header or query. None: it is, and it has not expired."""
     presigned = "authorization" not in headers
     if presigned and {"AWSAccessKeyId", "Signature"} <= query.keys():
         return _version_2_problem(method, raw_path, query, headers)
@@ -31,7 +31,7 @@ def signature_problem(
     if isinstance(signature, tuple):
         return signature
     key = signature.access_key_id
-    # What ministack takes for the caller is the key that is checked here.
+    # ministack must identify the caller by the same key that is checked here.
     if signature.region_set is not None or router.extract_access_key_id(headers, query) != key:
         return "IncompleteSignature", "The request names more than one key."
     problem: Problem | None = _expired(signature, query) if presigned else sigv4.request_time_failure(signature)
@@ -47,7 +47,7 @@ def signature_problem(
 
 
 def refusal(method: str, path: str, query: Json, headers: Json, problem: Problem) -> Reply:
-    """The problem as the service that was meant would say it."""
+    """The problem in the form of the service that the request is for."""
     service = router.detect_service(method, path, headers, query)
     reply: Reply = app._credential_failure(service, "", str(uuid.uuid4()), iam_evaluator.AuthError(*problem), headers)
     return reply
@@ -66,7 +66,7 @@ def _secret(key: str) -> str | None:
 def _version_2_problem(
     method: str, raw_path: str, query: Mapping[str, list[str]], headers: Mapping[str, str]
 ) -> Problem | None:
-    """The same of an address that botocore presigns for S3 when it is not told otherwise."""
+    """The same for version 2, which botocore uses by default to presign an address of S3."""
     key = query["AWSAccessKeyId"][0]
     if router.extract_access_key_id(headers, query) != key:
         return "IncompleteSignature", "The request names more than one key."

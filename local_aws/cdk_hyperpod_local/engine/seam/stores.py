@@ -1,4 +1,4 @@
-"""What ministack's CloudWatch Logs, EC2, IAM, KMS, Lambda and S3 hold."""
+"""The state of ministack's CloudWatch Logs, EC2, IAM, KMS, Lambda and S3."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ec2_parameter(params: Json, name: str) -> str:
 
 
 def ec2_call(action: str, **parameters: str) -> None:
-    """Run an EC2 action by its query parameters; raises ValueError with EC2's message."""
+    """Run an EC2 action with its query parameters. Raises ValueError with EC2's message."""
     status, _, body = ec2_actions()[action]({name: [value] for name, value in parameters.items()})
     if status >= 400:
         raise ValueError(body.decode())
@@ -47,7 +47,7 @@ def ec2_tag(resource_id: str, properties: Json, old: Json | None = None) -> None
 
 
 def security_group_rule(properties: Json) -> Json:
-    """A rule's properties in the shape that ec2 keeps in its security groups."""
+    """A rule's properties in the form that ec2 stores in its security groups."""
     return provisioners._ec2_sg_permissions([properties])[0]
 
 
@@ -60,7 +60,7 @@ def role(arn: str) -> Json | None:
 
 
 def trusts(role_arn: str, service: str) -> bool | None:
-    """Whether this role lets that service assume it; None where there is no such role."""
+    """Whether the role's trust policy admits the service; None if the role does not exist."""
     found = role(role_arn)
     if found is None:
         return None
@@ -79,12 +79,12 @@ def principal_exists(arn: str) -> bool:
 
 
 def key_exists(key: str) -> bool:
-    """By id or ARN, also an alias's."""
+    """Whether the key exists: by id or ARN, of the key or of an alias."""
     return key.rpartition("/")[2] in kms._keys or key in kms._aliases
 
 
 def key_policy(arn: str) -> str | None:
-    """None where there is no such key."""
+    """None if the key does not exist."""
     found = kms.key_policy_for_arn(arn)
     return None if found is None else str(found[0])
 
@@ -95,7 +95,7 @@ def log_group(name: str) -> Json | None:
 
 
 def write_log(group: str, stream: str, at_ms: int, message: str) -> None:
-    """One line of a log, once; group and stream are made where they are not there."""
+    """Write one line to a log, once. Creates the group and the stream if they are missing."""
     if group not in cloudwatch_logs._log_groups:
         cloudwatch_logs._create_log_group({"logGroupName": group})
     streams = cloudwatch_logs._log_groups[group]["streams"]
@@ -124,7 +124,7 @@ def bucket_objects(bucket: str) -> int:
 
 
 def bucket_key(bucket: str) -> str | None:
-    """The KMS key that the bucket's objects are encrypted with, where it is not S3's own."""
+    """The KMS key of the bucket's objects, if it is not S3's own."""
     headers: dict[str, str] = s3._bucket_default_sse_headers(bucket)
     return headers.get("x-amz-server-side-encryption-aws-kms-key-id")
 

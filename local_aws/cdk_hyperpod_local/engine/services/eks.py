@@ -1,4 +1,5 @@
-"""Amazon EKS, behind the engine's door: REST outside, the operations of `eks_clusters` and its sisters inside."""
+"""Amazon EKS as a service of the engine: REST requests, which the operations of `eks_clusters` and similar modules
+answer."""
 
 from __future__ import annotations
 
@@ -125,7 +126,7 @@ class EksService(JsonService):
             return self._reply(operation, json.dumps(request).encode(), caller, seam.account(), seam.region())
 
     def observe_path(self, method: str, path: str, headers: Json, body: bytes, query: Json, reply: Json) -> None:
-        """Note a request that came in over HTTP."""
+        """Record a request that came in over HTTP."""
         try:
             found = rest_routes.read("eks", method, path, body, query)
         except ValueError:
@@ -153,19 +154,20 @@ class EksService(JsonService):
     # -- what others have to know --------------------------------------------------------------------------------------
 
     def cluster(self, arn: str) -> Json | None:
-        """A cluster as it is now."""
+        """The current state of a cluster."""
         with self.lock:
             self._settle()
             return self.state.clusters.get(arn)
 
     def endpoints(self) -> dict[str, str]:
-        """ARN -> name of the clusters whose Kubernetes API there is."""
+        """ARN -> name of the clusters that have a Kubernetes API."""
         with self.lock:
             found = self.state.clusters.items()
             return {arn: cluster["name"] for arn, cluster in found if cluster["status"] in ("ACTIVE", "UPDATING")}
 
     def identify(self, cluster: str, caller: str) -> tuple[str, list[str]] | None:
-        """Who this caller is in the cluster of this name: user name and groups; None where no access entry lets it in."""
+        """User name and groups of this caller in the cluster of this name; None if no access entry admits the
+        caller."""
         with self.lock:
             return eks_access.identify(self.state, cluster, caller)
 
@@ -175,7 +177,7 @@ class EksService(JsonService):
                 yield arn_of(record), [{"Key": key, "Value": value} for key, value in record["tags"].items()]
 
     def resource(self, operation: str, request: Json) -> str | None:
-        """The ARN that a policy on this call names."""
+        """The ARN that policies name for this call."""
         where = Where(account=seam.account(), region=seam.region())
         name = request.get("clusterName") or request.get("name")
         if "resourceArn" in request:
@@ -192,7 +194,7 @@ class EksService(JsonService):
 
 
 def _child(cluster: Json, request: Json) -> Json | None:
-    """What of the cluster the request is about."""
+    """The part of the cluster that the request is for."""
     if "associationId" in request:
         associations = cluster["_associations"].values()
         return next((item for item in associations if item["associationId"] == request["associationId"]), None)
@@ -202,7 +204,7 @@ def _child(cluster: Json, request: Json) -> Json | None:
 
 
 def install(state: EksState, journal: Journal) -> EksService:
-    """In the place of ministack's own, which runs k3s in docker or, without docker, nothing."""
+    """Replaces ministack's EKS, which runs k3s in docker or, without docker, nothing."""
     service = EksService(state, journal)
     requests.register_service("eks", service, target_prefix=None, tagged=service.tagged)
     requests.resolve_rest("eks", rest_routes.read, service.resource)

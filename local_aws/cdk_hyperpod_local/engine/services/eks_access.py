@@ -1,4 +1,4 @@
-"""Access entries: which IAM principal is whom in a cluster, and the policies of EKS that go with it."""
+"""Access entries: the Kubernetes identity of each IAM principal in a cluster, and its EKS access policies."""
 
 from __future__ import annotations
 
@@ -158,10 +158,10 @@ def _named(record: Json) -> Json:
 
 
 def identify(state: EksState, cluster_name: str, caller: str) -> tuple[str, list[str]] | None:
-    """Who this caller (ARN of a role, of a session of one, or of a user) is in the cluster: user name and groups.
+    """User name and groups of a caller (ARN of a role, of a role's session, or of a user) in the cluster.
 
-    EKS's own authorizer judges its access policies. Kubernetes knows groups only: of the policies, that of a cluster's
-    administrator becomes the group system:masters, and the others give nothing.
+    EKS's own authorizer evaluates its access policies, but Kubernetes only knows groups. So the cluster administrator's
+    policy becomes the group system:masters, and the other policies grant nothing.
     """
     cluster = state.named(cluster_name)
     if cluster is None:
@@ -174,14 +174,14 @@ def identify(state: EksState, cluster_name: str, caller: str) -> tuple[str, list
         admin = entry["_policies"].get(f"{_POLICY_ARN}{CLUSTER_ADMIN}")
         if admin and admin["accessScope"]["type"] == "cluster":
             groups.append("system:masters")
-        # As EKS does: a user name has no @ of a session's.
+        # As EKS does: a user name contains no @ of a session's name.
         name = (session["session"] if session else caller.rpartition("/")[2]).replace("@", "-")
         return str(entry["username"]).replace("{{SessionName}}", name), groups
     return None
 
 
 def _is(principal: str, caller: str, session: re.Match[str] | None) -> bool:
-    """A session's ARN does not say the path of its role."""
+    """A session's ARN does not contain the path of its role."""
     found = _PRINCIPAL.fullmatch(principal)
     if session is None or found is None:
         return principal == caller

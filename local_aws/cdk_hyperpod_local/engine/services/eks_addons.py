@@ -18,7 +18,7 @@ from cdk_hyperpod_local.engine.services.eks_state import (
 
 ADDON_SECONDS = 60.0
 NODELESS_SECONDS = 900.0
-"""So long EKS waits for a node that runs an add-on's pods before it calls it degraded."""
+"""How long EKS waits for a node for an add-on's pods before the add-on becomes DEGRADED."""
 TASK_GOVERNANCE = "amazon-sagemaker-hyperpod-taskgovernance"
 _TRAINING_OPERATOR = "amazon-sagemaker-hyperpod-training-operator"
 _DEFAULT_VERSIONS = {
@@ -39,9 +39,9 @@ _DEFAULT_VERSIONS = {
     "amazon-sagemaker-spaces": "v1.0.0-eksbuild.1",
 }
 _ONLY_DAEMON_SETS = ("vpc-cni", "kube-proxy", "eks-pod-identity-agent")
-"""Healthy without a node: they want one pod for each."""
+"""Healthy without a node, because they run one pod for each node."""
 _MOVING = ("CREATING", "UPDATING", "DELETING", "DEGRADED")
-"""What is degraded recovers by itself."""
+"""A degraded add-on recovers by itself."""
 _NAMESPACES = {"amazon-sagemaker-hyperpod-observability": "hyperpod-observability"}
 _NEEDS = {_TRAINING_OPERATOR: "cert-manager"}
 
@@ -85,7 +85,7 @@ def _check(state: EksState, request: Json, name: str, version: str) -> None:
         raise invalid_parameter(f"The role {role} does not exist")
     associations = request.get("podIdentityAssociations") or []
     if associations and name == _TRAINING_OPERATOR:
-        # v1.2.1 refused it; its association has to be made by itself, before the add-on.
+        # v1.2.1 refused it. Its association has to be created separately, before the add-on.
         raise invalid_parameter(f"Pod Identity feature is not supported for addon version {version}")
     for association in associations:
         _check_role(state, association["roleArn"])
@@ -140,7 +140,7 @@ def _shown(cluster: Json, record: Json) -> Json:
 
 
 def settle(state: EksState, cluster: Json) -> None:
-    """What has become of a cluster's add-ons by now."""
+    """Update the status of a cluster's add-ons to the current time."""
     for record in list(cluster["_addons"].values()):
         if record["status"] not in _MOVING or state.now() < record["_ready"]:
             continue
@@ -162,7 +162,10 @@ def settle(state: EksState, cluster: Json) -> None:
 
 
 def _bring_kinds(state: EksState, cluster: str, addon: str) -> None:
-    """They stay when the add-on goes, and with them their objects: what EKS does then is not documented."""
+    """The custom resource definitions, and their objects, remain when the add-on is deleted.
+
+    What EKS does is not documented.
+    """
     api = state.kubernetes.get(cluster) if addon == _TRAINING_OPERATOR else None
     if api is not None:
         training_operator.install(api)

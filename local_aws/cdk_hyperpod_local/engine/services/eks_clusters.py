@@ -1,4 +1,4 @@
-"""EKS clusters: control planes that need two zones, a role and a while."""
+"""EKS clusters: control planes that require two zones and a role, and take time to create."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cdk_hyperpod_local.engine.services.eks_state import (
 )
 
 VERSIONS = ("1.30", "1.31", "1.32", "1.33", "1.34", "1.35")
-"""What EKS supports, standard and extended; the newest is not the default."""
+"""The versions that EKS supports, standard and extended. The newest is not the default."""
 _DEFAULT_VERSION = "1.34"
 _LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 _MODES = ("CONFIG_MAP", "API_AND_CONFIG_MAP", "API")
@@ -143,7 +143,8 @@ def delete_cluster(state: EksState, request: Json, where: Where) -> Json:
     if record["deletionProtection"]:
         raise invalid_request(f"Cluster {name} has deletion protection enabled")
     if used := state.account.hyperpod_clusters(record["arn"]):
-        # AWS does not say what it does; a HyperPod cluster without its control plane is a mistake in any case.
+        # AWS does not document its behaviour. Deleting the control plane of a HyperPod cluster is a mistake in any
+        # case.
         raise in_use(f"Cluster has HyperPod clusters attached: {', '.join(used)}")
     if record["status"] != "DELETING":
         record |= {"status": "DELETING", "_ready": state.later(DELETE_SECONDS)}
@@ -242,7 +243,7 @@ def _logging(wanted: Json) -> Json:
 
 
 def settle(state: EksState, record: Json) -> None:
-    """What has become of a cluster by now."""
+    """Update a cluster's status to the current time."""
     if (found := state.started(record["name"])) is not None:
         api, problem = found
         if api is None:
@@ -266,7 +267,7 @@ def settle(state: EksState, record: Json) -> None:
 
 
 def start_again(state: EksState, record: Json) -> None:
-    """What an earlier engine had; nobody waits for it."""
+    """Restore the clusters of an earlier engine. Their APIs start without anyone waiting for them."""
     if record["status"] == "CREATING" and "endpoint" not in record:
         state.start(record["name"], state.kubernetes.create)
     elif record["status"] not in ("DELETING", "FAILED"):

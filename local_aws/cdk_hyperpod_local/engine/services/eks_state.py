@@ -1,4 +1,4 @@
-"""What Amazon EKS holds, and what it has to know of the rest of the account."""
+"""The state of Amazon EKS, and its view of the rest of the account."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdk_hyperpod_local.engine.kubernetes import KubernetesApi, KubernetesApis
 
 Json = Any
 
-# Seconds at speed 1; orders of magnitude, as users report them.
+# Seconds at speed 1. Orders of magnitude, as users report them.
 CREATE_SECONDS = 600.0
 UPDATE_SECONDS = 300.0
 DELETE_SECONDS = 180.0
@@ -49,7 +49,7 @@ def not_found(message: str) -> EksError:
 
 
 class Account(Protocol):
-    """EC2, IAM, KMS and HyperPod as EKS sees them."""
+    """EC2, IAM, KMS and HyperPod for EKS."""
 
     def subnet(self, subnet_id: str) -> Json | None: ...
 
@@ -64,10 +64,10 @@ class Account(Protocol):
     def detach(self, interface_id: str) -> None: ...
 
     def trusts(self, role_arn: str, service: str) -> bool | None:
-        """Whether this role lets that service assume it; None where there is no such role."""
+        """Whether the role's trust policy admits the service; None if the role does not exist."""
 
     def principal_exists(self, arn: str) -> bool:
-        """Whether this IAM role or user exists; those of other accounts always do."""
+        """Whether this IAM role or user exists. Those of other accounts always count as existing."""
 
     def key_exists(self, arn: str) -> bool: ...
 
@@ -80,7 +80,7 @@ class Account(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """Whose call it is."""
+    """The caller's account and region."""
 
     account: str
     region: str
@@ -91,7 +91,7 @@ class Where:
 
 @dataclass(kw_only=True)
 class EksState:
-    """The clusters are plain JSON; keys that begin with "_" are shown to nobody."""
+    """The clusters are plain JSON. Keys that begin with "_" are internal, and appear in no reply."""
 
     account: Account
     kubernetes: KubernetesApis
@@ -120,7 +120,7 @@ class EksState:
         return record
 
     def named(self, name: str) -> Json | None:
-        """Of whatever account and region: a Kubernetes API is known by its cluster's name alone."""
+        """In any account and region: a Kubernetes API is identified by its cluster's name only."""
         return next((record for record in self.clusters.values() if record["name"] == name), None)
 
     def later(self, seconds: float) -> float:
@@ -137,7 +137,7 @@ class EksState:
         self._starting[name] = self._threads.submit(make, name)
 
     def started(self, name: str) -> tuple[KubernetesApi | None, str] | None:
-        """The API, or why there is none; None while it starts."""
+        """The API, or the reason why it failed. None while it starts."""
         future = self._starting.get(name)
         if future is None or not future.done():
             return None
@@ -166,7 +166,7 @@ def shown(record: Json) -> Json:
 
 
 def page(items: Sequence[str], request: Json, key: str) -> Json:
-    """A page of a list; the token is where the next one begins."""
+    """A page of a list. The token is where the next page begins."""
     begin = int(request.get("nextToken") or 0)
     end = begin + int(request.get("maxResults") or 100)
     more = {"nextToken": str(end)} if end < len(items) else {}
@@ -174,7 +174,7 @@ def page(items: Sequence[str], request: Json, key: str) -> Json:
 
 
 def everything(record: Json) -> Iterator[Json]:
-    """All of a cluster that has an ARN and tags, itself included."""
+    """All parts of a cluster that have an ARN and tags, including the cluster."""
     yield record
     for kind in ("_entries", "_addons", "_associations"):
         yield from record[kind].values()
@@ -184,5 +184,5 @@ ARN_KEYS = ("arn", "accessEntryArn", "addonArn", "associationArn")
 
 
 def arn_of(record: Json) -> str:
-    # An add-on's or an entry's record names other ARNs too; its own is the one under the key of its kind.
+    # An add-on's or an entry's record contains other ARNs too. Its own is under the key of its kind.
     return str(next(record[key] for key in ARN_KEYS if key in record))

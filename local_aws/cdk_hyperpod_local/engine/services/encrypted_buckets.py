@@ -1,4 +1,4 @@
-"""S3 asks KMS in the caller's name for the objects of a bucket that has a key of its own; ministack does not ask."""
+"""S3 calls KMS with the caller's identity for objects in a bucket with a customer key. ministack does not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cdk_hyperpod_local.engine.seam import stores
 
 Json = Any
 _NEEDED = {"GET": "kms:Decrypt", "PUT": "kms:GenerateDataKey", "POST": "kms:GenerateDataKey"}
-# Query parameters of requests for an object itself; any other (acl, tagging, …) is about what is beside it.
+# Query parameters of requests for an object itself. Any other (acl, tagging, …) is for its metadata.
 _OF_OBJECTS = {"x-id", "partNumber", "uploadId", "uploads", "versionId"}
 
 

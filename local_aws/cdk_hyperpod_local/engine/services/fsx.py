@@ -1,4 +1,4 @@
-"""FSx, behind the engine's door."""
+"""FSx as a service of the engine."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def install(file_systems: Fsx, journal: Journal) -> FsxService:
 
 
 def _resource(operation: str, request: Json) -> str | None:
-    """The ARN that a policy on this call names."""
+    """The ARN that policies name for this call."""
     where = f"arn:aws:fsx:{seam.region()}:{seam.account()}"
     if "ResourceARN" in request:
         return str(request["ResourceARN"])

@@ -1,4 +1,4 @@
-"""Amazon FSx for Lustre: file systems and their links to S3, as far as a deployment and its checks see them."""
+"""Amazon FSx for Lustre: file systems and their links to S3, as far as deployments and their checks use them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cdk_hyperpod_local.engine.services.fsx_rules import Network, refusal_to_cre
 
 Json = Any
 
-# Seconds at speed 1; orders of magnitude, as users report them.
+# Seconds at speed 1. Orders of magnitude, as users report them.
 CREATE_SECONDS = 480.0
 DELETE_SECONDS = 240.0
 ASSOCIATE_SECONDS = 120.0
@@ -20,7 +20,7 @@ _LOWER = "abcdefghijklmnopqrstuvwxyz234567"
 
 
 class FsxError(Exception):
-    """An error reply; all of FSx's client errors travel as HTTP 400."""
+    """An error reply. All of FSx's client errors have HTTP status 400."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -29,7 +29,7 @@ class FsxError(Exception):
 
 
 class Fsx:
-    """State is plain JSON (`state`, `restore`); what takes time is decided by `now` at every read."""
+    """The state is plain JSON (`state`, `restore`). Every read first updates it to the current time."""
 
     def __init__(self, *, network: Network, now: Callable[[], float], speed: float = 1.0, seed: int = 0) -> None:
         self._network = network
@@ -73,7 +73,7 @@ class Fsx:
         self.restore({"file_systems": {}, "associations": {}, "drawn": 0})
 
     def tagged(self) -> Iterator[tuple[str, list[Json]]]:
-        """ARN and tags of everything, for conditions on aws:ResourceTag."""
+        """ARN and tags of all resources, for conditions on aws:ResourceTag."""
         for record in [*self._file_systems.values(), *self._associations.values()]:
             yield record["ResourceARN"], record["Tags"]
 
@@ -242,7 +242,7 @@ class Fsx:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Let everything happen that is due by now."""
+        """Perform everything that is due by now."""
         now = self._now()
         for store, key in ((self._file_systems, "FileSystemId"), (self._associations, "AssociationId")):
             for record in [record for record in store.values() if record["_ready"] <= now]:
@@ -254,7 +254,7 @@ class Fsx:
                     store.pop(record[key])
 
     def _draw(self, alphabet: str, length: int) -> str:
-        # Numbered, so that a restarted engine goes on where it was and never draws the same identifier again.
+        # Numbered, so that a restarted engine continues the sequence and never repeats an identifier.
         self._drawn += 1
         return "".join(random.Random(f"{self._seed}:{self._drawn}").choices(alphabet, k=length))
 
@@ -269,6 +269,6 @@ def _matches(record: Json, filters: list[Json]) -> bool:
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Whether one path lies inside the other."""
+    """Whether one path is inside the other."""
     a, b = one.rstrip("/") + "/", other.rstrip("/") + "/"
     return a.startswith(b) or b.startswith(a)

@@ -1,4 +1,4 @@
-"""What FSx for Lustre refuses, as pure functions over a request and the network that it names.
+"""The requests that FSx for Lustre refuses, as pure functions of a request and its network.
 
 Sources: botocore's fsx model (CreateFileSystemLustreConfiguration and StorageCapacity), the FSx for Lustre user guide
 ("Limiting access with security groups", "Working with EFA-enabled file systems").
@@ -27,7 +27,7 @@ class Refusal(NamedTuple):
 
 
 class Network(Protocol):
-    """What FSx needs to know of EC2, and the interfaces that it leaves there."""
+    """EC2 for FSx, and the network interfaces that FSx creates there."""
 
     def subnet(self, subnet_id: str) -> Json | None: ...
 
@@ -41,7 +41,7 @@ class Network(Protocol):
 
 
 def refusal_to_create(request: Json, network: Network) -> Refusal | None:
-    """Why this CreateFileSystem fails; None where it does not."""
+    """Why this CreateFileSystem is refused; None if it is accepted."""
     if request.get("FileSystemType") != "LUSTRE":
         return Refusal("BadRequest", f"this engine models LUSTRE only, got {request.get('FileSystemType')!r}")
     lustre = request.get("LustreConfiguration") or {}
@@ -154,7 +154,7 @@ def _covers(rule: Json, port: int) -> bool:
 
 
 def _opens_to_itself(group: Json) -> bool:
-    """All traffic from and to the group itself: what EFA asks for; no CIDR rule stands in for it."""
+    """Whether all traffic from and to the group itself is allowed, which EFA requires. A CIDR rule does not count."""
 
     def has(rules: Iterable[Json]) -> bool:
         return any(

@@ -1,4 +1,7 @@
-"""HyperPod, behind the engine's door: `cdk_hyperpod_local.hyperpod` simulates it; what IAM and EC2 have to know is here."""
+"""HyperPod as a service of the engine.
+
+`cdk_hyperpod_local.hyperpod` simulates it; the parts for IAM and EC2 are here.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +35,13 @@ from cdk_hyperpod_local.hyperpod.cfn_handler import VanishedGroups
 
 Json = Any
 
-# Whether the request at hand got as far as HyperPod, which then tells of it; IAM's refusals do not.
+# Whether the current request reached HyperPod, which then records it. A request that IAM refuses does not.
 _reached: contextvars.ContextVar[bool] = contextvars.ContextVar("reached", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HandlerOptions:
-    """How CloudFormation's handler of the cluster behaves where nobody knows (`hyperpod/cfn_handler.py`)."""
+    """How CloudFormation's handler of the cluster behaves if that is not documented (`hyperpod/cfn_handler.py`)."""
 
     vanished_groups: VanishedGroups = "delete_present"
     retries_conflicts: bool = True
@@ -48,7 +51,7 @@ class HyperPodService(JsonService):
     def __init__(self, options: EngineOptions, journal: Journal, control_planes: EksService) -> None:
         super().__init__("sagemaker", self._reply, journal)
         self.handler = HandlerOptions()
-        # The clock is the wall's and the waits are shorter: clients compare launch times with their stack's times.
+        # Real time with shorter waits: clients compare launch times with the times of their stack.
         self.timings = Timings().faster(options.speed)
         self.hyperpod = HyperPod(clock=SystemClock(), seed=options.seed, timings=self.timings, on_call=self._told)
         self.on_eks = HyperPodOnEks(lambda: self.hyperpod, control_planes)
@@ -58,7 +61,7 @@ class HyperPodService(JsonService):
 
     def get_state(self) -> Json:
         with self.lock:
-            # "model" is the HyperPod: the key keeps its name, so that engines go on from the files that they wrote.
+            # "model" is HyperPod's key. It keeps its name, so that an engine can read the files of an earlier version.
             return {"model": self.hyperpod.to_json(), "governance": self.governance.records}
 
     def load_persisted_state(self, data: Json) -> None:
@@ -100,14 +103,14 @@ class HyperPodService(JsonService):
                 self.on_eks.prepare(operation, request_of(body))
             return reply
         except LostReplyError:
-            # The nearest that HTTP has to a reply that never came: an error that says nothing and may be retried.
+            # The closest form in HTTP of a reply that never came: an error without content that may be retried.
             return 500, {}, b""
         except CallerKilled:
             requests.kill_function(caller)
             return 500, {}, b""
 
     def refusal(self, operation: str, body: bytes) -> str | None:
-        """Why a request cannot work that is right by itself; None where it can."""
+        """Why a valid request cannot succeed in this account; None if it can."""
         return hyperpod_checks.refusal(operation, body, self.on_eks.control_plane)
 
     def _govern(self, operation: str, body: bytes, caller: str, account: str, region: str) -> requests.Reply:
@@ -149,7 +152,7 @@ class HyperPodService(JsonService):
         yield from self.governance.tags()
 
     def resource(self, operation: str, request: Json) -> str | None:
-        """The ARN that a policy on this call names: the cluster's, whether the caller gave its name or its ARN."""
+        """The ARN that policies name for this call: the cluster's, whether the caller passed its name or its ARN."""
         if "ComputeQuota" in operation or "SchedulerConfig" in operation:
             return self.governance.resource(operation, request, account=seam.account(), region=seam.region())
         given = str(request.get("ResourceArn") or request.get("ClusterName") or "")

@@ -1,4 +1,7 @@
-"""What HyperPod looks up in other services before it accepts a request; the simulation knows nothing but itself."""
+"""The checks in other services before HyperPod accepts a request.
+
+The simulation itself does not know other services.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _PASSING = ("CreateCluster", "UpdateCluster")
 
 
 def roles_passed(operation: str, body: bytes) -> tuple[str, ...]:
-    """The roles that the caller hands to the service, for which it needs iam:PassRole."""
+    """The roles that the caller passes to the service, which require iam:PassRole."""
     if operation not in _PASSING:
         return ()
     request = _json(body)
@@ -22,7 +25,7 @@ def roles_passed(operation: str, body: bytes) -> tuple[str, ...]:
 
 
 def refusal(operation: str, body: bytes, control_plane: Callable[[str], Json | None]) -> str | None:
-    """Why the request cannot work; None where it can. control_plane(ARN) -> the EKS cluster, as EKS describes it."""
+    """Why the request cannot succeed; None if it can. control_plane(ARN) -> the EKS cluster, as EKS describes it."""
     if operation not in _PASSING:
         return None
     request = _json(body)
@@ -38,7 +41,7 @@ def eks_cluster(request: Json) -> str | None:
 
 
 def _orchestrator(request: Json, control_plane: Callable[[str], Json | None]) -> Iterator[str]:
-    """AWS documentation "Prerequisites for using SageMaker HyperPod with Amazon EKS"; the sentences are ours."""
+    """AWS documentation "Prerequisites for using SageMaker HyperPod with Amazon EKS"; the messages are ours."""
     arn = eks_cluster(request)
     if arn is None:
         return
@@ -99,7 +102,7 @@ def _groups(request: Json) -> list[Json]:
 
 
 def _json(body: bytes) -> Json:
-    """HyperPod itself refuses what is not well-formed."""
+    """The request; empty if it is not a JSON object. HyperPod itself refuses that."""
     try:
         request = json.loads(body or b"{}")
     except ValueError:

@@ -1,4 +1,4 @@
-"""What HyperPod and the EKS clusters that orchestrate it have to know of each other."""
+"""The connections between HyperPod and the EKS clusters that orchestrate it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HYPERPOD = "hyperpod.sagemaker.amazonaws.com"
 
 
 class HyperPodOnEks:
-    """Implements `task_governance.Clusters` too."""
+    """Also implements `task_governance.Clusters`."""
 
     def __init__(self, hyperpod: Callable[[], HyperPod], control_planes: EksService) -> None:
         self._hyperpod = hyperpod
@@ -32,7 +32,8 @@ class HyperPodOnEks:
         return self._control_planes.cluster(arn)
 
     def prepare(self, operation: str, request: Json) -> None:
-        """What HyperPod makes in the EKS cluster for nodes to come: their access, and Karpenter's kinds if that is on."""
+        """Create what HyperPod creates in the EKS cluster for later nodes: their access entries, and Karpenter's kinds
+        with autoscaling."""
         if operation not in ("CreateCluster", "UpdateCluster"):
             return
         arn = hyperpod_checks.eks_cluster(request) or self._orchestrator(str(request["ClusterName"]))
@@ -62,7 +63,7 @@ class HyperPodOnEks:
         return sum(node.status == "Running" for cluster in self._on(arn) for node in list(cluster.nodes.values()))
 
     def nodes(self, arn: str) -> list[Json]:
-        """The Kubernetes Nodes of those that have joined, as HyperPod labels them."""
+        """The Kubernetes Nodes of the nodes that have joined, with HyperPod's labels."""
         return [
             _node(cluster, node)
             for cluster in self._on(arn)

@@ -1,4 +1,5 @@
-"""A simulated service over AWS's JSON protocol, and to CloudFormation's handlers in this process; one journal of both."""
+"""A simulated service over AWS's JSON protocol, also for CloudFormation's handlers in this process; with one
+journal."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class ServiceError(Exception):
 
 
 class JsonService(requests.Service):
-    """A service's door. `answer(operation, body, caller, account, region)` gives the reply; one call at a time."""
+    """A service. `answer(operation, body, caller, account, region)` returns the reply; one call at a time."""
 
     def __init__(
         self, name: str, answer: Callable[[str, bytes, str, str, str], requests.Reply], journal: Journal
@@ -40,19 +41,19 @@ class JsonService(requests.Service):
     async def handle_request(
         self, method: str, path: str, headers: dict[str, str], body: bytes, query: Json
     ) -> requests.Reply:
-        # The journal entry is made around the request (`observe`), where IAM's refusals are seen as well.
+        # The journal entry is made around the request (`observe`), so that it contains IAM's refusals too.
         with self.lock:
             return self._answer(
                 requests.operation_of(headers), body, requests.caller(headers, query), seam.account(), seam.region()
             )
 
     def call(self, operation: str, request: Json, *, who: str = CLOUDFORMATION) -> Json:
-        """A call by a service, such as a CloudFormation handler; raises ServiceError."""
+        """A call by a service, such as a CloudFormation handler. Raises ServiceError."""
         body = json.dumps(request).encode()
         with self.lock:
             status, _, reply = self._answer(operation, body, who, seam.account(), seam.region())
         if not operation.startswith(("Describe", "List")):
-            # CloudFormation asks again and again while it waits; nobody wants to read that.
+            # CloudFormation's repeated reads while it waits are not recorded.
             self._note(who, operation, body, status, reply)
         error = error_of(status, reply)
         if error:
@@ -60,7 +61,7 @@ class JsonService(requests.Service):
         return json.loads(reply or b"{}")
 
     def observe(self, headers: Json, body: bytes, query: Json, reply: requests.Reply) -> None:
-        """Note a request that came in over HTTP."""
+        """Record a request that came in over HTTP."""
         self._note(requests.caller(headers, query), requests.operation_of(headers), body, reply[0], reply[2])
 
     def _note(self, who: str, operation: str, body: bytes, status: int, reply: bytes) -> None:
@@ -79,7 +80,7 @@ def success(reply: Json) -> requests.Reply:
 
 
 def _seconds(value: Any) -> float:
-    """Since 1970: the protocol's form of timestamps."""
+    """Seconds since 1970: the protocol's form of timestamps."""
     if isinstance(value, datetime.datetime):
         return value.timestamp()
     raise TypeError(f"{value!r} has no JSON form")

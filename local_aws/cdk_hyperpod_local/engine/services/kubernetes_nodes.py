@@ -1,6 +1,7 @@
-"""HyperPod's nodes as Kubernetes sees them: a Node object for each that runs in an EKS cluster, and none for the others.
+"""HyperPod's nodes in Kubernetes: a Node object for each running node of an EKS cluster.
 
-There is no kubelet: the objects say what a selector or a person looks for, and nothing runs on them.
+There is no kubelet. The objects have the labels and conditions that selectors and people look for, and nothing runs on
+them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _SECONDS = 0.5
 
 
 class KubernetesNodes:
-    """Looks again and again: a node comes and goes by time, and the API server by its own."""
+    """Updates the objects in regular intervals: nodes change over time, and API servers start and end."""
 
     def __init__(self, on_eks: HyperPodOnEks, control_planes: EksService) -> None:
         self._on_eks = on_eks
@@ -36,12 +37,12 @@ class KubernetesNodes:
             for name, nodes in self._wanted().items():
                 try:
                     self._reconcile(name, nodes)
-                except (OSError, HTTPException, RuntimeError, ValueError):  # its API is not up yet, or no longer
+                except (OSError, HTTPException, RuntimeError, ValueError):  # its API is still starting, or has ended
                     self._known.pop(name, None)
             time.sleep(_SECONDS)
 
     def _wanted(self) -> dict[str, dict[str, Json]]:
-        """EKS cluster -> node name -> the Node; of the clusters whose API is there."""
+        """EKS cluster -> node name -> the Node; of the clusters that have an API."""
         found = self._control_planes.endpoints()
         self._known = {name: known for name, known in self._known.items() if name in found.values()}
         return {

@@ -17,7 +17,7 @@ def install() -> None:
 
 
 def _associate(request: Json) -> requests.Reply:
-    """By the group's name alone. A key whose policy does not name CloudWatch Logs is refused, as AWS refuses it."""
+    """Find the group by its name only. As on AWS, a key whose policy does not name CloudWatch Logs is refused."""
     name, key = str(request.get("logGroupName")), str(request.get("kmsKeyId"))
     group = stores.log_group(name)
     if group is None:

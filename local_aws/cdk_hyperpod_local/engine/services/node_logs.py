@@ -1,6 +1,7 @@
-"""What HyperPod writes to CloudWatch Logs for a cluster's nodes: a stream for each node's lifecycle scripts.
+"""HyperPod's log of a cluster's nodes in CloudWatch Logs: a stream for each node's lifecycle scripts.
 
-No script runs here, so a stream has the node's own events, in HyperPod's words. They are written when somebody reads the log.
+No script runs here, so a stream contains the node's own events, in HyperPod's words. They are written when the log is
+read.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _READS = frozenset({"DescribeLogStreams", "FilterLogEvents", "GetLogEvents"})
 
 
 def install(hyperpod: Callable[[], HyperPod]) -> None:
-    """`hyperpod`: the one that exists now; a reset makes another."""
+    """`hyperpod`: returns the current one, because a reset creates another."""
     requests.before_operations("logs", _READS, lambda request: _write(hyperpod(), str(request.get("logGroupName"))))
 
 

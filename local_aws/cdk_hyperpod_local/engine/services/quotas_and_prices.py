@@ -1,5 +1,7 @@
-"""Service Quotas and Price List, behind the engine's door: what HyperPod here allows, and prices that are made up. EC2 offers
-every type in every zone."""
+"""Service Quotas and Price List: the quotas of the simulated HyperPod, and invented prices.
+
+EC2 offers every type in every zone.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from cdk_hyperpod_local.hyperpod.api_shapes import service_model
 
 Json = Any
 UNLIMITED = 1_000_000
-"""The value of a quota that nobody set: more than any cluster has."""
+"""The value of a quota that is not set: more than any cluster has."""
 INTERFACES = "Network interfaces per Region"
 _PAGE = 100
 
@@ -47,7 +49,7 @@ def install(hyperpod: Callable[[], HyperPod], journal: Journal) -> None:
 
 
 def _offerings(params: Json) -> requests.Reply:
-    """EC2's DescribeInstanceTypeOfferings, by zone, of the types that the filter instance-type names."""
+    """EC2's DescribeInstanceTypeOfferings, by zone, for the types of the filter instance-type."""
     zones = [f"{seam.region()}{letter}" for letter in "abc"]
     wanted = {value for values in params.values() for value in values}
     items = "".join(
@@ -63,7 +65,8 @@ def _offerings(params: Json) -> requests.Reply:
 
 
 def _quotas(hyperpod: HyperPod, request: Json) -> Json:
-    """ListServiceQuotas and ListAWSDefaultServiceQuotas: what HyperPod refuses to pass, and of the rest that there is room."""
+    """ListServiceQuotas and ListAWSDefaultServiceQuotas: the quotas that HyperPod enforces, and large values for all
+    others."""
     values: dict[str, float] = {INTERFACES: 5000}
     if request["ServiceCode"] == "sagemaker":
         names = [limits.usage_name(kind, spot=spot) for kind in _types() for spot in (False, True)]
@@ -77,7 +80,7 @@ def _quotas(hyperpod: HyperPod, request: Json) -> Json:
 
 
 def _types() -> list[str]:
-    """Every type that HyperPod takes (botocore: ClusterInstanceType)."""
+    """Every instance type that HyperPod supports (botocore: ClusterInstanceType)."""
     return sorted(service_model().shape_for("ClusterInstanceType").enum)
 
 
@@ -88,7 +91,7 @@ def _page(member: str, entries: list[Json], request: Json) -> Json:
 
 
 def _products(request: Json) -> Json:
-    """GetProducts, by the filters that are given."""
+    """GetProducts, with the given filters."""
     filters = {each["Field"]: each["Value"] for each in request.get("Filters", ())}
     region = filters.get("regionCode", "us-west-2")
     found = [
@@ -100,7 +103,7 @@ def _products(request: Json) -> Json:
 
 
 def _price_list(region: str) -> list[tuple[str, dict[str, str], str, float]]:
-    """Service, attributes, unit and price. The prices are round numbers, and nobody's."""
+    """Service, attributes, unit and price. The prices are invented round numbers."""
     prefix = "".join(part[0] for part in region.split("-")[1:-1]).upper() + region[-1]
     where = {"regionCode": region}
     listed = []

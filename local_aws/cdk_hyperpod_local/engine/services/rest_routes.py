@@ -1,4 +1,4 @@
-"""Which operation a REST request is: botocore's own table of methods and paths, read backwards."""
+"""Finds the operation of a REST request: botocore's own table of methods and paths, read backwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Route(NamedTuple):
 
 @cache
 def routes(service: str) -> tuple[Route, ...]:
-    """Those of a service, the ones with the longest paths first: an ARN in a path may contain slashes."""
+    """The routes of a service, longest paths first, because an ARN in a path may contain slashes."""
     model = Session().get_service_model(service)
     found = []
     for name in model.operation_names:
@@ -40,7 +40,7 @@ def _pattern(uri: str) -> re.Pattern[str]:
 
 
 def read(service: str, method: str, path: str, body: bytes, query: Json) -> tuple[str, Json] | None:
-    """Operation and request; None where the service has no such path. ValueError where the body is no JSON."""
+    """Operation and request; None if the service has no such path. Raises ValueError if the body is not JSON."""
     for route in routes(service):
         found = route.path.fullmatch(path)
         if route.method == method and found:

@@ -1,8 +1,8 @@
-"""Task governance of HyperPod clusters: a scheduler's policy for each cluster, and the teams' compute quotas.
+"""Task governance of HyperPod clusters: a scheduling policy for each cluster, and the teams' compute quotas.
 
-What it makes in Kubernetes is a team's namespace with HyperPod's own labels on it. Kueue's objects (cluster queue, local
-queue) are left out: nothing here runs jobs. A deleted quota leaves the namespace, and what is in it, alone: AWS does not
-say what becomes of it.
+In Kubernetes it creates a team's namespace with HyperPod's own labels. Kueue's objects (cluster queue, local queue) are
+left out, because no jobs run here. If a quota is deleted, its namespace and everything in it remain. What AWS does is
+not documented.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 class Clusters(Protocol):
-    """HyperPod and EKS as task governance sees them."""
+    """HyperPod and EKS for task governance."""
 
     def instance_groups(self, arn: str) -> Json | None:
-        """Instance type -> target count of a HyperPod cluster; None where there is no such cluster."""
+        """Instance type -> target count of a HyperPod cluster; None if the cluster does not exist."""
 
     def has_task_governance(self, arn: str) -> bool:
         """Whether its EKS cluster has the add-on, and it is ACTIVE."""
@@ -55,7 +55,7 @@ QUOTA = Kind(
 
 @dataclass(kw_only=True)
 class Governance:
-    """State is plain JSON (`records`); what takes time is decided by `now` at every look."""
+    """The state is plain JSON (`records`). Every read first updates it to the current time."""
 
     clusters: Clusters
     now: Callable[[], float]
@@ -81,7 +81,7 @@ class Governance:
         return next((item for item in self.records.values() if item["_arn"] == params.get("ResourceArn")), None)
 
     def resource(self, operation: str, request: Mapping[str, Any], *, account: str, region: str) -> str:
-        """The ARN that a policy on this call names."""
+        """The ARN that policies name for this call."""
         if operation.startswith("List"):
             return "*"
         kind = _OPERATIONS[operation][0]
@@ -96,7 +96,7 @@ class Governance:
             yield record["_arn"], record["Tags"]
 
     def settle(self) -> None:
-        """What has become of everything by now."""
+        """Update everything to the current time."""
         for identifier, record in list(self.records.items()):
             status, making = record["Status"], self._making.get(identifier)
             if not status.endswith("ing") or self.now() < record["_ready"] or (making and not making.done()):
@@ -116,7 +116,7 @@ class Governance:
             self._making[identifier] = self._threads.submit(self._make_namespace, record["ClusterArn"], _team(record))
 
     def _make_namespace(self, cluster: str, team: str) -> str:
-        """Why there is no namespace; empty where there is."""
+        """Why the namespace is missing. Empty: it exists."""
         api = self.clusters.kubernetes(cluster)
         if api is None:
             return "The EKS cluster's Kubernetes API cannot be reached"
@@ -202,7 +202,7 @@ def _problems(governance: Governance, kind: Kind, request: Json, others: list[Js
 
 
 def _strangers(request: Json, cluster: str, groups: Json) -> Iterator[ApiError]:
-    """A quota is a share of what the cluster has."""
+    """A quota is a share of the cluster's instances."""
     for resource in request.get("ComputeQuotaConfig", {}).get("ComputeQuotaResources", []):
         if resource["InstanceType"] not in groups:
             yield ApiError(
