@@ -1,6 +1,7 @@
-"""A simulated SageMaker HyperPod control plane: documented behaviour, a clock of its own, faults on request.
+"""A simulated SageMaker HyperPod control plane: documented behaviour, its own clock, and faults on request.
 
-`api.py` takes every call. It needs no engine: tests use it in their own process, by `HyperPod` and its `client`.
+`api.py` receives every call. It needs no engine: tests use it in their own process, through `HyperPod` and its
+`client`.
 May import: nothing.
 """
 

@@ -1,4 +1,4 @@
-"""The simulated HyperPod control plane: one object, one entry for every call."""
+"""The simulated HyperPod control plane: one object with one entry point for all calls."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ REGION = "us-west-2"
 
 
 class HyperPod:
-    """A control plane that knows documented behaviour, a clock that is given to it, and everything that it was asked.
+    """A control plane with documented behaviour, a clock that is passed to it, and a journal of its calls.
 
-    Time passes only when something looks: every call first lets happen what became due since the last one.
+    Time passes only when it is used: every call first performs what became due since the last call.
     """
 
     def __init__(
@@ -70,10 +70,11 @@ class HyperPod:
         timings: Timings | None = None,
         on_call: Callable[[Call], None] | None = None,
     ) -> None:
-        """Absent: a ManualClock, likely behaviour, no faults, durations as reported, and nobody told of calls.
+        """Absent: a ManualClock, the likely behaviour, no faults, durations as reported, and no `on_call`.
 
-        `seed` fixes every id and every random choice. `on_call` gets every finished call, in order, before the reply leaves;
-        what it raises reaches the caller in place of the reply.
+        `seed` determines every id and every random choice. `on_call` gets every finished call, in order, before its
+        reply is sent.
+        If it raises an exception, the caller gets that instead of the reply.
         """
         self.clock: Clock = clock or ManualClock()
         self.on_call = on_call
@@ -95,9 +96,9 @@ class HyperPod:
         account: str = ACCOUNT,
         region: str = REGION,
     ) -> Json:
-        """Serve one API call; the response has boto3's types (datetimes in UTC, absent members left out).
+        """Serve one API call. The response has boto3's types (datetimes in UTC, no absent members).
 
-        Raises ApiError; LostReplyError or CallerKilled where faults ask for it, after the call took effect.
+        Raises ApiError. If faults require it, raises LostReplyError or CallerKilled after the call took effect.
         """
         with self._lock:
             self.tick()
@@ -132,7 +133,8 @@ class HyperPod:
         return api_shapes.response(operation, answer)
 
     def _luck(self) -> Random:
-        """Randomness for faults, apart from the state's own: a fault's chance must not change which nodes end."""
+        """Randomness for faults, separate from the state's: a fault's chance must not change which nodes are
+        terminated."""
         return Random(f"{self._state.seed}:fault:{len(self.journal)}")
 
     def _record(self, said: Json, *, outcome: str, message: str) -> None:
@@ -140,7 +142,7 @@ class HyperPod:
         self.journal.append(Call(number=number, at=self._state.now, outcome=outcome, message=message, **said))
 
     def _finish(self, said: Json, *, changed: bool) -> None:
-        """Tell of the call, or lose its reply."""
+        """Record the call and report it to `on_call`, or lose its reply."""
         try:
             self._state.faults.after(changed=changed, random=self._luck())
         except LostReplyError:
@@ -156,7 +158,7 @@ class HyperPod:
     def client(
         self, *, principal: str = "arn:aws:iam::000000000000:root", account: str = ACCOUNT, region: str = REGION
     ) -> Client:
-        """A stand-in for boto3.client("sagemaker") in this process; it never retries and has no paginators."""
+        """A replacement of boto3.client("sagemaker") in this process. It never retries and has no paginators."""
         from .client import Client
 
         return Client(self, principal=principal, account=account, region=region)
@@ -164,14 +166,16 @@ class HyperPod:
     # --- time, capacity, and other things that come from outside ---
 
     def tick(self) -> None:
-        """Let everything happen that is due by now. Every call does so by itself."""
+        """Perform everything that is due by now. Every call does so by itself."""
         with self._lock:
             provisioning.advance(self._state, self.clock.now())
 
     def set_capacity(self, instance_type: str, limit: int | None, *, at: float | None = None) -> None:
-        """From `at` on (seconds since 1970; absent: now), so many instances of the type in all; None: any number.
+        """Set how many instances of the type are available in all, from `at` on (seconds since 1970; absent: now). None:
+        no limit.
 
-        Running instances count and are never taken away. What is set later for the same time wins.
+        Running instances count, and are never terminated by this. If two values are set for the same time, the later
+        one wins.
         """
         with self._lock:
             self.tick()
@@ -182,11 +186,11 @@ class HyperPod:
             provisioning.settle(state)
 
     def set_quota(self, instance_type: str, limit: int | None) -> None:
-        """The quota "<type> for cluster usage"; None: no quota. Growing past it is ResourceLimitExceeded."""
+        """The quota "<type> for cluster usage"; None: no quota. Exceeding it is ResourceLimitExceeded."""
         self.set_named_quota(limits.usage_name(instance_type, spot=False), limit)
 
     def set_named_quota(self, name: str, limit: int | None) -> None:
-        """A quota by the name that Service Quotas has for it (`limits`); None: no quota."""
+        """Set a quota by its name in Service Quotas (`limits`); None: no quota."""
         if limit is None:
             self._state.quotas.pop(name, None)
         else:
@@ -198,21 +202,21 @@ class HyperPod:
         return dict(self._state.quotas)
 
     def set_plan(self, plan: Plan) -> None:
-        """A training plan that the account has bought; the first one makes all others unknown."""
+        """Add a training plan of the account. After the first one, plans that were not added are unknown."""
         self._state.plans[plan.arn] = plan
 
     def set_subnet(self, subnet_id: str, place: Place) -> None:
-        """What HyperPod finds where a subnet is: types and addresses. Of other subnets it asks nothing."""
+        """Set a subnet's zone, types and free addresses. Subnets that were not set are not checked."""
         self._state.subnets[subnet_id] = place
 
     def release_image(self, version: str) -> None:
-        """A newer platform image exists: new groups and UpdateClusterSoftware use it."""
+        """Publish a newer platform image. New groups and UpdateClusterSoftware use it."""
         self._state.image = version
 
     def change_node(self, node_id: str, **changes: Any) -> None:
-        """Make a node other than it came to be, by the field names of `Node`: a failed one is status="Failure".
+        """Change a node, by the field names of `Node`: status="Failure" makes it a failed one.
 
-        KeyError if there is no such node (instance id or logical id).
+        KeyError if the node does not exist (instance id or logical id).
         """
         with self._lock:
             self.tick()
@@ -228,7 +232,7 @@ class HyperPod:
 
     @property
     def behaviour(self) -> Behaviour:
-        """The switches; may be exchanged at any time."""
+        """The switches. They can be replaced at any time."""
         return self._state.behaviour
 
     @behaviour.setter
@@ -237,7 +241,7 @@ class HyperPod:
 
     @property
     def faults(self) -> Faults:
-        """The control panel; change its fields, or exchange it."""
+        """The faults. Change their fields, or replace the object."""
         return self._state.faults
 
     @faults.setter
@@ -246,7 +250,7 @@ class HyperPod:
 
     @property
     def timings(self) -> Timings:
-        """Durations of what begins from now on; may be exchanged."""
+        """Durations of operations that begin from now on. They can be replaced."""
         return self._state.timings
 
     @timings.setter
@@ -255,30 +259,30 @@ class HyperPod:
 
     @property
     def terminations(self) -> tuple[Termination, ...]:
-        """Every node that was told to end, and every request that was cancelled, in order, with the cause."""
+        """Every termination of a node, and every cancelled request, in order, with its cause."""
         return tuple(self._state.terminations)
 
     @property
     def next_event(self) -> float | None:
-        """When something happens next by itself, in seconds since 1970; None: nothing, until somebody calls."""
+        """When the next event happens by itself, in seconds since 1970. None: nothing happens before the next call."""
         return self._state.wake
 
     @property
     def random_terminations(self) -> tuple[Termination, ...]:
-        """Nodes with an instance that UpdateCluster picked at random. Cancelled requests are not among them."""
+        """Nodes with an instance that UpdateCluster terminated at random. Cancelled requests are not among them."""
         return tuple(t for t in self._state.terminations if t.cause == "random" and t.node_id)
 
     def cluster(self, name_or_arn: str, *, account: str = ACCOUNT, region: str = REGION) -> Cluster:
-        """The cluster's state now, to read only; ApiError ResourceNotFound."""
+        """The cluster's current state, read-only. Raises ApiError ResourceNotFound."""
         self.tick()
         return Context(state=self._state, principal="", account=account, region=region).cluster(name_or_arn)
 
     def nodes(self, name_or_arn: str, group: str | None = None) -> tuple[Node, ...]:
-        """The cluster's nodes now, also those that no list shows; of one group (absent: of all)."""
+        """The cluster's nodes, including those that no list shows; of one group (absent: of all)."""
         return tuple(node for node in self.cluster(name_or_arn).nodes.values() if group in (None, node.group))
 
     def changes(self, *, since: int = 0, principal: str | None = None) -> Counter[str]:
-        """Mutating calls that took effect, by operation: after call number `since`, of `principal` (absent: of anyone)."""
+        """Mutating calls that took effect, by operation: after call number `since`, of `principal` (absent: of all)."""
         return count_changes(self.journal, since=since, principal=principal)
 
     # --- state that outlives the process ---
@@ -293,9 +297,9 @@ class HyperPod:
     def from_json(
         cls, text: str, *, clock: Clock | None = None, on_call: Callable[[Call], None] | None = None
     ) -> HyperPod:
-        """The control plane that `to_json` wrote. Absent clock: a ManualClock that stands where that one stood.
+        """The control plane that `to_json` wrote. Absent clock: a ManualClock with the time of the saved one.
 
-        What became due on another clock in the meantime happens at the next call. ValueError for other text.
+        What became due on another clock in the meantime happens at the next call. ValueError for any other text.
         """
         state, journal = saved_state.load(text)
         hyperpod = cls(clock=clock or ManualClock(state.now), on_call=on_call)
@@ -304,7 +308,7 @@ class HyperPod:
 
 
 def _plain(value: Any) -> Any:
-    """A JSON-able copy of parameters as they came, whatever they are."""
+    """A copy of any parameters that can be written as JSON."""
     match value:
         case Mapping():
             return {str(key): _plain(item) for key, item in value.items()}

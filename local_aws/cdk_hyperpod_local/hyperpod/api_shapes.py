@@ -1,7 +1,8 @@
-"""Requests and responses against botocore's own model of the SageMaker API, both ways.
+"""Validates requests and responses against botocore's own model of the SageMaker API.
 
-botocore's client checks types, required members and lower bounds only; the service checks maximum, pattern and enum as well
-(botocore/validate.py, range_check). So the server side does it here, with the sentences of AWS's validation.
+botocore's client checks types, required members and lower bounds only. The service also checks maximum, pattern and
+enum
+(botocore/validate.py, range_check), so the server side does it here, with the messages of AWS's validation.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from .state import Json
 
 @cache
 def service_model() -> ServiceModel:
-    """The SageMaker API as the installed botocore knows it."""
+    """The SageMaker API in the installed botocore."""
     return Session().get_service_model("sagemaker")
 
 
 @cache
 def operation_model(operation: str) -> OperationModel:
-    """botocore's model of one operation."""
+    """The model of one operation."""
     return service_model().operation_model(operation)
 
 
 @lru_cache(maxsize=256)
 def _pattern(text: str) -> re.Pattern[str] | None:
-    """The compiled pattern; absent where it needs Java's classes (\\p{L}), which Python's re lacks."""
+    """The compiled pattern; None if it uses Java's classes (\\p{L}), which Python's re lacks."""
     try:
         return re.compile(text)
     except re.error:
@@ -39,10 +40,11 @@ def _pattern(text: str) -> re.Pattern[str] | None:
 
 
 def request(operation: str, params: Mapping[str, Any]) -> Json:
-    """A checked copy of a request's parameters; timestamps become seconds since 1970.
+    """A validated copy of a request's parameters. Timestamps become seconds since 1970.
 
-    Raises ApiError ValidationException for wrong values, SerializationException for wrong types. A name that the API does not
-    have is refused too, where AWS would ignore it: here it is always a mistake of ours.
+    Raises ApiError ValidationException for invalid values, SerializationException for wrong types. Unlike AWS, it
+    refuses an
+    unknown name too, because here that is always our own mistake.
     """
     shape = operation_model(operation).input_shape
     if shape is None:
@@ -56,7 +58,7 @@ def request(operation: str, params: Mapping[str, Any]) -> Json:
 
 
 def _take(shape: Shape, value: Any, path: str, problems: list[str]) -> Any:
-    """A checked copy of one value."""
+    """A validated copy of one value."""
     match shape.type_name:
         case "structure":
             _want(isinstance(value, Mapping), shape, value, path)
@@ -151,7 +153,7 @@ def _seconds(value: Any, shape: Shape, path: str) -> float:
 
 
 def response(operation: str, answer: Mapping[str, Any]) -> Json:
-    """A response in the types that boto3 returns: seconds become datetimes (UTC), members that are None are left out.
+    """A response in the types of boto3: seconds become datetimes (UTC), and members that are None are left out.
 
     Raises AssertionError for a name or type that the API does not have: an error of the simulation, never of a caller.
     """

@@ -1,4 +1,4 @@
-"""BatchDeleteClusterNodes, and its siblings that add, reboot and replace."""
+"""BatchDeleteClusterNodes, and the similar operations that add, reboot and replace nodes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from .state import Cluster, Group, Json, Node, Termination, settings_now
 from .terminations import end
 
 MOST_IDS = 99
-"""Node ids in one call ("Scale down a cluster"); the shape itself allows 3000."""
+"""Maximum node ids in one call ("Scale down a cluster"). The shape itself allows 3000."""
 MOST_WITH_LOGICAL_IDS = 50
-"""Ids of both kinds as soon as one is logical (botocore: BatchDeleteClusterNodesRequest$NodeLogicalIds)."""
+"""Maximum ids of both kinds if one is logical (botocore: BatchDeleteClusterNodesRequest$NodeLogicalIds)."""
 
 TOKEN_HOURS = 8
 MOST_ADDED = 50
-"""Nodes that one call adds."""
+"""Maximum nodes that one call adds."""
 
 Problem = tuple[str, str]
 
 
 def batch_delete_cluster_nodes(context: Context, request: Json) -> Json:
-    """BatchDeleteClusterNodes: exactly these nodes go. 200 if any of them can, 400 if none ("Scale down a cluster")."""
+    """BatchDeleteClusterNodes deletes exactly these nodes. 200 if at least one can be deleted, 400 if none ("Scale down
+    a cluster")."""
     state, cluster = context.state, context.cluster(request["ClusterName"])
     ids, logical_ids = _ids(request, cluster)
     refuse_while_busy(context, cluster, "delete nodes")
@@ -47,7 +48,7 @@ def batch_delete_cluster_nodes(context: Context, request: Json) -> Json:
         reasons = "; ".join(f"{each['Code']}: {each['Message']}" for each in (*failed, *failed_logical))
         raise ApiError(state.behaviour.all_fail_code, f"All of the specified nodes failed validation. {reasons}")
     _take(context, cluster, list(victims.values()))
-    # Members that are empty are absent: the shapes give the lists a minimum of 1.
+    # Empty members are left out, because the shapes require at least one entry in a list.
     return {
         "Successful": [node_id for node_id in ids if node_id not in bad] or None,
         "Failed": failed or None,
@@ -57,7 +58,7 @@ def batch_delete_cluster_nodes(context: Context, request: Json) -> Json:
 
 
 def _ids(request: Json, cluster: Cluster, *, most: int = MOST_IDS) -> tuple[list[str], list[str]]:
-    """The ids of both kinds, without repetitions. Raises ValidationException for none, or too many."""
+    """The ids of both kinds, without repetitions. Raises ValidationException if there are none, or too many."""
     ids = list(dict.fromkeys(request.get("NodeIds", [])))
     logical_ids = list(dict.fromkeys(request.get("NodeLogicalIds", [])))
     if not ids and not logical_ids:
@@ -87,7 +88,7 @@ def _failed(context: Context, cluster: Cluster, found: dict[str, Node | None], m
 
 
 def _problem(context: Context, cluster: Cluster, key: str, node: Node | None, *, logical: bool) -> Problem | None:
-    """Code and message of what keeps a node from being deleted; None: nothing."""
+    """The code and message if a node cannot be deleted; None if it can."""
     state, behaviour = context.state, context.state.behaviour
     if node is None:
         code = behaviour.logical_not_found_code if logical else "NodeIdNotFound"
@@ -123,7 +124,8 @@ def _take(context: Context, cluster: Cluster, victims: list[Node]) -> None:
     end(state, cluster, victims, "named", holds_place=lowers != "at_once")
     for group in list(cluster.groups.values()):
         mine = [node for node in victims if node.group == group.name]
-        # A request without an instance leaves nothing to wait for: its place goes at once, unless no place ever goes.
+        # A request without an instance has no termination to wait for, so the target falls at once, unless it never
+        # falls.
         lowered = len(mine) if lowers == "at_once" else sum(not node.launched for node in mine)
         if lowers == "never":
             holes = 0 if behaviour.replaces_missing_nodes_after_batch_delete else lowered
@@ -144,7 +146,10 @@ def _take(context: Context, cluster: Cluster, victims: list[Node]) -> None:
 
 
 def batch_add_cluster_nodes(context: Context, request: Json) -> Json:
-    """BatchAddClusterNodes: raises target counts, continuous only; a ClientToken is good for 8 hours (botocore)."""
+    """BatchAddClusterNodes raises target counts, with continuous provisioning only.
+
+    A ClientToken is valid for 8 hours (botocore).
+    """
     state, cluster = context.state, context.cluster(request["ClusterName"])
     if not cluster.continuous:
         raise invalid("BatchAddClusterNodes is only supported for clusters with NodeProvisioningMode Continuous")
@@ -187,13 +192,14 @@ def batch_add_cluster_nodes(context: Context, request: Json) -> Json:
 
 def _added_again(cluster: Cluster, logical_id: str, group: str) -> Json:
     node = cluster.nodes.get(logical_id)
-    # NotFound exists only here: a replayed request whose node is gone (botocore: NodeAdditionResult$Status).
+    # NotFound is returned only here: for a repeated request whose node no longer exists (botocore:
+    # NodeAdditionResult$Status).
     status = node.status if node and node.listed else "NotFound"
     return {"NodeLogicalId": logical_id, "InstanceGroupName": group, "Status": status}
 
 
 def _add_problem(context: Context, cluster: Cluster, wanted: Json) -> tuple[str, str] | None:
-    """Code and message of what keeps nodes from being added to the group; None: nothing."""
+    """The code and message if nodes cannot be added to the group; None if they can."""
     name = wanted["InstanceGroupName"]
     group: Group | None = cluster.groups.get(name)
     if group is None:
@@ -211,12 +217,12 @@ def _add_problem(context: Context, cluster: Cluster, wanted: Json) -> tuple[str,
 
 
 def batch_reboot_cluster_nodes(context: Context, request: Json) -> Json:
-    """BatchRebootClusterNodes: the same instances, shortly Pending. At most 25."""
+    """BatchRebootClusterNodes: the same instances, Pending for a short time. At most 25."""
     return _restart(context, request, fresh=False)
 
 
 def batch_replace_cluster_nodes(context: Context, request: Json) -> Json:
-    """BatchReplaceClusterNodes: new instances under the same logical ids; not for Slurm controllers. At most 25."""
+    """BatchReplaceClusterNodes: new instances with the same logical ids; not for Slurm controllers. At most 25."""
     return _restart(context, request, fresh=True)
 
 

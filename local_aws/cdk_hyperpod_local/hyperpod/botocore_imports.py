@@ -1,4 +1,4 @@
-"""What this package uses of botocore, which has no types, in one place."""
+"""All imports from botocore, which has no types, in one place."""
 
 from botocore.errorfactory import ClientExceptionsFactory  # type: ignore[import-untyped]
 from botocore.exceptions import (  # type: ignore[import-untyped]

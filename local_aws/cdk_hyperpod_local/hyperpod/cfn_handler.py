@@ -1,8 +1,8 @@
-"""What CloudFormation's handler of AWS::SageMaker::Cluster does, step by step, on the simulated HyperPod.
+"""CloudFormation's handler of AWS::SageMaker::Cluster on the simulated HyperPod, step by step.
 
-Its source is not public. From the resource type's schema: createOnly is ClusterName, VpcConfig and Orchestrator/Eks, the
-primary identifier is ClusterArn, a handler has 720 minutes. Everything else is the plain reading: create sends the template,
-update sends every group of the template whatever changed, and both wait for InService.
+Its source is not public. According to the resource type's schema, createOnly is ClusterName, VpcConfig and
+Orchestrator/Eks, the primary identifier is ClusterArn, and a handler has 720 minutes. The rest is the simplest reading:
+create sends the template, update sends every group of the template, changed or not, and both wait for InService.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 Action = Literal["create", "update", "delete"]
 VanishedGroups = Literal["delete_present", "leave", "delete_blindly"]
-"""A group that the old template has and the new one has not is: deleted with InstanceGroupsToDelete if it is still there; left
-alone; or deleted without looking, so that the update fails where it is gone already. Nobody has published which."""
+"""What an update does with a group of the old template that the new one lacks.
+
+It deletes the group with InstanceGroupsToDelete if the group still exists; ignores it; or deletes it without a check,
+so that the update fails if it does not exist. AWS does not document which.
+"""
 
 TIMEOUT = 720 * 60.0
 BUSY = ("ConflictException", "ThrottlingException")
@@ -32,12 +35,15 @@ NOT_IN_UPDATE = ("VpcConfig", "Tags")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a resource operation stands. All of it is JSON-able, so that it can outlive the process (`asdict`)."""
+    """The progress of a resource operation.
+
+    All of it can be written as JSON, so that it can outlive the process (`asdict`).
+    """
 
     action: Action
     status: Literal["pending", "done", "failed"]
     physical_id: str
-    """The cluster's ARN; the name until there is one."""
+    """The cluster's ARN; its name until it has one."""
     message: str = ""
     error_code: str = ""
     """HandlerErrorCode when failed: AlreadyExists, NotFound, InvalidRequest, NotStabilized, ResourceConflict, ..."""
@@ -47,13 +53,13 @@ class Progress:
     properties: Json = field(default_factory=dict)
     old: Json = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
-    """Stack tags, to be merged under the resource's own."""
+    """Stack tags. The resource's own tags win."""
     attributes: Json = field(default_factory=dict)
     """GetAtt: ClusterArn, ClusterStatus, CreationTime (ISO 8601), FailureMessage; empty until done."""
 
 
 def replacement_reasons(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
-    """The createOnly properties that differ: the update is a replacement if there are any."""
+    """The createOnly properties that differ. If there are any, the update is a replacement."""
     pairs = {
         "ClusterName": (old.get("ClusterName"), new.get("ClusterName")),
         "VpcConfig": (old.get("VpcConfig"), new.get("VpcConfig")),
@@ -63,13 +69,13 @@ def replacement_reasons(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple
 
 
 def vanished(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the groups in the old properties and not in the new ones."""
+    """Names of the groups in the old properties that are not in the new ones."""
     names = {group["InstanceGroupName"] for group in new.get("InstanceGroups", [])}
     return tuple(g["InstanceGroupName"] for g in old.get("InstanceGroups", []) if g["InstanceGroupName"] not in names)
 
 
 def api_parameters(operation: str, properties: Mapping[str, Any]) -> Json:
-    """Template properties as parameters of the operation: scalars in the types of the API, read-only members left out."""
+    """Template properties as parameters of the operation: scalars in the API's types, without read-only members."""
     shape = api_shapes.operation_model(operation).input_shape
     assert shape is not None
     params: Json = _typed(shape, {key: value for key, value in properties.items() if key in shape.members})
@@ -77,7 +83,10 @@ def api_parameters(operation: str, properties: Mapping[str, Any]) -> Json:
 
 
 def _typed(shape: Shape, value: Any) -> Any:
-    """CloudFormation passes scalars as it finds them in the template: "8" and "true" are as good as 8 and true."""
+    """Convert scalars to the API's types.
+
+    CloudFormation passes them as they are in the template: "8" and "true" mean 8 and true.
+    """
     match shape.type_name:
         case "structure" if isinstance(value, Mapping):
             return {key: _typed(shape.members[key], item) for key, item in value.items() if key in shape.members}
@@ -98,7 +107,7 @@ def _typed(shape: Shape, value: Any) -> Any:
 
 
 class ClusterHandler:
-    """`start` an operation, then `poll` until its status is not "pending"; both return the whole state."""
+    """`start` an operation, then `poll` until its status is not "pending". Both return the whole progress."""
 
     def __init__(
         self,
@@ -110,7 +119,7 @@ class ClusterHandler:
         account: str = "000000000000",
         region: str = "us-west-2",
     ) -> None:
-        """`retries_conflicts`: whether a busy cluster is waited for, or fails the operation as ResourceConflict."""
+        """`retries_conflicts`: wait while the cluster is busy. Otherwise the operation fails with ResourceConflict."""
         self._hyperpod = hyperpod
         self._vanished_groups = vanished_groups
         self._retries_conflicts = retries_conflicts
@@ -125,10 +134,11 @@ class ClusterHandler:
         physical_id: str = "",
         tags: Mapping[str, str] | None = None,
     ) -> Progress:
-        """Begin. `properties`: of the template, resolved; for a delete those of the last template.
+        """Begin an operation. `properties`: of the template, resolved; for a delete, those of the last template.
 
-        `old_properties` and `physical_id` are needed for update, `physical_id` for delete. A replacement is two operations:
-        ask `replacement_reasons` first. `tags`: the stack's, aws:cloudformation:* included.
+        `old_properties` and `physical_id` are required for update, `physical_id` for delete. A replacement is two
+        operations:
+        check `replacement_reasons` first. `tags`: the stack's, including aws:cloudformation:*.
         """
         progress = Progress(
             action=action, status="pending", physical_id=physical_id or str(properties.get("ClusterName", "")),
@@ -142,7 +152,7 @@ class ClusterHandler:
         return self._send(progress)
 
     def poll(self, progress: Progress) -> Progress:
-        """Look again. Does nothing once the status is "done" or "failed"."""
+        """Continue the operation. Does nothing once the status is "done" or "failed"."""
         if progress.status != "pending":
             return progress
         if self._hyperpod.clock.now() - progress.started_at > TIMEOUT:

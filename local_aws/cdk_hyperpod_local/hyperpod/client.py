@@ -1,4 +1,4 @@
-"""A client as boto3 makes it, in this process: botocore validates, writes and parses, and the simulated HyperPod answers in between."""
+"""A boto3 client in this process: botocore validates, serializes and parses, and the simulated HyperPod answers."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _EXCEPTIONS = ClientExceptionsFactory()
 
 
 class Client:
-    """Stands in for boto3.client("sagemaker"): the operations that are simulated, keyword arguments, plain responses.
+    """A replacement of boto3.client("sagemaker"): the simulated operations, keyword arguments, plain responses.
 
     Errors are botocore's: ClientError with the modelled subclasses (`client.exceptions.ResourceNotFound`),
-    ParamValidationError before anything is sent, ConnectionClosedError for a lost reply. It does not retry, so that a test
-    counts exactly what the code under test did.
+    ParamValidationError before anything is sent, ConnectionClosedError for a lost reply. It does not retry, so a test
+    counts exactly the calls of the code under test.
     """
 
     def __init__(self, hyperpod: HyperPod, *, principal: str, account: str, region: str) -> None:

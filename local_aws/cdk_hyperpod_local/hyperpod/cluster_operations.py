@@ -1,6 +1,8 @@
-"""ListClusterOperations and DescribeClusterOperation: the record of scaling requests (developer guide, cluster operations).
+"""ListClusterOperations and DescribeClusterOperation: the record of scaling requests (developer guide, cluster
+operations).
 
-Whether BatchDeleteClusterNodes makes one is not documented: here UpdateCluster alone does, under continuous provisioning.
+Whether BatchDeleteClusterNodes creates an entry is not documented. Here only UpdateCluster does, with continuous
+provisioning.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ def counts(state: HyperPodState, cluster: Cluster) -> dict[str, Counts]:
 
 
 def record(state: HyperPodState, cluster: Cluster, before: dict[str, Counts]) -> None:
-    """Keep what a request changed of the groups' targets and minimums, if it did."""
+    """Record a request's change of targets and minimums, if it changed any."""
     none = Counts(current=0, target=0, minimum=0)
     after = counts(state, cluster)
     changed = {
@@ -38,7 +40,7 @@ def record(state: HyperPodState, cluster: Cluster, before: dict[str, Counts]) ->
 
 
 def list_cluster_operations(context: Context, request: Json) -> Json:
-    """ListClusterOperations, newest first unless asked otherwise."""
+    """ListClusterOperations, newest first by default."""
     cluster = context.cluster(request["ClusterName"])
     entries = [
         (each.at, each.operation_id)

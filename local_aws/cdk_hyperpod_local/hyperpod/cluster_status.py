@@ -1,4 +1,4 @@
-"""Which status clusters and groups come to: minimums are met or rolled back, operations finish or fail."""
+"""The status of clusters and groups: minimums are met or rolled back, operations finish or fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def step_minimums(state: HyperPodState, cluster: Cluster) -> None:
 
 
 def _roll_back(state: HyperPodState, cluster: Cluster, group: Group, running: int) -> None:
-    """The minimum was not met in time: a new group goes to 0/0, another to its last settings (botocore: MinInstanceCount)."""
+    """The minimum was not met in time.
+
+    A new group goes to 0/0, another to its last settings (botocore: MinInstanceCount).
+    """
     good = group.good or Good(spec=group.spec, target=0, minimum=0)
     cluster.failure = (
         f"Instance group {group.name} did not reach its minimum capacity of {group.minimum} instances within "
@@ -53,7 +56,7 @@ def _roll_back(state: HyperPodState, cluster: Cluster, group: Group, running: in
 
 
 def step_cluster(state: HyperPodState, cluster: Cluster) -> None:
-    """Let the cluster's own operation end, if its time has come."""
+    """End the cluster's own operation if its time has come."""
     if cluster.due is None or cluster.due > state.now:
         return
     cluster.due = None
@@ -77,7 +80,7 @@ def _short(cluster: Cluster) -> bool:
 
 
 def _give_up(state: HyperPodState, cluster: Cluster) -> None:
-    """Standard provisioning is all or nothing: what could not be had undoes the rest."""
+    """Standard provisioning is all or nothing: missing capacity reverts the whole operation."""
     cluster.failure = (
         "We currently do not have sufficient capacity to launch the requested instances. Please try again, or use another "
         "instance type or Availability Zone."
@@ -120,7 +123,7 @@ def _tell_failure(state: HyperPodState, cluster: Cluster, operation: str) -> Non
 
 
 def conclude(state: HyperPodState, cluster: Cluster) -> None:
-    """Finish what is finished."""
+    """End what is complete: deleted groups and clusters, creations, updates and rollbacks."""
     nodes = by_group(cluster)
     for group in list(cluster.groups.values()):
         if group.status == "Deleting" and not nodes[group.name]:
@@ -156,7 +159,7 @@ def _conclude_continuous(state: HyperPodState, cluster: Cluster, nodes: dict[str
 
 def _serve(state: HyperPodState, cluster: Cluster, group: Group, running: int) -> None:
     if group.awaiting:
-        # From now on the minimum means nothing (botocore: "does not guarantee maintaining this minimum afterward").
+        # From now on the minimum is not guaranteed (botocore: "does not guarantee maintaining this minimum afterward").
         events.tell(
             state, cluster, events.MINIMUM_REACHED, group=group.name,
             metadata={"InstanceGroupScaling": {"InstanceCount": running, "TargetCount": group.target, "MinCount": group.minimum}},
@@ -165,7 +168,8 @@ def _serve(state: HyperPodState, cluster: Cluster, group: Group, running: int) -
 
 
 def _conclude_creation(state: HyperPodState, cluster: Cluster, nodes: dict[str, list[Node]]) -> None:
-    """InService once the cluster's own resources stand; on Slurm with one controller, and one login node if there is a group."""
+    """InService once the cluster's own resources exist; on Slurm with one controller, and one login node if there is a
+    login group."""
     for group in cluster.groups.values():
         failed = any(node.status == "Failure" for node in nodes[group.name])
         if group.node_type == "Controller" and (group.short or failed):
@@ -189,7 +193,8 @@ def _conclude_standard(state: HyperPodState, cluster: Cluster, nodes: dict[str, 
     if any(not node.live and node.listed for node in cluster.nodes.values()):
         return
     for group in cluster.groups.values():
-        # What was undone has to end; what it cannot bring back does not hold the cluster in RollingBack for ever.
+        # Reverted nodes must be terminated. Nodes that cannot be launched again do not keep the cluster in RollingBack
+        # forever.
         short = cluster.status != "RollingBack" and running_count(nodes[group.name]) < group.target - group.holes
         if group.status == "Deleting" or short:
             return

@@ -18,7 +18,7 @@ Specs = Sequence[Json]
 
 
 def create_cluster(context: Context, request: Json) -> Json:
-    """CreateCluster: accepted is Creating, everything else happens later."""
+    """CreateCluster is accepted as Creating. Everything else happens later."""
     state, name = context.state, request["ClusterName"]
     specs: Specs = request.get("InstanceGroups", [])
     settings = {key: value for key, value in request.items() if key not in ("ClusterName", "InstanceGroups", "Tags")}
@@ -45,7 +45,10 @@ def create_cluster(context: Context, request: Json) -> Json:
 
 
 def new_group(context: Context, spec: Json) -> Group:
-    """A group as it is when its request was accepted: the minimum counts from now on (botocore: MinInstanceCount)."""
+    """A group at the time when its request is accepted.
+
+    The minimum counts from then on (botocore: MinInstanceCount).
+    """
     state, minimum = context.state, spec.get("MinInstanceCount", 0)
     image = spec.get("ImageReleaseVersion", state.image)
     return Group(
@@ -55,7 +58,10 @@ def new_group(context: Context, spec: Json) -> Group:
 
 
 def refuse_beyond_limits(context: Context, before: Mapping[str, Group], specs: Specs, settings: Json) -> None:
-    """ApiError if these specifications ask for more than the account has. `before`: what is there, `settings`: the cluster's."""
+    """ApiError if these specifications exceed the account's limits.
+
+    `before`: the existing groups, `settings`: the cluster's.
+    """
     limits.refuse(context.state, context.clusters(), before, specs, settings.get("VpcConfig", {}))
 
 
@@ -79,7 +85,7 @@ def describe_cluster(context: Context, request: Json) -> Json:
 
 
 def delete_cluster(context: Context, request: Json) -> Json:
-    """DeleteCluster. An unmet minimum does not stand in its way ("Minimum capacity requirements"); a running operation does."""
+    """DeleteCluster. A running operation blocks it; an unmet minimum does not ("Minimum capacity requirements")."""
     state, cluster = context.state, context.cluster(request["ClusterName"])
     if cluster.status in ("SystemUpdating", "Deleting") or (
         not cluster.continuous and cluster.status not in ("InService", "Failed")
@@ -95,7 +101,7 @@ def delete_cluster(context: Context, request: Json) -> Json:
 
 
 def list_clusters(context: Context, request: Json) -> Json:
-    """ListClusters. Sorted by creation time, oldest first, unless asked otherwise."""
+    """ListClusters, by default sorted by creation time, oldest first."""
     by_name = request.get("SortBy") == "NAME"
     entries = []
     for cluster in context.clusters():
@@ -126,7 +132,7 @@ def list_clusters(context: Context, request: Json) -> Json:
 
 
 def update_cluster_software(context: Context, request: Json) -> Json:
-    """UpdateClusterSoftware: the root volumes are replaced, the nodes stay; no group named means all of them."""
+    """UpdateClusterSoftware replaces the root volumes and keeps the nodes. Without a group, it updates all groups."""
     state, cluster = context.state, context.cluster(request["ClusterName"])
     if cluster.status not in ("InService", "Failed"):
         raise conflict(f"Cannot update the software of cluster {cluster.name} while it is in status {cluster.status}")
@@ -153,7 +159,7 @@ def update_cluster_software(context: Context, request: Json) -> Json:
 
 
 def start_cluster_health_check(context: Context, request: Json) -> Json:
-    """StartClusterHealthCheck: running nodes of the groups, or the named ones, go through deep health checks."""
+    """StartClusterHealthCheck: deep health checks of the named nodes, or of the running nodes of the groups."""
     state, cluster = context.state, context.cluster(request["ClusterName"])
     if cluster.status != "InService" or below_minimum(cluster):
         raise conflict(f"Cannot start health checks on cluster {cluster.name} while it is in status {cluster.status}")

@@ -1,4 +1,4 @@
-"""What every operation gets beside its parameters, and how it finds the cluster that they name."""
+"""The arguments of every operation besides its parameters, and how it finds the named cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .state import Cluster, Group, HyperPodState, Node, running_count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Who calls, and where."""
+    """The caller, its account and its region."""
 
     state: HyperPodState
     principal: str
@@ -22,7 +22,7 @@ class Context:
         return [c for c in self.state.clusters.values() if (c.account, c.region) == (self.account, self.region)]
 
     def cluster(self, name_or_arn: str) -> Cluster:
-        """By name or ARN (botocore: ClusterNameOrArn). Raises ResourceNotFound."""
+        """The cluster by name or ARN (botocore: ClusterNameOrArn). Raises ResourceNotFound."""
         for cluster in self.clusters():
             if name_or_arn in (cluster.name, cluster.arn):
                 return cluster
@@ -37,8 +37,8 @@ def below_minimum(cluster: Cluster) -> list[Group]:
 def refuse_while_busy(context: Context, cluster: Cluster, action: str) -> None:
     """Refuse a Batch* call during a cluster-level operation ("Scale down a cluster", Validation and error handling).
 
-    Such are update, system update, patching and deletion; a continuous cluster stays InService while it scales, so that
-    its scaling refuses nothing (botocore: CreateClusterRequest$NodeProvisioningMode).
+    These are update, system update, patching and deletion. A continuous cluster stays InService while it scales, so its
+    scaling blocks no call (botocore: CreateClusterRequest$NodeProvisioningMode).
     """
     if cluster.status not in ("InService", "Failed"):
         raise ApiError(
@@ -61,7 +61,7 @@ def refuse_below_minimum(context: Context, cluster: Cluster, groups: set[str], a
 
 
 def refuse_unpatched(context: Context, cluster: Cluster, action: str) -> None:
-    """Old clusters have to be patched once first (botocore: BatchDeleteClusterNodes, important)."""
+    """Old clusters must be patched once before (botocore: BatchDeleteClusterNodes, important)."""
     required = context.state.behaviour.patched_once_required
     cutoff = 1_718_841_600.0  # 2024-06-20T00:00:00Z, ai-on-sagemaker-hyperpod 19-delete-cluster-nodes.md
     if cluster.patched or required == "never" or (required == "old_clusters" and cluster.created_at >= cutoff):
@@ -78,5 +78,5 @@ def running_in(cluster: Cluster, group: str) -> int:
 
 
 def find_node(cluster: Cluster, instance_id: str) -> Node | None:
-    """By instance id, as long as ListClusterNodes would show it; None: not in the cluster."""
+    """The node by instance id, if ListClusterNodes would show it; None if it is not in the cluster."""
     return next((n for n in cluster.nodes.values() if n.instance_id == instance_id and n.listed), None)

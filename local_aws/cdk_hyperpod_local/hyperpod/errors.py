@@ -1,14 +1,15 @@
-"""What a call can end with beside an answer: an API error, a lost reply, a caller that dies."""
+"""The ends of a call without an answer: an API error, a lost reply, a caller that is killed."""
 
 from __future__ import annotations
 
 
 class ApiError(Exception):
-    """An error answer of the service.
+    """An error of the service.
 
-    `code` is the wire code ("ResourceNotFound", "ValidationException"), `message` the sentence, `http_status` the status
-    of the reply. HyperPod's client errors all travel as 400 (API_BatchDeleteClusterNodes, Errors), so the status alone
-    never tells them apart.
+    `code` is the wire code ("ResourceNotFound", "ValidationException"), `message` the text, `http_status` the reply's
+    status.
+    All of HyperPod's client errors have status 400 (API_BatchDeleteClusterNodes, Errors), so the status does not
+    distinguish them.
     """
 
     def __init__(self, code: str, message: str, http_status: int = 400) -> None:
@@ -19,20 +20,27 @@ class ApiError(Exception):
 
 
 class LostReplyError(Exception):
-    """The call took effect and the reply never arrived: whoever serves the connection closes it without an answer."""
+    """The call took effect, but the reply never arrived. The server closes the connection without an answer."""
 
 
 class CallerKilled(BaseException):
-    """The caller dies here. A BaseException, so that no `except Exception` of the code under test survives its own death."""
+    """The caller is killed here.
+
+    A BaseException, so that `except Exception` of the code under test does not catch it.
+    """
 
 
 def invalid(message: str) -> ApiError:
-    """ValidationException: HyperPod's answer to a wrong request. Not modelled in botocore, so no client.exceptions entry."""
+    """ValidationException: HyperPod's answer to an invalid request.
+
+    Not modelled in botocore, so client.exceptions lacks it.
+    """
     return ApiError("ValidationException", message)
 
 
 def conflict(message: str) -> ApiError:
-    """ConflictException: the cluster is busy with something that excludes the call (botocore: UpdateCluster, Errors)."""
+    """ConflictException: the cluster is busy with an operation that excludes the call (botocore: UpdateCluster,
+    Errors)."""
     return ApiError("ConflictException", message)
 
 

@@ -1,8 +1,10 @@
-"""What the event stream says, in AWS's words: "SageMaker HyperPod cluster events reference" (SageMaker AI developer guide).
+"""The event stream in AWS's words: "SageMaker HyperPod cluster events reference" (SageMaker AI developer guide).
 
-That page has no level for each event, and says what levels mean: Error where an operation failed, Info where one goes on or is
-done. Nor does it list the words that stand for an operation; ours are those of its examples. Samples on the same page, and live
-clusters, write InstanceGroup where its tables have IG. The two about a minimum are of the page "Minimum capacity requirements".
+The page has no level for each event. It says what levels mean: Error if an operation failed, Info if it continues or is
+complete. It does not list the words for an operation; ours are those of its examples. Samples on the same page, and
+live
+clusters, write InstanceGroup instead of the IG in its tables. The two events of a minimum are from the page "Minimum
+capacity requirements".
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ class Kind:
     resource: str
     """Cluster, InstanceGroup or Instance."""
     description: str
-    """As the reference has it; what stands in angle brackets is filled in."""
+    """The text of the reference. Words in angle brackets are replaced."""
     level: str = "Info"
 
 
@@ -78,7 +80,7 @@ MINIMUM_REACHED = Kind(resource="InstanceGroup", description="Minimum capacity r
 ROLLBACK = Kind(resource="InstanceGroup", description="Rollback initiated", level="Warn")
 
 KINDS = tuple(value for value in vars().copy().values() if isinstance(value, Kind))
-"""Every kind that the simulation causes."""
+"""Every kind that the simulation reports."""
 
 
 def tell(
@@ -92,7 +94,7 @@ def tell(
     status: str = "",
     metadata: Json | None = None,
 ) -> None:
-    """Add an event of a kind to the cluster's stream."""
+    """Add an event of this kind to the cluster's stream."""
     description = kind.description
     for name, value in (
         ("cluster-name", cluster.name),
@@ -108,5 +110,5 @@ def tell(
 
 
 def capacity_message(instance_type: str) -> str:
-    """The FailureMessage where there is no capacity, as the reference's sample has it."""
+    """The FailureMessage for missing capacity, from the reference's sample."""
     return f"We currently do not have sufficient capacity to launch new {instance_type} instances. Please try again."

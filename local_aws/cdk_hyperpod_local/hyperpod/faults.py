@@ -1,4 +1,4 @@
-"""What goes wrong on purpose. A control panel: tests change the fields of a running HyperPod's `faults`."""
+"""Faults on request. Tests change the fields of a running HyperPod's `faults`."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from .errors import ApiError, CallerKilled, LostReplyError
 
 @dataclass(slots=True, kw_only=True)
 class Faults:
-    """Nothing goes wrong by default. Counters count down as they are used up; times are seconds since 1970.
+    """No faults by default. Counters count down when they are used. Times are seconds since 1970.
 
-    Missing capacity is not here: it belongs to the state (`HyperPod.set_capacity`), because it changes over time.
+    Missing capacity is not here but in the state (`HyperPod.set_capacity`), because it changes over time.
     """
 
     throttle_next: int = 0
-    """So many calls from now on end with ThrottlingException, without effect."""
+    """How many of the next calls end with ThrottlingException, without effect."""
     throttle_probability: float = 0.0
-    """Chance from 0 to 1 that a call is throttled."""
+    """Probability from 0 to 1 that a call is throttled."""
     throttle_operations: frozenset[str] = frozenset()
     """Only these operations are throttled. Empty: all."""
     lose_reply_next: int = 0
-    """So many mutating calls from now on take effect, and their reply is lost."""
+    """How many of the next mutating calls take effect and lose their reply."""
     lose_reply_probability: float = 0.0
-    """Chance from 0 to 1 that a mutating call's reply is lost."""
+    """Probability from 0 to 1 that a mutating call's reply is lost."""
     denied_until: dict[str, float] = field(default_factory=dict)
-    """Operation -> time until which it is AccessDenied: permissions that arrive late, as IAM's do."""
+    """Operation -> the time until which it is AccessDenied: permissions that take effect late, as IAM's do."""
     undying_nodes: set[str] = field(default_factory=set)
-    """Instance ids that stay in ShuttingDown for as long as they are in this set."""
+    """Instance ids that stay in ShuttingDown while they are in this set."""
     in_use_until: dict[str, float] = field(default_factory=dict)
-    """Instance id -> time until which BatchDelete answers NodeIdInUse for it."""
+    """Instance id -> the time until which BatchDelete returns NodeIdInUse for it."""
     fail_start_next: int = 0
-    """So many nodes from now on end their start in Failure instead of Running."""
+    """How many of the next nodes end their start in Failure instead of Running."""
     failing_groups: set[str] = field(default_factory=set)
-    """Groups whose nodes never start: the lifecycle script ends with an error."""
+    """Groups whose nodes never start, because the lifecycle script fails."""
     kill_after_calls: int | None = None
-    """After so many more calls, the caller dies before it sees the reply. Absent: never."""
+    """After how many more calls the caller is killed before it gets the reply. Absent: never."""
     kill_after_changes: int | None = None
     """The same, counting only mutating calls that took effect."""
 
     def before(self, operation: str, principal: str, resource: str, now: float, random: Random) -> None:
-        """Raise the ApiError that keeps this call from having an effect, if any."""
+        """Raise the ApiError that prevents this call's effect, if there is one."""
         if now < self.denied_until.get(operation, 0.0):
             raise ApiError(
                 "AccessDeniedException",
@@ -57,7 +57,10 @@ class Faults:
         raise ApiError("ThrottlingException", "Rate exceeded")
 
     def after(self, *, changed: bool, random: Random) -> None:
-        """Raise what keeps the reply of a finished call from its caller. `changed`: a mutating call that took effect."""
+        """Raise the error that replaces the reply of a finished call, if there is one.
+
+        `changed`: a mutating call that took effect.
+        """
         if self.kill_after_calls is not None:
             self.kill_after_calls -= 1
             if self.kill_after_calls <= 0:

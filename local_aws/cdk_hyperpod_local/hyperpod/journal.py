@@ -1,4 +1,4 @@
-"""Every call: who, what, with which parameters, when, and how it ended."""
+"""Every call: caller, operation, parameters, time and outcome."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ MUTATING = frozenset(
         "UpdateClusterSoftware",
     }
 )
-"""Operations that change something when they succeed."""
+"""Operations that change something if they succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call as the service saw it, also when its caller never got the reply."""
+    """One call as the service saw it, even if its caller never got the reply."""
 
     number: int
     """1 for the first call, without gaps."""
     at: float
     """Seconds since 1970."""
     principal: str
-    """Who called: an ARN or a service's name, as the server passed it on."""
+    """The caller: an ARN or a service's name, as the server passed it on."""
     operation: str
     params: dict[str, Any]
-    """As sent, made JSON-able; also where the request was refused."""
+    """The parameters as they were sent, in JSON types; also of a refused request."""
     outcome: str
     """"ok", or the error's code."""
     message: str = ""
-    """The error's sentence; empty when ok."""
+    """The error's message; empty if ok."""
     reply: str = "delivered"
-    """"delivered", "lost" (connection dropped) or "killed" (the caller died first)."""
+    """"delivered", "lost" (connection dropped) or "killed" (the caller was killed first)."""
 
     @property
     def mutating(self) -> bool:
@@ -62,7 +62,7 @@ class Call:
 
 
 def count_changes(calls: Iterable[Call], *, since: int = 0, principal: str | None = None) -> Counter[str]:
-    """Mutating calls that took effect, by operation: those numbered above `since`, of `principal` (absent: of anyone)."""
+    """Mutating calls that took effect, by operation: with a number above `since`, of `principal` (absent: of all)."""
     return Counter(
         call.operation for call in calls if call.changed and call.number > since and principal in (None, call.principal)
     )

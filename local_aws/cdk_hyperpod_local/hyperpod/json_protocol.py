@@ -1,4 +1,4 @@
-"""The JSON 1.1 protocol of the SageMaker API: bytes in, bytes out, no server."""
+"""The JSON 1.1 protocol of the SageMaker API: bytes to bytes, without a server."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def handle_json(
 ) -> Reply:
     """Serve one request.
 
-    `target`: the X-Amz-Target header ("SageMaker.CreateCluster"), or the operation alone. Never raises ApiError: errors are
-    replies. LostReplyError and CallerKilled go through: close the connection without a reply.
+    `target`: the X-Amz-Target header ("SageMaker.CreateCluster"), or only the operation. Never raises ApiError: errors
+    become
+    replies. LostReplyError and CallerKilled are raised: close the connection without a reply.
     """
     operation = target.rpartition(".")[2]
     try:
@@ -42,7 +43,8 @@ def handle_json(
             raise ApiError("SerializationException", "The request body is no JSON object")
         response = hyperpod.call(operation, params, principal=principal, account=account, region=region)
     except ApiError as error:
-        # Modelled exceptions spell the member "Message", the others "message" (botocore: shape ResourceNotFound); both are read.
+        # Modelled exceptions have the member "Message", the others "message" (botocore: shape ResourceNotFound).
+        # Clients read both.
         answer = {"__type": error.code, "message": error.message, "Message": error.message}
         return error.http_status, _headers(hyperpod), json.dumps(answer).encode()
     return 200, _headers(hyperpod), json.dumps(response, default=_timestamp).encode()

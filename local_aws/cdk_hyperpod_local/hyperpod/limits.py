@@ -1,7 +1,9 @@
-"""What the account allows: quotas by their names, training plans, and places with room. Pure, one sentence per refusal.
+"""The limits of the account: quotas by name, training plans, and subnets with free addresses. Pure, one message per
+refusal.
 
-Names of quotas: AWS documentation "Prerequisites for using SageMaker HyperPod" and Service Quotas. What AWS says where a plan
-or a subnet does not do, no public document quotes: the codes are likely, the sentences ours.
+Names of quotas: AWS documentation "Prerequisites for using SageMaker HyperPod" and Service Quotas. AWS does not
+document
+its errors for plans and subnets: the codes are likely, and the messages are ours.
 """
 
 from __future__ import annotations
@@ -21,17 +23,17 @@ VOLUME_GB = "Maximum size of EBS volume in GB for a SageMaker HyperPod cluster i
 
 
 def usage_name(instance_type: str, *, spot: bool) -> str:
-    """The quota of one type."""
+    """The quota of one instance type."""
     return f"{instance_type} for cluster {'spot instance ' if spot else ''}usage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GroupChange:
-    """What a request changes in one group."""
+    """The change of one group in a request."""
 
     spec: Json
     more: int
-    """Nodes beyond those that the group has, or below."""
+    """How many nodes the group gains, or loses if negative."""
 
     @property
     def spot(self) -> bool:
@@ -43,15 +45,17 @@ class _GroupChange:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The quotas that its nodes count in, apart from the cluster's own."""
+        """The quotas that the group's nodes count in, apart from the cluster's own."""
         return _names(self.spec)
 
 
 def refuse(
     state: HyperPodState, clusters: Sequence[Cluster], before: Mapping[str, Group], specs: Sequence[Json], network: Json
 ) -> None:
-    """ApiError where a request for these groups passes a limit. `clusters`: the account's in the region, `before`: the groups
-    that the cluster has, `network`: its VpcConfig."""
+    """ApiError if a request for these groups exceeds a limit.
+
+    `clusters`: the account's in the region, `before`: the cluster's existing groups, `network`: its VpcConfig.
+    """
     changes = [_GroupChange(spec=spec, more=spec["InstanceCount"] - _target(before, spec)) for spec in specs]
     for name, limit, used, more in _passed(state, clusters, before, changes):
         raise ApiError(
@@ -81,7 +85,7 @@ def _target(before: Mapping[str, Group], spec: Json) -> int:
 def _passed(
     state: HyperPodState, clusters: Sequence[Cluster], before: Mapping[str, Group], changes: Sequence[_GroupChange]
 ) -> Iterator[tuple[str, int, int, int]]:
-    """Quota, its value, what is used of it, and what the request adds: of each that would be passed."""
+    """Each quota that the request would exceed: its name, its value, its current use, and the added use."""
     used: Counter[str] = Counter()
     for cluster in clusters:
         for group in cluster.groups.values():
@@ -108,7 +112,7 @@ def _volumes(state: HyperPodState, changes: Sequence[_GroupChange]) -> Iterator[
 
 
 def _plans(state: HyperPodState, changes: Sequence[_GroupChange]) -> Iterator[str]:
-    """Only where the account has plans at all: a HyperPod that was told of none takes every ARN."""
+    """Checked only if the account has plans. A HyperPod without any plan accepts every ARN."""
     wanted: Counter[str] = Counter()
     for change in changes:
         arn = change.spec.get("TrainingPlanArn")
@@ -127,7 +131,10 @@ def _plans(state: HyperPodState, changes: Sequence[_GroupChange]) -> Iterator[st
 
 
 def _places(state: HyperPodState, changes: Sequence[_GroupChange], network: Json) -> Iterator[str]:
-    """Zones that have the type, and subnets with an address for each node; of subnets that HyperPod was told of."""
+    """Each group's zone must have its type, and its subnet an address for each node.
+
+    Unknown subnets are not checked.
+    """
     needed: Counter[str] = Counter()
     for change in changes:
         subnet = change.spec.get("OverrideVpcConfig", network).get("Subnets", [""])[0]
@@ -145,7 +152,7 @@ def _places(state: HyperPodState, changes: Sequence[_GroupChange], network: Json
 
 
 def plan_details(plan: Plan) -> dict[str, Any]:
-    """A training plan as DescribeTrainingPlan and ListTrainingPlans show it."""
+    """A training plan in the form of DescribeTrainingPlan and ListTrainingPlans."""
     times: dict[str, Any] = {"Status": plan.status, "StartTime": plan.start, "EndTime": plan.end}
     return {
         "TrainingPlanArn": plan.arn,

@@ -1,4 +1,4 @@
-"""Reading nodes, and the event stream."""
+"""Operations that read nodes, and the event stream."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .state import Cluster, Json
 
 
 def list_cluster_nodes(context: Context, request: Json) -> Json:
-    """ListClusterNodes. InstanceGroupNameContains is a SUBSTRING filter: "p5" also finds "p5-spot".
+    """ListClusterNodes. InstanceGroupNameContains filters by SUBSTRING: "p5" also finds "p5-spot".
 
-    Nodes without an instance appear only with IncludeNodeLogicalIds, and only under continuous provisioning.
+    Nodes without an instance appear only with IncludeNodeLogicalIds, and only with continuous provisioning.
     """
     state, cluster = context.state, context.cluster(request["ClusterName"])
     logical = bool(request.get("IncludeNodeLogicalIds")) and cluster.continuous
@@ -21,7 +21,7 @@ def list_cluster_nodes(context: Context, request: Json) -> Json:
     shown = [
         node for node in cluster.nodes.values() if node.listed and part in node.group and (logical or node.launched)
     ]
-    # Each page looks at every node again, and who wants all of them gives no bound.
+    # Each page checks every node again. Callers that want all nodes pass no bound.
     if "CreationTimeAfter" in request or "CreationTimeBefore" in request:
         shown = [node for node in shown if between(born(node), request, "CreationTime")]
     here, token = page(
@@ -48,7 +48,7 @@ def describe_cluster_node(context: Context, request: Json) -> Json:
 
 
 def list_cluster_events(context: Context, request: Json) -> Json:
-    """ListClusterEvents: newest first unless asked otherwise; continuous clusters only (botocore: ListClusterEvents)."""
+    """ListClusterEvents, newest first by default; continuous clusters only (botocore: ListClusterEvents)."""
     cluster = _with_events(context, request)
     entries = []
     for position, event in enumerate(cluster.events):

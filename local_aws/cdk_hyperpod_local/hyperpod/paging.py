@@ -1,4 +1,4 @@
-"""NextToken and MaxResults over entries that come and go between two pages."""
+"""NextToken and MaxResults over entries that can appear and disappear between two pages."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ Entry = TypeVar("Entry")
 def page(
     entries: Sequence[Entry], params: Json, *, key: Callable[[Entry], Key], default_size: int, descending: bool
 ) -> tuple[list[Entry], str | None]:
-    """One page of `entries`, sorted by `key`, and the token of the next one; None: this is the last.
+    """One page of `entries`, sorted by `key`, and the token of the next page; None on the last page.
 
-    The token holds the key of the last entry given, not a position: what disappears between two pages hides nothing. Raises
-    ValidationException for a token that this did not make.
+    The token contains the key of the last returned entry, not a position, so an entry that disappears between two pages
+    hides
+    no other. Raises ValidationException for a token that this function did not create.
     """
     size = params.get("MaxResults", default_size)
     token = params.get("NextToken")
@@ -49,6 +50,6 @@ def _decode(token: str) -> Key:
 
 
 def between(at: float, params: Json, name: str) -> bool:
-    """Whether `at` lies within the request's `<name>After` and `<name>Before`, both exclusive; absent: no bound."""
+    """Whether `at` is between the request's `<name>After` and `<name>Before`, both exclusive; absent: no bound."""
     after, before = params.get(f"{name}After"), params.get(f"{name}Before")
     return (after is None or at > after) and (before is None or at < before)

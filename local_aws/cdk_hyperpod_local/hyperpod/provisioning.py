@@ -1,4 +1,4 @@
-"""What happens by itself as time passes: nodes start and end, minimums are met or rolled back, operations finish."""
+"""What happens over time: nodes start and end, minimums are met or rolled back, operations finish."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .terminations import counted_extra, ending
 
 
 def advance(state: HyperPodState, until: float) -> None:
-    """Let everything happen that is due by `until` (seconds since 1970), in order."""
+    """Perform everything that is due by `until` (seconds since 1970), in order."""
     while state.wake is not None and state.wake <= until:
         state.now = max(state.now, state.wake)
         for cluster in list(state.clusters.values()):
@@ -24,7 +24,7 @@ def advance(state: HyperPodState, until: float) -> None:
 
 
 def settle(state: HyperPodState) -> None:
-    """Bring everything to what follows at once from the state as it is now, and note when something is due next."""
+    """Apply all immediate consequences of the current state, and note when the next change is due."""
     for cluster in list(state.clusters.values()):
         _reconcile(state, cluster)
     _allocate(state)
@@ -56,7 +56,7 @@ def _step_nodes(state: HyperPodState, cluster: Cluster) -> None:
 
 
 def _next_state(state: HyperPodState, cluster: Cluster, node: Node) -> Node | None:
-    """The node after what is due for it now; None: it is gone."""
+    """The node after its due step; None if it is deleted."""
     times, now = state.timings, state.now
     group = cluster.groups.get(node.group)
     if node.status == "ShuttingDown":
@@ -71,7 +71,7 @@ def _next_state(state: HyperPodState, cluster: Cluster, node: Node) -> Node | No
         )  # fmt: skip
         return None
     if not node.launched:
-        return replace(node, due=None)  # from now on it takes an instance as soon as there is one
+        return replace(node, due=None)  # from now on it gets an instance as soon as one is available
     if node.status == "Pending" and _start_fails(state, node):
         events.tell(
             state, cluster, events.SCRIPTS_FAILED, status="Failed", group=node.group, instance_id=node.instance_id, metadata={"Instance": {"LcsExecutionState": "Failed"}},
@@ -100,7 +100,10 @@ def _start_fails(state: HyperPodState, node: Node) -> bool:
 
 
 def _retry(state: HyperPodState, cluster: Cluster, node: Node) -> Node:
-    """Continuous provisioning retries without end (botocore: NodeProvisioningMode); standard leaves the failed node."""
+    """Continuous provisioning retries forever (botocore: NodeProvisioningMode).
+
+    Standard provisioning keeps the failed node.
+    """
     if not cluster.continuous or cluster.status == "Failed":
         return replace(node, due=None)
     return ending(state, cluster, node, "failed")
@@ -120,7 +123,7 @@ def _leave_list(state: HyperPodState, cluster: Cluster, node: Node) -> None:
 
 
 def _reconcile(state: HyperPodState, cluster: Cluster) -> None:
-    """Ask for the nodes that are missing."""
+    """Request the missing nodes."""
     if cluster.status in ("Deleting", "Failed"):
         return
     nodes = by_group(cluster)
@@ -134,7 +137,7 @@ def _reconcile(state: HyperPodState, cluster: Cluster) -> None:
 
 
 def _may_start(state: HyperPodState, cluster: Cluster, group: Group, nodes: dict[str, list[Node]]) -> bool:
-    """Continuous Slurm: the controller first, the rest once it runs ("Continuous provisioning on Slurm")."""
+    """Continuous Slurm: the controller first, the others once it is running ("Continuous provisioning on Slurm")."""
     if not (cluster.continuous and cluster.slurm_configured) or cluster.served or group.node_type == "Controller":
         return True
     controllers = [name for name, other in cluster.groups.items() if other.node_type == "Controller"]
@@ -142,7 +145,7 @@ def _may_start(state: HyperPodState, cluster: Cluster, group: Group, nodes: dict
 
 
 def request_node(state: HyperPodState, cluster: Cluster, group: Group) -> Node:
-    """A new node of the group, without an instance yet."""
+    """A new node of the group, without an instance."""
     number = state.number()
     node = Node(
         logical_id=f"{group.name}-{state.digits(12)}", group=group.name, instance_type=group.instance_types[0], number=number,
@@ -154,7 +157,7 @@ def request_node(state: HyperPodState, cluster: Cluster, group: Group) -> Node:
 
 
 def capacity_limits(state: HyperPodState) -> dict[str, int]:
-    """Instances that can be had now, by type; absent: any number."""
+    """The available instances by type; a type that is not in it has no limit."""
     limits: dict[str, int] = {}
     for change in sorted(state.capacity, key=lambda change: change.at):
         if change.at > state.now:
@@ -167,7 +170,7 @@ def capacity_limits(state: HyperPodState) -> dict[str, int]:
 
 
 def _allocate(state: HyperPodState) -> None:
-    """Give instances to the nodes that wait for one, oldest request first."""
+    """Assign instances to the nodes that wait for one, oldest request first."""
     waiting = [
         (node, cluster)
         for cluster in state.clusters.values()

@@ -1,4 +1,7 @@
-"""State -> the members of API responses. Times stay seconds; `api_shapes.response` gives them boto3's types."""
+"""Builds the members of API responses from the state.
+
+Times stay seconds; `api_shapes.response` converts them to boto3's types.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ def cluster_details(state: HyperPodState, cluster: Cluster) -> Json:
 
 
 def group_details(state: HyperPodState, cluster: Cluster, group: Group, nodes: list[Node]) -> Json:
-    """ClusterInstanceGroupDetails. Its names differ from the specification's: it cannot be sent back as it is."""
+    """ClusterInstanceGroupDetails. Its names differ from the specification's, so it cannot be sent as one."""
     spec = group.spec
     details: Json = {member: copy.deepcopy(spec[member]) for member in SAME_IN_DETAILS if member in spec}
     scaling = sum(node.live and node.launched and node.status != "Pending" for node in nodes) != group.target
@@ -106,13 +109,14 @@ def _kubernetes(config: Json) -> Json:
 
 
 def image_id(spec: Json, release: str) -> str:
-    """The AMI: the group's own, or one per release of the platform."""
+    """The AMI: the group's own, or one for each release of the platform."""
     own = spec.get("ImageId", "default")
     return own if own != "default" else f"ami-{hashlib.sha256(release.encode()).hexdigest()[:17]}"
 
 
 def node_summary(state: HyperPodState, node: Node, *, with_logical_id: bool) -> Json:
-    """ClusterNodeSummary. NodeLogicalId only with IncludeNodeLogicalIds (botocore: ClusterNodeSummary$NodeLogicalId)."""
+    """ClusterNodeSummary. NodeLogicalId only with IncludeNodeLogicalIds (botocore:
+    ClusterNodeSummary$NodeLogicalId)."""
     nothing = "" if state.behaviour.unlaunched_instance_id == "empty" else None
     return {
         "InstanceGroupName": node.group,
@@ -129,7 +133,7 @@ def node_summary(state: HyperPodState, node: Node, *, with_logical_id: bool) -> 
 
 
 def born(node: Node) -> float:
-    """LaunchTime; of a node without an instance the time of its request, as the member is required."""
+    """LaunchTime. For a node without an instance, the time of its request, because the member is required."""
     return node.requested_at if node.launched_at is None else node.launched_at
 
 

@@ -1,7 +1,9 @@
-"""What a cluster may be and what an update may change: pure, one sentence per broken rule.
+"""The rules for clusters and their updates: pure functions, with one message for each broken rule.
 
-Sources: botocore's shapes CreateClusterRequest, UpdateClusterRequest and ClusterInstanceGroupSpecification; AWS documentation
-"Update a HyperPod cluster" (EKS, Slurm), "Continuous provisioning on Slurm", "Migrate to API-driven Slurm configuration",
+Sources: botocore's shapes CreateClusterRequest, UpdateClusterRequest and ClusterInstanceGroupSpecification; AWS
+documentation
+"Update a HyperPod cluster" (EKS, Slurm), "Continuous provisioning on Slurm", "Migrate to API-driven Slurm
+configuration",
 "Getting started with SageMaker HyperPod using the AWS CLI".
 """
 
@@ -16,13 +18,13 @@ from .state import Cluster, Group, Json
 
 
 def first(problems: Iterable[str]) -> None:
-    """Raise ValidationException with the first problem, if there is one: the service names one at a time."""
+    """Raise ValidationException with the first problem, if there is one. The service reports one at a time."""
     for problem in problems:
         raise invalid(problem)
 
 
 def cluster_problems(name: str, settings: Mapping[str, Any], specs: Sequence[Json]) -> Iterator[str]:
-    """What keeps a cluster of these settings (CreateClusterRequest) and groups from existing."""
+    """Why a cluster with these settings (CreateClusterRequest) and groups is invalid."""
     if "RestrictedInstanceGroups" in settings or "RestrictedInstanceGroupsConfig" in settings:
         yield "Restricted instance groups are not part of this simulation"
     for group, times in Counter(spec["InstanceGroupName"] for spec in specs).items():
@@ -52,7 +54,7 @@ def _autoscaling_problems(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def group_problems(spec: Json, settings: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with one group's specification by itself."""
+    """Why one group's specification is invalid by itself."""
     name = spec["InstanceGroupName"]
     continuous = settings.get("NodeProvisioningMode") == "Continuous"
     if ("InstanceType" in spec) == ("InstanceRequirements" in spec):
@@ -90,7 +92,10 @@ def _storage_problems(name: str, storage: Json, settings: Mapping[str, Any]) -> 
 
 
 def slurm_problems(name: str, settings: Mapping[str, Any], specs: Sequence[Json]) -> Iterator[str]:
-    """The rules of Slurm configured through the API. Nothing to say about provisioning_parameters.json's way."""
+    """The rules for Slurm that is configured through the API.
+
+    Clusters with provisioning_parameters.json are not checked.
+    """
     types = {spec["InstanceGroupName"]: spec.get("SlurmConfig", {}).get("NodeType") for spec in specs}
     slurm = settings.get("Orchestrator", {}).get("Slurm")
     continuous = settings.get("NodeProvisioningMode") == "Continuous"
@@ -123,9 +128,9 @@ def slurm_problems(name: str, settings: Mapping[str, Any], specs: Sequence[Json]
 
 
 def immutable_problems(group: Group, spec: Json, live_types: frozenset[str]) -> Iterator[str]:
-    """What an update would change in a group that stays as it was made ("Update a HyperPod cluster").
+    """The immutable settings of a group that an update would change ("Update a HyperPod cluster").
 
-    `live_types`: the types of its nodes that are there now.
+    `live_types`: the instance types of its current nodes.
     """
     old = group.spec
     if ("InstanceType" in old) != ("InstanceType" in spec):
@@ -143,7 +148,8 @@ def immutable_problems(group: Group, spec: Json, live_types: frozenset[str]) -> 
         if old.get(member) != spec.get(member):
             yield f"{member} cannot be changed for existing instance group {group.name}"
     for root in (False, True):
-        # "Customer managed AWS KMS key encryption for SageMaker HyperPod". Whether a first key is taken, nobody says.
+        # "Customer managed AWS KMS key encryption for SageMaker HyperPod" does not say whether a group without a key
+        # accepts one.
         before, after = _volume_key(old, root=root), _volume_key(spec, root=root)
         if before and after and before != after:
             yield f"VolumeKmsKeyId cannot be changed for existing instance group {group.name}"
@@ -158,7 +164,7 @@ def _volume_key(spec: Json, *, root: bool) -> str | None:
 
 
 def settings_problems(cluster: Cluster, changes: Mapping[str, Any], *, may_become_continuous: bool) -> Iterator[str]:
-    """What an update would change in the cluster's own settings that stays as it was made."""
+    """The immutable settings of the cluster that an update would change."""
     old = cluster.settings
     eks = changes.get("Orchestrator", {}).get("Eks")
     if "Orchestrator" in changes and (cluster.eks or eks is not None) and eks != old.get("Orchestrator", {}).get("Eks"):
@@ -174,7 +180,7 @@ def settings_problems(cluster: Cluster, changes: Mapping[str, Any], *, may_becom
 
 
 def deletion_problems(cluster: Cluster, names: Sequence[str], sent: Sequence[Json]) -> Iterator[str]:
-    """What keeps these groups from being deleted ("Scale down a cluster", Delete instance groups)."""
+    """Why these groups cannot be deleted ("Scale down a cluster", Delete instance groups)."""
     listed = {spec["InstanceGroupName"] for spec in sent}
     for name in names:
         if name in listed:

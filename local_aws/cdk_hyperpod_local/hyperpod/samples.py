@@ -1,4 +1,4 @@
-"""Requests to begin with: small clusters of every kind, for tests and rehearsals."""
+"""Sample requests: small clusters of every kind, for tests and rehearsals."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def eks(*groups: Json, name: str = "train", continuous: bool = True, **more: Any
 
 
 def run_until_quiet(hyperpod: HyperPod, *, at_most: float = 86_400.0) -> float:
-    """Advance its ManualClock until nothing is due any more, or for `at_most` seconds; seconds that it took.
+    """Advance its ManualClock until nothing is due, at most by `at_most` seconds. Returns the seconds that passed.
 
-    What never ends by itself (an undying node, a group that fails to start again and again) uses up `at_most`.
+    Something that never ends (a node that does not terminate, a group that always fails to start) uses up `at_most`.
     """
     clock = hyperpod.clock
     assert isinstance(clock, ManualClock)

@@ -1,4 +1,4 @@
-"""The whole state as JSON text and back, so that it outlives the process."""
+"""Writes the whole state as JSON text and reads it, so that it outlives the process."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from .state import (
 )
 
 FORMAT = 1
-"""Raised when the form below changes in a way that old files cannot be read."""
+"""Increased when the form below changes so that old files cannot be read."""
 
 Value = TypeVar("Value")
 
 
 def dump(state: HyperPodState, journal: Iterable[Call]) -> str:
-    """One line of JSON."""
+    """The state as one line of JSON."""
     saved = asdict(state) | {"call": None}
     faults = saved["faults"]
     for name, value in faults.items():
         if isinstance(value, (set, frozenset)):
             faults[name] = sorted(value)
-    # "world" is the state: the key keeps its name, so that engines go on from the files that they wrote.
+    # "world" is the state. The key keeps its name, so that an engine can read the files of an earlier version.
     return json.dumps({"format": FORMAT, "world": saved, "journal": [asdict(call) for call in journal]})
 
 
 def load(text: str) -> tuple[HyperPodState, list[Call]]:
-    """What `dump` wrote. Raises ValueError for text of another form."""
+    """The state that `dump` wrote. Raises ValueError for any other text."""
     try:
         whole = json.loads(text)
         if whole["format"] != FORMAT:

@@ -1,4 +1,4 @@
-"""What the simulated control plane remembers: frozen values in a few mutable holders."""
+"""The state of the simulated control plane: frozen values in a few mutable containers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Json = dict[str, Any]
 Cause = Literal[
     "named", "random", "group-deleted", "cluster-deleted", "rollback", "standard-rollback", "replaced", "failed"
 ]
-"""Why a node ended: named by BatchDelete; random by a lower count; its group or cluster deleted; the rollback of an unmet
-minimum or of a failed standard operation; replaced on request; failed to start and retried."""
+"""Why a node was terminated: named by BatchDelete; random by a lower count; its group or cluster deleted; the rollback
+of an unmet minimum or of a failed standard operation; replaced on request; failed to start and retried."""
 
 EVENTS_KEPT = 500
 """ListClusterEvents keeps the last 500 (hyperpod-mental-model.md)."""
@@ -25,34 +25,37 @@ EVENTS_KEPT = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node, from its request to its end. Its logical id is its key: unique in the cluster, kept when it is replaced."""
+    """One node, from its request to its termination.
+
+    Its logical id is its key: unique in the cluster, and kept if it is replaced.
+    """
 
     logical_id: str
     group: str
     instance_type: str
-    """Wanted type; for a flexible group the one it got, or the first choice until it has one."""
+    """The requested type. For a flexible group, the type it got, or the first choice until it has an instance."""
     number: int
-    """Grows with every request: their order."""
+    """Increases with every request: their order."""
     requested_at: float
     image: str
-    """Release of the image it runs, or will run."""
+    """Release of the image that it runs, or will run."""
     status: str = "Pending"
     instance_id: str | None = None
-    """Absent until it has an instance: not launched yet."""
+    """Absent until it has an instance, so before its launch."""
     launched_at: float | None = None
     updated_at: float | None = None
     """Last software update; absent: never."""
     due: float | None = None
-    """When its next step happens by itself; absent: nothing is due, or it waits for capacity."""
+    """When its next step happens by itself. Absent: nothing is due, or it waits for capacity."""
     message: str = ""
     listed: bool = True
-    """False: gone from ListClusterNodes, still in CurrentCount."""
+    """False: not in ListClusterNodes any more, but still in CurrentCount."""
     holds_place: bool = False
-    """Shutting down by BatchDelete with the target not lowered (yet): no replacement before it has left the list."""
+    """BatchDelete terminates it and has not lowered the target (yet): no replacement before it has left the list."""
     lifecycle: Json | None = None
-    """LifeCycleConfig at its launch: a later change reaches new nodes only ("Update a cluster")."""
+    """LifeCycleConfig at its launch. A later change reaches new nodes only ("Update a cluster")."""
     address: str | None = None
-    """Its address in the VPC, where it stands for a machine that has one; absent: one of its own, by its logical id."""
+    """Its address in the VPC, if it represents a real machine. Absent: an address made from its logical id."""
 
     @property
     def live(self) -> bool:
@@ -67,7 +70,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Good:
-    """The settings an instance group returns to when its minimum is not met in time."""
+    """The settings to which an instance group returns if its minimum is not met in time."""
 
     spec: Json
     target: int
@@ -80,25 +83,25 @@ class Group:
 
     name: str
     spec: Json
-    """ClusterInstanceGroupSpecification as last accepted."""
+    """The last accepted ClusterInstanceGroupSpecification."""
     target: int
     minimum: int
     status: str
     image: str
-    """Desired image release: what new nodes start with."""
+    """The desired image release, with which new nodes start."""
     current_image: str
     awaiting: bool = False
-    """Its minimum was never met since it was last set."""
+    """Its minimum has not been met since it was last set."""
     deadline: float | None = None
-    """Until when the minimum has to be met; absent: nothing awaited."""
+    """Until when the minimum must be met. Absent: it is not awaited."""
     good: Good | None = None
-    """Where a rollback goes; absent: to 0/0, the group is new."""
+    """The settings of a rollback. Absent: 0/0, because the group is new."""
     rolling: bool = False
-    """A rollback is ending nodes."""
+    """A rollback is terminating nodes."""
     holes: int = 0
-    """Nodes below the target that nobody replaces (Behaviour.replaces_missing_nodes_after_batch_delete)."""
+    """Nodes below the target that are not replaced (Behaviour.replaces_missing_nodes_after_batch_delete)."""
     short: bool = False
-    """Some node waits for capacity, and the event log says so."""
+    """A node waits for capacity, and the event log contains that."""
     software: str | None = None
     """SoftwareUpdateStatus; absent: never updated."""
 
@@ -110,7 +113,7 @@ class Group:
 
     @property
     def instance_types(self) -> tuple[str, ...]:
-        """Types in order of preference; one, unless the group is flexible."""
+        """Types in order of preference. One, unless the group is flexible."""
         if "InstanceType" in self.spec:
             return (str(self.spec["InstanceType"]),)
         return tuple(self.spec["InstanceRequirements"]["InstanceTypes"])
@@ -133,7 +136,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Of a group."""
+    """The counts of a group."""
 
     current: int
     target: int
@@ -147,27 +150,30 @@ class Scaling:
     operation_id: str
     at: float
     groups: dict[str, tuple[Counts, Counts]]
-    """Name -> its counts before and after."""
+    """Group name -> its counts before and after."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Termination:
-    """A node that was told to end, or a request for one that was cancelled."""
+    """A node that was terminated, or a cancelled request for a node."""
 
     at: float
     cluster: str
     group: str
     logical_id: str
     node_id: str | None
-    """Absent: it had no instance yet, so nothing but a request ended."""
+    """Absent: the node had no instance, so only a request was cancelled."""
     cause: Cause
     call: int | None
-    """Number of the call in the journal that did it; absent: the service by itself, later."""
+    """The number in the journal of the call that caused it. Absent: the service did it by itself, later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityChange:
-    """From `at` on, `limit` instances of the type can be had in all clusters, running ones included; None: any number."""
+    """From `at` on, `limit` instances of the type are available in all clusters, including running ones.
+
+    None: no limit.
+    """
 
     at: float
     instance_type: str
@@ -182,7 +188,7 @@ class Plan:
     instance_type: str
     total: int
     available: int
-    """Instances that no cluster has yet: as it was told, and not counted here."""
+    """Instances that no cluster uses. This number is set, and not counted here."""
     zone: str
     start: float
     end: float
@@ -191,15 +197,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A subnet, as far as HyperPod looks at it."""
+    """A subnet, as far as HyperPod uses it."""
 
     zone: str
     free: int
-    """Addresses that nothing has."""
+    """Free addresses."""
     offered: tuple[str, ...]
     """Instance types that its zone has."""
     addresses: dict[str, int] = field(default_factory=dict)
-    """How many addresses a node of a type takes; of a type that is not here, one."""
+    """How many addresses a node of a type uses. For a type that is not in it, one."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -212,11 +218,11 @@ class Cluster:
     region: str
     created_at: float
     settings: Json
-    """CreateCluster's parameters apart from ClusterName, InstanceGroups and Tags, as UpdateCluster changed them."""
+    """CreateCluster's parameters apart from ClusterName, InstanceGroups and Tags, with the changes of UpdateCluster."""
     status: str = "Creating"
     failure: str = ""
     due: float | None = None
-    """When the cluster's own operation is over; absent: it ends by its nodes, or there is none."""
+    """When the cluster's own operation ends. Absent: it ends with its nodes, or there is none."""
     patched: bool = False
     """UpdateClusterSoftware ran once."""
     served: bool = False
@@ -244,53 +250,53 @@ class Cluster:
 
     @property
     def slurm_configured(self) -> bool:
-        """Slurm is configured through the API rather than by provisioning_parameters.json."""
+        """Slurm is configured through the API and not by provisioning_parameters.json."""
         return not self.eks and any(group.node_type for group in self.groups.values())
 
 
 @dataclass(slots=True, kw_only=True)
 class HyperPodState:
-    """Everything that one simulated HyperPod remembers."""
+    """The whole state of one simulated HyperPod."""
 
     behaviour: Behaviour
     timings: Timings
     faults: Faults
     seed: int
     now: float
-    """Up to when everything due has happened."""
+    """Everything that was due up to this time has happened."""
     wake: float | None = None
-    """When something is due next; absent: nothing is."""
+    """When the next change is due; absent: none."""
     image: str = "1.4.0"
     """Newest image release."""
     counter: int = 0
     call: int | None = None
-    """Number of the call being served; absent: time passes."""
+    """Number of the call being served. Absent: time passes without a call."""
     clusters: dict[str, Cluster] = field(default_factory=dict)
     """By ARN."""
     capacity: list[CapacityChange] = field(default_factory=list)
     quotas: dict[str, int] = field(default_factory=dict)
     """Name of a quota -> its value, in every account and region; absent: no quota."""
     plans: dict[str, Plan] = field(default_factory=dict)
-    """By ARN. None at all: every ARN is taken for a plan with room."""
+    """By ARN. Empty: every ARN counts as a plan with free instances."""
     subnets: dict[str, Place] = field(default_factory=dict)
-    """By id. One that is not here has room for everything."""
+    """By id. A subnet that is not in it is not checked."""
     terminations: list[Termination] = field(default_factory=list)
 
     def number(self) -> int:
-        """The next number of the one sequence."""
+        """The next number of the sequence that all parts share."""
         self.counter += 1
         return self.counter
 
     def random(self) -> Random:
-        """A fresh stream of the seed: randomness whose whole state is one number, so that it survives with the rest."""
+        """A new random stream of the seed. Its whole state is one number, so it is saved with the rest."""
         return Random(f"{self.seed}:{self.number()}")
 
     def digits(self, length: int) -> str:
-        """So many hexadecimal digits that nothing else has."""
+        """This many hexadecimal digits, unique in this state."""
         return hashlib.sha256(f"{self.seed}/{self.number()}".encode()).hexdigest()[:length]
 
     def uuid(self) -> str:
-        """An id of the form of a UUID."""
+        """An id in the form of a UUID."""
         raw = self.digits(32)
         return f"{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"
 
@@ -305,7 +311,7 @@ class HyperPodState:
         instance_id: str | None = None,
         metadata: Json | None = None,
     ) -> None:
-        """Add an event to the cluster's stream, and forget the oldest."""
+        """Add an event to the cluster's stream, and drop the oldest."""
         event = Event(
             event_id=self.uuid(), at=self.now, resource=resource, level=level, description=description, group=group,
             instance_id=instance_id, metadata=metadata or {},
@@ -315,7 +321,7 @@ class HyperPodState:
 
 
 def by_group(cluster: Cluster) -> dict[str, list[Node]]:
-    """The cluster's nodes, group by group, in the order of their requests; a group without nodes has an empty list."""
+    """The cluster's nodes by group, in the order of their requests. A group without nodes has an empty list."""
     groups: dict[str, list[Node]] = {name: [] for name in cluster.groups}
     for node in cluster.nodes.values():
         groups.setdefault(node.group, []).append(node)
@@ -323,7 +329,7 @@ def by_group(cluster: Cluster) -> dict[str, list[Node]]:
 
 
 def settings_now(cluster: Cluster) -> dict[str, Good]:
-    """What a failed standard operation goes back to."""
+    """The groups to which a failed standard operation returns."""
     return {
         name: Good(spec=group.spec, target=group.target, minimum=group.minimum)
         for name, group in cluster.groups.items()
@@ -331,11 +337,11 @@ def settings_now(cluster: Cluster) -> dict[str, Good]:
 
 
 def current_count(nodes: Iterable[Node], behaviour: Behaviour) -> int:
-    """CurrentCount: instances in the group, until they are accounted as gone (Behaviour.current_count_holds)."""
+    """CurrentCount: the group's instances, until they count as terminated (Behaviour.current_count_holds)."""
     booting = behaviour.current_count_holds == "launched"
     return sum(node.launched and (booting or node.status != "Pending") for node in nodes)
 
 
 def running_count(nodes: Iterable[Node]) -> int:
-    """What a minimum counts."""
+    """The nodes that count for a minimum."""
     return sum(node.status == "Running" for node in nodes)

@@ -15,7 +15,7 @@ CLOUDFORMATION = "cloudformation.amazonaws.com"
 
 
 def checked_tags(wanted: Iterable[Json], existing: Mapping[str, str], principal: str) -> dict[str, str]:
-    """The tags after adding `wanted`. Raises ValidationException for reserved keys and for more than 50."""
+    """The tags after `wanted` were added. Raises ValidationException for reserved keys and for more than 50 tags."""
     tags = dict(existing)
     for tag in wanted:
         if tag["Key"].lower().startswith("aws:") and principal != CLOUDFORMATION:
@@ -27,7 +27,7 @@ def checked_tags(wanted: Iterable[Json], existing: Mapping[str, str], principal:
 
 
 def _tagged(context: Context, arn: str) -> Cluster:
-    # The operations declare no error for a missing resource (botocore: ListTags), which leaves ValidationException.
+    # The operations declare no error for a missing resource (botocore: ListTags), so it is ValidationException.
     for cluster in context.clusters():
         if cluster.arn == arn:
             return cluster
@@ -35,7 +35,7 @@ def _tagged(context: Context, arn: str) -> Cluster:
 
 
 def list_tags(context: Context, request: Json) -> Json:
-    """ListTags. Pages hold 50 or more (botocore: ListTagsMaxResults)."""
+    """ListTags. A page has 50 tags or more (botocore: ListTagsMaxResults)."""
     cluster = _tagged(context, request["ResourceArn"])
     here, token = page(
         list(cluster.tags.items()),
@@ -48,14 +48,14 @@ def list_tags(context: Context, request: Json) -> Json:
 
 
 def add_tags(context: Context, request: Json) -> Json:
-    """AddTags: adds or overwrites."""
+    """AddTags adds or overwrites tags."""
     cluster = _tagged(context, request["ResourceArn"])
     cluster.tags = checked_tags(request["Tags"], cluster.tags, context.principal)
     return {"Tags": [{"Key": key, "Value": value} for key, value in sorted(cluster.tags.items())]}
 
 
 def delete_tags(context: Context, request: Json) -> Json:
-    """DeleteTags: keys that are not there are ignored."""
+    """DeleteTags ignores keys that do not exist."""
     cluster = _tagged(context, request["ResourceArn"])
     cluster.tags = {key: value for key, value in cluster.tags.items() if key not in request["TagKeys"]}
     return {}

@@ -1,4 +1,4 @@
-"""How nodes end: which ones a lower count picks, and the record of every end."""
+"""Terminations: which nodes a lower count chooses, and the record of every termination."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from .state import Cause, Cluster, HyperPodState, Node, Termination
 
 
 def ending(state: HyperPodState, cluster: Cluster, node: Node, cause: Cause, *, holds_place: bool = False) -> Node:
-    """The node told to end, and the record of it. A node without an instance is gone at the next step."""
+    """Record the node's termination, and return the node that is shutting down.
+
+    Without an instance, it is deleted at the next step.
+    """
     state.terminations.append(
         Termination(
             at=state.now,
@@ -29,7 +32,7 @@ def ending(state: HyperPodState, cluster: Cluster, node: Node, cause: Cause, *, 
 def end(
     state: HyperPodState, cluster: Cluster, nodes: Iterable[Node], cause: Cause, *, holds_place: bool = False
 ) -> None:
-    """Tell nodes to end. Those that never had an instance disappear at once."""
+    """Terminate nodes. Nodes that never had an instance are deleted at once."""
     for node in nodes:
         ended = ending(state, cluster, node, cause, holds_place=holds_place and node.launched)
         if node.launched:
@@ -41,10 +44,11 @@ def end(
 def choose_victims(
     nodes: Sequence[Node], count: int, types: Sequence[str], random: Random, *, spares: bool
 ) -> list[Node]:
-    """Which `count` of the live nodes a lower InstanceCount ends: RANDOM ones ("Scale down a cluster").
+    """Which `count` of the live nodes a lower InstanceCount terminates: RANDOM ones ("Scale down a cluster").
 
-    Flexible groups lose their least wanted type first ("Update a HyperPod cluster", EKS). `spares`: requests without an
-    instance are dropped first.
+    Flexible groups lose their least preferred type first ("Update a HyperPod cluster", EKS). `spares`: requests without
+    an
+    instance are cancelled first.
     """
     rank = {instance_type: -position for position, instance_type in enumerate(types)}
     shuffled = random.sample(list(nodes), len(nodes))
@@ -53,7 +57,7 @@ def choose_victims(
 
 
 def counted_extra(state: HyperPodState, nodes: Iterable[Node]) -> int:
-    """How many nodes that shut down still count against the target (Behaviour.counts_shutting_down_nodes)."""
+    """How many nodes that are shutting down still count against the target (Behaviour.counts_shutting_down_nodes)."""
     match state.behaviour.counts_shutting_down_nodes:
         case "never":
             return 0

@@ -1,4 +1,4 @@
-"""UpdateCluster: everything is checked first, then everything takes effect."""
+"""UpdateCluster: checks everything first, then applies everything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_SETTINGS = ("ClusterName", "InstanceGroups", "InstanceGroupsToDelete")
 
 
 def update_cluster(context: Context, request: Json) -> Json:
-    """UpdateCluster. Groups that the request does not name stay as they are ("Specify the instance groups to update")."""
+    """UpdateCluster. Groups that are not in the request do not change ("Specify the instance groups to update")."""
     state, cluster = context.state, context.cluster(request["ClusterName"])
     specs = [_completed(context, cluster, spec) for spec in request.get("InstanceGroups", [])]
     doomed = _groups_to_delete(context, cluster, request)
@@ -45,7 +45,7 @@ def update_cluster(context: Context, request: Json) -> Json:
 
 
 def _completed(context: Context, cluster: Cluster, spec: Json) -> Json:
-    """The specification with what the absence of a member means (Behaviour.absent_minimum_means, .below_minimum,
+    """The specification with the values that absent members mean (Behaviour.absent_minimum_means, .below_minimum,
     .absent_scheduled_update_means)."""
     group = cluster.groups.get(spec["InstanceGroupName"])
     behaviour = context.state.behaviour
@@ -80,10 +80,11 @@ def _groups_to_delete(context: Context, cluster: Cluster, request: Json) -> list
 
 
 def _refuse_while_busy(cluster: Cluster, doomed: Sequence[str]) -> None:
-    """ConflictException during what excludes an update.
+    """ConflictException during an operation that excludes an update.
 
-    An unmet minimum does not: count and minimum stay editable ("Minimum capacity requirements"), and a continuous cluster is
-    InService meanwhile. Deep health checks do ("Update a HyperPod cluster", EKS).
+    An unmet minimum does not exclude one: count and minimum can be changed ("Minimum capacity requirements"), and a
+    continuous
+    cluster is InService meanwhile. Deep health checks do ("Update a HyperPod cluster", EKS).
     """
     if cluster.status not in ("InService", "Failed"):
         raise conflict(f"Cannot update cluster {cluster.name} while it is in status {cluster.status}")
@@ -105,13 +106,14 @@ def _refuse_wrong(context: Context, cluster: Cluster, request: Json, specs: list
         group = cluster.groups.get(spec["InstanceGroupName"])
         if group is None:
             if spec["InstanceCount"] < 1:
-                # A new group has at least one instance; an existing one may go to 0 ("Update a HyperPod cluster").
+                # A new group has at least one instance; an existing one can go to 0 ("Update a HyperPod cluster").
                 raise invalid(f"InstanceCount must be at least 1 for new instance group {spec['InstanceGroupName']}")
             continue
         if group.status == "Deleting":
             raise conflict(f"Instance group {group.name} of cluster {cluster.name} is being deleted")
         if spec.get("SlurmConfig") and not group.node_type and not cluster.patched and not cluster.continuous:
-            # A cluster on provisioning_parameters.json moves over by a software update ("Migrate to API-driven Slurm").
+            # A cluster with provisioning_parameters.json is migrated by a software update ("Migrate to API-driven
+            # Slurm").
             raise invalid("Update required to use SlurmConfig in InstanceGroups")
         live = frozenset(node.instance_type for node in nodes[group.name] if node.live and node.launched)
         rules.first(rules.immutable_problems(group, spec, live))
@@ -127,7 +129,7 @@ def _refuse_wrong(context: Context, cluster: Cluster, request: Json, specs: list
 
 
 def _as_live(cluster: Cluster, specs: list[Json]) -> list[Json]:
-    """Specifications with the counts that BatchAdd and BatchDelete left, and without minimums that no longer bind."""
+    """Specifications with the counts that BatchAdd and BatchDelete left, and without minimums that were met."""
     return [
         {**spec, "InstanceCount": cluster.groups[spec["InstanceGroupName"]].target, "MinInstanceCount": 0}
         for spec in specs
@@ -140,7 +142,7 @@ def _change_group(context: Context, cluster: Cluster, group: Group, spec: Json) 
     minimum = spec.get("MinInstanceCount", group.minimum)
     for node in list(cluster.nodes.values()):
         if node.group == group.name and node.holds_place:
-            # An explicit count is the last word: what BatchDelete would still have taken off is in it.
+            # An explicit count is final: it includes what BatchDelete would still have subtracted later.
             cluster.nodes[node.logical_id] = replace(node, holds_place=False)
     here = [node for node in cluster.nodes.values() if node.group == group.name]
     live = [node for node in here if node.live]
@@ -162,9 +164,9 @@ def _change_group(context: Context, cluster: Cluster, group: Group, spec: Json) 
 def _minimum_after(
     context: Context, cluster: Cluster, group: Group, target: int, minimum: int
 ) -> tuple[bool, float | None, Good | None]:
-    """Whether the group waits for a minimum from now on, until when, and what a rollback returns to.
+    """Whether the group waits for a minimum, until when, and the settings of a rollback.
 
-    Every change of the minimum starts its 3 hours anew; a minimum that was met means nothing any more, until it is changed.
+    Every change of the minimum starts its 3 hours again. A minimum that was met has no effect until it is changed.
     """
     state = context.state
     running = running_in(cluster, group.name)
@@ -180,7 +182,10 @@ def _minimum_after(
 
 
 def _delete_group(context: Context, cluster: Cluster, group: Group) -> None:
-    """All its instances are terminated; it is gone once they are ("Scale down a cluster", Delete instance groups)."""
+    """Terminates all its instances.
+
+    The group is deleted once they are ("Scale down a cluster", Delete instance groups).
+    """
     state = context.state
     if group.status == "Deleting":
         return
@@ -192,7 +197,8 @@ def _delete_group(context: Context, cluster: Cluster, group: Group) -> None:
 def _set_status(context: Context, cluster: Cluster) -> None:
     state = context.state
     if cluster.status == "Failed":
-        # Failed is not the end: an update tries again (hyperpod-mental-model.md). Nodes that never started go first.
+        # Failed is not final: an update tries again (hyperpod-mental-model.md). Nodes that never started are terminated
+        # first.
         end(state, cluster, [node for node in cluster.nodes.values() if node.status == "Failure"], "failed")
     if not cluster.continuous:
         cluster.status, cluster.due = "Updating", state.now + state.timings.standard_capacity_wait
