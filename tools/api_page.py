@@ -270,7 +270,7 @@ def parts() -> dict[str, list[Name]]:
     return found
 
 
-def unsaid() -> list[str]:
+def undocumented() -> list[str]:
     """What has no text, or no type: nothing should."""
     found = []
     for name in Library().names:

@@ -47,7 +47,7 @@ def start(place: Place, *, speed: float, seed: int = 0, owner: int | None = None
         raise EngineError(
             "the local AWS is not installed. Run `cdk-hyperpod local setup` (in a clone: make local-aws-setup)"
         )
-    if _is_taken(place.port):
+    if _is_in_use(place.port):
         raise EngineError(
             f"port {place.port} is in use by another program. Use another port: --port, or LOCAL_PORT with make"
         )
@@ -137,7 +137,7 @@ def _answers(place: Place) -> bool:
         return False
 
 
-def _is_taken(port: int) -> bool:
+def _is_in_use(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -214,13 +214,13 @@ def _end(pid: int, *, seconds: float = STOP_SECONDS) -> None:
     if seconds:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-        _wait_gone(pid, seconds)
+        _wait_until_ended(pid, seconds)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    _wait_gone(pid, 5.0)
+    _wait_until_ended(pid, 5.0)
 
 
-def _wait_gone(pid: int, seconds: float) -> None:
+def _wait_until_ended(pid: int, seconds: float) -> None:
     limit = time.monotonic() + seconds
     while time.monotonic() < limit:
         if not _command(pid):

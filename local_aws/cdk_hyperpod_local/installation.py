@@ -164,7 +164,7 @@ def _run(
     command: Sequence[str], *, say: Say, folder: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> None:
     """Run a command, and report uv's progress. If the command fails, raise EngineError with its last message."""
-    said: list[str] = []
+    output: list[str] = []
     with subprocess.Popen(
         command,
         cwd=folder,
@@ -179,7 +179,7 @@ def _run(
         assert process.stdout is not None
         try:
             for line in filter(None, map(str.strip, process.stdout)):
-                said.append(line)
+                output.append(line)
                 if line.startswith(_PROGRESS):
                     say(line)
         except BaseException:
@@ -191,7 +191,7 @@ def _run(
             raise
     if process.returncode == 0:
         return
-    why = "; ".join(said[-3:]) or f"{command[0]} ended with {process.returncode}"
+    why = "; ".join(output[-3:]) or f"{command[0]} ended with {process.returncode}"
     if "certificate" in why.lower():
         raise EngineError(
             "the local AWS cannot be downloaded: a server's certificate is unknown, perhaps that of a TLS proxy. Set the "

@@ -103,17 +103,17 @@ class HyperPod:
         with self._lock:
             self.tick()
             state = self._state
-            said: Json = {"operation": operation, "principal": principal, "params": _plain(params)}
+            request: Json = {"operation": operation, "principal": principal, "params": _plain(params)}
             try:
                 response = self._serve(
                     operation, params, Context(state=state, principal=principal, account=account, region=region)
                 )
             except ApiError as error:
-                self._record(said, outcome=error.code, message=error.message)
-                self._finish(said, changed=False)
+                self._record(request, outcome=error.code, message=error.message)
+                self._finish(request, changed=False)
                 raise
-            self._record(said, outcome="ok", message="")
-            self._finish(said, changed=operation in MUTATING)
+            self._record(request, outcome="ok", message="")
+            self._finish(request, changed=operation in MUTATING)
             return response
 
     def _serve(self, operation: str, params: Mapping[str, Any], context: Context) -> Json:
@@ -137,11 +137,11 @@ class HyperPod:
         terminated."""
         return Random(f"{self._state.seed}:fault:{len(self.journal)}")
 
-    def _record(self, said: Json, *, outcome: str, message: str) -> None:
+    def _record(self, request: Json, *, outcome: str, message: str) -> None:
         number = len(self.journal) + 1
-        self.journal.append(Call(number=number, at=self._state.now, outcome=outcome, message=message, **said))
+        self.journal.append(Call(number=number, at=self._state.now, outcome=outcome, message=message, **request))
 
-    def _finish(self, said: Json, *, changed: bool) -> None:
+    def _finish(self, request: Json, *, changed: bool) -> None:
         """Record the call and report it to `on_call`, or lose its reply."""
         try:
             self._state.faults.after(changed=changed, random=self._luck())

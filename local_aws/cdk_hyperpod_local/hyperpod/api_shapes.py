@@ -50,27 +50,29 @@ def request(operation: str, params: Mapping[str, Any]) -> Json:
     if shape is None:
         return {}
     problems: list[str] = []
-    checked: Json = _take(shape, params, "", problems)
+    checked: Json = _checked(shape, params, "", problems)
     if problems:
         noun = "error" if len(problems) == 1 else "errors"
         raise invalid(f"{len(problems)} validation {noun} detected: {'; '.join(problems)}")
     return checked
 
 
-def _take(shape: Shape, value: Any, path: str, problems: list[str]) -> Any:
+def _checked(shape: Shape, value: Any, path: str, problems: list[str]) -> Any:
     """A validated copy of one value."""
     match shape.type_name:
         case "structure":
             _want(isinstance(value, Mapping), shape, value, path)
-            return _take_structure(shape, value, path, problems)
+            return _checked_structure(shape, value, path, problems)
         case "list":
             _want(isinstance(value, (list, tuple)), shape, value, path)
             _range(shape, len(value), value, path, problems, "length")
-            return [_take(shape.member, item, f"{path}.{n}.member", problems) for n, item in enumerate(value, 1)]
+            return [_checked(shape.member, item, f"{path}.{n}.member", problems) for n, item in enumerate(value, 1)]
         case "map":
             _want(isinstance(value, Mapping), shape, value, path)
             _range(shape, len(value), value, path, problems, "length")
-            return {str(key): _take(shape.value, item, f"{path}.{key}.member", problems) for key, item in value.items()}
+            return {
+                str(key): _checked(shape.value, item, f"{path}.{key}.member", problems) for key, item in value.items()
+            }
         case "string":
             _want(isinstance(value, str), shape, value, path)
             _range(shape, len(value), value, path, problems, "length")
@@ -93,7 +95,7 @@ def _take(shape: Shape, value: Any, path: str, problems: list[str]) -> Any:
             raise AssertionError(f"{path}: type {other}")
 
 
-def _take_structure(shape: Shape, value: Mapping[str, Any], path: str, problems: list[str]) -> Json:
+def _checked_structure(shape: Shape, value: Mapping[str, Any], path: str, problems: list[str]) -> Json:
     names = {name: f"{path}.{name[0].lower()}{name[1:]}".lstrip(".") for name in shape.members}
     for unknown in sorted(set(value) - set(names)):
         problems.append(f"Unknown parameter '{unknown}' at '{path or 'request'}', must be one of: {', '.join(names)}")
@@ -105,7 +107,7 @@ def _take_structure(shape: Shape, value: Mapping[str, Any], path: str, problems:
         problems.append(
             f"Value at '{path}' failed to satisfy constraint: exactly one of {', '.join(names)} must be set"
         )
-    return {name: _take(shape.members[name], item, names[name], problems) for name, item in present.items()}
+    return {name: _checked(shape.members[name], item, names[name], problems) for name, item in present.items()}
 
 
 def _want(right: bool, shape: Shape, value: Any, path: str) -> None:
@@ -117,22 +119,22 @@ def _want(right: bool, shape: Shape, value: Any, path: str) -> None:
 
 
 def _range(shape: Shape, size: float, value: Any, path: str, problems: list[str], what: str) -> None:
-    said = f"Value '{_short(value)}' at '{path}' failed to satisfy constraint: Member must have {what}"
+    constraint = f"Value '{_short(value)}' at '{path}' failed to satisfy constraint: Member must have {what}"
     if "max" in shape.metadata and size > shape.metadata["max"]:
-        problems.append(f"{said} less than or equal to {shape.metadata['max']}")
+        problems.append(f"{constraint} less than or equal to {shape.metadata['max']}")
     if "min" in shape.metadata and size < shape.metadata["min"]:
-        problems.append(f"{said} greater than or equal to {shape.metadata['min']}")
+        problems.append(f"{constraint} greater than or equal to {shape.metadata['min']}")
 
 
 def _string(shape: Shape, value: str, path: str, problems: list[str]) -> None:
     enum = shape.metadata.get("enum")
-    said = f"Value '{_short(value)}' at '{path}' failed to satisfy constraint:"
+    constraint = f"Value '{_short(value)}' at '{path}' failed to satisfy constraint:"
     if enum and value not in enum:
-        problems.append(f"{said} Member must satisfy enum value set: [{', '.join(enum)}]")
+        problems.append(f"{constraint} Member must satisfy enum value set: [{', '.join(enum)}]")
     pattern = shape.metadata.get("pattern")
     compiled = _pattern(pattern) if pattern else None
     if compiled and not compiled.fullmatch(value):
-        problems.append(f"{said} Member must satisfy regular expression pattern: {pattern}")
+        problems.append(f"{constraint} Member must satisfy regular expression pattern: {pattern}")
 
 
 def _short(value: Any) -> str:
@@ -162,25 +164,25 @@ def response(operation: str, answer: Mapping[str, Any]) -> Json:
         if answer:
             raise AssertionError(f"{operation} answers nothing, not {sorted(answer)}")
         return {}
-    given: Json = _give(shape, answer, operation)
+    given: Json = _converted(shape, answer, operation)
     return given
 
 
-def _give(shape: Shape, value: Any, path: str) -> Any:
+def _converted(shape: Shape, value: Any, path: str) -> Any:
     match shape.type_name:
         case "structure":
             unknown = set(value) - set(shape.members)
             if unknown:
                 raise AssertionError(f"{path} has no member {sorted(unknown)}")
             return {
-                name: _give(shape.members[name], item, f"{path}.{name}")
+                name: _converted(shape.members[name], item, f"{path}.{name}")
                 for name, item in value.items()
                 if item is not None
             }
         case "list":
-            return [_give(shape.member, item, path) for item in value]
+            return [_converted(shape.member, item, path) for item in value]
         case "map":
-            return {key: _give(shape.value, item, path) for key, item in value.items()}
+            return {key: _converted(shape.value, item, path) for key, item in value.items()}
         case "timestamp":
             return datetime.datetime.fromtimestamp(value, datetime.UTC)
         case "string":

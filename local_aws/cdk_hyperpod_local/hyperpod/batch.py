@@ -47,7 +47,7 @@ def batch_delete_cluster_nodes(context: Context, request: Json) -> Json:
     if not victims:
         reasons = "; ".join(f"{each['Code']}: {each['Message']}" for each in (*failed, *failed_logical))
         raise ApiError(state.behaviour.all_fail_code, f"All of the specified nodes failed validation. {reasons}")
-    _take(context, cluster, list(victims.values()))
+    _terminate(context, cluster, list(victims.values()))
     # Empty members are left out, because the shapes require at least one entry in a list.
     return {
         "Successful": [node_id for node_id in ids if node_id not in bad] or None,
@@ -118,7 +118,7 @@ def _refuse_under_minimum(context: Context, cluster: Cluster, named: Sequence[No
             )
 
 
-def _take(context: Context, cluster: Cluster, victims: list[Node]) -> None:
+def _terminate(context: Context, cluster: Cluster, victims: list[Node]) -> None:
     state, behaviour = context.state, context.state.behaviour
     lowers = behaviour.batch_delete_lowers_target
     end(state, cluster, victims, "named", holds_place=lowers != "at_once")
@@ -142,7 +142,7 @@ def _take(context: Context, cluster: Cluster, victims: list[Node]) -> None:
         )
     for node in victims:
         if node.launched:
-            events.tell(state, cluster, events.TERMINATING, group=node.group, instance_id=node.instance_id)
+            events.add(state, cluster, events.TERMINATING, group=node.group, instance_id=node.instance_id)
 
 
 def batch_add_cluster_nodes(context: Context, request: Json) -> Json:

@@ -182,9 +182,9 @@ class ClusterHandler:
         params = api_parameters("UpdateCluster", progress.properties)
         params = {key: value for key, value in params.items() if key not in NOT_IN_UPDATE}
         params["ClusterName"] = progress.physical_id
-        gone = self._to_delete(progress, [group["InstanceGroupName"] for group in live["InstanceGroups"]])
-        if gone:
-            params["InstanceGroupsToDelete"] = gone
+        vanished = self._to_delete(progress, [group["InstanceGroupName"] for group in live["InstanceGroups"]])
+        if vanished:
+            params["InstanceGroupsToDelete"] = vanished
         if live.get("NodeProvisioningMode") == params.get("NodeProvisioningMode"):
             params.pop("NodeProvisioningMode", None)
         self._call("UpdateCluster", params)
@@ -250,8 +250,8 @@ class ClusterHandler:
         ]
         if status == "Failed" or wrong or live.get("FailureMessage"):
             why = live.get("FailureMessage", f"Instance groups failed: {', '.join(wrong)}")
-            said = f"Resource of type 'AWS::SageMaker::Cluster' with identifier '{progress.physical_id}' did not stabilize. {why}"
-            return replace(progress, status="failed", error_code="NotStabilized", message=said)
+            message = f"Resource of type 'AWS::SageMaker::Cluster' with identifier '{progress.physical_id}' did not stabilize. {why}"
+            return replace(progress, status="failed", error_code="NotStabilized", message=message)
         return replace(progress, status="done", message="", attributes=_attributes(live))
 
     def _failed(self, progress: Progress, error: ApiError) -> Progress:
@@ -265,12 +265,12 @@ class ClusterHandler:
             "AccessDeniedException": "AccessDenied",
         }
         code = codes.get(error.code, "GeneralServiceException")
-        said = f"{error.message} (Service: SageMaker, Status Code: {error.http_status}) (HandlerErrorCode: {code})"
+        message = f"{error.message} (Service: SageMaker, Status Code: {error.http_status}) (HandlerErrorCode: {code})"
         if code == "AlreadyExists":
-            said = (
+            message = (
                 f"Resource of type 'AWS::SageMaker::Cluster' with identifier '{progress.physical_id}' already exists."
             )
-        return replace(progress, status="failed", error_code=code, message=said)
+        return replace(progress, status="failed", error_code=code, message=message)
 
     def _call(self, operation: str, params: Mapping[str, Any]) -> Json:
         return self._hyperpod.call(operation, params, **self._as)

@@ -34,7 +34,7 @@ def _roll_back(state: HyperPodState, cluster: Cluster, group: Group, running: in
         f"{state.timings.minimum_limit / 3600:g} hours ({running} running). Rolled back to InstanceCount {good.target}, "
         f"MinInstanceCount {good.minimum}."
     )
-    events.tell(
+    events.add(
         state, cluster, events.ROLLBACK, group=group.name,
         metadata={"InstanceGroupScaling": {"InstanceCount": running, "TargetCount": good.target, "MinCount": good.minimum,
                                            "FailureMessage": cluster.failure}},
@@ -67,10 +67,10 @@ def step_cluster(state: HyperPodState, cluster: Cluster) -> None:
                 cluster.groups[group.name] = replace(
                     group, status="InService", software="Succeeded", current_image=group.image
                 )
-                events.tell(state, cluster, events.PATCHING_COMPLETED, group=group.name)
+                events.add(state, cluster, events.PATCHING_COMPLETED, group=group.name)
     elif not cluster.continuous and cluster.status in ("Creating", "Updating"):
         if _short(cluster):
-            _give_up(state, cluster)
+            _fail_operation(state, cluster)
         else:
             cluster.due = state.now + max(state.timings.standard_capacity_wait, 1.0)
 
@@ -79,14 +79,14 @@ def _short(cluster: Cluster) -> bool:
     return any(not node.launched or node.status == "Failure" for node in cluster.nodes.values() if node.live)
 
 
-def _give_up(state: HyperPodState, cluster: Cluster) -> None:
+def _fail_operation(state: HyperPodState, cluster: Cluster) -> None:
     """Standard provisioning is all or nothing: missing capacity reverts the whole operation."""
     cluster.failure = (
         "We currently do not have sufficient capacity to launch the requested instances. Please try again, or use another "
         "instance type or Availability Zone."
     )
     operation = "update" if cluster.status == "Updating" else "creation"
-    _tell_failure(state, cluster, operation)
+    _report_failure(state, cluster, operation)
     before = cluster.before or {}
     undo = cluster.status == "Updating" and state.behaviour.standard_update_failure == "rolls_back"
     new: list[Node] = []
@@ -112,8 +112,8 @@ def _give_up(state: HyperPodState, cluster: Cluster) -> None:
     cluster.status = "RollingBack" if undo else "Failed"
 
 
-def _tell_failure(state: HyperPodState, cluster: Cluster, operation: str) -> None:
-    events.tell(
+def _report_failure(state: HyperPodState, cluster: Cluster, operation: str) -> None:
+    events.add(
         state,
         cluster,
         events.CLUSTER_FAILED,
@@ -128,7 +128,7 @@ def conclude(state: HyperPodState, cluster: Cluster) -> None:
     for group in list(cluster.groups.values()):
         if group.status == "Deleting" and not nodes[group.name]:
             del cluster.groups[group.name]
-            events.tell(state, cluster, events.GROUP_COMPLETED, group=group.name, operation="deletion")
+            events.add(state, cluster, events.GROUP_COMPLETED, group=group.name, operation="deletion")
     if cluster.status == "Deleting":
         if cluster.due is None and not cluster.nodes:
             del state.clusters[cluster.arn]
@@ -160,7 +160,7 @@ def _conclude_continuous(state: HyperPodState, cluster: Cluster, nodes: dict[str
 def _serve(state: HyperPodState, cluster: Cluster, group: Group, running: int) -> None:
     if group.awaiting:
         # From now on the minimum is not guaranteed (botocore: "does not guarantee maintaining this minimum afterward").
-        events.tell(
+        events.add(
             state, cluster, events.MINIMUM_REACHED, group=group.name,
             metadata={"InstanceGroupScaling": {"InstanceCount": running, "TargetCount": group.target, "MinCount": group.minimum}},
         )  # fmt: skip
@@ -177,14 +177,14 @@ def _conclude_creation(state: HyperPodState, cluster: Cluster, nodes: dict[str, 
             why = "insufficient capacity" if group.short else "its lifecycle scripts failed"
             cluster.status, cluster.due = "Failed", None
             cluster.failure = f"The controller instance group {group.name} could not be provisioned: {why}."
-            _tell_failure(state, cluster, "creation")
+            _report_failure(state, cluster, "creation")
             return
     needed = [
         group for group in cluster.groups.values() if group.node_type in ("Controller", "Login") and group.target > 0
     ]
     if cluster.due is None and all(running_count(nodes[group.name]) for group in needed):
         cluster.status, cluster.served = "InService", True
-        events.tell(state, cluster, events.CLUSTER_COMPLETED, operation="creation")
+        events.add(state, cluster, events.CLUSTER_COMPLETED, operation="creation")
 
 
 def _conclude_standard(state: HyperPodState, cluster: Cluster, nodes: dict[str, list[Node]]) -> None:

@@ -40,7 +40,7 @@ def create_cluster(context: Context, request: Json) -> Json:
     cluster.due = state.now + wait + (0 if cluster.continuous else state.timings.standard_capacity_wait)
     cluster.groups = {spec["InstanceGroupName"]: new_group(context, spec) for spec in specs}
     state.clusters[cluster.arn] = cluster
-    events.tell(state, cluster, events.CLUSTER_STARTED, operation="creation")
+    events.add(state, cluster, events.CLUSTER_STARTED, operation="creation")
     return {"ClusterArn": cluster.arn}
 
 
@@ -96,7 +96,7 @@ def delete_cluster(context: Context, request: Json) -> Json:
         name: replace(group, status="Deleting", awaiting=False, deadline=None) for name, group in cluster.groups.items()
     }
     cluster.status, cluster.due = "Deleting", None
-    events.tell(state, cluster, events.CLUSTER_STARTED, operation="deletion")
+    events.add(state, cluster, events.CLUSTER_STARTED, operation="deletion")
     return {"ClusterArn": cluster.arn}
 
 
@@ -150,7 +150,7 @@ def update_cluster_software(context: Context, request: Json) -> Json:
         if group.status == "Deleting":
             continue
         cluster.groups[name] = replace(group, status="SystemUpdating", image=release, software="InProgress")
-        events.tell(state, cluster, events.PATCHING_SCHEDULED, group=name)
+        events.add(state, cluster, events.PATCHING_SCHEDULED, group=name)
         for node in nodes[name]:
             if node.status == "Running":
                 cluster.nodes[node.logical_id] = replace(node, status="SystemUpdating", due=done)

@@ -83,7 +83,7 @@ KINDS = tuple(value for value in vars().copy().values() if isinstance(value, Kin
 """Every kind that the simulation reports."""
 
 
-def tell(
+def add(
     state: HyperPodState,
     cluster: Cluster,
     kind: Kind,

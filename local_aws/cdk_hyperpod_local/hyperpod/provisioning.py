@@ -65,7 +65,7 @@ def _next_state(state: HyperPodState, cluster: Cluster, node: Node) -> Node | No
         if node.listed:
             _leave_list(state, cluster, node)
             return replace(node, listed=False, holds_place=False, due=now + times.count_lag)
-        events.tell(
+        events.add(
             state, cluster, events.INSTANCE_COMPLETED, operation="deletion", group=node.group, instance_id=node.instance_id,
             metadata={"Instance": {"NodeLogicalId": node.logical_id}},
         )  # fmt: skip
@@ -73,7 +73,7 @@ def _next_state(state: HyperPodState, cluster: Cluster, node: Node) -> Node | No
     if not node.launched:
         return replace(node, due=None)  # from now on it gets an instance as soon as one is available
     if node.status == "Pending" and _start_fails(state, node):
-        events.tell(
+        events.add(
             state, cluster, events.SCRIPTS_FAILED, status="Failed", group=node.group, instance_id=node.instance_id, metadata={"Instance": {"LcsExecutionState": "Failed"}},
         )  # fmt: skip
         return replace(
@@ -85,7 +85,7 @@ def _next_state(state: HyperPodState, cluster: Cluster, node: Node) -> Node | No
         return _retry(state, cluster, node)
     updated = now if node.status == "SystemUpdating" else node.updated_at
     kind = events.INSTANCE_PATCHED if node.status == "SystemUpdating" else events.INSTANCE_COMPLETED
-    events.tell(state, cluster, kind, operation="creation", group=node.group, instance_id=node.instance_id)
+    events.add(state, cluster, kind, operation="creation", group=node.group, instance_id=node.instance_id)
     image = group.image if group and node.status == "SystemUpdating" else node.image
     return replace(node, status="Running", due=None, message="", updated_at=updated, image=image)
 
@@ -196,7 +196,7 @@ def _allocate(state: HyperPodState) -> None:
             node, instance_id=f"i-{state.digits(17)}", instance_type=free[0], launched_at=state.now, due=state.now + state.timings.boot,
         )  # fmt: skip
         cluster.nodes[node.logical_id] = launched
-        events.tell(
+        events.add(
             state, cluster, events.PROVISIONED, group=group.name, instance_id=launched.instance_id,
             metadata={"Instance": {"NodeLogicalId": node.logical_id}},
         )  # fmt: skip
@@ -211,6 +211,6 @@ def _note_shortage(state: HyperPodState, cluster: Cluster, group: Group, short: 
     cluster.groups[group.name] = replace(group, short=short)
     if short:
         message = events.capacity_message(", ".join(group.instance_types))
-        events.tell(
+        events.add(
             state, cluster, events.NOT_PROVISIONED, group=group.name, metadata={"Instance": {"FailureMessage": message}}
         )

@@ -35,12 +35,12 @@ def update_cluster(context: Context, request: Json) -> Json:
             _change_group(context, cluster, cluster.groups[name], spec)
         else:
             cluster.groups[name] = new_group(context, spec)
-            events.tell(state, cluster, events.GROUP_STARTED, group=name, operation="creation")
+            events.add(state, cluster, events.GROUP_STARTED, group=name, operation="creation")
     for name in doomed:
         _delete_group(context, cluster, cluster.groups[name])
     cluster_operations.record(state, cluster, before)
     _set_status(context, cluster)
-    events.tell(state, cluster, events.CLUSTER_STARTED, operation="update")
+    events.add(state, cluster, events.CLUSTER_STARTED, operation="update")
     return {"ClusterArn": cluster.arn}
 
 
@@ -152,7 +152,7 @@ def _change_group(context: Context, cluster: Cluster, group: Group, spec: Json) 
     )
     end(state, cluster, victims, "random")
     if victims:
-        events.tell(state, cluster, events.GROUP_STARTED, group=group.name, operation="scaling")
+        events.add(state, cluster, events.GROUP_STARTED, group=group.name, operation="scaling")
     awaiting, deadline, good = _minimum_after(context, cluster, group, target, minimum)
     image = spec.get("ImageReleaseVersion", group.image)
     cluster.groups[group.name] = replace(
@@ -191,7 +191,7 @@ def _delete_group(context: Context, cluster: Cluster, group: Group) -> None:
         return
     end(state, cluster, [n for n in cluster.nodes.values() if n.group == group.name and n.live], "group-deleted")
     cluster.groups[group.name] = replace(group, status="Deleting", awaiting=False, deadline=None, rolling=False)
-    events.tell(state, cluster, events.GROUP_STARTED, group=group.name, operation="deletion")
+    events.add(state, cluster, events.GROUP_STARTED, group=group.name, operation="deletion")
 
 
 def _set_status(context: Context, cluster: Cluster) -> None:

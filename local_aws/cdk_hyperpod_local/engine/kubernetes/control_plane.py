@@ -121,7 +121,7 @@ def control_plane(
             f"--service-account-issuer={url}",
             # No Service leads to this server: the address of a Service must not be loopback.
             "--endpoint-reconciler-type=none",
-            *(() if token_webhook is None else _ask(token_webhook)),
+            *(() if token_webhook is None else _webhook_options(token_webhook)),
         )
         _await_ready(cluster, server, folder / "kube-apiserver.log")
         options = (f"--kubeconfig={cluster.kubeconfig}", "--leader-elect=false", "--port=0", "--secure-port=0")
@@ -138,7 +138,7 @@ def control_plane(
         yield cluster
 
 
-def _ask(token_webhook: Path) -> tuple[str, ...]:
+def _webhook_options(token_webhook: Path) -> tuple[str, ...]:
     return (
         f"--authentication-token-webhook-config-file={token_webhook}",
         "--authentication-token-webhook-version=v1",
@@ -225,7 +225,7 @@ def _is_ready(cluster: ControlPlane) -> bool:
 def free_ports(count: int) -> list[int]:
     """A free port of 127.0.0.1."""
     with ExitStack() as sockets:
-        taken = [sockets.enter_context(socket.socket()) for _ in range(count)]
-        for one in taken:
+        open_sockets = [sockets.enter_context(socket.socket()) for _ in range(count)]
+        for one in open_sockets:
             one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in taken]
+        return [one.getsockname()[1] for one in open_sockets]

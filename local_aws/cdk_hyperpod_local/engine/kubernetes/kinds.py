@@ -56,7 +56,7 @@ class Kinds:
         custom = {(kind.group, kind.version, kind.plural): kind for kind in self._custom}
         return self._built_in.get(key) or custom.get(key)
 
-    def take(self, definitions: list[Json]) -> None:
+    def set_custom(self, definitions: list[Json]) -> None:
         """Replace the custom kinds by those of these CRDs."""
         self._custom = {}
         for spec in (item["spec"] for item in definitions):

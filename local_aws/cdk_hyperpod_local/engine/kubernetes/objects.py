@@ -46,7 +46,7 @@ class ObjectStore:
             kept = json.loads(file.read_text("utf-8"))
             self._objects = {tuple(key): value for key, value in kept["objects"]}
             self._applied, self._version = kept["applied"], kept["version"]
-            kinds.take(self.of(*_CRDS))
+            kinds.set_custom(self.of(*_CRDS))
             return
         for name in _NAMESPACES:
             namespace = kinds.find("", "v1", "namespaces")
@@ -103,16 +103,16 @@ class ObjectStore:
     def delete(self, kind: Kind, namespace: str, name: str) -> Json:
         """Delete an object; for a namespace or a CRD, everything in it too."""
         with self.lock:
-            gone = self.get(kind, namespace, name)
+            deleted = self.get(kind, namespace, name)
             del self._objects[kind.group, kind.plural, namespace, name]
             if (kind.group, kind.plural) == ("", "namespaces"):
                 self._drop(lambda key: key[2] == name)
             if (kind.group, kind.plural) == _CRDS:
-                spec = gone["spec"]
+                spec = deleted["spec"]
                 self._drop(lambda key: key[:2] == (spec["group"], spec["names"]["plural"]))
-                self.kinds.take(self.of(*_CRDS))
+                self.kinds.set_custom(self.of(*_CRDS))
             self._save()
-            return gone
+            return deleted
 
     def applied(self, uid: str, manager: str) -> Json:
         return self._applied.get(f"{uid}/{manager}", {})
@@ -140,7 +140,7 @@ class ObjectStore:
             self._version += 1
             self._objects[kind.group, kind.plural, namespace, metadata["name"]] = whole
             if (kind.group, kind.plural) == _CRDS:
-                self.kinds.take(self.of(*_CRDS))
+                self.kinds.set_custom(self.of(*_CRDS))
             self._save()
         return whole
 

@@ -94,7 +94,7 @@ class RecordingApi:
             raise RefusedError(404, "NotFound", NOT_SERVED)
         if target.subresource not in ("", "status"):
             raise RefusedError(404, "NotFound", f"{target.subresource} is not recorded")
-        given = {} if method in ("GET", "DELETE") else _given(body, content_type)
+        given = {} if method in ("GET", "DELETE") else _parsed(body, content_type)
         where, dry = (kind, target.namespace), "dryRun" in query
         match method, bool(target.name):
             case "GET", False:
@@ -108,8 +108,8 @@ class RecordingApi:
             case "PATCH", True:
                 return self._patch(target, given, content_type, query.get("fieldManager", ""), dry)
             case "DELETE", True:
-                gone = store.get(*where, target.name) if dry else store.delete(*where, target.name)
-                return 200, {"kind": "Status", "apiVersion": "v1", "status": "Success", "details": gone["metadata"]}
+                deleted = store.get(*where, target.name) if dry else store.delete(*where, target.name)
+                return 200, {"kind": "Status", "apiVersion": "v1", "status": "Success", "details": deleted["metadata"]}
             case "DELETE", False:
                 for item in self._list(target, query)["items"]:
                     store.delete(kind, item["metadata"].get("namespace", ""), item["metadata"]["name"])
@@ -157,7 +157,7 @@ class RecordingApi:
         raise RefusedError(415, "UnsupportedMediaType", f"patches of {content_type} are not recorded")
 
 
-def _given(body: bytes, content_type: str) -> Json:
+def _parsed(body: bytes, content_type: str) -> Json:
     try:
         # JSON is YAML too, but the YAML parser is slow.
         match content_type.partition(";")[0]:

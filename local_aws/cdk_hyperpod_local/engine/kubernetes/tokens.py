@@ -35,13 +35,13 @@ class Callers:
         request = _signed_request(token)
         if request is None or f"{request.scheme}://{request.netloc}" != self._url or not _is_allowed(request):
             return None
-        asked = urllib.request.Request(request.geturl(), headers={CLUSTER_HEADER: cluster})
+        signed = urllib.request.Request(request.geturl(), headers={CLUSTER_HEADER: cluster})
         context = ssl.create_default_context(cafile=str(self._authority))
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
         )
         try:
-            with opener.open(asked, timeout=25) as answer:
+            with opener.open(signed, timeout=25) as answer:
                 found = re.search(r"<Arn>([^<]+)</Arn>", answer.read().decode())
         except urllib.error.HTTPError:  # expired, invalid, or signed for another cluster
             return None

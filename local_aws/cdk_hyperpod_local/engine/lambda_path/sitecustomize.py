@@ -11,7 +11,7 @@ TEST_OUTDIR; kubectl and helm keep their caches in the home folder.
 
 AWS's long waits pass faster here, so a function that gives up after an hour must see its hour pass as fast. In the
 function's own code, datetime.now() and time.time() run faster, time.sleep() ends earlier, and the clock also moves by
-what the engine is told to skip (`control.py`). Other code, such as the signing of requests, sees the machine's time.
+what the engine skips (`control.py`). Other code, such as the signing of requests, sees the machine's time.
 
 The real API server here is older than EKS's. It supports evictions only in that time's version, with the same fields.
 """

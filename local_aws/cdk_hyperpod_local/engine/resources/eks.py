@@ -65,9 +65,9 @@ class _Client:
 
     def retag(self, arn: str, old: Json, new: Json) -> None:
         before, after = tags(old), tags(new)
-        gone = sorted(set(before) - set(after))
-        if gone:
-            self.call("UntagResource", {"resourceArn": arn, "tagKeys": gone})
+        removed = sorted(set(before) - set(after))
+        if removed:
+            self.call("UntagResource", {"resourceArn": arn, "tagKeys": removed})
         if before != after:
             self.call("TagResource", {"resourceArn": arn, "tags": after})
 

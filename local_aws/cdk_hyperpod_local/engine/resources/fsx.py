@@ -151,9 +151,9 @@ def _call(fsx: FsxService, operation: str, request: Json) -> Json:
 
 def _retag(fsx: FsxService, arn: str, old: Json, new: Json) -> None:
     before, after = ({tag["Key"]: tag for tag in properties.get("Tags") or []} for properties in (old, new))
-    gone = [key for key in before if key not in after]
-    if gone:
-        fsx.call("UntagResource", {"ResourceARN": arn, "TagKeys": gone})
+    removed = [key for key in before if key not in after]
+    if removed:
+        fsx.call("UntagResource", {"ResourceARN": arn, "TagKeys": removed})
     changed = [tag for key, tag in after.items() if before.get(key) != tag]
     if changed:
         fsx.call("TagResource", {"ResourceARN": arn, "Tags": changed})

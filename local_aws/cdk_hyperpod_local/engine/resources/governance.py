@@ -88,9 +88,9 @@ class _Governed:
 
     def _retag(self, arn: str, old: Json, new: Json) -> None:
         before, after = ({tag["Key"]: tag for tag in part.get("Tags") or []} for part in (old, new))
-        gone = sorted(set(before) - set(after))
-        if gone:
-            self._clusters.call("DeleteTags", {"ResourceArn": arn, "TagKeys": gone})
+        removed = sorted(set(before) - set(after))
+        if removed:
+            self._clusters.call("DeleteTags", {"ResourceArn": arn, "TagKeys": removed})
         if after and before != after:
             self._clusters.call("AddTags", {"ResourceArn": arn, "Tags": list(after.values())})
 

@@ -35,14 +35,14 @@ def install() -> None:
         through = context.service_context.get("local-aws:through-endpoint", {})
         return through[key.lower()] if key.lower() in through else resolve(key, context)
 
-    async def judged(method: str, path: str, headers: Json, body: bytes, query: Json, request_id: str) -> Reply:
+    async def evaluated(method: str, path: str, headers: Json, body: bytes, query: Json, request_id: str) -> Reply:
         endpoint_id = headers.get(ENDPOINT)
         refusal = _refusal(endpoint_id, method, path, headers, body, query, request_id) if endpoint_id else None
         reply: Reply = refusal or await dispatch(method, path, headers, body, query, request_id)
         return reply
 
     iam_evaluator._resolve_condition_key = key_of
-    app._dispatch_service_request = judged
+    app._dispatch_service_request = evaluated
 
 
 def _refusal(

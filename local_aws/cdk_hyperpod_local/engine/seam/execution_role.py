@@ -34,12 +34,12 @@ def install() -> None:
     for name in _NAMING_A_ROLE:
         requests._ACTION_HANDLERS[name] = _noting(requests._ACTION_HANDLERS[name])
     for kind, calls in _CALLS.items():
-        _judge(kind, calls)
+        _check(kind, calls)
 
 
 def _noting(handle: Callable[[Json], Any]) -> Callable[[Json], Any]:
     def noted(params: Json) -> Any:
-        stack, role = (_given(params, name) for name in ("StackName", "RoleARN"))
+        stack, role = (_parameter(params, name) for name in ("StackName", "RoleARN"))
         if role:
             _execution_roles[responses.get_account_id(), _name_of(stack)] = role
         return handle(params)
@@ -47,7 +47,7 @@ def _noting(handle: Callable[[Json], Any]) -> Callable[[Json], Any]:
     return noted
 
 
-def _judge(kind: str, calls: Callable[[str, Json, Json], Iterator[Call]]) -> None:
+def _check(kind: str, calls: Callable[[str, Json, Json], Iterator[Call]]) -> None:
     entry = handlers()[kind]
     create, update = entry["create"], entry["update"]
 
@@ -163,6 +163,6 @@ def _name_of(stack: str) -> str:
     return stack.split("/")[1] if stack.startswith("arn:") else stack
 
 
-def _given(params: Json, name: str) -> str:
+def _parameter(params: Json, name: str) -> str:
     value = params.get(name) or ""
     return str(value[0] if isinstance(value, list) else value)

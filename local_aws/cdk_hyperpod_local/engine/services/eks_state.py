@@ -146,7 +146,7 @@ class EksState:
         if error is not None:
             return None, f"{type(error).__name__}: {error}"
         api = future.result()
-        return api, "" if api else "its Kubernetes API is gone"
+        return api, "" if api else "its Kubernetes API does not exist"
 
     def stop(self, name: str) -> None:
         self._starting.pop(name, None)

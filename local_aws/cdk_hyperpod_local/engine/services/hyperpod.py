@@ -53,7 +53,9 @@ class HyperPodService(JsonService):
         self.handler = HandlerOptions()
         # Real time with shorter waits: clients compare launch times with the times of their stack.
         self.timings = Timings().faster(options.speed)
-        self.hyperpod = HyperPod(clock=SystemClock(), seed=options.seed, timings=self.timings, on_call=self._told)
+        self.hyperpod = HyperPod(
+            clock=SystemClock(), seed=options.seed, timings=self.timings, on_call=self._record_call
+        )
         self.on_eks = HyperPodOnEks(lambda: self.hyperpod, control_planes)
         self.governance = Governance(clusters=self.on_eks, now=time.time, speed=options.speed, seed=options.seed)
 
@@ -65,12 +67,12 @@ class HyperPodService(JsonService):
             return {"model": self.hyperpod.to_json(), "governance": self.governance.records}
 
     def load_persisted_state(self, data: Json) -> None:
-        self.hyperpod = HyperPod.from_json(data["model"], clock=SystemClock(), on_call=self._told)
+        self.hyperpod = HyperPod.from_json(data["model"], clock=SystemClock(), on_call=self._record_call)
         self.hyperpod.timings = self.timings
         self.governance.records = data.get("governance", {})
 
     def reset(self) -> None:
-        self.hyperpod = HyperPod(clock=SystemClock(), timings=self.timings, on_call=self._told)
+        self.hyperpod = HyperPod(clock=SystemClock(), timings=self.timings, on_call=self._record_call)
         self.governance.records = {}
 
     # -- requests ----------------------------------------------------------------------------------------------------
@@ -123,7 +125,7 @@ class HyperPodService(JsonService):
             self._note(caller, operation, body, reply[0], reply[2])
         return reply
 
-    def _told(self, call: Call) -> None:
+    def _record_call(self, call: Call) -> None:
         if call.principal == CLOUDFORMATION and not call.mutating:
             return
         self._journal.record(
