@@ -35,8 +35,7 @@ def start(place: Place, *, speed: float, seed: int = 0, owner: int | None = None
     """Start the engine. False if it was running already. Raises EngineError.
 
     `owner`: a process with which the engine ends, however that process ends; the engine then ignores the state of an
-    earlier one.
-    Absent: the engine keeps running, and continues with its state after a stop.
+    earlier one. Absent: the engine keeps running, and continues with its state after a stop.
     """
     if running(place) is not None:
         wait_until_up(place)

@@ -86,9 +86,8 @@ class LocalAws:
         """Set fields of `faults`, `behaviour`, `timings` and `handler`, and these:
 
         `capacity`, `quota`: instance type -> limit or None. `quotas`: name of a quota -> value or None. `plans`:
-        training plans.
-        `nodes`: instance id -> the changed fields of a node, such as `address`. `handler`: CloudFormation's, of
-        AWS::SageMaker::Cluster. `defaults=True` resets everything but the nodes first.
+        training plans. `nodes`: instance id -> the changed fields of a node, such as `address`. `handler`:
+        CloudFormation's, of AWS::SageMaker::Cluster. `defaults=True` resets everything but the nodes first.
         """
         self._control("POST", "hyperpod", wanted)
 

@@ -31,7 +31,7 @@ def test_every_public_name_is_on_the_page() -> None:
 
 
 def test_nothing_is_without_a_text_and_a_type() -> None:
-    assert api_page.unsaid() == []
+    assert api_page.undocumented() == []
 
 
 def test_every_construct_and_whatever_makes_one_has_an_example() -> None:

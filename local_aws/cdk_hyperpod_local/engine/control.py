@@ -66,9 +66,8 @@ class Control:
         """Set fields of `faults`, `behaviour`, `timings` and `handler` (CloudFormation's, of the cluster), and these:
 
         `capacity`, `quota`: instance type -> limit or null. `quotas`: name -> value or null. `plans`: training plans,
-        by the
-        fields of `Plan`. `nodes`: instance id -> fields of `Node`. `defaults`: true resets everything but the nodes
-        first.
+        by the fields of `Plan`. `nodes`: instance id -> fields of `Node`. `defaults`: true resets everything but the
+        nodes first.
         """
         hyperpod = self._clusters.hyperpod
         unknown = set(wanted) - {

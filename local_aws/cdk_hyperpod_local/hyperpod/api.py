@@ -73,8 +73,7 @@ class HyperPod:
         """Absent: a ManualClock, the likely behaviour, no faults, durations as reported, and no `on_call`.
 
         `seed` determines every id and every random choice. `on_call` gets every finished call, in order, before its
-        reply is sent.
-        If it raises an exception, the caller gets that instead of the reply.
+        reply is sent. If it raises an exception, the caller gets that instead of the reply.
         """
         self.clock: Clock = clock or ManualClock()
         self.on_call = on_call

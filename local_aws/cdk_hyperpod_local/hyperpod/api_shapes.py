@@ -1,8 +1,7 @@
 """Validates requests and responses against botocore's own model of the SageMaker API.
 
 botocore's client checks types, required members and lower bounds only. The service also checks maximum, pattern and
-enum
-(botocore/validate.py, range_check), so the server side does it here, with the messages of AWS's validation.
+enum (botocore/validate.py, range_check), so the server side does it here, with the messages of AWS's validation.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ def request(operation: str, params: Mapping[str, Any]) -> Json:
     """A validated copy of a request's parameters. Timestamps become seconds since 1970.
 
     Raises ApiError ValidationException for invalid values, SerializationException for wrong types. Unlike AWS, it
-    refuses an
-    unknown name too, because here that is always our own mistake.
+    refuses an unknown name too, because here that is always our own mistake.
     """
     shape = operation_model(operation).input_shape
     if shape is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from . import events
@@ -10,7 +10,7 @@ from .clusters import refuse_beyond_limits
 from .context import Context, below_minimum, find_node, refuse_below_minimum, refuse_unpatched, refuse_while_busy
 from .errors import ApiError, invalid
 from .provisioning import request_node
-from .state import Cluster, Group, Json, Node, Termination, settings_now
+from .state import Cluster, Group, HyperPodState, Json, Node, Termination, settings_now
 from .terminations import end
 
 MOST_IDS = 99
@@ -23,38 +23,53 @@ MOST_ADDED = 50
 """Maximum nodes that one call adds."""
 
 Problem = tuple[str, str]
+"""Code and message."""
 
 
 def batch_delete_cluster_nodes(context: Context, request: Json) -> Json:
-    """BatchDeleteClusterNodes deletes exactly these nodes. 200 if at least one can be deleted, 400 if none ("Scale down
-    a cluster")."""
-    state, cluster = context.state, context.cluster(request["ClusterName"])
+    """BatchDeleteClusterNodes deletes exactly these nodes.
+
+    200 if at least one can be deleted, 400 if none ("Scale down a cluster").
+    """
+    cluster = context.cluster(request["ClusterName"])
     ids, logical_ids = _ids(request, cluster)
     refuse_while_busy(context, cluster, "delete nodes")
     refuse_unpatched(context, cluster, "delete nodes")
 
-    by_id = {node.instance_id: node for node in cluster.nodes.values() if node.launched and node.listed}
-    found: dict[str, Node | None] = {node_id: by_id.get(node_id) for node_id in ids}
-    found_logical: dict[str, Node | None] = {logical_id: _logical(cluster, logical_id) for logical_id in logical_ids}
-    named = [node for node in (*found.values(), *found_logical.values()) if node]
+    found = _by_id(cluster, ids)
+    found_logical = {logical_id: _logical(cluster, logical_id) for logical_id in logical_ids}
+    named = [node for node in (*found.values(), *found_logical.values()) if node is not None]
     refuse_below_minimum(context, cluster, {node.group for node in named}, "delete nodes")
     _refuse_under_minimum(context, cluster, named)
 
     failed = _failed(context, cluster, found, "NodeId")
     failed_logical = _failed(context, cluster, found_logical, "NodeLogicalId")
-    bad = {each["NodeId"] for each in failed} | {each["NodeLogicalId"] for each in failed_logical}
-    victims = {n.logical_id: n for key, n in (*found.items(), *found_logical.items()) if n and key not in bad}
+    deletable = _without_failed(found, failed, "NodeId")
+    deletable_logical = _without_failed(found_logical, failed_logical, "NodeLogicalId")
+    victims = {node.logical_id: node for node in (*deletable.values(), *deletable_logical.values())}
     if not victims:
         reasons = "; ".join(f"{each['Code']}: {each['Message']}" for each in (*failed, *failed_logical))
-        raise ApiError(state.behaviour.all_fail_code, f"All of the specified nodes failed validation. {reasons}")
+        code = context.state.behaviour.all_fail_code
+        raise ApiError(code, f"All of the specified nodes failed validation. {reasons}")
     _terminate(context, cluster, list(victims.values()))
     # Empty members are left out, because the shapes require at least one entry in a list.
     return {
-        "Successful": [node_id for node_id in ids if node_id not in bad] or None,
+        "Successful": list(deletable) or None,
         "Failed": failed or None,
-        "SuccessfulNodeLogicalIds": [logical_id for logical_id in logical_ids if logical_id not in bad] or None,
+        "SuccessfulNodeLogicalIds": list(deletable_logical) or None,
         "FailedNodeLogicalIds": failed_logical or None,
     }
+
+
+def _by_id(cluster: Cluster, ids: Sequence[str]) -> dict[str, Node | None]:
+    """The nodes that ListClusterNodes shows with these instance ids."""
+    listed = {node.instance_id: node for node in cluster.nodes.values() if node.launched and node.listed}
+    return {node_id: listed.get(node_id) for node_id in ids}
+
+
+def _without_failed(found: Mapping[str, Node | None], failed: Sequence[Json], member: str) -> dict[str, Node]:
+    keys = {each[member] for each in failed}
+    return {key: node for key, node in found.items() if node is not None and key not in keys}
 
 
 def _ids(request: Json, cluster: Cluster, *, most: int = MOST_IDS) -> tuple[list[str], list[str]]:
@@ -150,7 +165,7 @@ def batch_add_cluster_nodes(context: Context, request: Json) -> Json:
 
     A ClientToken is valid for 8 hours (botocore).
     """
-    state, cluster = context.state, context.cluster(request["ClusterName"])
+    cluster = context.cluster(request["ClusterName"])
     if not cluster.continuous:
         raise invalid("BatchAddClusterNodes is only supported for clusters with NodeProvisioningMode Continuous")
     wanted: list[Json] = request["NodesToAdd"]
@@ -158,36 +173,58 @@ def batch_add_cluster_nodes(context: Context, request: Json) -> Json:
     if total > MOST_ADDED:
         raise invalid(f"The total of IncrementTargetCountBy must not exceed {MOST_ADDED}, got {total}")
     token = request.get("ClientToken")
-    known = cluster.tokens.get(token) if token else None
-    if known and state.now - known["at"] < TOKEN_HOURS * 3600:
-        if known["request"] != wanted:
+    repeated = _earlier_call(context.state, cluster, token)
+    if repeated is not None:
+        if repeated["request"] != wanted:
             raise invalid("The client token was already used with different parameters")
-        return {"Successful": [_added_again(cluster, *pair) for pair in known["nodes"]], "Failed": []}
+        return {"Successful": [_added_again(cluster, *pair) for pair in repeated["nodes"]], "Failed": []}
     refuse_while_busy(context, cluster, "add nodes")
-    good = [each for each in wanted if _add_problem(context, cluster, each) is None]
-    counts = [
-        {**cluster.groups[each["InstanceGroupName"]].spec,
-         "InstanceCount": cluster.groups[each["InstanceGroupName"]].target + each["IncrementTargetCountBy"]}
-        for each in good
-    ]  # fmt: skip
-    refuse_beyond_limits(context, cluster.groups, counts, cluster.settings)
-    added: list[Json] = []
-    for each in good:
-        group = cluster.groups[each["InstanceGroupName"]]
-        cluster.groups[group.name] = replace(group, target=group.target + each["IncrementTargetCountBy"])
-        for _ in range(each["IncrementTargetCountBy"]):
-            node = request_node(state, cluster, group)
-            added.append({"NodeLogicalId": node.logical_id, "InstanceGroupName": group.name, "Status": node.status})
+
+    problems = [(each, _add_problem(context, cluster, each)) for each in wanted]
+    accepted = [each for each, problem in problems if problem is None]
+    _refuse_additions_beyond_limits(context, cluster, accepted)
+    added = [node for each in accepted for node in _add(context.state, cluster, each)]
     if token:
         pairs = [[each["NodeLogicalId"], each["InstanceGroupName"]] for each in added]
-        cluster.tokens[token] = {"at": state.now, "request": wanted, "nodes": pairs}
-    failed = [
-        {"InstanceGroupName": each["InstanceGroupName"], "ErrorCode": problem[0], "Message": problem[1],
-         "FailedCount": each["IncrementTargetCountBy"]}
-        for each in wanted
-        if each not in good and (problem := _add_problem(context, cluster, each))
-    ]  # fmt: skip
+        cluster.tokens[token] = {"at": context.state.now, "request": wanted, "nodes": pairs}
+    failed = [_failed_addition(each, problem) for each, problem in problems if problem is not None]
     return {"Successful": added, "Failed": failed}
+
+
+def _earlier_call(state: HyperPodState, cluster: Cluster, token: str | None) -> Json | None:
+    """The call with the same token in the last 8 hours."""
+    earlier = cluster.tokens.get(token) if token else None
+    if earlier is None or state.now - earlier["at"] >= TOKEN_HOURS * 3600:
+        return None
+    return earlier
+
+
+def _refuse_additions_beyond_limits(context: Context, cluster: Cluster, additions: Sequence[Json]) -> None:
+    specs = []
+    for addition in additions:
+        group = cluster.groups[addition["InstanceGroupName"]]
+        specs.append({**group.spec, "InstanceCount": group.target + addition["IncrementTargetCountBy"]})
+    refuse_beyond_limits(context, cluster.groups, specs, cluster.settings)
+
+
+def _add(state: HyperPodState, cluster: Cluster, addition: Json) -> Iterator[Json]:
+    """Raise the group's target, and request its nodes."""
+    count = addition["IncrementTargetCountBy"]
+    group = cluster.groups[addition["InstanceGroupName"]]
+    cluster.groups[group.name] = replace(group, target=group.target + count)
+    for _ in range(count):
+        node = request_node(state, cluster, group)
+        yield {"NodeLogicalId": node.logical_id, "InstanceGroupName": group.name, "Status": node.status}
+
+
+def _failed_addition(addition: Json, problem: Problem) -> Json:
+    code, message = problem
+    return {
+        "InstanceGroupName": addition["InstanceGroupName"],
+        "ErrorCode": code,
+        "Message": message,
+        "FailedCount": addition["IncrementTargetCountBy"],
+    }
 
 
 def _added_again(cluster: Cluster, logical_id: str, group: str) -> Json:
@@ -198,7 +235,7 @@ def _added_again(cluster: Cluster, logical_id: str, group: str) -> Json:
     return {"NodeLogicalId": logical_id, "InstanceGroupName": group, "Status": status}
 
 
-def _add_problem(context: Context, cluster: Cluster, wanted: Json) -> tuple[str, str] | None:
+def _add_problem(context: Context, cluster: Cluster, wanted: Json) -> Problem | None:
     """The code and message if nodes cannot be added to the group; None if they can."""
     name = wanted["InstanceGroupName"]
     group: Group | None = cluster.groups.get(name)
@@ -227,6 +264,7 @@ def batch_replace_cluster_nodes(context: Context, request: Json) -> Json:
 
 
 def _restart(context: Context, request: Json, *, fresh: bool) -> Json:
+    """Reboot nodes, or (`fresh`) replace their instances."""
     state, cluster = context.state, context.cluster(request["ClusterName"])
     ids, logical_ids = _ids(request, cluster, most=25)
     action = "replace nodes" if fresh else "reboot nodes"
@@ -237,36 +275,44 @@ def _restart(context: Context, request: Json, *, fresh: bool) -> Json:
         "Successful": [], "Failed": [], "SuccessfulNodeLogicalIds": [], "FailedNodeLogicalIds": [],
     }  # fmt: skip
     for key, node, kind, suffix in _each(cluster, ids, logical_ids):
-        group = cluster.groups.get(node.group) if node else None
-        code = None
-        if node is None:
-            code = "InstanceIdNotFound"
-        elif fresh and group and group.node_type == "Controller":
-            code = "InstanceIdInUse"
-        elif node.status not in ("Running", "Failure"):
-            code = "InvalidInstanceStatus"
-        if node is None or code:
-            answer[f"Failed{suffix}"].append(
-                {kind: key, "ErrorCode": code, "Message": f"Cannot {action}: {key}, {code}"}
-            )
+        code = _restart_problem(cluster, node, fresh=fresh)
+        if node is None or code is not None:
+            message = f"Cannot {action}: {key}, {code}"
+            answer[f"Failed{suffix}"].append({kind: key, "ErrorCode": code, "Message": message})
             continue
-        again = replace(node, status="Pending", due=state.now + state.timings.boot, message="")
-        if fresh:
-            state.terminations.append(
-                Termination(
-                    at=state.now,
-                    cluster=cluster.name,
-                    group=node.group,
-                    logical_id=node.logical_id,
-                    node_id=node.instance_id,
-                    cause="replaced",
-                    call=state.call,
-                )
-            )
-            again = replace(again, instance_id=f"i-{state.digits(17)}", launched_at=state.now)
-        cluster.nodes[node.logical_id] = again
+        cluster.nodes[node.logical_id] = _restarted(state, cluster, node, fresh=fresh)
         answer[f"Successful{suffix}"].append(key)
     return {name: entries or None for name, entries in answer.items()}
+
+
+def _restart_problem(cluster: Cluster, node: Node | None, *, fresh: bool) -> str | None:
+    """The error code if a node cannot be rebooted or replaced; None if it can."""
+    if node is None:
+        return "InstanceIdNotFound"
+    group = cluster.groups.get(node.group)
+    if fresh and group is not None and group.node_type == "Controller":
+        return "InstanceIdInUse"
+    if node.status not in ("Running", "Failure"):
+        return "InvalidInstanceStatus"
+    return None
+
+
+def _restarted(state: HyperPodState, cluster: Cluster, node: Node, *, fresh: bool) -> Node:
+    booting = replace(node, status="Pending", due=state.now + state.timings.boot, message="")
+    if not fresh:
+        return booting
+    state.terminations.append(
+        Termination(
+            at=state.now,
+            cluster=cluster.name,
+            group=node.group,
+            logical_id=node.logical_id,
+            node_id=node.instance_id,
+            cause="replaced",
+            call=state.call,
+        )
+    )
+    return replace(booting, instance_id=f"i-{state.digits(17)}", launched_at=state.now)
 
 
 def _each(

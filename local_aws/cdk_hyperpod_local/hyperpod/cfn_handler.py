@@ -137,8 +137,7 @@ class ClusterHandler:
         """Begin an operation. `properties`: of the template, resolved; for a delete, those of the last template.
 
         `old_properties` and `physical_id` are required for update, `physical_id` for delete. A replacement is two
-        operations:
-        check `replacement_reasons` first. `tags`: the stack's, including aws:cloudformation:*.
+        operations: check `replacement_reasons` first. `tags`: the stack's, including aws:cloudformation:*.
         """
         progress = Progress(
             action=action, status="pending", physical_id=physical_id or str(properties.get("ClusterName", "")),
@@ -227,32 +226,35 @@ class ClusterHandler:
     # --- waiting ---
 
     def _stabilise(self, progress: Progress) -> Progress:
+        """Look whether the cluster has reached the state that the operation waits for."""
         try:
             live = self._call("DescribeCluster", {"ClusterName": progress.physical_id})
         except ApiError as error:
-            if error.code == "ThrottlingException":
-                return progress
-            if error.code == "ResourceNotFound" and progress.action == "delete":
-                return replace(progress, status="done", message="")
-            return self._failed(progress, error)
+            return self._unreadable(progress, error)
         status = live["ClusterStatus"]
         if progress.action == "delete":
             return replace(progress, message=f"Cluster is {status}")
-        busy = [
-            group["InstanceGroupName"]
-            for group in live["InstanceGroups"]
-            if group["Status"] in ("Creating", "Updating", "Deleting", "SystemUpdating")
-        ]
-        if status not in ("InService", "Failed") or (busy and status != "Failed"):
+        busy = _groups_in(live, "Creating", "Updating", "Deleting", "SystemUpdating")
+        if status != "Failed" and (status != "InService" or busy):
             return replace(progress, message=f"Cluster is {status}, waiting for {', '.join(busy) or 'the cluster'}")
-        wrong = [
-            group["InstanceGroupName"] for group in live["InstanceGroups"] if group["Status"] in ("Failed", "Degraded")
-        ]
-        if status == "Failed" or wrong or live.get("FailureMessage"):
-            why = live.get("FailureMessage", f"Instance groups failed: {', '.join(wrong)}")
-            message = f"Resource of type 'AWS::SageMaker::Cluster' with identifier '{progress.physical_id}' did not stabilize. {why}"
-            return replace(progress, status="failed", error_code="NotStabilized", message=message)
+        failed = _groups_in(live, "Failed", "Degraded")
+        if status == "Failed" or failed or live.get("FailureMessage"):
+            return self._not_stabilized(progress, live, failed)
         return replace(progress, status="done", message="", attributes=_attributes(live))
+
+    def _unreadable(self, progress: Progress, error: ApiError) -> Progress:
+        if error.code == "ThrottlingException":
+            return progress
+        if error.code == "ResourceNotFound" and progress.action == "delete":
+            return replace(progress, status="done", message="")
+        return self._failed(progress, error)
+
+    def _not_stabilized(self, progress: Progress, live: Json, failed: Sequence[str]) -> Progress:
+        why = live.get("FailureMessage", f"Instance groups failed: {', '.join(failed)}")
+        resource = f"Resource of type 'AWS::SageMaker::Cluster' with identifier '{progress.physical_id}'"
+        return replace(
+            progress, status="failed", error_code="NotStabilized", message=f"{resource} did not stabilize. {why}"
+        )
 
     def _failed(self, progress: Progress, error: ApiError) -> Progress:
         codes = {
@@ -274,6 +276,10 @@ class ClusterHandler:
 
     def _call(self, operation: str, params: Mapping[str, Any]) -> Json:
         return self._hyperpod.call(operation, params, **self._as)
+
+
+def _groups_in(live: Json, *statuses: str) -> list[str]:
+    return [group["InstanceGroupName"] for group in live["InstanceGroups"] if group["Status"] in statuses]
 
 
 def _all_tags(progress: Progress) -> dict[str, str]:

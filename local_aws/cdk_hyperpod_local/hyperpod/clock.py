@@ -35,8 +35,7 @@ class SystemClock:
     """The machine's own clock, for a HyperPod behind a server.
 
     To speed up a HyperPod behind a server, shorten its durations (`Timings.faster(60)`) and not its clock: clients
-    compare
-    launch times with times from the real clock, such as the start of a stack's update.
+    compare launch times with times from the real clock, such as the start of a stack's update.
     """
 
     def now(self) -> float:

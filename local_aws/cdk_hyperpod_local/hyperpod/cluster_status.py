@@ -146,15 +146,26 @@ def _conclude_continuous(state: HyperPodState, cluster: Cluster, nodes: dict[str
         if group.status not in ("Creating", "Updating"):
             continue
         if group.rolling:
-            if sum(node.live or node.listed for node in nodes[group.name]) > group.target:
-                continue
-            cluster.groups[group.name] = replace(group, rolling=False, status=state.behaviour.rollback_group_status)
-        elif not group.awaiting or running_count(nodes[group.name]) >= group.minimum:
-            _serve(state, cluster, group, running_count(nodes[group.name]))
-    if cluster.status == "RollingBack" and not any(group.rolling for group in cluster.groups.values()):
+            _conclude_rollback(state, cluster, group, nodes[group.name])
+        else:
+            _conclude_scaling(state, cluster, group, nodes[group.name])
+    is_rolling = any(group.rolling for group in cluster.groups.values())
+    if cluster.status == "RollingBack" and not is_rolling:
         cluster.status = "InService"
     if cluster.status == "Updating" and cluster.due is None:
         cluster.status = "InService"
+
+
+def _conclude_rollback(state: HyperPodState, cluster: Cluster, group: Group, nodes: list[Node]) -> None:
+    remaining = sum(node.live or node.listed for node in nodes)
+    if remaining <= group.target:
+        cluster.groups[group.name] = replace(group, rolling=False, status=state.behaviour.rollback_group_status)
+
+
+def _conclude_scaling(state: HyperPodState, cluster: Cluster, group: Group, nodes: list[Node]) -> None:
+    running = running_count(nodes)
+    if not group.awaiting or running >= group.minimum:
+        _serve(state, cluster, group, running)
 
 
 def _serve(state: HyperPodState, cluster: Cluster, group: Group, running: int) -> None:
@@ -168,23 +179,34 @@ def _serve(state: HyperPodState, cluster: Cluster, group: Group, running: int) -
 
 
 def _conclude_creation(state: HyperPodState, cluster: Cluster, nodes: dict[str, list[Node]]) -> None:
-    """InService once the cluster's own resources exist; on Slurm with one controller, and one login node if there is a
-    login group."""
+    """InService once the cluster's own resources exist.
+
+    On Slurm it also needs one running controller, and one login node if there is a login group.
+    """
     for group in cluster.groups.values():
-        failed = any(node.status == "Failure" for node in nodes[group.name])
-        if group.node_type == "Controller" and (group.short or failed):
-            # "Continuous provisioning on Slurm": the controller is not retried.
-            why = "insufficient capacity" if group.short else "its lifecycle scripts failed"
+        why = _controller_failure(group, nodes[group.name])
+        if why is not None:
             cluster.status, cluster.due = "Failed", None
             cluster.failure = f"The controller instance group {group.name} could not be provisioned: {why}."
             _report_failure(state, cluster, "creation")
             return
-    needed = [
+    required = [
         group for group in cluster.groups.values() if group.node_type in ("Controller", "Login") and group.target > 0
     ]
-    if cluster.due is None and all(running_count(nodes[group.name]) for group in needed):
+    if cluster.due is None and all(running_count(nodes[group.name]) for group in required):
         cluster.status, cluster.served = "InService", True
         events.add(state, cluster, events.CLUSTER_COMPLETED, operation="creation")
+
+
+def _controller_failure(group: Group, nodes: list[Node]) -> str | None:
+    """Why the controller could not start. It is not retried ("Continuous provisioning on Slurm")."""
+    if group.node_type != "Controller":
+        return None
+    if group.short:
+        return "insufficient capacity"
+    if any(node.status == "Failure" for node in nodes):
+        return "its lifecycle scripts failed"
+    return None
 
 
 def _conclude_standard(state: HyperPodState, cluster: Cluster, nodes: dict[str, list[Node]]) -> None:

@@ -7,9 +7,8 @@ class ApiError(Exception):
     """An error of the service.
 
     `code` is the wire code ("ResourceNotFound", "ValidationException"), `message` the text, `http_status` the reply's
-    status.
-    All of HyperPod's client errors have status 400 (API_BatchDeleteClusterNodes, Errors), so the status does not
-    distinguish them.
+    status. All of HyperPod's client errors have status 400 (API_BatchDeleteClusterNodes, Errors), so the status does
+    not distinguish them.
     """
 
     def __init__(self, code: str, message: str, http_status: int = 400) -> None:

@@ -2,9 +2,8 @@
 
 The page has no level for each event. It says what levels mean: Error if an operation failed, Info if it continues or is
 complete. It does not list the words for an operation; ours are those of its examples. Samples on the same page, and
-live
-clusters, write InstanceGroup instead of the IG in its tables. The two events of a minimum are from the page "Minimum
-capacity requirements".
+live clusters, write InstanceGroup instead of the IG in its tables. The two events of a minimum are from the page
+"Minimum capacity requirements".
 """
 
 from __future__ import annotations

@@ -30,8 +30,7 @@ def handle_json(
     """Serve one request.
 
     `target`: the X-Amz-Target header ("SageMaker.CreateCluster"), or only the operation. Never raises ApiError: errors
-    become
-    replies. LostReplyError and CallerKilled are raised: close the connection without a reply.
+    become replies. LostReplyError and CallerKilled are raised: close the connection without a reply.
     """
     operation = target.rpartition(".")[2]
     try:

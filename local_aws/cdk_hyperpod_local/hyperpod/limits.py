@@ -2,8 +2,7 @@
 refusal.
 
 Names of quotas: AWS documentation "Prerequisites for using SageMaker HyperPod" and Service Quotas. AWS does not
-document
-its errors for plans and subnets: the codes are likely, and the messages are ours.
+document its errors for plans and subnets: the codes are likely, and the messages are ours.
 """
 
 from __future__ import annotations

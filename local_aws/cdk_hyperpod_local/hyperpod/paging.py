@@ -22,8 +22,7 @@ def page(
     """One page of `entries`, sorted by `key`, and the token of the next page; None on the last page.
 
     The token contains the key of the last returned entry, not a position, so an entry that disappears between two pages
-    hides
-    no other. Raises ValidationException for a token that this function did not create.
+    hides no other. Raises ValidationException for a token that this function did not create.
     """
     size = params.get("MaxResults", default_size)
     token = params.get("NextToken")

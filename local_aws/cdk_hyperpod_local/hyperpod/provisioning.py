@@ -57,37 +57,58 @@ def _step_nodes(state: HyperPodState, cluster: Cluster) -> None:
 
 def _next_state(state: HyperPodState, cluster: Cluster, node: Node) -> Node | None:
     """The node after its due step; None if it is deleted."""
-    times, now = state.timings, state.now
-    group = cluster.groups.get(node.group)
     if node.status == "ShuttingDown":
-        if node.instance_id in state.faults.undying_nodes:
-            return replace(node, due=now + max(times.shut_down, 1.0))
-        if node.listed:
-            _leave_list(state, cluster, node)
-            return replace(node, listed=False, holds_place=False, due=now + times.count_lag)
-        events.add(
-            state, cluster, events.INSTANCE_COMPLETED, operation="deletion", group=node.group, instance_id=node.instance_id,
-            metadata={"Instance": {"NodeLogicalId": node.logical_id}},
-        )  # fmt: skip
-        return None
+        return _shut_down(state, cluster, node)
     if not node.launched:
         return replace(node, due=None)  # from now on it gets an instance as soon as one is available
     if node.status == "Pending" and _start_fails(state, node):
-        events.add(
-            state, cluster, events.SCRIPTS_FAILED, status="Failed", group=node.group, instance_id=node.instance_id, metadata={"Instance": {"LcsExecutionState": "Failed"}},
-        )  # fmt: skip
-        return replace(
-            node, status="Failure", message="Lifecycle scripts failed with exit code 1", due=now + times.retry_failed
-        )
-    if node.status == "Pending" and group and group.spec.get("OnStartDeepHealthChecks"):
-        return replace(node, status="DeepHealthCheckInProgress", due=now + times.deep_health_check)
+        return _failed_start(state, cluster, node)
+    group = cluster.groups.get(node.group)
+    if node.status == "Pending" and group is not None and group.spec.get("OnStartDeepHealthChecks"):
+        return replace(node, status="DeepHealthCheckInProgress", due=state.now + state.timings.deep_health_check)
     if node.status == "Failure":
         return _retry(state, cluster, node)
-    updated = now if node.status == "SystemUpdating" else node.updated_at
-    kind = events.INSTANCE_PATCHED if node.status == "SystemUpdating" else events.INSTANCE_COMPLETED
-    events.add(state, cluster, kind, operation="creation", group=node.group, instance_id=node.instance_id)
-    image = group.image if group and node.status == "SystemUpdating" else node.image
-    return replace(node, status="Running", due=None, message="", updated_at=updated, image=image)
+    if node.status == "SystemUpdating":
+        return _updated(state, cluster, group, node)
+    return _started(state, cluster, node)
+
+
+def _shut_down(state: HyperPodState, cluster: Cluster, node: Node) -> Node | None:
+    """First the node leaves ListClusterNodes, later it no longer counts."""
+    if node.instance_id in state.faults.undying_nodes:
+        return replace(node, due=state.now + max(state.timings.shut_down, 1.0))
+    if node.listed:
+        _leave_list(state, cluster, node)
+        return replace(node, listed=False, holds_place=False, due=state.now + state.timings.count_lag)
+    events.add(
+        state, cluster, events.INSTANCE_COMPLETED, operation="deletion", group=node.group, instance_id=node.instance_id,
+        metadata={"Instance": {"NodeLogicalId": node.logical_id}},
+    )  # fmt: skip
+    return None
+
+
+def _failed_start(state: HyperPodState, cluster: Cluster, node: Node) -> Node:
+    events.add(
+        state, cluster, events.SCRIPTS_FAILED, status="Failed", group=node.group, instance_id=node.instance_id,
+        metadata={"Instance": {"LcsExecutionState": "Failed"}},
+    )  # fmt: skip
+    message = "Lifecycle scripts failed with exit code 1"
+    return replace(node, status="Failure", message=message, due=state.now + state.timings.retry_failed)
+
+
+def _updated(state: HyperPodState, cluster: Cluster, group: Group | None, node: Node) -> Node:
+    events.add(
+        state, cluster, events.INSTANCE_PATCHED, operation="creation", group=node.group, instance_id=node.instance_id
+    )
+    image = node.image if group is None else group.image
+    return replace(node, status="Running", due=None, message="", updated_at=state.now, image=image)
+
+
+def _started(state: HyperPodState, cluster: Cluster, node: Node) -> Node:
+    events.add(
+        state, cluster, events.INSTANCE_COMPLETED, operation="creation", group=node.group, instance_id=node.instance_id
+    )
+    return replace(node, status="Running", due=None, message="")
 
 
 def _start_fails(state: HyperPodState, node: Node) -> bool:
@@ -171,13 +192,7 @@ def capacity_limits(state: HyperPodState) -> dict[str, int]:
 
 def _allocate(state: HyperPodState) -> None:
     """Assign instances to the nodes that wait for one, oldest request first."""
-    waiting = [
-        (node, cluster)
-        for cluster in state.clusters.values()
-        if cluster.status != "Failed"
-        for node in cluster.nodes.values()
-        if node.live and not node.launched and node.due is None
-    ]
+    waiting = _waiting_nodes(state)
     if not waiting:
         return
     limits = capacity_limits(state)
@@ -185,24 +200,48 @@ def _allocate(state: HyperPodState) -> None:
         node.instance_type for cluster in state.clusters.values() for node in cluster.nodes.values() if node.launched
     )
     short: set[tuple[str, str]] = set()
-    for node, cluster in sorted(waiting, key=lambda pair: pair[0].number):
+    for node, cluster in waiting:
         group = cluster.groups[node.group]
-        free = [kind for kind in group.instance_types if used[kind] < limits.get(kind, used[kind] + 1)]
-        if not free:
+        instance_type = _available_type(group, used, limits)
+        if instance_type is None:
             short.add((cluster.arn, group.name))
             continue
-        used[free[0]] += 1
-        launched = replace(
-            node, instance_id=f"i-{state.digits(17)}", instance_type=free[0], launched_at=state.now, due=state.now + state.timings.boot,
-        )  # fmt: skip
-        cluster.nodes[node.logical_id] = launched
-        events.add(
-            state, cluster, events.PROVISIONED, group=group.name, instance_id=launched.instance_id,
-            metadata={"Instance": {"NodeLogicalId": node.logical_id}},
-        )  # fmt: skip
+        used[instance_type] += 1
+        _launch(state, cluster, node, instance_type)
     for cluster in state.clusters.values():
         for group in list(cluster.groups.values()):
             _note_shortage(state, cluster, group, (cluster.arn, group.name) in short)
+
+
+def _waiting_nodes(state: HyperPodState) -> list[tuple[Node, Cluster]]:
+    waiting = [
+        (node, cluster)
+        for cluster in state.clusters.values()
+        if cluster.status != "Failed"
+        for node in cluster.nodes.values()
+        if node.live and not node.launched and node.due is None
+    ]
+    return sorted(waiting, key=lambda pair: pair[0].number)
+
+
+def _available_type(group: Group, used: Counter[str], limits: dict[str, int]) -> str | None:
+    """The group's most preferred instance type that has capacity."""
+    for kind in group.instance_types:
+        if kind not in limits or used[kind] < limits[kind]:
+            return kind
+    return None
+
+
+def _launch(state: HyperPodState, cluster: Cluster, node: Node, instance_type: str) -> None:
+    launched = replace(
+        node, instance_id=f"i-{state.digits(17)}", instance_type=instance_type, launched_at=state.now,
+        due=state.now + state.timings.boot,
+    )  # fmt: skip
+    cluster.nodes[node.logical_id] = launched
+    events.add(
+        state, cluster, events.PROVISIONED, group=node.group, instance_id=launched.instance_id,
+        metadata={"Instance": {"NodeLogicalId": node.logical_id}},
+    )  # fmt: skip
 
 
 def _note_shortage(state: HyperPodState, cluster: Cluster, group: Group, short: bool) -> None:

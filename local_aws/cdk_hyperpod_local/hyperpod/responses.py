@@ -61,8 +61,6 @@ def group_details(state: HyperPodState, cluster: Cluster, group: Group, nodes: l
     """ClusterInstanceGroupDetails. Its names differ from the specification's, so it cannot be sent as one."""
     spec = group.spec
     details: Json = {member: copy.deepcopy(spec[member]) for member in SAME_IN_DETAILS if member in spec}
-    scaling = sum(node.live and node.launched and node.status != "Pending" for node in nodes) != group.target
-    ending = any(not node.live for node in nodes)
     details |= {
         "InstanceGroupName": group.name,
         "CurrentCount": current_count(nodes, state.behaviour),
@@ -76,24 +74,38 @@ def group_details(state: HyperPodState, cluster: Cluster, group: Group, nodes: l
         "DesiredImageReleaseVersion": group.image,
         "ImageVersionStatus": "UpToDate" if group.current_image == state.image else "UpdateAvailable",
         "SoftwareUpdateStatus": group.software,
-        # "When there is a scaling operation in progress, this map contains a key Scaling with value 1" (botocore).
-        "ActiveOperations": {"Scaling": 1} if scaling or ending else {},
+        "ActiveOperations": {"Scaling": 1} if _is_scaling(group, nodes) else {},
     }
     if "TrainingPlanArn" in spec:
         details["TrainingPlanStatus"] = "Applied"
     if "InstanceRequirements" in spec:
         wanted = spec["InstanceRequirements"]["InstanceTypes"]
         details["InstanceRequirements"] = {"CurrentInstanceTypes": list(wanted), "DesiredInstanceTypes": list(wanted)}
-        counts = Counter(node.instance_type for node in nodes if current_count([node], state.behaviour))
-        details["InstanceTypeDetails"] = [{"InstanceType": kind, "CurrentCount": counts[kind]} for kind in wanted]
+        details["InstanceTypeDetails"] = _type_details(state, wanted, nodes)
     if "KubernetesConfig" in spec:
         details["KubernetesConfig"] = _kubernetes(spec["KubernetesConfig"])
     if "AutoPatchConfig" in spec:
-        patch = copy.deepcopy(spec["AutoPatchConfig"])
-        schedule = patch.pop("PatchSchedule", None)
-        details["AutoPatchConfig"] = patch | (
-            {"CurrentPatchSchedule": schedule, "DesiredPatchSchedule": schedule} if schedule else {}
-        )
+        details["AutoPatchConfig"] = _patch_config(spec["AutoPatchConfig"])
+    return details
+
+
+def _is_scaling(group: Group, nodes: list[Node]) -> bool:
+    """ "When there is a scaling operation in progress, this map contains a key Scaling with value 1" (botocore)."""
+    started = sum(node.live and node.launched and node.status != "Pending" for node in nodes)
+    terminating = any(not node.live for node in nodes)
+    return started != group.target or terminating
+
+
+def _type_details(state: HyperPodState, types: list[str], nodes: list[Node]) -> list[Json]:
+    counts = Counter(node.instance_type for node in nodes if current_count([node], state.behaviour))
+    return [{"InstanceType": kind, "CurrentCount": counts[kind]} for kind in types]
+
+
+def _patch_config(config: Json) -> Json:
+    details: Json = copy.deepcopy(config)
+    schedule = details.pop("PatchSchedule", None)
+    if schedule:
+        details |= {"CurrentPatchSchedule": schedule, "DesiredPatchSchedule": schedule}
     return details
 
 

@@ -1,10 +1,8 @@
 """The rules for clusters and their updates: pure functions, with one message for each broken rule.
 
 Sources: botocore's shapes CreateClusterRequest, UpdateClusterRequest and ClusterInstanceGroupSpecification; AWS
-documentation
-"Update a HyperPod cluster" (EKS, Slurm), "Continuous provisioning on Slurm", "Migrate to API-driven Slurm
-configuration",
-"Getting started with SageMaker HyperPod using the AWS CLI".
+documentation "Update a HyperPod cluster" (EKS, Slurm), "Continuous provisioning on Slurm", "Migrate to API-driven Slurm
+configuration", "Getting started with SageMaker HyperPod using the AWS CLI".
 """
 
 from __future__ import annotations
@@ -92,39 +90,53 @@ def _storage_problems(name: str, storage: Json, settings: Mapping[str, Any]) -> 
 
 
 def slurm_problems(name: str, settings: Mapping[str, Any], specs: Sequence[Json]) -> Iterator[str]:
-    """The rules for Slurm that is configured through the API.
-
-    Clusters with provisioning_parameters.json are not checked.
-    """
-    types = {spec["InstanceGroupName"]: spec.get("SlurmConfig", {}).get("NodeType") for spec in specs}
+    """The rules for Slurm that is configured through the API. Clusters with provisioning_parameters.json are not checked."""
     slurm = settings.get("Orchestrator", {}).get("Slurm")
     continuous = settings.get("NodeProvisioningMode") == "Continuous"
-    if not any(types.values()) and slurm is None and not continuous:
+    uses_the_api = continuous or slurm is not None or any(_node_type(spec) for spec in specs)
+    if not uses_the_api:
         return
     if continuous:
-        # "Continuous provisioning on Slurm": SlurmConfig in every group, the Orchestrator's Slurm without a strategy.
-        for group, node_type in types.items():
-            if node_type is None:
-                yield f"SlurmConfig is required in every instance group with NodeProvisioningMode Continuous: {group}"
-        if "SlurmConfigStrategy" in (slurm or {}):
-            yield "SlurmConfigStrategy cannot be specified for clusters with NodeProvisioningMode Continuous"
-    controllers = [spec for spec in specs if spec.get("SlurmConfig", {}).get("NodeType") == "Controller"]
+        yield from _continuous_slurm_problems(slurm or {}, specs)
+    yield from _controller_problems(name, specs, continuous=continuous)
+    if sum(_node_type(spec) == "Login" for spec in specs) > 1:
+        yield "Cluster must have at most one InstanceGroup with Login node type"
+    for spec in specs:
+        yield from _partition_problems(spec)
+
+
+def _node_type(spec: Json) -> str | None:
+    node_type: str | None = spec.get("SlurmConfig", {}).get("NodeType")
+    return node_type
+
+
+def _continuous_slurm_problems(slurm: Json, specs: Sequence[Json]) -> Iterator[str]:
+    """ "Continuous provisioning on Slurm": SlurmConfig in every group, and no strategy in the Orchestrator's Slurm."""
+    for spec in specs:
+        if _node_type(spec) is None:
+            group = spec["InstanceGroupName"]
+            yield f"SlurmConfig is required in every instance group with NodeProvisioningMode Continuous: {group}"
+    if "SlurmConfigStrategy" in slurm:
+        yield "SlurmConfigStrategy cannot be specified for clusters with NodeProvisioningMode Continuous"
+
+
+def _controller_problems(name: str, specs: Sequence[Json], *, continuous: bool) -> Iterator[str]:
+    controllers = [spec for spec in specs if _node_type(spec) == "Controller"]
     if not controllers:
         yield f"Cluster {name} has no InstanceGroup with Controller node type."
     elif len(controllers) > 1:
         yield "Cluster must have exactly one InstanceGroup with Controller node type"
     elif continuous and controllers[0]["InstanceCount"] != 1:
         yield "The instance group with Controller node type must have exactly 1 instance with NodeProvisioningMode Continuous"
-    if list(types.values()).count("Login") > 1:
-        yield "Cluster must have at most one InstanceGroup with Login node type"
-    for spec in specs:
-        config = spec.get("SlurmConfig")
-        if config is None:
-            continue
-        if config["NodeType"] == "Compute" and not config.get("PartitionNames"):
-            yield f"PartitionNames is required for Compute node types. Instance group: {spec['InstanceGroupName']}"
-        if config["NodeType"] != "Compute" and config.get("PartitionNames"):
-            yield "Partitions can only be assigned to Compute node types"
+
+
+def _partition_problems(spec: Json) -> Iterator[str]:
+    node_type = _node_type(spec)
+    has_partitions = bool(spec.get("SlurmConfig", {}).get("PartitionNames"))
+    if node_type == "Compute" and not has_partitions:
+        yield f"PartitionNames is required for Compute node types. Instance group: {spec['InstanceGroupName']}"
+    if node_type not in ("Compute", None) and has_partitions:
+        yield "Partitions can only be assigned to Compute node types"
 
 
 def immutable_problems(group: Group, spec: Json, live_types: frozenset[str]) -> Iterator[str]:

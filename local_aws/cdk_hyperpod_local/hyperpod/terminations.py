@@ -47,8 +47,7 @@ def choose_victims(
     """Which `count` of the live nodes a lower InstanceCount terminates: RANDOM ones ("Scale down a cluster").
 
     Flexible groups lose their least preferred type first ("Update a HyperPod cluster", EKS). `spares`: requests without
-    an
-    instance are cancelled first.
+    an instance are cancelled first.
     """
     rank = {instance_type: -position for position, instance_type in enumerate(types)}
     shuffled = random.sample(list(nodes), len(nodes))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from . import cluster_operations, events, rules
 from .clusters import new_group, refuse_beyond_limits
 from .context import Context, running_in
 from .errors import conflict, invalid
-from .state import Cluster, Good, Group, Json, by_group, settings_now
+from .state import Cluster, Good, Group, Json, Node, by_group, settings_now
 from .terminations import choose_victims, counted_extra, end
 
 NOT_SETTINGS = ("ClusterName", "InstanceGroups", "InstanceGroupsToDelete")
@@ -21,7 +21,7 @@ def update_cluster(context: Context, request: Json) -> Json:
     specs = [_completed(context, cluster, spec) for spec in request.get("InstanceGroups", [])]
     doomed = _groups_to_delete(context, cluster, request)
     _refuse_while_busy(cluster, doomed)
-    _refuse_wrong(context, cluster, request, specs, doomed)
+    _refuse_invalid(context, cluster, request, specs, doomed)
     refuse_beyond_limits(context, cluster.groups, specs, cluster.settings)
 
     if not cluster.continuous:
@@ -83,8 +83,7 @@ def _refuse_while_busy(cluster: Cluster, doomed: Sequence[str]) -> None:
     """ConflictException during an operation that excludes an update.
 
     An unmet minimum does not exclude one: count and minimum can be changed ("Minimum capacity requirements"), and a
-    continuous
-    cluster is InService meanwhile. Deep health checks do ("Update a HyperPod cluster", EKS).
+    continuous cluster is InService meanwhile. Deep health checks do ("Update a HyperPod cluster", EKS).
     """
     if cluster.status not in ("InService", "Failed"):
         raise conflict(f"Cannot update cluster {cluster.name} while it is in status {cluster.status}")
@@ -96,36 +95,46 @@ def _refuse_while_busy(cluster: Cluster, doomed: Sequence[str]) -> None:
         )
 
 
-def _refuse_wrong(context: Context, cluster: Cluster, request: Json, specs: list[Json], doomed: list[str]) -> None:
-    changes = {key: value for key, value in request.items() if key not in NOT_SETTINGS}
+def _refuse_invalid(context: Context, cluster: Cluster, request: Json, specs: list[Json], doomed: list[str]) -> None:
+    """Raise the first problem of the settings, the deletions, each group, and the cluster as it would be."""
+    settings = {key: value for key, value in request.items() if key not in NOT_SETTINGS}
     may = context.state.behaviour.standard_can_become_continuous
-    rules.first(rules.settings_problems(cluster, changes, may_become_continuous=may))
+    rules.first(rules.settings_problems(cluster, settings, may_become_continuous=may))
     rules.first(rules.deletion_problems(cluster, doomed, specs))
     nodes = by_group(cluster)
     for spec in specs:
         group = cluster.groups.get(spec["InstanceGroupName"])
         if group is None:
-            if spec["InstanceCount"] < 1:
-                # A new group has at least one instance; an existing one can go to 0 ("Update a HyperPod cluster").
-                raise invalid(f"InstanceCount must be at least 1 for new instance group {spec['InstanceGroupName']}")
-            continue
-        if group.status == "Deleting":
-            raise conflict(f"Instance group {group.name} of cluster {cluster.name} is being deleted")
-        if spec.get("SlurmConfig") and not group.node_type and not cluster.patched and not cluster.continuous:
-            # A cluster with provisioning_parameters.json is migrated by a software update ("Migrate to API-driven
-            # Slurm").
-            raise invalid("Update required to use SlurmConfig in InstanceGroups")
-        live = frozenset(node.instance_type for node in nodes[group.name] if node.live and node.launched)
-        rules.first(rules.immutable_problems(group, spec, live))
-    names = {spec["InstanceGroupName"] for spec in specs}
-    staying = [
-        g.spec
-        for g in cluster.groups.values()
-        if g.name not in names and g.name not in doomed and g.status != "Deleting"
-    ]
-    rules.first(
-        rules.cluster_problems(cluster.name, {**cluster.settings, **changes}, [*_as_live(cluster, staying), *specs])
-    )
+            _refuse_empty_new_group(spec)
+        else:
+            _refuse_group_change(cluster, group, spec, nodes[group.name])
+    remaining = _unchanged_specs(cluster, specs, doomed)
+    after = [*_as_live(cluster, remaining), *specs]
+    rules.first(rules.cluster_problems(cluster.name, {**cluster.settings, **settings}, after))
+
+
+def _refuse_empty_new_group(spec: Json) -> None:
+    """A new group has at least one instance; an existing one can go to 0 ("Update a HyperPod cluster")."""
+    if spec["InstanceCount"] < 1:
+        raise invalid(f"InstanceCount must be at least 1 for new instance group {spec['InstanceGroupName']}")
+
+
+def _refuse_group_change(cluster: Cluster, group: Group, spec: Json, nodes: Sequence[Node]) -> None:
+    if group.status == "Deleting":
+        raise conflict(f"Instance group {group.name} of cluster {cluster.name} is being deleted")
+    # A cluster with provisioning_parameters.json is migrated by a software update ("Migrate to API-driven Slurm").
+    was_migrated = cluster.patched or cluster.continuous
+    if spec.get("SlurmConfig") and not group.node_type and not was_migrated:
+        raise invalid("Update required to use SlurmConfig in InstanceGroups")
+    live_types = frozenset(node.instance_type for node in nodes if node.live and node.launched)
+    rules.first(rules.immutable_problems(group, spec, live_types))
+
+
+def _unchanged_specs(cluster: Cluster, specs: list[Json], doomed: list[str]) -> list[Json]:
+    """The specifications of the existing groups that the request neither changes nor deletes."""
+    changed = {*doomed, *(spec["InstanceGroupName"] for spec in specs)}
+    groups = (group for group in cluster.groups.values() if group.name not in changed)
+    return [group.spec for group in groups if group.status != "Deleting"]
 
 
 def _as_live(cluster: Cluster, specs: list[Json]) -> list[Json]:
@@ -153,32 +162,38 @@ def _change_group(context: Context, cluster: Cluster, group: Group, spec: Json) 
     end(state, cluster, victims, "random")
     if victims:
         events.add(state, cluster, events.GROUP_STARTED, group=group.name, operation="scaling")
-    awaiting, deadline, good = _minimum_after(context, cluster, group, target, minimum)
+    wait = _minimum_after(context, cluster, group, target, minimum)
     image = spec.get("ImageReleaseVersion", group.image)
     cluster.groups[group.name] = replace(
-        group, spec=spec, target=target, minimum=minimum, awaiting=awaiting, deadline=deadline, good=good, holes=0, image=image,
+        group, spec=spec, target=target, minimum=minimum, awaiting=wait.awaiting, deadline=wait.deadline, good=wait.good, holes=0, image=image,
         status="Creating" if group.status == "Creating" else "Updating",
     )  # fmt: skip
 
 
-def _minimum_after(
-    context: Context, cluster: Cluster, group: Group, target: int, minimum: int
-) -> tuple[bool, float | None, Good | None]:
-    """Whether the group waits for a minimum, until when, and the settings of a rollback.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MinimumWait:
+    """Whether the group waits for its minimum, until when, and the settings of a rollback."""
+
+    awaiting: bool = False
+    deadline: float | None = None
+    good: Good | None = None
+
+
+def _minimum_after(context: Context, cluster: Cluster, group: Group, target: int, minimum: int) -> _MinimumWait:
+    """The group's wait for a minimum after this change.
 
     Every change of the minimum starts its 3 hours again. A minimum that was met has no effect until it is changed.
     """
     state = context.state
-    running = running_in(cluster, group.name)
-    restarted = target != group.target and state.behaviour.count_change_restarts_minimum
-    if not cluster.continuous or running >= minimum:
-        return False, None, None
+    if not cluster.continuous or running_in(cluster, group.name) >= minimum:
+        return _MinimumWait()
     good = group.good if group.awaiting else Good(spec=group.spec, target=group.target, minimum=group.minimum)
-    if minimum != group.minimum or (restarted and not group.awaiting):
-        return True, state.now + state.timings.minimum_limit, good
+    count_restarts = state.behaviour.count_change_restarts_minimum and target != group.target
+    if minimum != group.minimum or (count_restarts and not group.awaiting):
+        return _MinimumWait(awaiting=True, deadline=state.now + state.timings.minimum_limit, good=good)
     if group.awaiting:
-        return True, group.deadline, good
-    return False, None, None
+        return _MinimumWait(awaiting=True, deadline=group.deadline, good=good)
+    return _MinimumWait()
 
 
 def _delete_group(context: Context, cluster: Cluster, group: Group) -> None:

@@ -78,8 +78,7 @@ def control_plane(
     """A new, empty cluster, or the one that was in the folder. The binaries must be built (`built`).
 
     `port`: the API's (absent: a free one). `token_webhook`: a kubeconfig of the server that reviews other tokens than
-    the
-    administrator's. Its answers are not cached.
+    the administrator's. Its answers are not cached.
     """
     binaries = built()
     if binaries is None:

@@ -1,10 +1,9 @@
 """Loaded by every Python Lambda function of the engine: translates Lambda's own paths, and speeds up its clock.
 
 CDK's bucket deployment runs `/opt/awscli/aws`, and its kubectl handler finds kubectl, helm and aws through a PATH of
-such
-folders. The engine unpacks a layer into its own folder, and only root could write to the machine's /opt. So paths
-below /opt are translated when a program is started.
-CDK's bucket deployment also names the certificates of Amazon Linux, which do not contain the engine's authority.
+such folders. The engine unpacks a layer into its own folder, and only root could write to the machine's /opt. So paths
+below /opt are translated when a program is started. CDK's bucket deployment also names the certificates of Amazon
+Linux, which do not contain the engine's authority.
 
 On Lambda, /tmp and the home folder belong to one function, so each function gets folders for both. CDK's handler reads
 TEST_OUTDIR; kubectl and helm keep their caches in the home folder.

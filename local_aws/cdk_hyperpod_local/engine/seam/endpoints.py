@@ -1,11 +1,9 @@
 """Requests through a VPC endpoint: its policy is evaluated before the service gets the request.
 
 Packets are not routed here, so a request names its endpoint: the header `x-local-aws-vpc-endpoint` contains the
-endpoint's
-id. The engine accepts signed requests only, so `x-local-aws-signed-by: nobody` stands for an unsigned request, and
-`x-local-aws-signed-by: service` for one that a service principal has signed.
-IAM's own evaluator decides, with two keys that it lacks: the owner of a bucket, and the organization of the resource's
-owner.
+endpoint's id. The engine accepts signed requests only, so `x-local-aws-signed-by: nobody` stands for an unsigned
+request, and `x-local-aws-signed-by: service` for one that a service principal has signed. IAM's own evaluator decides,
+with two keys that it lacks: the owner of a bucket, and the organization of the resource's owner.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 `cdk deploy` passes the role with every stack. A stack without one has all permissions, as in ministack. Checked are the
 resources that could grant permissions or make data inaccessible: roles, policies and KMS keys, with the calls that
-their
-handlers make to IAM and KMS. Deletions are not checked, because ministack does not pass on the stack that they belong
-to.
+their handlers make to IAM and KMS. Deletions are not checked, because ministack does not pass on the stack that they
+belong to.
 """
 
 from __future__ import annotations

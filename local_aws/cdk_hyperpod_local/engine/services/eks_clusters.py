@@ -10,6 +10,7 @@ from cdk_hyperpod_local.engine.services.eks_state import (
     CREATE_SECONDS,
     DELETE_SECONDS,
     UPDATE_SECONDS,
+    Account,
     EksState,
     Json,
     Where,
@@ -93,35 +94,66 @@ def create_cluster(state: EksState, request: Json, where: Where) -> Json:
 
 
 def _problems(state: EksState, request: Json) -> Iterator[str]:
-    account, network = state.account, request["resourcesVpcConfig"]
-    trusted = account.trusts(request["roleArn"], "eks.amazonaws.com")
-    if trusted is None:
-        yield f"The role {request['roleArn']} does not exist"
-    elif not trusted:
-        yield f"Role with arn: {request['roleArn']}, could not be assumed because the trusted entity is not correct"
+    """The reasons to refuse a CreateCluster request, in the order in which EKS reports them."""
+    network = request["resourcesVpcConfig"]
+    yield from _role_problems(state.account, request["roleArn"])
+    yield from _name_and_version_problems(request)
+    yield from _network_problems(state.account, network)
+    yield from _endpoint_problems(network)
+    yield from _encryption_problems(state.account, request.get("encryptionConfig") or [])
+    yield from _access_problems(request.get("accessConfig") or {})
+
+
+def _role_problems(account: Account, role: str) -> Iterator[str]:
+    trusts_eks = account.trusts(role, "eks.amazonaws.com")
+    if trusts_eks is None:
+        yield f"The role {role} does not exist"
+    elif not trusts_eks:
+        yield f"Role with arn: {role}, could not be assumed because the trusted entity is not correct"
+
+
+def _name_and_version_problems(request: Json) -> Iterator[str]:
     if not re.fullmatch(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}", request["name"]):
         yield "The cluster name must begin with a letter or digit and have at most 100 letters, digits, - and _"
-    if (version := request.get("version", _DEFAULT_VERSION)) not in VERSIONS:
+    version = request.get("version", _DEFAULT_VERSION)
+    if version not in VERSIONS:
         yield f"unsupported Kubernetes version {version}"
+
+
+def _network_problems(account: Account, network: Json) -> Iterator[str]:
     subnets = {identifier: account.subnet(identifier) for identifier in network.get("subnetIds") or []}
+    groups = {identifier: account.security_group(identifier) for identifier in network.get("securityGroupIds") or []}
+    known_subnets = [subnet for subnet in subnets.values() if subnet is not None]
+    known_groups = [group for group in groups.values() if group is not None]
     for identifier, subnet in subnets.items():
         if subnet is None:
             yield f"The subnet ID '{identifier}' does not exist"
-    if len({subnet["AvailabilityZone"] for subnet in subnets.values() if subnet}) < 2:
+    if len({subnet["AvailabilityZone"] for subnet in known_subnets}) < 2:
         yield "Subnets specified must be in at least two different AZs"
-    groups = {identifier: account.security_group(identifier) for identifier in network.get("securityGroupIds") or []}
     for identifier, group in groups.items():
         if group is None:
             yield f"The security group '{identifier}' does not exist"
-    if len({item["VpcId"] for item in [*subnets.values(), *groups.values()] if item}) > 1:
+    if len({item["VpcId"] for item in (*known_subnets, *known_groups)}) > 1:
         yield "Subnets and security groups must be in the same VPC"
-    if not network.get("endpointPublicAccess", True) and not network.get("endpointPrivateAccess", False):
+
+
+def _endpoint_problems(network: Json) -> Iterator[str]:
+    public = network.get("endpointPublicAccess", True)
+    private = network.get("endpointPrivateAccess", False)
+    if not public and not private:
         yield "Private and public endpoint access cannot be false"
-    for encryption in request.get("encryptionConfig") or []:
-        if not account.key_exists(encryption["provider"]["keyArn"]):
-            yield f"The key {encryption['provider']['keyArn']} does not exist"
-    access = request.get("accessConfig") or {}
-    if (mode := access.get("authenticationMode", "CONFIG_MAP")) not in _MODES:
+
+
+def _encryption_problems(account: Account, encryptions: list[Json]) -> Iterator[str]:
+    for encryption in encryptions:
+        key = encryption["provider"]["keyArn"]
+        if not account.key_exists(key):
+            yield f"The key {key} does not exist"
+
+
+def _access_problems(access: Json) -> Iterator[str]:
+    mode = access.get("authenticationMode", "CONFIG_MAP")
+    if mode not in _MODES:
         yield f"unsupported authentication mode {mode}"
     if mode == "CONFIG_MAP" and not access.get("bootstrapClusterCreatorAdminPermissions", True):
         yield "bootstrapClusterCreatorAdminPermissions must be true if cluster authentication mode is set to CONFIG_MAP"
