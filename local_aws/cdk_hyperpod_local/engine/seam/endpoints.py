@@ -9,6 +9,7 @@ with two keys that it lacks: the owner of a bucket, and the organization of the 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from ministack import app  # type: ignore[import-not-found]
@@ -43,52 +44,106 @@ def install() -> None:
     app._dispatch_service_request = evaluated
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """A request as IAM sees it. `principal`: absent for a request that no user or role has signed."""
+
+    service: str
+    action: str | None
+    resource: str
+    region: str
+    account: str
+    principal: Any | None
+    signed_by_service: bool
+
+    @property
+    def who(self) -> str:
+        return "anonymous" if self.principal is None else str(self.principal.arn)
+
+    @property
+    def principal_type(self) -> str:
+        if self.signed_by_service:
+            return "AWSService"
+        return str(getattr(self.principal, "type", "Anonymous"))
+
+
 def _refusal(
     endpoint_id: str, method: str, path: str, headers: Json, body: bytes, query: Json, request_id: str
 ) -> Reply | None:
+    """The reply if the endpoint's policy refuses the request; None if it allows it."""
     parameters = app._routing_params(method, path, headers, body, query)
     service = router.detect_service(method, path, headers, parameters)
-    found = [record for record in ec2._vpc_endpoints._data.values() if record["VpcEndpointId"] == endpoint_id]
-    name = _NAMES.get(service, service)
-    where = found[0]["ServiceName"].split(".")[2] if found else ""
-    if not found or not found[0]["ServiceName"].endswith(f".{where}.{name}"):
-        raise ValueError(f"{endpoint_id} is not an endpoint of {name}")
-    policy = found[0]["PolicyDocument"]
-    if policy is None:
+    endpoint = _endpoint(endpoint_id, service)
+    if endpoint["PolicyDocument"] is None:
         return None
-    action = iam_actions.extract_iam_action(service, method, path, headers, body, parameters)
+    region = _region(endpoint)
     account = responses.get_account_id()
-    arn = iam_actions.extract_resource_arn(service, method, path, headers, body, parameters, where, account)
-    arn = _named_elsewhere(service, where, body, parameters) or arn
-    signed_by_service = headers.get(SIGNED_BY) == "service"
+    resource = iam_actions.extract_resource_arn(service, method, path, headers, body, parameters, region, account)
     key = router.extract_access_key_id(headers, query)
-    principal = None if SIGNED_BY in headers else iam_evaluator.resolve_principal(key, account)
-    who = "anonymous" if principal is None else principal.arn
-    owner = _owner(service, arn) or (account if principal is not None else None)
+    request = _Request(
+        service=service,
+        action=iam_actions.extract_iam_action(service, method, path, headers, body, parameters),
+        resource=_named_elsewhere(service, region, body, parameters) or resource,
+        region=region,
+        account=account,
+        principal=None if SIGNED_BY in headers else iam_evaluator.resolve_principal(key, account),
+        signed_by_service=headers.get(SIGNED_BY) == "service",
+    )
+    evaluated = iam_evaluator.evaluate_resource_policy(endpoint["PolicyDocument"], _context(request))
+    return None if evaluated.decision == "Allow" else _access_denied(request, request_id, headers)
+
+
+def _endpoint(endpoint_id: str, service: str) -> Json:
+    """The record of the endpoint. Raises ValueError if it is not an endpoint of the service."""
+    name = _NAMES.get(service, service)
+    for record in ec2._vpc_endpoints._data.values():
+        if record["VpcEndpointId"] == endpoint_id and record["ServiceName"].endswith(f".{_region(record)}.{name}"):
+            found: Json = record
+            return found
+    raise ValueError(f"{endpoint_id} is not an endpoint of {name}")
+
+
+def _region(endpoint: Json) -> str:
+    """As in com.amazonaws.REGION.SERVICE."""
+    return str(endpoint["ServiceName"].split(".")[2])
+
+
+def _context(request: _Request) -> Any:
+    """The context of IAM's evaluator, with the condition keys of a request through an endpoint."""
+    owner = _owner(request.service, request.resource)
+    if owner is None and request.principal is not None:
+        owner = request.account
     through: Json = {
         "aws:resourceaccount": owner,
         "aws:resourceorgid": None if owner is None else iam_evaluator._principal_org_id(owner),
-        "aws:principalisawsservice": str(signed_by_service).lower(),
+        "aws:principalisawsservice": str(request.signed_by_service).lower(),
     }
-    if principal is None:
+    if request.principal is None:
         through |= {"aws:principalaccount": None, "aws:principalorgid": None}
-    context = iam_evaluator.EvalContext(
-        principal_arn=who,
-        principal_type="AWSService" if signed_by_service else getattr(principal, "type", "Anonymous"),
-        principal_account=account,
-        action=action or f"{service}:Unknown",
-        resource_arn=arn,
-        region=where,
+    return iam_evaluator.EvalContext(
+        principal_arn=request.who,
+        principal_type=request.principal_type,
+        principal_account=request.account,
+        action=request.action or f"{request.service}:Unknown",
+        resource_arn=request.resource,
+        region=request.region,
         service_context={"local-aws:through-endpoint": through},
     )
-    if iam_evaluator.evaluate_resource_policy(policy, context).decision == "Allow":
-        return None
+
+
+def _access_denied(request: _Request, request_id: str, headers: Json) -> Reply:
     message = (
-        f"User: {who} is not authorized to perform: {action} on resource: {arn} "
-        f"because no VPC endpoint policy allows the {action} action"
+        f"User: {request.who} is not authorized to perform: {request.action} on resource: {request.resource} "
+        f"because no VPC endpoint policy allows the {request.action} action"
     )
     reply: Reply = iam_actions.access_denied_response(
-        service, action, who, request_id, error_code="AccessDenied", message=message, headers=headers
+        request.service,
+        request.action,
+        request.who,
+        request_id,
+        error_code="AccessDenied",
+        message=message,
+        headers=headers,
     )
     return reply
 

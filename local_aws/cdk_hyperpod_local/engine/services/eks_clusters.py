@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from cdk_hyperpod_local.engine.services.eks_state import (
     CREATE_SECONDS,
@@ -123,18 +123,22 @@ def _name_and_version_problems(request: Json) -> Iterator[str]:
 def _network_problems(account: Account, network: Json) -> Iterator[str]:
     subnets = {identifier: account.subnet(identifier) for identifier in network.get("subnetIds") or []}
     groups = {identifier: account.security_group(identifier) for identifier in network.get("securityGroupIds") or []}
-    known_subnets = [subnet for subnet in subnets.values() if subnet is not None]
-    known_groups = [group for group in groups.values() if group is not None]
-    for identifier, subnet in subnets.items():
-        if subnet is None:
-            yield f"The subnet ID '{identifier}' does not exist"
-    if len({subnet["AvailabilityZone"] for subnet in known_subnets}) < 2:
+    yield from _missing("subnet ID", subnets)
+    if len({subnet["AvailabilityZone"] for subnet in _existing(subnets)}) < 2:
         yield "Subnets specified must be in at least two different AZs"
-    for identifier, group in groups.items():
-        if group is None:
-            yield f"The security group '{identifier}' does not exist"
-    if len({item["VpcId"] for item in (*known_subnets, *known_groups)}) > 1:
+    yield from _missing("security group", groups)
+    if len({item["VpcId"] for item in (*_existing(subnets), *_existing(groups))}) > 1:
         yield "Subnets and security groups must be in the same VPC"
+
+
+def _missing(kind: str, found: Mapping[str, Json | None]) -> Iterator[str]:
+    for identifier, item in found.items():
+        if item is None:
+            yield f"The {kind} '{identifier}' does not exist"
+
+
+def _existing(found: Mapping[str, Json | None]) -> list[Json]:
+    return [item for item in found.values() if item is not None]
 
 
 def _endpoint_problems(network: Json) -> Iterator[str]:

@@ -7,6 +7,7 @@ Sources: botocore's fsx model (CreateFileSystemLustreConfiguration and StorageCa
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 Json = Any
@@ -66,21 +67,41 @@ def _capacity(capacity: Json, lustre: Json, storage_type: str) -> Refusal | None
     if not isinstance(capacity, int):
         return Refusal("BadRequest", "StorageCapacity is required")
     deployment = lustre.get("DeploymentType", "SCRATCH_1")
-    if lustre.get("EfaEnabled"):
-        step = _EFA_STEP.get(lustre.get("PerUnitStorageThroughput"), 1200)
-        valid = capacity >= step and capacity % step == 0
-        allowed = f"a multiple of {step}"
-    elif storage_type == "HDD":
-        step = 6000 if lustre.get("PerUnitStorageThroughput") == 12 else 1800
-        valid, allowed = capacity >= step and capacity % step == 0, f"a multiple of {step}"
-    elif deployment == "SCRATCH_1":
-        valid = capacity in (1200, 2400) or (capacity >= 3600 and capacity % 3600 == 0)
-        allowed = "1200, 2400 or a multiple of 3600"
-    else:
-        valid, allowed = capacity == 1200 or (capacity >= 2400 and capacity % 2400 == 0), "1200 or a multiple of 2400"
-    if valid:
+    sizes = _sizes(deployment, lustre, storage_type)
+    if sizes.allow(capacity):
         return None
-    return Refusal("BadRequest", f"Invalid storage capacity: {capacity} GiB. Must be {allowed} for {deployment}")
+    return Refusal("BadRequest", f"Invalid storage capacity: {capacity} GiB. Must be {sizes} for {deployment}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sizes:
+    """The capacities that FSx allows, in GiB: the single ones, and multiples of a step from a smallest multiple on."""
+
+    single: tuple[int, ...] = ()
+    step: int
+    smallest: int
+
+    def allow(self, capacity: int) -> bool:
+        if capacity in self.single:
+            return True
+        return capacity >= self.smallest and capacity % self.step == 0
+
+    def __str__(self) -> str:
+        multiple = f"a multiple of {self.step}"
+        return f"{', '.join(map(str, self.single))} or {multiple}" if self.single else multiple
+
+
+def _sizes(deployment: str, lustre: Json, storage_type: str) -> _Sizes:
+    throughput = lustre.get("PerUnitStorageThroughput")
+    if lustre.get("EfaEnabled"):
+        step = _EFA_STEP.get(throughput, 1200)
+        return _Sizes(step=step, smallest=step)
+    if storage_type == "HDD":
+        step = 6000 if throughput == 12 else 1800
+        return _Sizes(step=step, smallest=step)
+    if deployment == "SCRATCH_1":
+        return _Sizes(single=(1200, 2400), step=3600, smallest=3600)
+    return _Sizes(single=(1200,), step=2400, smallest=2400)
 
 
 def _throughput(lustre: Json, storage_type: str) -> Refusal | None:
