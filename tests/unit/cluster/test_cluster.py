@@ -534,7 +534,7 @@ def test_types_that_the_template_schema_lacks_are_let_through_on_their_cluster_a
         ),
         pytest.param(
             dataclasses.replace(P5, availability_zone="us-west-2b"),
-            ("", "instance_groups[p5].availability_zone"),
+            ("group-zone-without-subnet", "instance_groups[p5].availability_zone"),
             id="zone without a subnet",
         ),
         pytest.param(

@@ -188,7 +188,10 @@ def test_the_policies_of_an_existing_vpcs_endpoints_are_not_ours() -> None:
 @pytest.mark.parametrize(
     ("network", "end"),
     [
-        (NetworkConfig(), "; set network.endpoint_policies: account to prevent that (try it first: docs/closed-networks.md)"),
+        (
+            NetworkConfig(),
+            "; set network.endpoint_policies: account to prevent that (try it first: docs/closed-networks.md)",
+        ),
         (NetworkConfig(vpc_id=VPC), "; the owner of the VPC can prevent that by policies of its endpoints"),
         (NetworkConfig(internet_egress=True), None),
         (NetworkConfig(endpoint_policies="account"), None),
