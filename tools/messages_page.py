@@ -59,11 +59,16 @@ MAKERS: Mapping[str, tuple[str, str]] = {
     "Finding": ("problem", "remedy"),
     "Refuse": ("why", "fix"),
     "Problem": ("problem", "remedy"),
+    "Failure": ("problem", "remedy"),
 }
 """The classes that have a code, and the two arguments with the text."""
 AFTER_PROBLEM = {"Problem": ", got <value>"}
 """What a finding adds to the text of such a class."""
 
+MOVE = (
+    "undo this change, or deploy a new cluster under another name and move your work there. For a file system, first remove storage "
+    "from the file in a separate deployment"
+)
 GENERAL: Mapping[str, tuple[str, str]] = {
     "argument-known-at-deployment-only": (
         "is known at deployment only, and is needed at synthesis",
@@ -80,6 +85,10 @@ GENERAL: Mapping[str, tuple[str, str]] = {
         "use the type that the message suggests, or another one of the region",
     ),
     "limit-key-unknown": ("nodes have no resource <key>", "use the key that the message suggests"),
+    "pods-unmanaged": (
+        "has pods that no controller owns, so nothing would create them again: <pods>",
+        "end them, or set scale_down.drain.unmanaged_pods: evict",
+    ),
     "quota-key-ambiguous": ("<key> is another name for requests.<key>, which the quota already has", "remove it"),
     "quota-key-device": (
         "a quota does not enforce <key>: Kubernetes limits devices by their requests",
@@ -90,6 +99,21 @@ GENERAL: Mapping[str, tuple[str, str]] = {
         "use requests.<key>",
     ),
     "quota-key-unknown": ("a quota has no key <key>", "use the key that the message suggests"),
+    "nodes-not-in-cluster": (
+        "<node ids> are not in this cluster, so lowering the count would delete other nodes. An id may be mistyped, or its "
+        "node was replaced, or an earlier deployment that rolled back has deleted it",
+        "correct the id, or remove it from the list. To delete other nodes, name those. To let the guard choose, name none",
+    ),
+    "subnet-immutable": ("the first subnet is <subnet id>, and the live cluster or file system is in another one", MOVE),
+    "subnet-range-immutable": (
+        "gives the first zone the subnet <cidr>, and the live cluster or file system is in another one",
+        MOVE,
+    ),
+    "vpc-immutable": (
+        "is missing, so this deployment would create a VPC, and the live cluster or file system is in an existing one",
+        MOVE,
+    ),
+    "zone-immutable": ("the first zone is <zone>, and the live cluster or file system is in another one", MOVE),
     "value-missing": ("must have a value, got nothing", "give it a value, or leave it out"),
 }
 """What is wrong and what to do, for codes whose text comes from elsewhere, such as a parser, or differs between places."""

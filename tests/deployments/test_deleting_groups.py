@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cdk_hyperpod._lambda.hyperpod.scale_down.messages import refusals
 from helpers.deployments.configs import STANDING
 from helpers.deployments.steps import Step, refused, wait_until
 from helpers.local_aws.rehearsal import Rehearsal, taking, without_group
@@ -17,25 +18,16 @@ WITHOUT = without_group(STANDING, "trn1")
 def test_a_group_that_is_dropped_by_accident_is_refused(life: Rehearsal) -> None:
     step = Step(life)
     failed = life.deploy(WITHOUT, only=life.cluster)
-    message = (
-        'instance_groups: the live group "trn1" with 4 nodes is missing; dropping a group is not enough to delete it; '
-        "put it back, or name it in scale_down.instance_groups_to_delete."
-    )
-    refused(life, step, message)
+    refusal = refusals.unknown_group("trn1", nodes=4)
+    refused(life, step, refusal)
     assert not failed.ok
-    assert message in failed.reason
+    assert str(refusal) in failed.reason
 
 
 def test_a_group_that_is_dropped_and_nodes_above_the_limit_are_told_together(life: Rehearsal) -> None:
     step = Step(life)
     life.change(taking(without_group(WITHOUT, "p5"), groups=["trn1"], max_nodes=1))
-    refused(
-        life,
-        step,
-        'instance_groups: the live group "p5" with 6 nodes is missing; dropping a group is not enough to delete it; put '
-        "it back, or name it in scale_down.instance_groups_to_delete. scale_down.max_nodes: is 1, and this deployment "
-        "would take 4 nodes; raise it to 4 if that is meant, or take them in several deployments.",
-    )
+    refused(life, step, refusals.unknown_group("p5", nodes=6), refusals.too_many(4, limit=1))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from aws_cdk import App, CfnResource, Stack
 
+from cdk_hyperpod._lambda.hyperpod.scale_down.messages import refusals
 from cdk_hyperpod.loader import load_config
 from helpers.deployments.configs import STANDING, TRN1
 from helpers.deployments.steps import Step, refused, settle, wait_until
@@ -154,12 +155,7 @@ def test_an_added_group_that_is_left_behind_is_told(life: Rehearsal) -> None:
     assert life.groups()["extra"] == (0, 0, 0)
     step = Step(life)
     life.change({**STANDING, "tags": {"team": "research"}})
-    refused(
-        life,
-        step,
-        'instance_groups: the live group "extra" with 0 nodes is missing; dropping a group is not enough to delete it; '
-        "put it back, or name it in scale_down.instance_groups_to_delete.",
-    )
+    refused(life, step, refusals.unknown_group("extra", nodes=0))
     made = life.change(taking(STANDING, groups=["extra"]))
     assert made.status == "UPDATE_COMPLETE", made.reasons
     wait_until(lambda: "extra" not in life.groups())

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod._lambda.hyperpod.scale_down.messages import refusals
 from helpers.deployments.configs import STANDING, small
 from helpers.deployments.steps import Step, refused, settle
 from helpers.local_aws.rehearsal import Rehearsal, taking
@@ -25,11 +26,7 @@ def test_a_renamed_cluster_is_refused(life: Rehearsal) -> None:
     step, before = Step(life), life.nodes()
     failed = life.deploy(edit=renamed, only=life.cluster)
     assert not failed.ok
-    message = (
-        'name: the deployed cluster is "standing" and the file says "renamed", and a renamed cluster is a new one; keep '
-        'the name "standing", and deploy "renamed" beside it with a file of its own.'
-    )
-    refused(life, step, message, name="renamed")
+    refused(life, step, refusals.renamed("standing", "renamed"), name="renamed")
     assert life.nodes() == before
 
 
@@ -44,12 +41,7 @@ def test_another_network_is_refused(life: Rehearsal) -> None:
 
     step = Step(life)
     life.change(edit=moved)
-    refused(
-        life,
-        step,
-        "network: differs from the live cluster, and CloudFormation would replace the cluster: every node would be terminated; "
-        "undo this change, or deploy a new cluster under another name and move over.",
-    )
+    refused(life, step, refusals.replaced("network"))
 
 
 def test_a_cluster_that_somebody_else_made_is_refused(life: Rehearsal, tmp_path: Path) -> None:
@@ -71,12 +63,7 @@ def test_a_cluster_that_somebody_else_made_is_refused(life: Rehearsal, tmp_path:
     failed = theirs.deploy(config)
     assert not failed.ok
     (stack,) = life.aws.client("cloudformation").describe_stacks(StackName=theirs.cluster)["Stacks"]
-    message = (
-        'Scaling down theirs was refused, nothing in the cluster was changed. name: a cluster "theirs" exists that this stack did not '
-        f"make: it lacks the tag cdk-hyperpod:stack-id = {stack['StackId']}; choose another name, or adopt that cluster "
-        "in a deployment of its own, before scaling it down."
-    )
-    assert message in failed.reason
+    assert str(refusals.not_ours("theirs", "cdk-hyperpod:stack-id", stack["StackId"])) in failed.reason
     assert stack["StackStatus"] == "ROLLBACK_COMPLETE"
     assert theirs.calls(since) == {}
     assert theirs.ended() == []

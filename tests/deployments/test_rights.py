@@ -269,7 +269,7 @@ def test_looking_at_the_foundation_needs(life: Rehearsal, action: str) -> None:
     since = len(life.aws.checks())
     failed = templates.deploy_whole(life.aws, life.foundation, changed)
     assert failed.status == "UPDATE_ROLLBACK_COMPLETE", failed.reasons
-    assert "Could not read what the foundation of rights stands on, no stack has been changed." in failed.reasons[0]
+    assert "[foundation-unreadable]" in failed.reasons[0]
     assert f"is not authorized to perform: {action}" in failed.reasons[0]
     assert refused(life.aws, since) == {action}
 

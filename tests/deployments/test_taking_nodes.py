@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod._lambda.hyperpod.scale_down.messages import refusals, waits
 from helpers.deployments.configs import STANDING, TRN1
 from helpers.deployments.steps import Step, refused, settle, wait_until
+from helpers.findings import codes
 from helpers.local_aws.rehearsal import Rehearsal, resized, taking, with_group
 
 pytestmark = pytest.mark.slow
@@ -72,24 +74,16 @@ def test_a_named_node_and_a_count_lower_by_two(life: Rehearsal) -> None:
 def test_more_names_than_the_count_allows_are_refused(life: Rehearsal) -> None:
     step, named = Step(life), list(life.nodes("p5"))[:2]
     failed = life.deploy(taking(resized(STANDING, "p5", 5), nodes=named), only=life.cluster)
-    message = (
-        'scale_down.nodes_to_delete: names 2 nodes of group "p5", but going from 6 to an instance_count of 5 takes 1 node; '
-        "set instance_groups[p5].instance_count to 4."
-    )
-    refused(life, step, message)
+    refusal = refusals.beyond_count("p5", named=2, most=6, count=5)
+    refused(life, step, refusal)
     assert not failed.ok
-    assert message in failed.reason
+    assert str(refusal) in failed.reason
 
 
 def test_more_nodes_than_the_limit_are_refused(life: Rehearsal) -> None:
     step = Step(life)
     life.change(taking(resized(STANDING, "p5", 2), max_nodes=3))
-    refused(
-        life,
-        step,
-        "scale_down.max_nodes: is 3, and this deployment would take 4 nodes; raise it to 4 if that is meant, or take "
-        "them in several deployments.",
-    )
+    refused(life, step, refusals.too_many(4, limit=3))
 
 
 def test_a_group_whose_minimum_is_its_count(life: Rehearsal) -> None:
@@ -232,12 +226,7 @@ def test_a_lower_count_for_an_autoscaled_group_is_refused(scaled: Rehearsal) -> 
     """CloudFormation would send the file's count with whatever else changes."""
     step = Step(scaled)
     scaled.change({**STANDING, "tags": {"team": "research"}}, edit=autoscaled)
-    refused(
-        scaled,
-        step,
-        "instance_groups[p5].instance_count: is 6, its autoscaler holds 8, and this deployment sends the lower count, for "
-        "which HyperPod would terminate nodes at random; set it to 8, or let the autoscaler give nodes back first.",
-    )
+    refused(scaled, step, refusals.autoscaled_count("p5", held=8, count=6))
 
 
 def test_a_node_that_does_not_end_in_time(life: Rehearsal) -> None:
@@ -256,11 +245,10 @@ def test_a_node_that_does_not_end_in_time(life: Rehearsal) -> None:
     assert not failed.ok
     assert life.status() == "UPDATE_ROLLBACK_COMPLETE"
     (reason,) = step.failures()
-    assert reason.splitlines()[0] == (
-        "Error: Scaling down standing did not finish within 55 minutes: nodes that were taken stay taken. Deploying again goes on "
-        f'from here, and takes only what is left. Group "p5" has 1 node shutting down ({stuck}). '
-        f"HyperPod was asked to delete {stuck}."
-    )
+    line = reason.splitlines()[0]
+    assert codes(line) == ["scale-down-out-of-time"]
+    assert waits.shutting_down("p5", [stuck]).why in line
+    assert line.endswith(f" {stuck}.")
     life.aws.change_hyperpod(defaults=True)
     settle(life)
     deploy(life, config)

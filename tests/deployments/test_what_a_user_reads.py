@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cdk_hyperpod._lambda.hyperpod.scale_down.messages import failures, refusals
 from cdk_hyperpod_local import environment
 from helpers.deployments.configs import STANDING
 from helpers.deployments.steps import Step
@@ -45,11 +46,7 @@ def tool(name: str) -> str:
 def test_the_reason_of_a_failure_is_read_last(life: Rehearsal, tmp_path: Path) -> None:
     failed = life.deploy(without_group(STANDING, "trn1"), only=life.cluster)
     assert not failed.ok
-    sentence = (
-        'Scaling down standing was refused, nothing in the cluster was changed. instance_groups: the live group "trn1" with '
-        "4 nodes is missing; dropping a group is not enough to delete it; put it back, or name it in "
-        "scale_down.instance_groups_to_delete."
-    )
+    sentence = failures.refused("standing", [refusals.unknown_group("trn1", nodes=4)], first=True)
     told = failed.output[failed.output.rindex("Failed resources:") :]
     assert sentence in " ".join(told.split())
     assert len(told.splitlines()) < 25, "nothing of the framework's log comes after it"

@@ -31,3 +31,8 @@ def refused(*expected: tuple[str, str]) -> Iterator[pytest.ExceptionInfo[ConfigE
     with pytest.raises(ConfigError) as caught:
         yield caught
     assert found(caught.value.findings) == list(expected)
+
+
+def codes(text: str) -> list[str]:
+    """The codes in a reason of CloudFormation, or in another text of several sentences, in order."""
+    return [code for found in re.findall(r" \[([a-z][a-z0-9, -]+)\]", text) for code in found.split(", ")]

@@ -12,6 +12,7 @@ from typing import Any, get_args
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
+from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NO_INSTANCE
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain import channels
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.channels import UnansweredError
 from helpers.simulations.scenarios import lifetime, request
@@ -135,7 +136,7 @@ def test_a_replacement_with_its_predecessors_address_is_not_meant() -> None:
     assert site.after(15)["state"] == "unknown"
     site.node.id, site.node.address = "i-3", "10.1.0.1"
     site.ask()
-    assert site.after(15)["message"].startswith("is no instance of this cluster")
+    assert site.after(15)["message"].startswith(NO_INSTANCE)
     assert site.slurm.may_start(site.node)
 
 

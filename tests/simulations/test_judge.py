@@ -423,7 +423,7 @@ class HoldsInSilence(Unevicted):
         try:
             return super().is_complete(event)
         except ScaleDownError as error:
-            raise ScaleDownError(str(error).partition("The drainer did not give back")[0]) from None
+            raise ScaleDownError(str(error).partition("The drainer did not release")[0]) from None
 
 
 class Lingers(Broken):
@@ -536,8 +536,8 @@ def test_every_profile_meets_what_it_stands_for(profile: str) -> None:
         "standard": "standard",
         "slow": "* ",
         "all": "* ",
-        "drains": "is not ready to go",
-        "evictions": "is not ready to go",
+        "drains": "is not ready: ",
+        "evictions": "is not ready: ",
     }
     stories = [live(seed, story=True).story for seed in seeds_of(25, profile=profile)]
     assert sum(words[profile] in story for story in stories) >= 2

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from cdk_hyperpod._lambda.hyperpod.common.refuse import Refuse
+from cdk_hyperpod._lambda.hyperpod.scale_down.messages import failures
 from cdk_hyperpod_local import assemblies
 from helpers.local_aws.rehearsal import Rehearsal
 
@@ -55,12 +57,11 @@ def _events(life: Rehearsal) -> list[Json]:
     return [event for page in pages for event in page["StackEvents"]][::-1]
 
 
-def refused(life: Rehearsal, step: Step, message: str, *, name: str = "") -> None:
-    """The stack is as it was, its events say why, and nothing was touched. `name`: the cluster's, if it was to change."""
+def refused(life: Rehearsal, step: Step, *refusals: Refuse, name: str = "") -> None:
+    """The stack is as it was, its events show the refusals, and nothing was touched. `name`: the cluster's, if it was to change."""
     assert life.status() == "UPDATE_ROLLBACK_COMPLETE"
     (reason,) = step.failures()
-    told = reason.splitlines()[0]
-    assert told == f"Error: Scaling down {name or life.name} was refused, nothing in the cluster was changed. {message}"
+    assert reason.splitlines()[0] == f"Error: {failures.refused(name or life.name, refusals, first=True)}"
     assert step.ended() == {}
     assert step.calls() == {}
 

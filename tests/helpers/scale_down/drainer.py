@@ -119,7 +119,7 @@ class Drainer:
             "beat": self.now(),
             "requests": {} if requests is None else {"deployment": requests["deployment"]["id"]},
             "refused": {},
-            "problem": "not given back: hyperpod-i (500)" if wanted is not None and set(held) & self.stuck else "",
+            "problem": "not released: hyperpod-i (500)" if wanted is not None and set(held) & self.stuck else "",
             "busy": sorted(node for node in here if self.busy(node)),
             "backup": self.backup,
             "nodes": told,
@@ -140,10 +140,10 @@ class Drainer:
         if node in self.karpenters:
             return {"state": "refused", "message": "is Karpenter's, which decides about it"}
         if node in self.lone and self.busy(node) and node_request["unmanaged_pods"] == "fail":
-            return {"state": "refused", "message": "has pods that no controller owns: research/lone"}
+            return {"state": "refused", "message": "has pods that no controller owns: research/lone [pods-unmanaged]"}
         if node_request["deadline"] <= self.now() and node_request["on_timeout"] == "fail" and self.busy(node):
             self._give_back(node)
-            return {"state": "timed-out", "message": "went back to work at its deadline; pods: research/job-0"}
+            return {"state": "timed-out", "message": "was released at its deadline; pods: research/job-0"}
         if acts:
             self.cordoned[node] = node_request
             if self.budgets.get(node, -math.inf) <= self.now():
@@ -159,7 +159,7 @@ class Drainer:
         if self.backup is None or not node_request["backup"]:
             return {"state": "ready", "message": "", "saved": False}
         if node in self.forbidden:
-            said = 'cannot be saved: cronjobs.batch "backup" is forbidden: User "drainer" cannot get resource'
+            said = 'cannot be saved: cronjobs.batch "backup" is forbidden: User "drainer" [backup-impossible]'
             return {"state": "backup-failed", "message": said}
         if node in self.unsavable:
             return {"state": "backup-failed", "message": "Job hyperpod-backup/save-node-1 failed"}

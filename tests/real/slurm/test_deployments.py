@@ -200,10 +200,8 @@ def test_a_deadline_fails_the_deployment_and_gives_the_nodes_back(
     train.gone_s = 25 * 60 - 8
     assert train.deploy(without(train, node)) == "rolled back"
     (reason,) = train.reasons
-    assert reason.startswith(
-        f"Nodes of {CLUSTER_NAME} were not ready to go: nothing was deleted, and they go back to work. "
-        f"{node.instance.instance_id} is not ready to go: "
-    )
+    assert reason.startswith(f"Nodes of {CLUSTER_NAME} were not ready to be deleted: nothing was deleted, ")
+    assert f"[nodes-not-ready]. {node.instance.instance_id} is not ready: " in reason
     assert f"jobs: {job} of alice" in reason
     drains.await_given_back(node)
     assert drains.job_state(job) == "RUNNING"

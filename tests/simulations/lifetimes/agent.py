@@ -13,6 +13,8 @@ from math import inf
 from random import Random
 from typing import Any, Literal
 
+from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NO_INSTANCE
+
 from .clock import Clock
 from .slurm import Backup, Hold, Slurm
 from .switches import Spoilt, Statuses
@@ -226,7 +228,7 @@ class Agent:
         slurm = self.slurm
         node = slurm.find(node_id)
         if node is None or (node.status == "Pending" and node_id not in slurm.holds):
-            return "unknown", "is no instance of this cluster", {}
+            return "unknown", NO_INSTANCE, {}
         if any(request["ip"] != node.address for request in requests):
             return "unknown", f"has the address {node.address} on the controller", {}
         if node_id in slurm.absent:

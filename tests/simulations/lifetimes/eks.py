@@ -14,6 +14,7 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NOT_RELEASED
 from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Api, Reply
 from cdk_hyperpod._lambda.hyperpod.drainer.drainer import Drainer
 
@@ -175,7 +176,7 @@ class ByDrainer(Draining):
     def hear(self, request: Request, began: float, answer: bytes | None) -> Heard:
         """What can be known from a call that began then; `answer` absent: it failed."""
         found = None if answer is None else json.loads(answer)
-        if found is None or (found["problem"] and not found["problem"].startswith("not given back")):
+        if found is None or (found["problem"] and not found["problem"].startswith(NOT_RELEASED)):
             request.ready = 0
             since = self._failing.setdefault(request, began)
             return Heard(began, None, self.life.clock.now - since >= SILENT)
@@ -385,7 +386,7 @@ class EksReadiness(Readiness):
 
     def request_ended(self, request: Request) -> None:
         super().request_ended(request)
-        told = request.succeeded or "did not give back" in request.reason or isinstance(request.error, Killed)
+        told = request.succeeded or "[nodes-not-released]" in request.reason or isinstance(request.error, Killed)
         stays = [node.name for node in self.draining.nodes() if node.id in self.draining.wanted()]
         if request.asked_agent and stays and not told:
             self.life.judge.fault(

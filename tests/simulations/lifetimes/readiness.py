@@ -111,7 +111,7 @@ class Readiness:
 
     def request_ended(self, request: Request) -> None:
         """It has said its last word: what it holds is what goes, and what finalize will delete."""
-        if not request.succeeded and "not ready to go" in request.reason and request.ready > 1:
+        if not request.succeeded and "[nodes-not-ready]" in request.reason and request.ready > 1:
             self.life.judge.fault("ready nodes do not go", f"{request}: {request.reason[:200]}")
         blamed = not request.succeeded and "on_silent: undrained" in request.reason
         # What is read last is for nodes to give back.
@@ -134,9 +134,9 @@ class Readiness:
             self.life.judge.fault("a node that stays is not given back", f"{request}: {names}")
 
     def explains(self, request: Request) -> bool:
-        """A deployment failed because nodes were not ready to go, or nobody answered."""
+        """A deployment failed because nodes were not ready, or nobody answered."""
         return read_policy(request.new.get("Drain")) is not None and (
-            "not ready to go" in request.reason or "drain" in request.reason or request.faults > 0
+            "[nodes-not-ready]" in request.reason or "drain" in request.reason or request.faults > 0
         )
 
     def lifetime_ended(self) -> None:

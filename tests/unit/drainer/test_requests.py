@@ -275,7 +275,7 @@ def test_a_look_changes_things_for_so_long_and_the_next_one_goes_on() -> None:
         each["metadata"]["annotations"] = {"cdk-hyperpod.dev/drain": "{}"}
     problem = looks.look(asked({"schema": 1, "id": "r", "nodes": []}), NOW)["problem"]
     first = "hyperpod-i-00000000000000003 (the rest waits for the next look)"
-    assert problem.startswith(f"not given back: {first}, ")
+    assert problem.startswith(f"not released: {first}, ")
     assert problem.endswith(" and 4 more")
 
 
@@ -300,7 +300,7 @@ def test_two_nodes_that_say_they_are_one_instance_are_nobodys() -> None:
     answer = cluster.look(asked({"schema": 1, "id": "r", "nodes": [{**NODE, "id": "i-00000000000000001"}]}))
 
     (told,) = answer["nodes"].values()
-    said = "2 nodes say that they are it: hyperpod-i-00000000000000001, x-i-00000000000000001"
+    said = "2 nodes have its instance id: hyperpod-i-00000000000000001, x-i-00000000000000001"
     assert (told["state"], told["message"], "absent" in told) == ("unknown", said, False)
     assert {method for method, _, _, _ in cluster.sent} == {"GET"}
 

@@ -16,6 +16,7 @@ from cdk_hyperpod._lambda.hyperpod.drainer.mark import Mark
 from cdk_hyperpod._lambda.hyperpod.drainer.objects import Job, Node, Pod
 from cdk_hyperpod._lambda.hyperpod.drainer.rules import Decision
 from cdk_hyperpod._lambda.hyperpod.drainer.view import NodeView, PendingBackup, Phase
+from helpers.findings import codes
 
 NOW = 1_800_000_000.0
 INSTANCE = "i-00000001"
@@ -63,7 +64,7 @@ def test_a_node_of_karpenters_is_refused_and_released() -> None:
     decision = rules.reject_karpenter(replace(HELD, node=replace(NODE, karpenter="gpu")))
     assert decision is not None
     assert (decision.state, decision.release) == ("refused", True)
-    assert decision.message.startswith("is a node of Karpenter's (NodePool gpu)")
+    assert codes(decision.message) == ["node-of-karpenter"] and "NodePool gpu" in decision.message
     assert rules.reject_karpenter(HELD) is None
 
 
@@ -72,7 +73,7 @@ def test_pods_without_a_controller_are_refused_and_a_held_node_stays_held(view: 
     decision = rules.reject_unmanaged_pods(replace(view, rejected_pods=(LONE,)))
     assert decision is not None
     assert (decision.state, decision.release, decision.changes) == ("refused", released, ())
-    assert ": team/debug; end them" in decision.message
+    assert codes(decision.message) == ["pods-unmanaged"] and "team/debug" in decision.message
     assert rules.reject_unmanaged_pods(view) is None
 
 
@@ -104,8 +105,9 @@ def test_a_ready_node_names_the_pods_that_end_with_it() -> None:
 
 def test_a_lost_node_that_has_to_be_saved_is_given_up() -> None:
     decision = rules.give_up_lost_node(replace(HELD, lost=True))
-    advice = "cannot be saved: if it is lost, kubectl delete node hyperpod-i-00000001"
-    assert decision == Decision("backup-failed", advice)
+    assert decision is not None
+    assert (decision.state, codes(decision.message)) == ("backup-failed", ["node-lost"])
+    assert "`kubectl delete node hyperpod-i-00000001`" in decision.message
     assert rules.give_up_lost_node(HELD) is None
     assert rules.give_up_lost_node(replace(FREE, lost=True)) is None
 
@@ -134,7 +136,7 @@ def test_a_node_that_timed_out_tells_the_last_event_of_a_job_that_is_deleted(
     backup = replace(PENDING, hook=replace(HOOK, events=events))
     decision = rules.time_out(replace(HELD, phase=Phase.TIMED_OUT, pending_backup=backup))
     assert decision is not None
-    assert decision.message == f"went back to work at its deadline{delay}"
+    assert decision.message == f"was released at its deadline{delay}"
 
 
 @pytest.mark.parametrize("phase", [Phase.DRAINING, Phase.FORCED])
@@ -142,12 +144,18 @@ def test_nothing_times_out_before_the_deadline_or_under_force(phase: Phase) -> N
     assert rules.time_out(replace(HELD, phase=phase)) is None
 
 
-@pytest.mark.parametrize(("lasting", "state"), [(True, "backup-failed"), (False, "draining")])
-def test_a_backup_that_cannot_be_made_stops_the_drain_before_it_begins(lasting: bool, state: Any) -> None:
+@pytest.mark.parametrize(
+    ("lasting", "state", "code"), [(True, "backup-failed", ["backup-impossible"]), (False, "draining", [])]
+)
+def test_a_backup_that_cannot_be_made_stops_the_drain_before_it_begins(
+    lasting: bool, state: Any, code: list[str]
+) -> None:
     hook = replace(HOOK, trouble="there is no CronJob", lasting=lasting)
     backup = replace(PENDING, hook=hook)
     decision = rules.reject_impossible_backup(replace(with_pods(FREE, POD), pending_backup=backup))
-    assert decision == Decision(state, "cannot be saved: there is no CronJob")
+    assert decision is not None
+    assert (decision.state, codes(decision.message), decision.changes) == (state, code, ())
+    assert hook.trouble in decision.message
     # A Job that runs already needs no CronJob.
     assert rules.reject_impossible_backup(replace(HELD, pending_backup=replace(backup, job=JOB))) is None
     assert rules.reject_impossible_backup(replace(HELD, pending_backup=PENDING)) is None
@@ -187,7 +195,9 @@ def test_a_cordon_keeps_its_owner(node: Node, owner: str) -> None:
 
 def test_a_failed_backup_is_reported_and_not_made_again() -> None:
     decision = rules.report_failed_backup(replace(HELD, pending_backup=FAILED))
-    assert decision == Decision("backup-failed", "could not be saved: Job ops/drain-1: BackoffLimitExceeded")
+    assert decision is not None
+    assert (decision.state, codes(decision.message)) == ("backup-failed", ["node-backup-failed"])
+    assert "Job ops/drain-1: BackoffLimitExceeded" in decision.message
     assert rules.report_failed_backup(replace(HELD, pending_backup=RUNNING)) is None
     assert rules.report_failed_backup(replace(HELD, pending_backup=PENDING)) is None
 
@@ -269,15 +279,15 @@ def snapshot(*nodes: Node, **changed: Any) -> ClusterSnapshot:
 @pytest.mark.parametrize(
     ("nodes", "message", "absent"),
     [
-        ((), "Kubernetes has no such node; it lists no node at all", False),
+        ((), "Kubernetes has no such node; it lists no nodes", False),
         ((replace(NODE, instance="i-00000002"),), "Kubernetes has no such node", True),
         (
             (replace(NODE, instance="", name="odd"),),
-            "Kubernetes has no such node; it may be one that does not tell its instance: odd",
+            "Kubernetes has no such node; it may be one without an instance id: odd",
             False,
         ),
         ((replace(NODE, instance="", no_instance=True),), "Kubernetes has no such node", True),
-        ((NODE, replace(NODE, name="twin")), "2 nodes say that they are it: hyperpod-i-00000001, twin", False),
+        ((NODE, replace(NODE, name="twin")), "2 nodes have its instance id: hyperpod-i-00000001, twin", False),
     ],
 )
 def test_an_instance_without_one_node_is_unknown(nodes: Sequence[Node], message: str, absent: bool) -> None:
@@ -302,7 +312,7 @@ def test_a_request_with_a_refused_node_cordons_and_evicts_nothing() -> None:
 def test_what_no_request_wants_is_released_and_its_backup_stopped() -> None:
     hook = replace(HOOK, jobs={JOB.name: JOB, "done": replace(JOB, name="done", state="complete")})
     released = rules.release_unwanted({}, snapshot(NODE, hook=hook))
-    assert [change.purpose for change in released] == ["give hyperpod-i-00000001 back", "stop its backup"]
+    assert [change.purpose for change in released] == ["release hyperpod-i-00000001", "stop its backup"]
     assert rules.release_unwanted({INSTANCE: REQUEST}, snapshot(NODE)) == ()
 
 

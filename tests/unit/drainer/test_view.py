@@ -120,7 +120,7 @@ def test_without_a_hook_or_a_request_for_it_nothing_has_to_be_saved() -> None:
         (
             replace(NODE, mark=replace(MARK, ours=False)),
             False,
-            "was cordoned by somebody else, who has to uncordon it; ",
+            "was cordoned by another client, which has to uncordon it; ",
         ),
         (replace(NODE, cordoned=False, mark=replace(MARK, ours=False)), False, ""),
         (replace(NODE, dead=True), False, "does not respond; "),

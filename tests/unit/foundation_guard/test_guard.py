@@ -19,15 +19,11 @@ from cdk_hyperpod._lambda.hyperpod.foundation_guard.decision import Live, Subnet
 from cdk_hyperpod._lambda.hyperpod.foundation_guard.guard import GuardError
 from cdk_hyperpod._lambda.hyperpod.foundation_guard.look import look
 from cdk_hyperpod._lambda.hyperpod.foundation_guard.settings import ImmutableSettings, read, write
+from helpers.findings import codes
 from helpers.foundation_guard import OURS, STACK, THEIRS, FakeAccount, error, event, immutable_settings
 
 EKS = {"Eks": {"ClusterArn": "arn:aws:eks:us-west-2:111122223333:cluster/train"}}
-HEAD = "Changing the foundation of train was refused, no stack has been changed. "
-PUT_BACK = "put it back, or deploy a new cluster under another name and move over."
-DATA_FIRST = (
-    "put it back, or take storage out of the file in a deployment of its own first (`removal` says what becomes of the "
-    "data)."
-)
+HEAD = "Changing the foundation of train was refused, and no stack was changed. "
 
 
 def refusal(account: FakeAccount, wanted: ImmutableSettings) -> str:
@@ -40,77 +36,78 @@ def refusal(account: FakeAccount, wanted: ImmutableSettings) -> str:
 
 
 @pytest.mark.parametrize(
-    ("account", "wanted", "said"),
+    ("account", "wanted", "expected"),
     [
         pytest.param(
             FakeAccount(),
             immutable_settings(zone="us-west-2a", cidr="10.0.0.0/19"),
-            "network.availability_zones: the first zone is us-west-2a, the live cluster stands in us-west-2c; "
-            + PUT_BACK,
+            ("zone-immutable", "network.availability_zones", "us-west-2c"),
             id="another zone",
         ),
         pytest.param(
             FakeAccount(),
             immutable_settings(zone="usw2-az1", cidr="10.0.0.0/19"),
-            "network.availability_zones: the first zone is usw2-az1, the live cluster stands in usw2-az3; " + PUT_BACK,
+            ("zone-immutable", "network.availability_zones", "usw2-az3"),
             id="another zone by its id",
         ),
         pytest.param(
             FakeAccount(),
             immutable_settings(cidr="10.1.64.0/19"),
-            "network: gives the first zone the subnet 10.1.64.0/19, the live cluster stands in 10.0.64.0/19; "
-            + PUT_BACK,
+            ("subnet-range-immutable", "network", "10.0.64.0/19"),
             id="another range",
         ),
         pytest.param(
             FakeAccount(),
             immutable_settings(zone=None, cidr=None, subnet_id=THEIRS),
-            f"network.vpc_id: the first subnet is {THEIRS}, the live cluster stands in {OURS}; " + PUT_BACK,
+            ("subnet-immutable", "network.vpc_id", OURS),
             id="an existing VPC instead of the made one",
         ),
         pytest.param(
             FakeAccount(cluster_subnet=THEIRS, efa=None),
             immutable_settings(zone=None, cidr=None, subnet_id="subnet-00000000000000003"),
-            f"network.subnets: the first subnet is subnet-00000000000000003, the live cluster stands in {THEIRS}; "
-            + PUT_BACK,
+            ("subnet-immutable", "network.subnets", THEIRS),
             id="another existing subnet",
         ),
         pytest.param(
             FakeAccount(cluster_subnet=THEIRS, efa=None),
             immutable_settings(),
-            f"network.vpc_id: is missing, which asks for a new VPC, and the live cluster stands in {THEIRS} of vpc-2; "
-            + PUT_BACK,
+            ("vpc-immutable", "network.vpc_id", THEIRS),
             id="a made VPC instead of the existing one",
         ),
         pytest.param(
             FakeAccount(orchestrator=EKS),
             immutable_settings(),
-            "orchestrator: is slurm, the live cluster's is eks; " + PUT_BACK,
+            ("orchestrator-immutable", "orchestrator", "eks"),
             id="another orchestrator",
         ),
         pytest.param(
             FakeAccount(),
             immutable_settings(efa=True),
-            "storage.efa: is true, the live file system's is false, and a change makes a new, empty one; " + DATA_FIRST,
+            ("file-system-efa-immutable", "storage.efa", "false"),
             id="EFA of a file system",
         ),
         pytest.param(
             FakeAccount(orchestrator=None),
             immutable_settings(zone="us-west-2a", cidr="10.0.0.0/19"),
-            "network.availability_zones: the first zone is us-west-2a, the live file system stands in us-west-2c; "
-            + DATA_FIRST,
+            ("zone-immutable", "network.availability_zones", "us-west-2c"),
             id="another zone under a file system alone",
         ),
     ],
 )
-def test_a_change_of_what_is_for_life_is_refused(account: FakeAccount, wanted: ImmutableSettings, said: str) -> None:
-    assert refusal(account, wanted) == HEAD + said
-    assert refusal(account, wanted).count("\n") == 0
+def test_an_immutable_setting_that_changes_is_refused(
+    account: FakeAccount, wanted: ImmutableSettings, expected: tuple[str, str, str]
+) -> None:
+    code, path, found = expected
+    reason = refusal(account, wanted)
+    assert reason.startswith(f"{HEAD}{path}: ")
+    assert codes(reason) == [code]
+    assert found in reason
+    assert reason.count("\n") == 0
 
 
-def test_all_of_it_is_told_at_once() -> None:
-    said = refusal(FakeAccount(orchestrator=EKS), immutable_settings(zone="us-west-2a", efa=True))
-    assert [word in said for word in ("orchestrator: ", "network.availability_zones: ", "storage.efa: ")] == [True] * 3
+def test_all_changes_are_refused_at_once() -> None:
+    reason = refusal(FakeAccount(orchestrator=EKS), immutable_settings(zone="us-west-2a", efa=True))
+    assert codes(reason) == ["orchestrator-immutable", "zone-immutable", "file-system-efa-immutable"]
 
 
 # -- what is let through ----------------------------------------------------------------------------------------------
@@ -293,10 +290,8 @@ def test_what_stays_unreadable_is_told_with_the_right_that_is_missing(operation:
     account = FakeAccount(errors={operation: refused})
     began = account.now
     said = refusal(account, immutable_settings())
-    assert said.startswith(
-        "Could not read what the foundation of train stands on, no stack has been changed. AccessDenied: User x is not "
-        "authorized to perform: y. The stack gives the function this permission: "
-    )
+    assert codes(said) == ["foundation-unreadable"]
+    assert "AccessDenied: User x is not authorized to perform: y." in said
     assert (account.now - began).total_seconds() <= 180, "the function has five minutes"
 
 
@@ -304,7 +299,7 @@ def test_all_that_stays_unreadable_is_told_within_the_functions_five_minutes() -
     throttled = error("ThrottlingException")
     account = FakeAccount(errors=dict.fromkeys(("describe_stacks", *OPERATIONS), throttled))
     began = account.now
-    assert refusal(account, immutable_settings()).startswith("Could not read what the foundation of train stands on")
+    assert refusal(account, immutable_settings()).startswith("The guard could not read")
     assert (account.now - began).total_seconds() <= 240
 
 

@@ -14,6 +14,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.cluster_operations import (
     read_operation,
     read_operations,
 )
+from cdk_hyperpod._lambda.hyperpod.scale_down.messages import waits
 from helpers.scale_down.clusters import START
 from helpers.scale_down.scenarios import QUICK, before_poll, ended, ids
 from helpers.scale_down.stack import Stack, Template, group
@@ -80,9 +81,7 @@ class Denied:
 def test_an_operation_that_lowers_the_same_group_is_waited_for_and_named() -> None:
     found = read_operations(Record(described(detail(), detail("trn1", 2, 4))), "train", ARN)
     assert found == [Operation(ID, START, {"p5": (8, 6)})]
-    assert str(lowered_by_another(found, {"p5"}, None).why) == (  # type: ignore[union-attr]
-        f'HyperPod\'s operation {ID} of 2026-11-01 12:00 lowers group "p5" from 8 to 6 nodes and is in progress'
-    )
+    assert lowered_by_another(found, {"p5"}, None) == waits.operation_in_progress(ID, START, "p5", 8, 6)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Lower, Wait
 from cdk_hyperpod._lambda.hyperpod.scale_down.choice import find_group_plans
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Cluster, Desired
 from cdk_hyperpod._lambda.hyperpod.scale_down.conditions import GroupView, first_unmet
+from cdk_hyperpod._lambda.hyperpod.scale_down.messages import waits
 from helpers.scale_down.clusters import (
     desired,
     desired_group,
@@ -36,10 +37,10 @@ def view_of(cluster: Cluster, wanted: Desired, **when: Any) -> GroupView:
     return GroupView(cluster=cluster, group_plan=group_plan, context=context)
 
 
-def why(step: Wait | Lower | None) -> str | None:
+def wait_of(step: Wait | Lower | None) -> Wait | None:
     """What a condition waits for. None: it is true."""
     assert not isinstance(step, Lower)
-    return step.why if step else None
+    return step
 
 
 # -- the tables -------------------------------------------------------------------------------------------------------
@@ -107,7 +108,7 @@ SEVEN = live(group(target=7), nodes=nodes("p5", 7))
 
 
 @pytest.mark.parametrize(
-    ("cluster", "when", "waits"),
+    ("cluster", "when", "blocked"),
     [
         pytest.param(SEVEN, {"chosen": frozenset({node_id(1)})}, True, id="lowered by another actor"),
         pytest.param(SEVEN, {"chosen": frozenset({node_id(1)}), "first": True}, False, id="first look"),
@@ -117,9 +118,9 @@ SEVEN = live(group(target=7), nodes=nodes("p5", 7))
         pytest.param(live(group(target=7), nodes=EIGHT), {"chosen": ALL}, False, id="the list is as before"),
     ],
 )
-def test_names_fit_the_count(cluster: Cluster, when: dict[str, Any], waits: bool) -> None:
-    said = why(conditions.names_fit_the_count(view_of(cluster, NAMED, **{"first": False, **when})))
-    assert (said is not None and "after this deployment began" in said) is waits
+def test_names_fit_the_count(cluster: Cluster, when: dict[str, Any], blocked: bool) -> None:
+    wait = wait_of(conditions.names_fit_the_count(view_of(cluster, NAMED, **{"first": False, **when})))
+    assert (wait is not None) is blocked
 
 
 def test_names_of_an_autoscaled_group_fit_any_count() -> None:
@@ -129,17 +130,17 @@ def test_names_of_an_autoscaled_group_fit_any_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "wait"),
     [
         ("InService", None),
         ("Failed", None),
-        ("Updating", "the cluster is Updating"),
-        ("SystemUpdating", "the cluster is SystemUpdating"),
+        ("Updating", waits.cluster_moving("Updating")),
+        ("SystemUpdating", waits.cluster_moving("SystemUpdating")),
     ],
 )
-def test_cluster_accepts_changes(status: str, said: str | None) -> None:
+def test_cluster_accepts_changes(status: str, wait: Wait | None) -> None:
     view = view_of(live(group(), nodes=EIGHT, status=status), BEFORE)
-    assert why(conditions.cluster_accepts_changes(view)) == said
+    assert wait_of(conditions.cluster_accepts_changes(view)) == wait
 
 
 @pytest.mark.parametrize("status", ["Creating", "Updating"])
@@ -147,7 +148,7 @@ def test_cluster_accepts_changes(status: str, said: str | None) -> None:
 def test_minimum_is_waited_for_during_a_transition(status: str, running: int, current: int) -> None:
     cluster = live(group(status=status, minimum=8, current=current), nodes=nodes("p5", running))
     view = view_of(cluster, desired(desired_group(count=7, minimum=8)))
-    assert why(conditions.minimum_is_met(view)) == f'group "p5" has {running} of the 8 nodes of its minimum'
+    assert wait_of(conditions.minimum_is_met(view)) == waits.below_minimum("p5", running, 8)
 
 
 @pytest.mark.parametrize(("status", "running"), [("InService", 7), ("Degraded", 7), ("Updating", 8)])
@@ -172,12 +173,12 @@ def test_rollback_sends_a_minimum_that_the_group_has(running: int, minimum: int)
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
-    [("InService", None), ("Degraded", None), ("Updating", 'group "p5" is Updating')],
+    ("status", "wait"),
+    [("InService", None), ("Degraded", None), ("Updating", waits.group_moving("p5", "Updating"))],
 )
-def test_group_accepts_changes(status: str, said: str | None) -> None:
+def test_group_accepts_changes(status: str, wait: Wait | None) -> None:
     view = view_of(live(group(status=status), nodes=EIGHT), desired(desired_group(count=7)))
-    assert why(conditions.group_accepts_changes(view)) == said
+    assert wait_of(conditions.group_accepts_changes(view)) == wait
 
 
 @pytest.mark.parametrize(
@@ -198,11 +199,11 @@ def test_group_that_never_rests(status: str, launched: bool, when: dict[str, Any
     assert (conditions.group_accepts_changes(view) is None) is never
 
 
-@pytest.mark.parametrize(("checked", "said"), [(0, None), (2, 'group "p5" has 2 nodes under a deep health check')])
-def test_no_node_is_checked(checked: int, said: str | None) -> None:
+@pytest.mark.parametrize(("checked", "wait"), [(0, None), (2, waits.health_check("p5", 2))])
+def test_no_node_is_checked(checked: int, wait: Wait | None) -> None:
     crowd = [*nodes("p5", 8 - checked), *nodes("p5", checked, first=20, status="DeepHealthCheckInProgress")]
     view = view_of(live(group(), nodes=crowd), desired(desired_group(count=7)))
-    assert why(conditions.no_node_is_checked(view)) == said
+    assert wait_of(conditions.no_node_is_checked(view)) == wait
 
 
 def test_nodes_that_were_there_before_need_not_wait_for_others() -> None:
@@ -212,23 +213,23 @@ def test_nodes_that_were_there_before_need_not_wait_for_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("leaving", "current", "doubting", "said"),
+    ("leaving", "current", "doubting", "wait"),
     [
-        (1, 7, False, f'group "p5" has 1 node shutting down ({node_id(8)})'),
-        (0, 7, False, 'group "p5" still counts 7 nodes, 6 of them in the list'),
-        (0, 6, True, 'group "p5" counts 6 nodes, 5 of them past their boot: the rest are starting, or shutting down'),
+        (1, 7, False, waits.shutting_down("p5", [node_id(8)])),
+        (0, 7, False, waits.still_counted("p5", 7, 6)),
+        (0, 6, True, waits.maybe_counted("p5", 6, 5)),
         (0, 6, False, None),
         (0, 5, True, None),
     ],
 )
 def test_newcomers_wait_for_the_nodes_that_they_replace(
-    leaving: int, current: int, doubting: bool, said: str | None
+    leaving: int, current: int, doubting: bool, wait: Wait | None
 ) -> None:
     crowd = [*nodes("p5", 5), *waiting("p5", 9), *nodes("p5", leaving, first=8, status="ShuttingDown")]
     cluster = live(group(target=6, current=current), nodes=crowd)
     view = view_of(cluster, desired(desired_group(count=5)), first=False, doubting=doubting)
     assert not view.group_plan.old_picks
-    assert why(conditions.replaced_nodes_are_gone(view)) == said
+    assert wait_of(conditions.replaced_nodes_are_gone(view)) == wait
 
 
 @pytest.mark.parametrize(
@@ -251,25 +252,23 @@ def test_minimum_does_not_block(blocks: bool, minimum: int, count: int, lowers: 
 # -- before a minimum is sent -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("target", "said"), [(8, None), (9, None), (7, 'group "p5" is on its way from 8 nodes to 7')])
-def test_list_is_not_above_target(target: int, said: str | None) -> None:
+@pytest.mark.parametrize(("target", "wait"), [(8, None), (9, None), (7, waits.list_above_target("p5", 8, 7))])
+def test_list_is_not_above_target(target: int, wait: Wait | None) -> None:
     view = view_of(live(group(target=target), nodes=EIGHT), BEFORE)
-    assert why(conditions.list_is_not_above_target(view)) == said
+    assert wait_of(conditions.list_is_not_above_target(view)) == wait
 
 
-@pytest.mark.parametrize(("leaving", "said"), [(0, None), (1, f'group "p5" has 1 node shutting down ({node_id(9)})')])
-def test_no_listed_node_is_leaving(leaving: int, said: str | None) -> None:
+@pytest.mark.parametrize(("leaving", "wait"), [(0, None), (1, waits.shutting_down("p5", [node_id(9)]))])
+def test_no_listed_node_is_leaving(leaving: int, wait: Wait | None) -> None:
     crowd = [*nodes("p5", 5), *nodes("p5", leaving, first=9, status="ShuttingDown")]
     view = view_of(live(group(target=20), nodes=crowd), BEFORE)
-    assert why(conditions.no_listed_node_is_leaving(view)) == said
+    assert wait_of(conditions.no_listed_node_is_leaving(view)) == wait
 
 
-@pytest.mark.parametrize(
-    ("current", "said"), [(5, None), (7, 'group "p5" still counts 7 nodes, 5 of them in the list')]
-)
-def test_target_is_not_below_worst_case(current: int, said: str | None) -> None:
+@pytest.mark.parametrize(("current", "wait"), [(5, None), (7, waits.still_counted("p5", 7, 5))])
+def test_target_is_not_below_worst_case(current: int, wait: Wait | None) -> None:
     view = view_of(live(group(target=6, current=current), nodes=nodes("p5", 5)), BEFORE)
-    assert why(conditions.target_is_not_below_worst_case(view)) == said
+    assert wait_of(conditions.target_is_not_below_worst_case(view)) == wait
 
 
 def test_minimum_is_sent_with_the_live_target() -> None:
@@ -280,48 +279,48 @@ def test_minimum_is_sent_with_the_live_target() -> None:
 
 def test_minimum_waits_for_its_conditions() -> None:
     view = view_of(live(group(target=7, minimum=5), nodes=EIGHT), BEFORE, previous=BEFORE)
-    assert why(conditions.lower_minimum(view, 4)) == 'group "p5" is on its way from 8 nodes to 7'
+    assert wait_of(conditions.lower_minimum(view, 4)) == waits.list_above_target("p5", 8, 7)
 
 
 # -- where no node is to be deleted -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("status", "said"), [("Deleting", 'group "p5" is Deleting'), ("Updating", None)])
-def test_group_stays(status: str, said: str | None) -> None:
+@pytest.mark.parametrize(("status", "wait"), [("Deleting", waits.group_moving("p5", "Deleting")), ("Updating", None)])
+def test_group_stays(status: str, wait: Wait | None) -> None:
     view = view_of(live(group(status=status), nodes=EIGHT), BEFORE)
-    assert why(conditions.group_stays(view)) == said
+    assert wait_of(conditions.group_stays(view)) == wait
 
 
-@pytest.mark.parametrize(("count", "said"), [(7, None), (6, 'group "p5" still counts 7 nodes, 5 of them in the list')])
-def test_count_is_not_below_worst_case(count: int, said: str | None) -> None:
+@pytest.mark.parametrize(("count", "wait"), [(7, None), (6, waits.still_counted("p5", 7, 5))])
+def test_count_is_not_below_worst_case(count: int, wait: Wait | None) -> None:
     view = view_of(live(group(target=5, current=7), nodes=nodes("p5", 5)), desired(desired_group(count=count)))
-    assert why(conditions.count_is_not_below_worst_case(view)) == said
+    assert wait_of(conditions.count_is_not_below_worst_case(view)) == wait
 
 
 # -- where the target is above the count ------------------------------------------------------------------------------
 
-FALLS_YET = 'group "p5" is still working towards 8 nodes'
+FALLS_YET = waits.target_falls_yet("p5", 8)
 FIVE = desired(desired_group(count=5))
 
 
-@pytest.mark.parametrize(("continuous", "said"), [(True, None), (False, FALLS_YET)])
-def test_provisioning_is_continuous(continuous: bool, said: str | None) -> None:
+@pytest.mark.parametrize(("continuous", "wait"), [(True, None), (False, FALLS_YET)])
+def test_provisioning_is_continuous(continuous: bool, wait: Wait | None) -> None:
     view = view_of(live(group(), nodes=nodes("p5", 5), continuous=continuous), FIVE)
-    assert why(conditions.provisioning_is_continuous(view)) == said
+    assert wait_of(conditions.provisioning_is_continuous(view)) == wait
 
 
 @pytest.mark.parametrize(
-    ("autoscaled", "rolling_back", "said"),
+    ("autoscaled", "rolling_back", "wait"),
     [(False, False, None), (True, False, FALLS_YET), (True, True, None), (False, True, None)],
 )
-def test_target_is_the_deployments(autoscaled: bool, rolling_back: bool, said: str | None) -> None:
+def test_target_is_the_deployments(autoscaled: bool, rolling_back: bool, wait: Wait | None) -> None:
     wanted = desired(desired_group(count=5, autoscaled=autoscaled))
     view = view_of(live(group(), nodes=nodes("p5", 5)), wanted, rolling_back=rolling_back)
-    assert why(conditions.target_is_the_deployments(view)) == said
+    assert wait_of(conditions.target_is_the_deployments(view)) == wait
 
 
 @pytest.mark.parametrize(
-    ("young", "newcomers", "previous", "said"),
+    ("young", "newcomers", "previous", "wait"),
     [
         pytest.param(False, False, None, None, id="later"),
         pytest.param(True, False, BEFORE, FALLS_YET, id="soon"),
@@ -329,10 +328,10 @@ def test_target_is_the_deployments(autoscaled: bool, rolling_back: bool, said: s
         pytest.param(True, True, None, FALLS_YET, id="replaced, and nothing can be sent"),
     ],
 )
-def test_target_had_time_to_fall(young: bool, newcomers: bool, previous: Desired | None, said: str | None) -> None:
+def test_target_had_time_to_fall(young: bool, newcomers: bool, previous: Desired | None, wait: Wait | None) -> None:
     crowd = [*nodes("p5", 4), *(late("p5", 30) if newcomers else nodes("p5", 1, first=5))]
     view = view_of(live(group(current=5), nodes=crowd), FIVE, first=False, young=young, previous=previous)
-    assert why(conditions.target_had_time_to_fall(view)) == said
+    assert wait_of(conditions.target_had_time_to_fall(view)) == wait
 
 
 @pytest.mark.parametrize(
@@ -354,21 +353,21 @@ def test_high_target(target: int, autoscaled: bool, previous: Desired | None, hi
 
 
 @pytest.mark.parametrize(
-    ("count", "autoscaled", "waits"), [(8, False, False), (7, False, True), (7, True, False), (9, False, False)]
+    ("count", "autoscaled", "blocked"), [(8, False, False), (7, False, True), (7, True, False), (9, False, False)]
 )
-def test_list_is_not_above_count(count: int, autoscaled: bool, waits: bool) -> None:
+def test_list_is_not_above_count(count: int, autoscaled: bool, blocked: bool) -> None:
     wanted = desired(desired_group(count=count, autoscaled=autoscaled))
     view = view_of(live(group(target=7), nodes=EIGHT), wanted, previous=wanted)
-    said = why(conditions.list_is_not_above_count(view))
-    assert (said is not None and said.startswith('group "p5" has 8 nodes in the list')) is waits
+    wait = wait_of(conditions.list_is_not_above_count(view))
+    assert (wait is not None) is blocked
 
 
 @pytest.mark.parametrize("named", [True, False])
 def test_named_nodes_are_gone(named: bool) -> None:
     crowd = [*nodes("p5", 7), *nodes("p5", 1, first=8, status="ShuttingDown")]
     wanted = desired(desired_group(count=8), nodes_to_delete=(node_id(8 if named else 7),))
-    said = why(conditions.named_nodes_are_gone(view_of(live(group(target=7), nodes=crowd), wanted)))
-    assert said == (f'group "p5" has 1 node shutting down ({node_id(8)})' if named else None)
+    wait = wait_of(conditions.named_nodes_are_gone(view_of(live(group(target=7), nodes=crowd), wanted)))
+    assert wait == (waits.shutting_down("p5", [node_id(8)]) if named else None)
 
 
 # -- what is sent -----------------------------------------------------------------------------------------------------

@@ -17,11 +17,11 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeStatus
+from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NO_INSTANCE, NodeStatus
+from cdk_hyperpod._lambda.hyperpod.scale_down import messages
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import DrainSettings, Node
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.channels import UnansweredError, parse
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import (
-    NO_INSTANCE,
     AgentStatus,
     DrainRequest,
     Readiness,
@@ -30,6 +30,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import (
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.requester import DrainRequester
 from cdk_hyperpod._lambda.hyperpod.scale_down.services import READ_PATIENCE
 from cdk_hyperpod_local.hyperpod import Call, CallerKilled
+from helpers.findings import codes
 from helpers.scale_down import clusters, eks
 from helpers.scale_down.controller import SAVING_S, Controller
 from helpers.scale_down.scenarios import QUICK, ended, failure, ids
@@ -136,9 +137,8 @@ def test_one_that_is_not_ready_in_time_keeps_all_of_them() -> None:
     busy, idle = nodes[1], nodes[0]
     runs(train, busy, 60)
     reason = failure(train, replace(TWO, nodes_to_delete=(busy, idle)))
-    assert reason.startswith(
-        f"Nodes of train were not ready to go: nothing was deleted, and they go back to work. {busy} is not ready to go: "
-    )
+    assert codes(reason) == ["nodes-not-ready"]
+    assert f"nothing was deleted{messages.failures.RELEASED} [nodes-not-ready]. {busy} is not ready: " in reason
     assert "jobs: 7 of alice" in reason
     assert "`cdk-hyperpod drain NODE --hold 12h --wait`" in reason
     assert not gone(train)
@@ -196,11 +196,8 @@ def test_what_cannot_be_saved_is_refused_at_once() -> None:
     train.agent.temper.fails, train.agent.temper.backup = 1.0, (5, 5)
     began = train.clock.now()
     reason = failure(train, Template(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=DRAIN))
-    assert f"{node} is not ready to go: could not be saved" in reason
+    assert f"{node} is not ready: could not be saved" in reason
     assert train.clock.now() - began < 5 * MINUTE
-
-
-SILENT = "deploy without taking anything before that; or write on_silent: undrained"
 
 
 @pytest.mark.parametrize("ever", [True, False])
@@ -213,8 +210,8 @@ def test_a_silent_agent_is_told_of_at_the_first_look(ever: bool) -> None:
     train.clock.advance(10 * MINUTE)
     since = len(train.hyperpod.journal)
     reason = failure(train, TWO)
-    heard = "has said nothing for 11 minutes" if ever else "has never been heard of"
-    assert f"scale_down.drain: the agent that drains nodes {heard}; start it" in reason
+    heard = "has not reported for 11 minutes" if ever else "has never reported"
+    assert str(messages.refusals.agent_is_silent(heard)) in reason
     assert "`cdk-hyperpod lifecycle run drain | bash`" in reason
     assert not gone(train)
     assert not train.hyperpod.changes(since=since, principal=LAMBDA)
@@ -235,7 +232,7 @@ def test_an_agent_that_dies_meanwhile_is_noticed_in_three_minutes() -> None:
         runs(train, node, 600)
     train.agent.dies_in(2 * MINUTE)
     began = train.clock.now()
-    assert "has said nothing for" in failure(train, TWO)
+    assert codes(failure(train, TWO)) == ["nodes-not-ready", "drain-agent-silent"]
     assert train.clock.now() - began < 8 * MINUTE
     assert not gone(train)
 
@@ -302,7 +299,7 @@ def test_a_status_that_nobody_can_read_for_three_minutes_is_silence(
         runs(train, node, 600)
     began = train.clock.now()
     spoil(train, monkeypatch, how, began + minute * MINUTE, 600)
-    assert "the agent that drains nodes has " in failure(train, TWO)
+    assert codes(failure(train, TWO)) == ["nodes-not-ready", "drain-agent-silent"]
     assert train.clock.now() - began >= (minute + 3) * MINUTE
     assert not gone(train)
 
@@ -526,7 +523,7 @@ def test_a_node_that_comes_to_a_group_to_delete_keeps_its_job(
     if goes:
         assert gone(train)[came[0]] >= agent.jobs[came[0]] + SAVING_S
     else:
-        assert f"{came[0]} is not ready to go: went back to work at its deadline; jobs: " in told
+        assert f"{came[0]} is not ready: " in told and "at its deadline; jobs: " in told
         train.clock.advance(MINUTE)
         assert settled(agent)
 
@@ -671,7 +668,7 @@ def test_a_right_that_is_missing_is_named_and_is_no_silence_of_the_agent(call: s
     train = four()
     train.agent.denied.add(call)
     reason = failure(train, replace(TWO, drain=drain(OnSilent=on_silent)))
-    what = "Reading what the drain agent says" if call == "GetObject" else "Asking the drain agent"
+    what = "Reading the status of the drain agent" if call == "GetObject" else "Sending the drain request"
     assert f"{what}: AccessDenied: no {call}" in reason
     assert "The drainer" not in reason, "that is of EKS; here a lease ends"
     assert not gone(train)
@@ -697,7 +694,7 @@ def test_a_lasting_refusal_by_s3_is_no_silence_in_finalize(monkeypatch: pytest.M
     assert train.deploy(replace(TWO, groups_to_delete=("old",), drain=undrained)) == "complete", train.reasons
     assert not gone(train)
     told = train.attributes[FINALIZE]["StillStanding"]
-    assert "The agent that drains nodes cannot be heard (AccessDenied: no GetObject)" in told
+    assert "The drain agent has a status that cannot be read (AccessDenied: no GetObject)" in told
 
 
 def test_a_rollback_goes_on_without_a_bucket() -> None:
@@ -814,7 +811,7 @@ def test_an_agent_that_saves_nothing_is_told_of_at_the_first_look() -> None:
     train.agent.temper.saves = "nothing"
     since = len(train.hyperpod.journal)
     reason = failure(train, TWO)
-    assert "the agent that drains nodes runs without slurm.drain.backup; start it anew" in reason
+    assert codes(reason) == ["nodes-not-ready", "drain-agent-without-backup"]
     assert not gone(train)
     assert not train.hyperpod.changes(since=since, principal=LAMBDA)
     assert train.deploy(replace(TWO, drain=drain(MustBeSaved=False))) == "complete", train.reasons
@@ -959,7 +956,7 @@ def test_a_node_in_place_of_one_that_hyperpod_replaced_keeps_its_job() -> None:
     train.agent.meanwhile(meddle)
     reason = failure(train, Template(groups=(group("p5", 3),), nodes_to_delete=(named,), drain=DRAIN))
     (came,) = set(ids(train, "p5")) - there
-    assert f"{came} is not ready to go: " in reason and "jobs: 7 of alice" in reason
+    assert f"{came} is not ready: " in reason and "jobs: 7 of alice" in reason
     assert 54 * MINUTE < train.clock.now() - began < 60 * MINUTE
     assert set(gone(train)) == {named}
     assert not train.agent.ended

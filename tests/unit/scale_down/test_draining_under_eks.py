@@ -13,16 +13,17 @@ import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeStatus
-from cdk_hyperpod._lambda.hyperpod.scale_down import executor
+from cdk_hyperpod._lambda.hyperpod.scale_down import executor, messages
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import DrainSettings, Node
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import AgentStatus, DrainRequest, decide_readiness
+from helpers.findings import codes
 from helpers.scale_down.drainer import ARN, Drainer
 from helpers.scale_down.eks import DRAIN, FOUR, TWO, drain, four
 from helpers.scale_down.scenarios import QUICK, failure, ids
 from helpers.scale_down.stack import LAMBDA, PREPARE, Stack, Template, group
 
 MINUTE = 60.0
-NOT_TOLD = "those that it held"
+NOT_TOLD = "the nodes that it held"
 
 
 def saving(train: Stack) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def test_somebody_raises_the_group_while_the_drainer_gives_nothing_back(monkeypa
 
     monkeypatch.setattr(Drainer, "invoke", away)
     template = replace(FOUR, tags={"a": "b"}, drain=drain(OnSilent="undrained"))
-    assert "somebody else changed the cluster while S3, or the drainer, did not answer" in failure(train, template)
+    assert "cluster-changed-meanwhile" in codes(failure(train, template))
     assert not left
     assert not train.hyperpod.terminations
     assert len(ids(train, "p5")) == 5
@@ -183,8 +184,8 @@ def test_a_budget_keeps_all_of_them_under_fail() -> None:
     drainer.pods, drainer.budgets = {busy: MINUTE}, {busy: math.inf}
     reason = failure(train, replace(TWO, nodes_to_delete=(busy, idle)))
     assert reason.startswith(
-        f"Nodes of train were not ready to go: nothing was deleted, and they go back to work. {busy} is not ready to go: "
-        "went back to work at its deadline; pods: research/job-0. Pods that need longer: wait until they have ended"
+        f"Nodes of train were not ready to be deleted: nothing was deleted{messages.failures.RELEASED} [nodes-not-ready]. "
+        f"{busy} is not ready: was released at its deadline; pods: research/job-0. "
     )
     assert not gone(train)
     assert no_node_is_held(drainer, train)
@@ -246,7 +247,7 @@ def test_a_pod_that_no_controller_owns_fails_the_first_look(on_timeout: str) -> 
     template = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout=on_timeout))
     began = train.clock.now()
     reason = failure(train, template)
-    assert reason.endswith("is not ready to go: has pods that no controller owns: research/lone.")
+    assert reason.endswith("is not ready: has pods that no controller owns: research/lone [pods-unmanaged].")
     assert train.clock.now() - began < 5 * MINUTE
     assert not gone(train)
     assert not train.drainer.evictions
@@ -277,7 +278,7 @@ def test_what_cannot_be_saved_is_refused_at_once() -> None:
     train.drainer.unsavable.add(node)
     template = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with)
     began = train.clock.now()
-    assert f"{node} is not ready to go: Job hyperpod-backup/save-node-1 failed" in failure(train, template)
+    assert f"{node} is not ready: Job hyperpod-backup/save-node-1 failed" in failure(train, template)
     assert train.clock.now() - began < 5 * MINUTE
     assert not gone(train)
 
@@ -298,7 +299,7 @@ def test_a_node_of_karpenters_is_refused_at_once(on_timeout: str) -> None:
     train.drainer.karpenters.add(node)
     template = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout=on_timeout))
     began = train.clock.now()
-    assert f"{node} is not ready to go: is Karpenter's, which decides about it" in failure(train, template)
+    assert f"{node} is not ready: is Karpenter's, which decides about it" in failure(train, template)
     assert train.clock.now() - began < 5 * MINUTE
     assert not gone(train)
 
@@ -340,7 +341,7 @@ def test_one_that_never_answers_refuses_before_anything_happens(how: str) -> Non
     since = len(train.hyperpod.journal)
     reason = failure(train, TWO)
     assert "scale_down.drain: the drainer fails (" in reason
-    assert "or write on_silent: undrained" in reason
+    assert "on_silent: undrained" in reason
     assert not train.hyperpod.changes(since=since, principal=LAMBDA)
     assert not train.crashes
 
@@ -413,8 +414,8 @@ def test_giving_back_is_tried_for_a_minute() -> None:
     reason = failure(train, replace(TWO, nodes_to_delete=tuple(ids(train, "p5")[:2])))
     assert len(failed) == 3
     assert drainer.given_back[busy] - failed[0] < MINUTE
-    assert "and they go back to work" in reason
-    assert "did not give back" not in reason
+    assert messages.failures.RELEASED in reason
+    assert codes(reason) == ["nodes-not-ready"]
 
 
 def test_what_stays_held_is_named() -> None:
@@ -422,8 +423,10 @@ def test_what_stays_held_is_named() -> None:
     drainer, (busy, other, *_) = train.drainer, ids(train, "p5")
     drainer.stuck, drainer.karpenters = {busy}, {other}
     reason = failure(train, replace(TWO, nodes_to_delete=(busy, other)))
-    assert f"The drainer did not give back {busy}, which stay cordoned: change scale_down.retry and deploy" in reason
-    assert "they go back to work" not in reason
+    assert f"The drainer did not release {busy}, which stay cordoned" in reason and "nodes-not-released" in codes(
+        reason
+    )
+    assert messages.failures.RELEASED not in reason
     drainer.stuck = set()
     assert train.deploy(replace(FOUR, retry="2")) == "complete", train.reasons
     assert no_node_is_held(drainer, train)
@@ -472,7 +475,7 @@ def test_a_node_that_tells_nothing_is_not_taken_for_saved() -> None:
     template = replace(
         FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with | {"OnTimeout": "force"}
     )
-    assert f"{node} is not ready to go: it was not saved (does not respond)" in failure(train, template)
+    assert f"{node} is not ready: it was not saved (does not respond)" in failure(train, template)
     assert not gone(train)
 
 
@@ -495,7 +498,7 @@ def test_a_node_that_does_not_go_back_keeps_no_other() -> None:
     train.drainer.pods = {going: 5 * MINUTE}
     assert train.deploy(replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(going,))) == "complete", train.reasons
     assert list(gone(train)) == [going]
-    assert any(line.startswith("not yet: the drainer fails: not given back") for line in train.log)
+    assert any(line.startswith("not yet: the drainer fails: not released") for line in train.log)
 
 
 def test_a_right_that_comes_with_the_teams_is_told_of() -> None:
@@ -504,7 +507,7 @@ def test_a_right_that_comes_with_the_teams_is_told_of() -> None:
     (node, *_) = ids(train, "p5")
     train.drainer.forbidden.add(node)
     reason = failure(train, replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with))
-    assert "comes with the stack hyperpod-NAME-teams" in reason
+    assert messages.failures.SAVING_HINT in reason
 
 
 def test_one_that_is_away_for_a_while_is_asked_again() -> None:
@@ -547,11 +550,9 @@ def test_one_that_stays_away_is_waited_for_as_long_as_the_nodes_and_no_node_goes
     train.provider.services.functions = lambda: type("Client", (), {"invoke": staticmethod(later)})()
     reason = failure(train, TWO)
     assert "the drainer fails (no way to the API)" in reason
-    assert (
-        f"The drainer did not give back {NOT_TOLD}, which stay cordoned: change scale_down.retry and deploy" in reason
-    )
+    assert f"The drainer did not release {NOT_TOLD}, which stay cordoned" in reason
     assert "`kubectl uncordon hyperpod-ID && kubectl annotate node hyperpod-ID cdk-hyperpod.dev/drain-`" in reason
-    assert "they go back to work" not in reason
+    assert messages.failures.RELEASED not in reason
     assert 25 * MINUTE <= train.clock.now() - began < 35 * MINUTE
     assert not gone(train)
     # What it could not give back, the next deployment's first call does.
@@ -599,7 +600,7 @@ def test_a_rollback_that_cannot_give_back_says_so() -> None:
         train.drainer.fails = "TooManyRequestsException"
 
     assert train.deploy(replace(FOUR, groups_to_delete=("old",)), fail="before", meanwhile=away) == "rolled back"
-    assert "The drainer did not give back " in train.attributes[PREPARE]["NodesTaken"]
+    assert "[nodes-not-released]" in train.attributes[PREPARE]["NodesTaken"]
 
 
 def test_a_rollback_gives_back_what_it_does_not_take() -> None:

@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from cdk_hyperpod._lambda.hyperpod.scale_down.actions import DeleteNodes, Lower, Pick, Plan
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Cluster, Desired, Node, RequestContext
 from cdk_hyperpod._lambda.hyperpod.scale_down.executor import Clock, Outcome, delete_groups, execute
+from cdk_hyperpod._lambda.hyperpod.scale_down.messages import waits
 from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
 from helpers.scale_down.clusters import (
     START,
@@ -198,7 +199,7 @@ def test_all_failed_is_for_the_next_poll_to_see(said: str) -> None:
 
 def test_refusal_in_unknown_words_counts_while_the_nodes_are_there() -> None:
     assert takes_two(HyperPod("No", there=EIGHT.nodes), EIGHT).error is not None
-    assert takes_two(HyperPod("No", there=nodes("p5", 6)), EIGHT) == Outcome(waits=("the nodes went meanwhile",))
+    assert takes_two(HyperPod("No", there=nodes("p5", 6)), EIGHT) == Outcome(waits=(waits.ALREADY_DELETED.why,))
 
 
 def test_refusal_in_unknown_words_counts_where_the_nodes_cannot_be_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:

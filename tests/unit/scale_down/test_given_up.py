@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdk_hyperpod._lambda.hyperpod.scale_down.messages import waits
 from cdk_hyperpod._lambda.hyperpod.scale_down.properties import FINALIZE, PREPARE
 from cdk_hyperpod._lambda.hyperpod.scale_down.provider import ScaleDownError
 from cdk_hyperpod_local.hyperpod.cfn_handler import VanishedGroups
@@ -111,7 +112,7 @@ def test_nodes_that_had_to_wait_stay() -> None:
     assert train.given_up
     train.poll_given_up()
     assert not ended(train)
-    assert train.log[-1] == "not yet: the operation that asked for this is over: nothing more is done for it"
+    assert train.log[-1] == f"not yet: {waits.OVER.why}"
 
 
 def test_group_stays_that_the_way_back_keeps() -> None:

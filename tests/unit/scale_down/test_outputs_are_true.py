@@ -12,6 +12,7 @@ from botocore.exceptions import ReadTimeoutError  # type: ignore[import-untyped]
 from cdk_hyperpod._lambda.hyperpod.scale_down import messages
 from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Picked
 from cdk_hyperpod._lambda.hyperpod.scale_down.deletion_record import DeletionRecords
+from helpers.findings import codes
 from helpers.scale_down.clusters import START
 from helpers.scale_down.scenarios import QUICK, before_poll, ended, failure, ids
 from helpers.scale_down.stack import FINALIZE, PREPARE, Behaviour, Faults, Stack, Template, group, run_until_quiet
@@ -70,14 +71,14 @@ def test_a_deleted_node_that_is_still_listed_is_named(monkeypatch: pytest.Monkey
     monkeypatch.setattr(train.client, "list_cluster_nodes", list_cluster_nodes)
     assert train.deploy(TWO) == "complete", train.reasons
     assert names(told(train)) == ended(train)
-    assert f"HyperPod was asked to delete, and still lists: {still_listed}." in told(train)
+    assert f"HyperPod still lists: {still_listed}." in told(train)
 
 
 def test_a_whole_group_is_named_before_it_goes_and_while_it_goes() -> None:
     train = Stack(BOTH, timings=QUICK, vanished="leave")
     old = ids(train, "old")
     assert train.deploy(WITHOUT_OLD) == "complete", train.reasons
-    assert told(train) == f'Group "old" goes next, with 2 nodes ({", ".join(old)}).'
+    assert told(train) == f'Group "old" is deleted next, with 2 nodes ({", ".join(old)}).'
     assert "HyperPod accepted the deletion of group" in told(train, FINALIZE)
     assert names(told(train, FINALIZE)) == set(old)
 
@@ -99,7 +100,9 @@ def test_a_rollback_whose_deletion_of_a_group_is_rejected_says_so() -> None:
 
     assert train.deploy(BOTH, cancel=(FINALIZE, 0), meanwhile=denied) == "rolled back", train.reasons
     assert "old" in train.hyperpod.cluster("train").groups
-    assert told(train, FINALIZE).startswith("Deleting old of train was rejected by HyperPod. AccessDeniedException: ")
+    assert told(train, FINALIZE).startswith(
+        "HyperPod rejected the deletion of old of train [group-deletion-rejected]. AccessDenied"
+    )
     assert "accepted" not in told(train, FINALIZE)
 
 
@@ -136,7 +139,7 @@ def test_another_process_does_not_know_what_the_first_one_deleted_and_says_so() 
     before_poll(train, 2, lambda: setattr(train.provider, "records", DeletionRecords()))
     assert train.deploy(TWO) == "complete", train.reasons
     text = told(train)
-    assert text.startswith("The log has all: another process of the function may have deleted more. Gone, and maybe")
+    assert text.startswith("The log has all: another process of the function may have deleted more. No longer listed")
     assert names(text) == ended(train)
 
 
@@ -145,21 +148,22 @@ def test_a_failure_names_what_was_deleted_by_then() -> None:
     first, second = ids(train, "p5")[-2:]
     train.disturbance = Faults(in_use_until={second: train.clock.now() + 100_000})
     reason = failure(train, replace(TWO, nodes_to_delete=(first, second)))
-    assert reason.endswith(f" HyperPod was asked to delete {first}.")
+    assert reason.endswith(f" The guard has requested the deletion of {first}.")
     assert len(reason) <= 1000
 
 
 def test_a_failure_that_deleted_nothing_names_nothing() -> None:
     train = Stack(FOUR, timings=QUICK)
     train.disturbance = Faults(throttle_operations=frozenset({"BatchDeleteClusterNodes"}), throttle_next=10_000)
-    assert "was asked to delete" not in failure(train, TWO)
+    assert "requested the deletion" not in failure(train, TWO)
 
 
 def test_a_rollback_whose_target_stays_says_what_to_do() -> None:
     train = Stack(FOUR, timings=QUICK, behaviour=Behaviour(batch_delete_lowers_target="never"))
     assert train.deploy(Template(groups=(group("p5", 6),)), fail="after") == "rollback failed"
     reason = train.reasons[-1]
-    assert 'Continuing the rollback alone does not help: HyperPod keeps a target of 6 for group "p5"' in reason
+    assert codes(reason) == ["rollback-target-does-not-fall"]
+    assert 'a target of 6 for group "p5"' in reason
     assert "set its InstanceCount to 4 at once (`aws sagemaker update-cluster`" in reason
     assert len(reason) <= 1000
     run_until_quiet(train.hyperpod)
@@ -168,17 +172,17 @@ def test_a_rollback_whose_target_stays_says_what_to_do() -> None:
 def test_an_output_with_many_nodes_says_what_it_leaves_out() -> None:
     gone = [Picked("p5", f"i-{number:017x}", "launched by the failed update") for number in range(64)]
     old = [f"i-{number:017x}" for number in range(100, 200)]
-    text = messages.nodes_taken(START, gone, {"old": old}, ["i-1"], {})
-    assert len(text) <= messages.ATTRIBUTE_LIMIT
+    text = messages.attributes.deleted_nodes(START, gone, {"old": old}, ["i-1"], {})
+    assert len(text) <= messages.attributes.ATTRIBUTE_LIMIT
     shown = text.partition("And ")[0].count("(launched")
     assert f"And {64 - shown} more, in the log." in text
-    assert 'Group "old" goes next, with 100 nodes' in text
-    assert text.endswith("Gone, and maybe deleted so: i-1.")
+    assert 'Group "old" is deleted next, with 100 nodes' in text
+    assert text.endswith(" deleted by this deployment: i-1.")
 
 
 def test_still_standing_with_many_nodes_names_every_group() -> None:
     groups = {name: [f"i-{number:017x}" for number in range(60)] for name in ("old", "older", "oldest")}
-    text = messages.standing({}, groups)
-    assert len(text) <= messages.ATTRIBUTE_LIMIT
+    text = messages.attributes.existing_groups({}, groups)
+    assert len(text) <= messages.attributes.ATTRIBUTE_LIMIT
     assert all(f'group "{name}" with 60 nodes' in text for name in groups)
     assert text.endswith("change scale_down.retry and deploy.")

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod._lambda.hyperpod.common.refuse import Refuse
+from cdk_hyperpod._lambda.hyperpod.scale_down import messages
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import FIRST, Desired
 from cdk_hyperpod._lambda.hyperpod.scale_down.patching import carrying, patching
 from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
 from cdk_hyperpod_local.hyperpod.samples import run_until_quiet
+from helpers.findings import codes
 from helpers.scale_down.clusters import desired, desired_group, group, live, nodes, request_context
 from helpers.scale_down.scenarios import QUICK
 from helpers.scale_down.stack import Stack, Template
@@ -24,16 +27,15 @@ AUTO: dict[str, Any] = {
 }
 CRON = {"ScheduleExpression": "cron(0 0 1 * ? *)"}
 BOTH = {"AutoPatchConfig": AUTO, "ScheduledUpdateConfig": CRON}
-DROPPED = (
-    'instance_groups: "p5" has a live {0}, and the cluster\'s update does not carry it, which turns it off; write it down '
-    "(DescribeCluster shows it) and remove it with UpdateCluster, by sending each of these groups without {0}; then deploy. To keep it, "
-    "send it again with UpdateCluster after the deployment; in an app with its own CfnCluster, set it in the cluster's instance groups instead"
-)
 
 
-def refusals(settings: dict[str, Any], wanted: Desired, **when: Any) -> list[str]:
+def dropped(setting: str) -> Refuse:
+    return messages.refusals.patching_dropped(["p5"], setting)
+
+
+def refusals(settings: dict[str, Any], wanted: Desired, **when: Any) -> list[Refuse]:
     patched = live(group(patching=settings), nodes=nodes("p5", 8))
-    return [str(each) for each in plan(patched, wanted, request_context(**when)).refusals]
+    return [*plan(patched, wanted, request_context(**when)).refusals]
 
 
 def sending(**settings: Any) -> Desired:
@@ -43,24 +45,22 @@ def sending(**settings: Any) -> Desired:
 
 @pytest.mark.parametrize("setting", BOTH)
 def test_a_deployment_that_would_turn_it_off_is_refused(setting: str) -> None:
-    assert refusals({setting: BOTH[setting]}, desired(desired_group(count=7))) == [DROPPED.format(setting)]
+    assert refusals({setting: BOTH[setting]}, desired(desired_group(count=7))) == [dropped(setting)]
 
 
 def test_each_setting_is_named() -> None:
-    assert refusals(BOTH, desired(desired_group(count=8))) == [DROPPED.format(setting) for setting in BOTH]
+    assert refusals(BOTH, desired(desired_group(count=8))) == [dropped(setting) for setting in BOTH]
 
 
 def test_a_dry_run_refuses_it_too() -> None:
     patched = live(group(patching=BOTH), nodes=nodes("p5", 8))
-    assert [str(each) for each in plan(patched, desired(desired_group(count=8)), FIRST).refusals] == [
-        DROPPED.format(setting) for setting in BOTH
-    ]
+    assert [*plan(patched, desired(desired_group(count=8)), FIRST).refusals] == [dropped(setting) for setting in BOTH]
 
 
 def test_a_template_that_has_it_turns_nothing_off() -> None:
     assert refusals({"AutoPatchConfig": AUTO}, sending(AutoPatchConfig=AUTO)) == []
     assert refusals({"AutoPatchConfig": AUTO}, sending(AutoPatchConfig={"PatchingStrategy": "WhenIdle"})) == []
-    assert refusals(BOTH, sending(AutoPatchConfig=AUTO)) == [DROPPED.format("ScheduledUpdateConfig")]
+    assert refusals(BOTH, sending(AutoPatchConfig=AUTO)) == [dropped("ScheduledUpdateConfig")]
 
 
 def test_a_request_that_does_not_change_the_cluster_is_not_refused() -> None:
@@ -114,7 +114,7 @@ def test_nothing_turns_it_off_until_it_is_removed_by_the_api() -> None:
 
     by_hand(**BOTH)
     assert train.deploy(Template(groups=(in_stack("p5", 3),))) != "complete"
-    assert "turns it off" in train.reasons[0]
+    assert {*codes(train.reasons[0])} == {"patching-turned-off"}
     assert None not in shown()
     by_hand()
     assert shown() == [None, None]

@@ -1,4 +1,4 @@
-"""The decision table, row by row, and every refusal by its full message."""
+"""The decision table, row by row, and every refusal with its values."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.scale_down import messages
+from cdk_hyperpod._lambda.hyperpod.common.refuse import Refuse
 from cdk_hyperpod._lambda.hyperpod.scale_down.actions import DeleteGroup, DeleteNodes, Lower, Pick, Plan, Wait
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Cluster, Desired, Fixed, Network
+from cdk_hyperpod._lambda.hyperpod.scale_down.messages import notes, refusals, waits
 from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
 from cdk_hyperpod._lambda.hyperpod.scale_down.poll_state import State, with_plan
 from helpers.scale_down.clusters import (
@@ -45,12 +46,12 @@ def taken(found: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def refusal(live: Cluster | None, wanted: Desired, **when: Any) -> str:
+def refusal(live: Cluster | None, wanted: Desired, **when: Any) -> Refuse:
     """The one refusal of a plan that holds nothing else."""
     found = plan(live, wanted, request_context(**when))
     assert (found.changes, found.waits, found.deletions) == ((), (), ())
     (only,) = found.refusals
-    return str(only)
+    return only
 
 
 # -- done -------------------------------------------------------------------------------------------------------------
@@ -163,9 +164,8 @@ def test_replacements_of_replacements_are_refused_at_last() -> None:
     """Where the target never falls, taking them would go on for ever."""
     again = [replace(node, launched=START + timedelta(minutes=11)) for node in nodes("p5", 3, first=9)]
     crowd = [*nodes("p5", 5), *again]
-    assert refusal(live(group(), nodes=crowd), desired(desired_group(count=5)), first=False) == (
-        "instance_groups[p5].instance_count: is 5, and HyperPod keeps a target of 8: it launches other nodes for "
-        "those that were taken, again and again; set it to 8, and ask AWS why the target does not fall"
+    assert refusal(live(group(), nodes=crowd), desired(desired_group(count=5)), first=False) == refusals.launched_again(
+        "p5", target=8, count=5
     )
     fallen = plan(
         live(group(target=5, current=8), nodes=crowd), desired(desired_group(count=5)), request_context(first=False)
@@ -189,7 +189,7 @@ def test_replacements_wait_for_the_nodes_they_replace() -> None:
         *waiting("p5", 9),
     ]
     found = plan(live(group(target=6), nodes=crowd), desired(desired_group(count=5)), request_context(first=False))
-    assert [wait.why for wait in found.waits] == [f'group "p5" has 1 node shutting down ({node_id(6)})']
+    assert [*found.waits] == [waits.shutting_down("p5", [node_id(6)])]
     assert [pick.node.name for pick in found.held] == ["p5-9"]
     gone = [node for node in crowd if not node.leaving]
     (take,) = plan(
@@ -229,35 +229,40 @@ def test_replacement_under_a_fallen_target_ends_no_older_node_and_is_waited_for(
         request_context(first=False),
     )
     (wait,) = found.waits
-    assert wait.why.startswith('group "p5" has 6 nodes in the list')
+    listed = [*nodes("p5", 5), *late("p5", 9)]
+    assert wait == waits.ahead_of_target("p5", [node.name for node in listed], target)
 
 
 # -- waits ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("cluster", "why"),
+    ("cluster", "wait"),
     [
-        pytest.param(live(group(), nodes=nodes("p5", 8), status="Updating"), "the cluster is Updating", id="cluster"),
         pytest.param(
-            live(group(status="SystemUpdating"), nodes=nodes("p5", 8)), 'group "p5" is SystemUpdating', id="group"
+            live(group(), nodes=nodes("p5", 8), status="Updating"), waits.cluster_moving("Updating"), id="cluster"
+        ),
+        pytest.param(
+            live(group(status="SystemUpdating"), nodes=nodes("p5", 8)),
+            waits.group_moving("p5", "SystemUpdating"),
+            id="group",
         ),
         pytest.param(
             live(group(), nodes=[*nodes("p5", 7), *nodes("p5", 1, first=8, status="DeepHealthCheckInProgress")]),
-            'group "p5" has 1 node under a deep health check',
+            waits.health_check("p5", 1),
             id="deep health check",
         ),
         pytest.param(
             live(group(status="Updating", minimum=9, target=9, current=8), nodes=nodes("p5", 8)),
-            'group "p5" has 8 of the 9 nodes of its minimum',
+            waits.below_minimum("p5", 8, 9),
             id="below its minimum",
         ),
     ],
 )
-def test_something_to_take_waits(cluster: Cluster, why: str) -> None:
+def test_something_to_take_waits(cluster: Cluster, wait: Wait) -> None:
     minimum = cluster.groups[1].minimum
     found = plan(cluster, desired(replace(desired_group(count=7), minimum=minimum)), request_context())
-    assert (found.changes, found.waits) == ((), (Wait(why=why),))
+    assert (found.changes, found.waits) == ((), (wait,))
     assert len(found.held) == len(cluster.nodes) - 1 - 7, "the nodes above the count go when the wait is over"
 
 
@@ -265,7 +270,7 @@ def test_one_group_is_taken_while_another_is_waited_for() -> None:
     two = live(group(), group("trn1", 2, status="Updating"), nodes=[*nodes("p5", 8), *nodes("trn1", 2, first=100)])
     found = plan(two, desired(desired_group(count=7), desired_group("trn1", 1)), request_context())
     assert taken(found) == [(node_id(8), "newest")]
-    assert found.waits == (Wait(why='group "trn1" is Updating'),)
+    assert found.waits == (waits.group_moving("trn1", "Updating"),)
     assert [pick.node.name for pick in found.held] == [node_id(101)]
 
 
@@ -286,9 +291,7 @@ def test_target_is_given_time_to_fall_by_itself(continuous: bool) -> None:
     """Where HyperPod lowers it late, it would fall twice, and under standard provisioning a sound deployment would be refused."""
     after = live(group(target=8, current=5), nodes=nodes("p5", 5), continuous=continuous)
     when = request_context(first=False, previous=BEFORE, young=True)
-    assert plan(after, desired(desired_group(count=5)), when) == Plan(
-        waits=(Wait(why='group "p5" is still working towards 8 nodes'),)
-    )
+    assert plan(after, desired(desired_group(count=5)), when) == Plan(waits=(waits.target_falls_yet("p5", 8),))
     assert not plan(after, desired(desired_group(count=5)), replace(when, young=False)).waits
 
 
@@ -310,8 +313,7 @@ def test_nodes_shutting_down_are_waited_for() -> None:
     found = plan(
         live(group(target=6, current=8), nodes=leaving), desired(desired_group(count=6)), request_context(first=False)
     )
-    why = f'group "p5" has 2 nodes shutting down ({node_id(7)}, {node_id(8)})'
-    assert found == Plan(waits=(Wait(why=why),))
+    assert found == Plan(waits=(waits.shutting_down("p5", [node_id(7), node_id(8)]),))
 
 
 def test_nodes_shutting_down_below_the_count_are_not_waited_for() -> None:
@@ -327,7 +329,7 @@ def test_count_that_still_holds_nodes_that_left_the_list_is_waited_for() -> None
         desired(desired_group(count=6)),
         request_context(first=False),
     )
-    assert found == Plan(waits=(Wait(why='group "p5" still counts 8 nodes, 6 of them in the list'),))
+    assert found == Plan(waits=(waits.still_counted("p5", 8, 6),))
 
 
 def test_count_that_still_holds_nodes_beside_one_that_shuts_down_is_waited_for() -> None:
@@ -335,14 +337,14 @@ def test_count_that_still_holds_nodes_beside_one_that_shuts_down_is_waited_for()
     found = plan(
         live(group(target=5, current=8), nodes=crowd), desired(desired_group(count=6)), request_context(first=False)
     )
-    assert found == Plan(waits=(Wait(why='group "p5" still counts 8 nodes, 6 of them in the list'),))
+    assert found == Plan(waits=(waits.still_counted("p5", 8, 6),))
 
 
 def test_count_holds_nodes_that_left_beside_others_that_are_not_listed_yet() -> None:
     """Standard provisioning lists no node before it is launched: 5 run, 2 ended and are counted, 3 are asked for."""
     seen = live(group(target=8, current=7), nodes=nodes("p5", 5), continuous=False)
     found = plan(seen, desired(desired_group(count=8)), request_context(doubting=True))
-    assert found == Plan(waits=(Wait(why='group "p5" still counts 7 nodes, 5 of them in the list'),))
+    assert found == Plan(waits=(waits.still_counted("p5", 7, 5),))
     assert plan(seen, desired(desired_group(count=8)), request_context()).done
     assert with_plan(State(began=START), seen, found).settling, "half an hour of doubt"
     calm = live(group(target=8, current=5), nodes=nodes("p5", 5))
@@ -354,8 +356,7 @@ def test_count_that_may_hold_nodes_that_left_the_list_is_waited_for_while_in_dou
     booting = [*nodes("p5", 5), *nodes("p5", 1, first=6, status="Pending")]
     cluster = live(group(target=6, current=6), nodes=booting)
     found = plan(cluster, desired(desired_group(count=6)), request_context(first=False, doubting=True))
-    why = 'group "p5" counts 6 nodes, 5 of them past their boot: the rest are starting, or shutting down'
-    assert found == Plan(waits=(Wait(why=why),))
+    assert found == Plan(waits=(waits.maybe_counted("p5", 6, 5),))
     assert plan(cluster, desired(desired_group(count=6)), request_context(first=False)).done
     assert plan(cluster, desired(desired_group(count=7)), request_context(first=False, doubting=True)).done, (
         "there is room for it"
@@ -368,12 +369,12 @@ def test_target_is_lowered_once_nodes_on_their_way_out_are_gone() -> None:
     found = plan(
         live(group(target=7, current=6), nodes=leaving), desired(desired_group(count=5)), request_context(first=False)
     )
-    assert found == Plan(waits=(Wait(why=f'group "p5" has 1 node shutting down ({node_id(6)})'),))
+    assert found == Plan(waits=(waits.shutting_down("p5", [node_id(6)]),))
 
 
 def test_kept_group_that_is_being_deleted_is_waited_for() -> None:
     found = plan(live(group(status="Deleting", target=0)), desired(desired_group(count=2)), request_context())
-    assert found == Plan(waits=(Wait(why='group "p5" is Deleting'),))
+    assert found == Plan(waits=(waits.group_moving("p5", "Deleting"),))
 
 
 # -- groups to delete -------------------------------------------------------------------------------------------------
@@ -414,18 +415,13 @@ EIGHT = live(group(), nodes=nodes("p5", 8))
 
 
 def test_renamed() -> None:
-    assert refusal(None, desired(desired_group()), renamed_from="old") == (
-        'name: the deployed cluster is "old" and the file says "train", and a renamed cluster is a new one; '
-        'keep the name "old", and deploy "train" beside it with a file of its own'
-    )
+    assert refusal(None, desired(desired_group()), renamed_from="old") == refusals.renamed("old", "train")
 
 
 @pytest.mark.parametrize("tags", [{}, {"cdk-hyperpod:stack-id": "another stack"}])
 def test_not_ours(tags: dict[str, str]) -> None:
-    assert refusal(replace(EIGHT, tags=tags), desired(desired_group(count=2))) == (
-        'name: a cluster "train" exists that this stack did not make: it lacks the tag cdk-hyperpod:stack-id = '
-        "arn:aws:cloudformation:us-west-2:111122223333:stack/train/0a1b; choose another name, or adopt that cluster in a "
-        "deployment of its own, before scaling it down"
+    assert refusal(replace(EIGHT, tags=tags), desired(desired_group(count=2))) == refusals.not_ours(
+        "train", "cdk-hyperpod:stack-id", "arn:aws:cloudformation:us-west-2:111122223333:stack/train/0a1b"
     )
 
 
@@ -437,16 +433,12 @@ def test_cloudformations_own_tag_is_as_good() -> None:
 
 def test_more_named_nodes_than_the_count_lets_go() -> None:
     wanted = desired(desired_group(count=7), nodes_to_delete=tuple(node_id(n) for n in (1, 2, 3)))
-    assert refusal(EIGHT, wanted) == (
-        'scale_down.nodes_to_delete: names 3 nodes of group "p5", but going from 8 to an instance_count of 7 takes 1 node; '
-        "set instance_groups[p5].instance_count to 5"
-    )
+    assert refusal(EIGHT, wanted) == refusals.beyond_count("p5", named=3, most=8, count=7)
 
 
 def test_more_named_nodes_than_a_count_that_stays() -> None:
-    assert refusal(EIGHT, desired(desired_group(count=8), nodes_to_delete=(node_id(1),))) == (
-        'scale_down.nodes_to_delete: names 1 node of group "p5", but going from 8 to an instance_count of 8 takes none; '
-        "set instance_groups[p5].instance_count to 7"
+    assert refusal(EIGHT, desired(desired_group(count=8), nodes_to_delete=(node_id(1),))) == refusals.beyond_count(
+        "p5", named=1, most=8, count=8
     )
 
 
@@ -466,17 +458,15 @@ def test_named_nodes_are_counted_on_the_first_plan_only() -> None:
 
 
 def test_named_node_of_the_controller() -> None:
-    assert refusal(EIGHT, desired(desired_group(), nodes_to_delete=(node_id(900),))) == (
-        f'scale_down.nodes_to_delete: {node_id(900)} is in the controller group "controller", whose nodes HyperPod never '
-        "deletes; take it out of the list"
+    assert refusal(EIGHT, desired(desired_group(), nodes_to_delete=(node_id(900),))) == refusals.named_controller(
+        node_id(900), "controller"
     )
 
 
 def test_named_node_of_a_group_of_another_kind() -> None:
     restricted = replace(EIGHT, nodes=(*EIGHT.nodes, *nodes("rig", 1, first=500)))
-    assert refusal(restricted, desired(desired_group(), nodes_to_delete=(node_id(500),))) == (
-        f'scale_down.nodes_to_delete: {node_id(500)} is in "rig", which is none of the cluster\'s ordinary instance '
-        "groups; take it out of the list"
+    assert refusal(restricted, desired(desired_group(), nodes_to_delete=(node_id(500),))) == refusals.named_elsewhere(
+        node_id(500), "rig"
     )
 
 
@@ -484,77 +474,64 @@ def test_lower_count_of_the_controller() -> None:
     wanted = replace(
         desired(desired_group()), groups=(desired_group("controller", 0, fixed=CONTROLLER), desired_group())
     )
-    assert refusal(EIGHT, wanted) == (
-        "instance_groups[controller].instance_count: is 0, the controller group has 1 node, and HyperPod never deletes a "
-        "controller; set it to 1"
-    )
+    assert refusal(EIGHT, wanted) == refusals.controller_count("controller", live=1, count=0)
 
 
 def test_dropped_group() -> None:
     two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *nodes("old", 3, first=100)])
-    assert refusal(two, desired(desired_group())) == (
-        'instance_groups: the live group "old" with 3 nodes is missing; dropping a group is not enough to delete it; '
-        "put it back, or name it in scale_down.instance_groups_to_delete"
-    )
+    assert refusal(two, desired(desired_group())) == refusals.unknown_group("old", nodes=3)
 
 
 def test_last_group() -> None:
     only = replace(EIGHT, groups=(group(),), nodes=tuple(nodes("p5", 8)))
     wanted = Desired(cluster="train", groups=(desired_group(),), groups_to_delete=("p5",))
-    assert refusal(only, wanted) == (
-        "scale_down.instance_groups_to_delete: names every group (p5), and a cluster keeps at least one; "
-        "keep one group, or destroy the cluster"
-    )
+    assert refusal(only, wanted) == refusals.last_group(["p5"])
 
 
 def test_group_to_delete_that_is_the_controller() -> None:
     wanted = replace(desired(desired_group()), groups=(desired_group(),), groups_to_delete=("controller",))
-    assert refusal(EIGHT, wanted) == (
-        'scale_down.instance_groups_to_delete: names "controller", the controller group; '
-        "keep it; HyperPod does not delete the controller group"
-    )
+    assert refusal(EIGHT, wanted) == refusals.controller_group("controller")
 
 
 def test_group_to_delete_that_is_still_in_the_file() -> None:
-    assert refusal(EIGHT, desired(desired_group(), groups_to_delete=("p5",))) == (
-        'scale_down.instance_groups_to_delete: names "p5", which is still in instance_groups; '
-        "remove it from one of the two"
-    )
+    assert refusal(EIGHT, desired(desired_group(), groups_to_delete=("p5",))) == refusals.kept_group("p5")
 
 
 @pytest.mark.parametrize(
-    ("fixed", "said"),
+    ("fixed", "field", "found", "wanted"),
     [
         (
             replace(P5, instance_types=("ml.p4d.24xlarge",)),
-            "instance_type: is ml.p4d.24xlarge, the live group has ml.p5.48xlarge",
+            "instance_type",
+            "ml.p5.48xlarge",
+            "ml.p4d.24xlarge",
         ),
         (
             Fixed(instance_types=("ml.p5.48xlarge",), flexible=True),
-            "instance_type: is [ml.p5.48xlarge], the live group has ml.p5.48xlarge",
+            "instance_type",
+            "ml.p5.48xlarge",
+            "[ml.p5.48xlarge]",
         ),
-        (replace(P5, node_type="Login"), "node_type: is Login, the live group has Compute"),
+        (replace(P5, node_type="Login"), "node_type", "Compute", "Login"),
         (
             replace(P5, execution_role="arn:aws:iam::111122223333:role/other"),
-            (
-                "execution_role: is arn:aws:iam::111122223333:role/other, the live group has "
-                "arn:aws:iam::111122223333:role/node"
-            ),
+            "execution_role",
+            "arn:aws:iam::111122223333:role/node",
+            "arn:aws:iam::111122223333:role/other",
         ),
         (
             replace(P5, network=Network(subnets=frozenset({"subnet-2"}), security_groups=VPC.security_groups)),
-            "availability_zone: is subnet-2 sg-1, the live group has subnet-1 sg-1",
+            "availability_zone",
+            "subnet-1 sg-1",
+            "subnet-2 sg-1",
         ),
-        (replace(P5, threads_per_core=1), "threads_per_core: is 1, the live group has 2"),
+        (replace(P5, threads_per_core=1), "threads_per_core", "2", "1"),
     ],
     ids=["type", "flexible", "node type", "role", "subnet", "threads"],
 )
-def test_immutable_field(fixed: Fixed, said: str) -> None:
+def test_immutable_field(fixed: Fixed, field: str, found: str, wanted: str) -> None:
     eight = live(group(fixed=replace(P5, threads_per_core=2)), nodes=nodes("p5", 8))
-    assert refusal(eight, desired(desired_group(fixed=fixed))) == (
-        f"instance_groups[p5].{said}, and HyperPod cannot change it; add a new group, move the work over, and delete "
-        "this one"
-    )
+    assert refusal(eight, desired(desired_group(fixed=fixed))) == refusals.immutable("p5", field, found, wanted)
 
 
 def test_flexible_group_may_lose_types_without_nodes_only() -> None:
@@ -563,9 +540,8 @@ def test_flexible_group_may_lose_types_without_nodes_only() -> None:
     fits = live(group(target=1, fixed=both, types_in_use=frozenset({"ml.a"})), nodes=nodes("p5", 1))
     assert plan(fits, wanted, request_context()).done
     used = live(group(target=1, fixed=both, types_in_use=frozenset({"ml.b"})), nodes=nodes("p5", 1))
-    assert refusal(used, wanted) == (
-        "instance_groups[p5].instance_type: is [ml.a], the live group has [ml.a, ml.b] with nodes of ml.b, and HyperPod "
-        "cannot change it; add a new group, move the work over, and delete this one"
+    assert refusal(used, wanted) == refusals.immutable(
+        "p5", "instance_type", live="[ml.a, ml.b] with nodes of ml.b", wanted="[ml.a]"
     )
 
 
@@ -575,17 +551,13 @@ def test_unknown_values_are_no_reason_to_refuse() -> None:
 
 
 def test_more_nodes_than_the_limit() -> None:
-    assert refusal(EIGHT, desired(desired_group(count=5), max_nodes=2)) == (
-        "scale_down.max_nodes: is 2, and this deployment would take 3 nodes; "
-        "raise it to 3 if that is meant, or take them in several deployments"
-    )
+    assert refusal(EIGHT, desired(desired_group(count=5), max_nodes=2)) == refusals.too_many(3, limit=2)
 
 
 def test_nodes_of_deleted_groups_count_towards_the_limit() -> None:
     two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *nodes("old", 3, first=100)])
-    assert refusal(two, desired(desired_group(count=7), groups_to_delete=("old",), max_nodes=3)) == (
-        "scale_down.max_nodes: is 3, and this deployment would take 4 nodes; "
-        "raise it to 4 if that is meant, or take them in several deployments"
+    assert refusal(two, desired(desired_group(count=7), groups_to_delete=("old",), max_nodes=3)) == refusals.too_many(
+        4, limit=3
     )
 
 
@@ -609,15 +581,12 @@ def test_nodes_shutting_down_in_a_deleted_group_do_not_count() -> None:
     ids=["network", "orchestrator"],
 )
 def test_replacement_of_the_cluster(wanted: Desired, path: str) -> None:
-    assert refusal(EIGHT, wanted) == (
-        f"{path}: differs from the live cluster, and CloudFormation would replace the cluster: every node would be terminated; "
-        "undo this change, or deploy a new cluster under another name and move over"
-    )
+    assert refusal(EIGHT, wanted) == refusals.replaced(path)
 
 
 def test_replacement_by_another_order_of_the_same_subnets() -> None:
     before = desired(desired_group(count=8), create_only="vpc in another order")
-    assert refusal(EIGHT, desired(desired_group(count=8)), previous=before).startswith("network: differs")
+    assert refusal(EIGHT, desired(desired_group(count=8)), previous=before) == refusals.replaced("network")
 
 
 def test_all_refusals_at_once() -> None:
@@ -638,18 +607,13 @@ TYPO = "i-0badc0ffee0badc0f"
 
 def test_new_id_that_is_no_node_costs_no_other_node() -> None:
     wanted = desired(desired_group(count=7), nodes_to_delete=(TYPO,))
-    assert refusal(EIGHT, wanted, deployed_ids=frozenset()) == (
-        f'scale_down.nodes_to_delete: names {TYPO}, which is not in this cluster, and 1 node of group "p5" would go by count '
-        "instead; an id may be mistyped, or its node was replaced, or was taken by an earlier deployment that rolled back; "
-        "take it out of the list; if other nodes are to go instead, name those, or none"
-    )
+    assert refusal(EIGHT, wanted, deployed_ids=frozenset()) == refusals.not_here([TYPO], {"p5": 1})
 
 
 def test_nodes_that_would_go_by_count_in_any_group_count() -> None:
     two = live(group(), group("trn1", 2), nodes=[*nodes("p5", 8), *nodes("trn1", 2, first=100)])
     wanted = desired(desired_group(count=7), desired_group("trn1", 0), nodes_to_delete=(node_id(1), TYPO, "i-0bad0bad"))
-    said = refusal(two, wanted, deployed_ids=frozenset())
-    assert f'names {TYPO}, i-0bad0bad, which are not in this cluster, and 2 nodes of group "trn1" would go' in said
+    assert refusal(two, wanted, deployed_ids=frozenset()) == refusals.not_here([TYPO, "i-0bad0bad"], {"trn1": 2})
 
 
 def test_tombstone_costs_nothing() -> None:
@@ -663,7 +627,7 @@ def test_new_id_that_is_no_node_is_reported_where_nothing_would_go_instead() -> 
     wanted = desired(desired_group(count=7), nodes_to_delete=(node_id(3), TYPO))
     found = plan(EIGHT, wanted, request_context(deployed_ids=frozenset()))
     assert taken(found) == [(node_id(3), "named")]
-    assert found.notes == (f"not in this cluster: {TYPO}",)
+    assert found.notes == (notes.absent([TYPO]),)
 
 
 def test_node_that_is_shutting_down_is_a_node_of_the_cluster() -> None:
@@ -683,7 +647,7 @@ def test_ids_are_looked_at_first_and_not_when_they_are_gone() -> None:
 def test_dry_run_reports_what_it_cannot_judge() -> None:
     found = plan(EIGHT, desired(desired_group(count=7), nodes_to_delete=(TYPO,)))
     assert taken(found) == [(node_id(8), "newest")]
-    assert found.notes == (f"not in this cluster: {TYPO}",)
+    assert found.notes == (notes.absent([TYPO]),)
 
 
 # -- the controller while HyperPod replaces it ------------------------------------------------------------------------
@@ -693,9 +657,7 @@ def test_controller_that_is_being_replaced_is_waited_for() -> None:
     both = replace(EIGHT, nodes=(*EIGHT.nodes, *nodes("controller", 1, first=901)))
     found = plan(both, desired(desired_group(count=7)), request_context())
     assert taken(found) == [(node_id(8), "newest")]
-    assert [wait.why for wait in found.waits] == [
-        'the controller group "controller" has 2 nodes while HyperPod replaces one'
-    ]
+    assert [*found.waits] == [waits.controller_replaced("controller", 2)]
     assert plan(both, desired(desired_group(count=8)), request_context()).waits == found.waits, (
         "its update would choose one of the two"
     )
@@ -711,9 +673,7 @@ def test_rollback_waits_for_the_controller_too() -> None:
     found = plan(
         both, desired(desired_group(count=8)), request_context(rolling_back=True, reached=frozenset({EIGHT.arn}))
     )
-    assert [wait.why for wait in found.waits] == [
-        'the controller group "controller" has 2 nodes while HyperPod replaces one'
-    ]
+    assert [*found.waits] == [waits.controller_replaced("controller", 2)]
 
 
 # -- nodes that came half-way through ---------------------------------------------------------------------------------
@@ -806,17 +766,17 @@ def test_nodes_of_the_first_look_stay_chosen() -> None:
     assert taken(more)[2:] == [(node_id(3), "failed")]
 
 
-@pytest.mark.parametrize(("target", "running", "waits"), [(8, 8, False), (8, 7, False), (7, 7, True), (6, 6, True)])
+@pytest.mark.parametrize(("target", "running", "blocked"), [(8, 8, False), (8, 7, False), (7, 7, True), (6, 6, True)])
 def test_names_wait_where_somebody_lowered_the_group_after_the_first_look(
-    target: int, running: int, waits: bool
+    target: int, running: int, blocked: bool
 ) -> None:
     """Node 1 may go from 8 to 7. With 7 and a target of 7 the target would fall to 6, behind CloudFormation's count of 7."""
     seen = live(group(target=target, current=running), nodes=nodes("p5", running))
     wanted = desired(desired_group(count=7), nodes_to_delete=(node_id(1),))
     found = plan(seen, wanted, request_context(first=False, chosen=frozenset({node_id(1)})))
-    if waits:
+    if blocked:
         assert not found.changes
-        assert "after this deployment began" in found.waits[0].why
+        assert found.waits == (waits.lowered_meanwhile("p5", named=1, most=max(target, running), count=7),)
     else:
         assert taken(found) == [(node_id(1), "named")]
 
@@ -862,7 +822,7 @@ def test_group_in_transition_below_its_minimum_is_waited_for(current: int, runni
     boots = nodes("p5", 8 - running, first=20, status=status)
     below = live(group(status="Creating", minimum=8, target=8, current=current), nodes=[*nodes("p5", running), *boots])
     found = plan(below, desired(desired_group(count=7, minimum=8)), request_context())
-    assert [wait.why for wait in found.waits] == [f'group "p5" has {running} of the 8 nodes of its minimum']
+    assert [*found.waits] == [waits.below_minimum("p5", running, 8)]
 
 
 def test_minimum_is_not_sent_with_a_target_that_may_be_falling() -> None:
@@ -874,7 +834,7 @@ def test_minimum_is_not_sent_with_a_target_that_may_be_falling() -> None:
         request_context(first=False, previous=BEFORE, minimum_blocks=True),
     )
     assert found.changes == ()
-    assert [wait.why for wait in found.waits] == [f'group "p5" has 1 node shutting down ({node_id(6)})']
+    assert [*found.waits] == [waits.shutting_down("p5", [node_id(6)])]
 
 
 # -- standard provisioning --------------------------------------------------------------------------------------------
@@ -884,24 +844,22 @@ def test_minimum_is_not_sent_with_a_target_that_may_be_falling() -> None:
 def test_standard_target_that_does_not_fall_is_refused(current: int) -> None:
     """Also where the count leaves out a node that boots."""
     after = live(group(target=8, current=current), nodes=nodes("p5", 6), continuous=False)
-    assert refusal(after, desired(desired_group(count=6)), first=False) == (
-        "instance_groups[p5].instance_count: is 6, and HyperPod keeps a target of 8 with 6 nodes there; under "
-        "standard provisioning, HyperPod would terminate nodes at random for a lower target; set it to 8, wait until the group has its "
-        "8 nodes, and take them from there"
+    assert refusal(after, desired(desired_group(count=6)), first=False) == refusals.target_stays(
+        "p5", target=8, nodes=6, count=6
     )
 
 
 def test_standard_target_may_fall_while_the_count_still_holds_nodes_that_left() -> None:
     after = live(group(target=8, current=7), nodes=nodes("p5", 6), continuous=False)
     found = plan(after, desired(desired_group(count=6)), request_context(first=False))
-    assert [wait.why for wait in found.waits] == ['group "p5" still counts 7 nodes, 6 of them in the list']
+    assert [*found.waits] == [waits.still_counted("p5", 7, 6)]
 
 
 def test_standard_replacements_are_refused() -> None:
     crowd = [*nodes("p5", 6), *late("p5", 9)]
     after = live(group(target=8, current=7), nodes=crowd, continuous=False)
-    assert refusal(after, desired(desired_group(count=6)), first=False).startswith(
-        "instance_groups[p5].instance_count: is 6"
+    assert refusal(after, desired(desired_group(count=6)), first=False) == refusals.target_stays(
+        "p5", target=8, nodes=7, count=6
     )
 
 
@@ -909,7 +867,7 @@ def test_standard_target_may_fall_when_the_nodes_are_gone() -> None:
     leaving = [*nodes("p5", 6), *nodes("p5", 2, first=7, status="ShuttingDown")]
     after = live(group(target=8), nodes=leaving, continuous=False, status="Updating")
     found = plan(after, desired(desired_group(count=6)), request_context(first=False))
-    assert [wait.why for wait in found.waits] == [f'group "p5" has 2 nodes shutting down ({node_id(7)}, {node_id(8)})']
+    assert [*found.waits] == [waits.shutting_down("p5", [node_id(7), node_id(8)])]
 
 
 # -- autoscaled groups ------------------------------------------------------------------------------------------------
@@ -924,10 +882,9 @@ def test_autoscaled_group_loses_named_nodes_only() -> None:
 
 def test_autoscaled_group_whose_lower_count_would_be_sent_again() -> None:
     before = desired(desired_group(count=2, autoscaled=True), digest="before")
-    assert refusal(EIGHT, desired(desired_group(count=2, autoscaled=True)), previous=before) == (
-        "instance_groups[p5].instance_count: is 2, its autoscaler holds 8, and this deployment sends the lower count, for "
-        "which HyperPod would terminate nodes at random; set it to 8, or let the autoscaler give nodes back first"
-    )
+    assert refusal(
+        EIGHT, desired(desired_group(count=2, autoscaled=True)), previous=before
+    ) == refusals.autoscaled_count("p5", held=8, count=2)
 
 
 def test_autoscaled_group_with_more_than_it_holds_is_nobodys_loss() -> None:
@@ -946,12 +903,12 @@ def test_autoscaled_group_whose_target_stays_when_its_node_goes() -> None:
     crowd = [*nodes("p5", 7), *nodes("p5", 1, first=8, status="ShuttingDown")]
     when = request_context(first=False, previous=desired(desired_group(count=8, autoscaled=True)), young=True)
     found = plan(live(group(), nodes=crowd), wanted, when)
-    assert [wait.why for wait in found.waits] == [f'group "p5" has 1 node shutting down ({node_id(8)})']
+    assert [*found.waits] == [waits.shutting_down("p5", [node_id(8)])]
     # Gone, and what the target asks for may be there and not listed: the cluster's own update would end others for it.
     gone = live(group(target=8, current=7), nodes=nodes("p5", 7))
-    assert plan(gone, wanted, when).waits == (Wait(why='group "p5" is still working towards 8 nodes'),)
-    assert str(plan(gone, wanted, replace(when, young=False)).refusals[0]).startswith(
-        "instance_groups[p5].instance_count: is 7, its autoscaler holds 8"
+    assert plan(gone, wanted, when).waits == (waits.target_falls_yet("p5", 8),)
+    assert plan(gone, wanted, replace(when, young=False)).refusals == (
+        refusals.autoscaled_count("p5", held=8, count=7),
     )
     # An update that leaves the cluster alone sends no count.
     assert plan(gone, wanted, replace(when, previous=wanted)).done
@@ -968,9 +925,7 @@ def test_a_minimum_is_never_raised_to_take_nodes() -> None:
     assert isinstance(change, DeleteNodes)
     assert change.minimum is None
     unmet = live(group(minimum=3, current=2, status="Updating"), nodes=[*nodes("p5", 2), *waiting("p5", 9)])
-    assert [wait.why for wait in plan(unmet, wanted, request_context(previous=BEFORE)).waits] == [
-        'group "p5" has 2 of the 3 nodes of its minimum'
-    ]
+    assert [*plan(unmet, wanted, request_context(previous=BEFORE)).waits] == [waits.below_minimum("p5", 2, 3)]
 
 
 def test_taking_below_a_live_minimum_knows_what_to_lower_first() -> None:
@@ -1057,7 +1012,7 @@ def test_rollback_never_refuses() -> None:
         two, desired(desired_group(count=8), max_nodes=0, nodes_to_delete=(node_id(1),)), rollback(previous=failed)
     )
     assert taken(found) == [(node_id(20), "launched by the failed update")]
-    assert found.notes == ('group "other" with 1 node is not in the file: it stays, because this is a rollback',)
+    assert found.notes == (notes.left_behind("other", nodes=1),)
 
 
 @pytest.mark.parametrize(
@@ -1090,17 +1045,16 @@ def test_rollback_does_nothing_to_a_cluster_that_cloudformation_did_not_get_to(r
     when = rollback(previous=desired(desired_group(count=8)), reached=frozenset(reached))
     found = plan(EIGHT, desired(desired_group(count=4)), when)
     assert len(taken(found)) == takes
-    assert (messages.NOT_REACHED in found.notes) is not takes
+    assert (notes.NOT_REACHED in found.notes) is not takes
 
 
 def test_rollback_that_has_nodes_to_take_must_know_how_far_the_failed_update_got() -> None:
     found = plan(
         EIGHT, desired(desired_group(count=4)), rollback(previous=desired(desired_group(count=8)), reached=None)
     )
-    assert found == Plan(refusals=(messages.NOT_KNOWN,))
-    assert "cloudformation:DescribeStackEvents" in str(messages.NOT_KNOWN)
+    assert found == Plan(refusals=(refusals.NOT_KNOWN,))
     busy = plan(replace(EIGHT, status="Updating"), desired(desired_group(count=4)), rollback(reached=None))
-    assert busy == Plan(refusals=(messages.NOT_KNOWN,))
+    assert busy == Plan(refusals=(refusals.NOT_KNOWN,))
 
 
 def test_rollback_that_has_nothing_to_take_need_not_know() -> None:
@@ -1113,7 +1067,7 @@ def test_rollback_on_a_cluster_that_is_not_ours_does_nothing() -> None:
     found = plan(
         replace(EIGHT, tags={}), desired(desired_group(count=4)), rollback(previous=desired(desired_group(count=8)))
     )
-    assert found == Plan(notes=(messages.NOT_OURS,))
+    assert found == Plan(notes=(notes.NOT_OURS,))
 
 
 def test_rollback_without_a_cluster_is_done() -> None:
@@ -1152,7 +1106,7 @@ def test_rollback_takes_back_requests_for_which_there_is_no_capacity() -> None:
     assert [name for name, _ in taken(plan(short, desired(desired_group(count=8)), back))] == ["p5-10", "p5-11", "p5-9"]
     booting = replace(short, nodes=(*nodes("p5", 8), *late("p5", 9, 10, 11), *controller_nodes()))
     first = plan(booting, desired(desired_group(count=8)), replace(back, doubting=True))
-    assert [wait.why for wait in first.waits] == ['group "p5" is Updating']
+    assert [*first.waits] == [waits.group_moving("p5", "Updating")]
     later = taken(plan(booting, desired(desired_group(count=8)), back))
     assert sorted(name for name, _ in later) == [node_id(9), node_id(10), node_id(11)], (
         "half an hour later it has come to no rest"
@@ -1167,7 +1121,7 @@ def test_rollback_spares_the_controller() -> None:
         groups=(desired_group("controller", 2, fixed=CONTROLLER), desired_group(count=9)),
     )
     found = plan(two, desired(desired_group(count=8)), rollback(previous=failed))
-    assert found == Plan(notes=(messages.controller_excess("controller"),))
+    assert found == Plan(notes=(notes.controller_excess("controller"),))
 
 
 def test_rollback_sends_what_the_group_goes_back_to() -> None:
@@ -1191,7 +1145,7 @@ def test_rollback_under_standard_provisioning_waits_for_a_target_that_may_fall_y
     """It would fall below what the cluster's own way back has sent; and what it asks for may be there, and is not listed."""
     settled = live(group(target=12, current=8), nodes=nodes("p5", 8), continuous=False)
     found = plan(settled, desired(desired_group(count=8)), rollback(previous=desired(desired_group(count=12))))
-    assert [wait.why for wait in found.waits] == ['group "p5" is still working towards 12 nodes']
+    assert [*found.waits] == [waits.target_falls_yet("p5", 12)]
     assert all(wait.passing for wait in found.waits), "at the deadline the rollback goes on"
 
 
@@ -1215,8 +1169,8 @@ def test_nodes_of_a_group_that_is_being_deleted_do_not_count(status: str, refuse
 def test_named_nodes_are_no_part_of_what_an_autoscaler_holds() -> None:
     seen = live(group(target=10), nodes=nodes("p5", 10))
     wanted = desired(desired_group(count=8, autoscaled=True), nodes_to_delete=(node_id(1),), digest="new")
-    said = refusal(seen, wanted, previous=desired(desired_group(count=10, autoscaled=True)))
-    assert "is 8, its autoscaler holds 9" in said
+    before = desired(desired_group(count=10, autoscaled=True))
+    assert refusal(seen, wanted, previous=before) == refusals.autoscaled_count("p5", held=9, count=8)
 
 
 @pytest.mark.parametrize("young", [True, False])
@@ -1227,7 +1181,7 @@ def test_autoscalers_target_falls_with_nodes_that_take_long_to_shut_down(young: 
     last = nodes("p5", 1, first=5, status="ShuttingDown")
     going = plan(live(group(target=5), nodes=[*nodes("p5", 4), *last]), wanted, when)
     assert not going.refusals
-    assert [wait.why for wait in going.waits] == [f'group "p5" has 1 node shutting down ({node_id(5)})']
+    assert [*going.waits] == [waits.shutting_down("p5", [node_id(5)])]
     raised = plan(live(group(target=6), nodes=[*nodes("p5", 4), *late("p5", 6), *last]), wanted, when)
     assert raised.refusals, "nodes that came are held whatever the target does"
     gone = plan(live(group(target=5, current=4), nodes=nodes("p5", 4)), wanted, when)

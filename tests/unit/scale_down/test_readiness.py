@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeStatus
+from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NO_INSTANCE, NodeStatus
 from cdk_hyperpod._lambda.hyperpod.scale_down import messages
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import DrainSettings, Node
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import (
-    NO_INSTANCE,
     READY,
     AgentStatus,
     DrainRequest,
@@ -28,7 +27,7 @@ NODE = Node(group="p5", instance_id="i-0123456789abcdef0", launched=BEGAN - time
 SLURM = DrainSettings(bucket="drain-bucket", minutes=25)
 EKS = DrainSettings(function="arn", minutes=25)
 ANSWERED = AgentStatus(silent=timedelta(0), saves=True)
-SILENT = AgentStatus(unreachable="has never been heard of")
+SILENT = AgentStatus(unreachable="has never reported")
 
 
 def ask(drain: DrainSettings = SLURM, minutes: float = 10, **changed: Any) -> DrainRequest:
@@ -73,15 +72,17 @@ def test_an_agent_that_does_not_answer_is_asked_again(
     drain: DrainSettings, silent: timedelta | None, minutes: float, rolling_back: bool, awaited: bool
 ) -> None:
     said = AgentStatus(silent=silent, unreachable="cannot be heard", saves=True)
-    stuck = messages.drainer_is_stuck if drain.eks else messages.agent_is_unheard
+    stuck = messages.waits.drainer_is_stuck if drain.eks else messages.waits.agent_is_unheard
     verdict = decide_readiness([NODE], said, ask(drain, minutes, rolling_back=rolling_back))
     assert (verdict.waits == (stuck("cannot be heard"),)) is awaited
 
 
 def test_an_agent_that_cannot_do_it_keeps_all_nodes() -> None:
-    assert "has never been heard of" in decide_readiness([NODE], SILENT, ask()).never[0]
+    assert "[drain-agent-silent]" in decide_readiness([NODE], SILENT, ask()).never[0]
     must = ask(replace(SLURM, must_be_saved=True))
-    assert decide_readiness([NODE], replace(ANSWERED, saves=False), must).never == (str(messages.AGENT_SAVES_NOTHING),)
+    assert decide_readiness([NODE], replace(ANSWERED, saves=False), must).never == (
+        str(messages.refusals.AGENT_SAVES_NOTHING),
+    )
 
 
 def test_silence_stops_no_rollback_and_nothing_if_the_file_says_so() -> None:
@@ -98,9 +99,9 @@ def test_a_rejected_request_stops_the_deployment_after_a_minute(minutes: float, 
 
 def test_a_problem_of_the_agent_follows_what_is_waited_for() -> None:
     said = replace(reported("draining", "jobs: 7"), problem="slurmctld is down")
-    wait = messages.not_ready(NODE.name, "jobs: 7")
+    wait = messages.waits.not_ready(NODE.name, "jobs: 7")
     assert decide_readiness([NODE], said, ask()) == Readiness(
-        waits=(wait, messages.agent_is_stuck("slurmctld is down"))
+        waits=(wait, messages.waits.agent_is_stuck("slurmctld is down"))
     )
     assert decide_readiness([NODE], replace(reported("ready"), problem="slurmctld is down"), ask()) == READY
 
@@ -113,9 +114,9 @@ SAVED_EKS = replace(EKS, must_be_saved=True)
 @pytest.mark.parametrize(
     ("said", "drain", "minutes", "outcome", "message"),
     [
-        pytest.param(ANSWERED, SLURM, 10, Outcome.WAIT, messages.UNREAD, id="not read yet"),
-        pytest.param(ANSWERED, EKS, 10, Outcome.WAIT, messages.UNTOLD, id="not reported yet"),
-        pytest.param(ANSWERED, SLURM, 30, Outcome.NEVER, messages.UNREAD, id="never read"),
+        pytest.param(ANSWERED, SLURM, 10, Outcome.WAIT, messages.waits.UNREAD, id="not read yet"),
+        pytest.param(ANSWERED, EKS, 10, Outcome.WAIT, messages.waits.UNREPORTED, id="not reported yet"),
+        pytest.param(ANSWERED, SLURM, 30, Outcome.NEVER, messages.waits.UNREAD, id="never read"),
         pytest.param(reported("ready"), SLURM, 10, Outcome.READY, "", id="ready"),
         pytest.param(reported("ready", running=2), EKS, 10, Outcome.WAIT, "ready", id="pods run"),
         pytest.param(reported("ready", running=2), EKS, 30, Outcome.READY, "", id="pods run and the time is over"),
@@ -156,4 +157,4 @@ def test_a_rollback_waits_for_five_minutes_and_keeps_no_node(minutes: float, out
 def test_what_was_reported_for_another_request_counts_for_nothing() -> None:
     of_another = NodeStatus(state="ready", requests={"deployment": "20261122T000000"})
     said = replace(ANSWERED, nodes={NODE.name: of_another})
-    assert decide_node(NODE, said, ask()) == NodeReadiness(Outcome.WAIT, messages.UNREAD)
+    assert decide_node(NODE, said, ask()) == NodeReadiness(Outcome.WAIT, messages.waits.UNREAD)

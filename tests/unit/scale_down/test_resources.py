@@ -13,6 +13,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.poll_state import State
 from cdk_hyperpod._lambda.hyperpod.scale_down.properties import FINALIZE, PREPARE
 from cdk_hyperpod._lambda.hyperpod.scale_down.provider import ScaleDownError
 from cdk_hyperpod._lambda.hyperpod.scale_down.services import READ_PATIENCE
+from helpers.findings import codes
 from helpers.scale_down.scenarios import QUICK, ended, failure, ids
 from helpers.scale_down.stack import LAMBDA, STACK_ID, Behaviour, Faults, Stack, Template, Timings, group
 
@@ -69,9 +70,7 @@ def test_first_deployment_finds_no_cluster() -> None:
 
 
 def test_unknown_request_is_refused() -> None:
-    with pytest.raises(
-        ScaleDownError, match=r"^The properties of this resource are malformed, nothing in the cluster was changed"
-    ):
+    with pytest.raises(ScaleDownError, match=r"^The properties of this resource are invalid"):
         four().provider.on_event(event("Import", FOUR))
 
 
@@ -87,10 +86,9 @@ def test_log_holds_no_event() -> None:
 
 def test_refusal_is_readable_and_nothing_happened() -> None:
     train = four()
-    assert failure(train, replace(TWO, max_nodes=1)) == (
-        "Scaling down train was refused, nothing in the cluster was changed. scale_down.max_nodes: is 1, and this deployment would take "
-        "2 nodes; raise it to 2 if that is meant, or take them in several deployments."
-    )
+    refusal = messages.refusals.too_many(2, limit=1)
+    head = "Scaling down train was refused, and nothing in the cluster was changed."
+    assert failure(train, replace(TWO, max_nodes=1)) == f"{head} {refusal}."
     assert changes(train) == {}
 
 
@@ -98,19 +96,15 @@ def test_many_refusals_are_counted() -> None:
     names = [f"group-{number}" for number in range(30)]
     train = Stack(Template(groups=tuple(group(name, 1) for name in names)), timings=QUICK)
     reason = failure(train, Template(groups=()))
-    assert reason.startswith(
-        "Scaling down train was refused, nothing in the cluster was changed. instance_groups: the live group"
-    )
-    assert reason.endswith("more, in the log.")
-    assert sum("is missing; dropping a group" in line for line in train.log) == 30, "all of them are in the log"
+    assert reason.endswith("more, in the log [group-missing].")
+    assert {*codes(reason)} == {"group-missing"}
+    assert sum(line.startswith("refuse: instance_groups: ") for line in train.log) == 30, "all of them are in the log"
 
 
 def test_renamed_cluster_is_refused_without_a_look_at_it() -> None:
     train = four()
     since = len(train.hyperpod.journal)
-    assert failure(train, replace(FOUR, name="other")).startswith(
-        'Scaling down other was refused, nothing in the cluster was changed. name: the deployed cluster is "train" and the file says "other"'
-    )
+    assert codes(failure(train, replace(FOUR, name="other"))) == ["cluster-renamed"]
     # The rollback looks at the old cluster, and does nothing.
     assert {call.params.get("ClusterName") for call in train.hyperpod.journal[since:]} <= {"train", None}
     assert changes(train) == {}
@@ -120,18 +114,15 @@ def test_cluster_of_somebody_else_is_refused() -> None:
     train = four()
     arn = train.hyperpod.cluster("train").arn
     train.hyperpod.client(principal="somebody").delete_tags(ResourceArn=arn, TagKeys=["cdk-hyperpod:stack-id"])
-    assert "that this stack did not make" in failure(train, TWO)
+    assert codes(failure(train, TWO)) == ["cluster-of-another-stack"]
     assert changes(train) == {}
 
 
 def test_software_update_that_hyperpod_demands_is_refused_with_the_how() -> None:
     train = four(patched_once_required="always")
-    assert failure(train, TWO) == (
-        "Scaling down train failed. This cluster needs one software update before nodes can be "
-        "taken from it by name. Run `aws sagemaker update-cluster-software --cluster-name train` when its jobs can stop (it "
-        "replaces every node's root volume and runs the lifecycle scripts again), wait until the cluster is InService, and "
-        "deploy again."
-    )
+    reason = failure(train, TWO)
+    assert codes(reason) == ["scale-down-failed", "software-update-required"]
+    assert "`aws sagemaker update-cluster-software --cluster-name train`" in reason
     assert changes(train) == {}
 
 
@@ -147,7 +138,7 @@ def test_standard_target_that_stays_is_refused_and_not_lowered() -> None:
     train = Stack(six, timings=QUICK, behaviour=Behaviour(**stays))
     chosen = ids(train, "p5")[:2]
     template = replace(six, groups=(group("p5", 4),), nodes_to_delete=tuple(chosen))
-    assert "HyperPod keeps a target of 6 with 4 nodes there" in failure(train, template)
+    assert str(messages.refusals.target_stays("p5", target=6, nodes=4, count=4)) in failure(train, template)
     assert changes(train) == {"BatchDeleteClusterNodes": 1}
     assert ended(train) == set(chosen)
 
@@ -155,7 +146,7 @@ def test_standard_target_that_stays_is_refused_and_not_lowered() -> None:
 def test_other_network_is_refused() -> None:
     train = four()
     other = {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
-    assert "network: differs from the live cluster" in failure(train, replace(TWO, vpc=other))
+    assert f"{messages.refusals.replaced('network')}" in failure(train, replace(TWO, vpc=other))
     assert changes(train) == {}
 
 
@@ -178,9 +169,9 @@ def test_permission_that_is_missing(operation: str) -> None:
     train.hyperpod.faults = train.disturbance = Faults(denied_until={operation: began + 600})
     assert train.deploy(TWO) != "complete"
     reason = train.reasons[0]
-    assert reason.startswith("Scaling down train failed. ")
+    assert codes(reason) == ["scale-down-failed"]
     assert f"is not authorized to perform: sagemaker:{operation}" in reason
-    first = "its permissions come with it: deploy once without taking anything, then again." in reason
+    first = messages.failures.FIRST_HINT in reason
     assert first is (operation == "BatchDeleteClusterNodes"), "rights to read are there before"
     assert ("find what denies it" in reason) is not first
     assert changes(train) == {}
@@ -212,10 +203,9 @@ def test_nothing_is_done_without_the_stacks_status(kind: str, code: str) -> None
     template = replace(FOUR, groups_to_delete=("old",))
     with pytest.raises(ScaleDownError) as caught:
         train.provider.on_event(event("Update", template, kind, both))
-    assert str(caught.value) == (
-        f"Scaling down train failed. Reading the stack's status: {code}: not now. Nothing was changed: the function has to "
-        "know first whether the stack rolls back, and needs the permission cloudformation:DescribeStacks on its own stack."
-    )
+    reason = str(caught.value)
+    assert codes(reason) == ["scale-down-failed", "stack-status-unreadable"]
+    assert f"Reading the stack's status: {code}: not now." in reason
     assert 60 < train.clock.now() - began <= READ_PATIENCE.total_seconds()
 
 
@@ -245,7 +235,7 @@ def test_events_that_cannot_be_read_yet(code: str, seconds: float) -> None:
     )
     assert train.clock.now() >= train.events_fail_until
     assert not ended(train)
-    assert train.log[-1] == "note: the failed update never reached the cluster: there is nothing to undo"
+    assert train.log[-1] == f"note: {messages.notes.NOT_REACHED}"
 
 
 def test_events_that_may_not_be_read_fail_a_rollback_that_would_take_nodes() -> None:
@@ -255,7 +245,8 @@ def test_events_that_may_not_be_read_fail_a_rollback_that_would_take_nodes() -> 
     train.events_fail, train.events_fail_until = "AccessDenied", train.clock.now() + 1_000_000
     assert train.deploy(Template(groups=(group("p5", 6),)), fail="after") == "rollback failed"
     assert len(ids(train)) == len(here) + 2
-    assert "the function needs the permission cloudformation:DescribeStackEvents on its own stack" in train.reasons[-1]
+    assert codes(train.reasons[-1]) == ["rollback-reach-unknown"]
+    assert "cloudformation:DescribeStackEvents" in train.reasons[-1]
     train.events_fail_until = train.clock.now()
     assert train.roll_back() == "rolled back", train.reasons
     assert ids(train) == here
@@ -305,9 +296,10 @@ SIX = Template(groups=(group("p5", 6),))
 def test_rollback_says_at_its_end_what_hyperpod_refused() -> None:
     train = four(patched_once_required="always")
     assert train.deploy(SIX, fail="after") == "rollback failed"
-    assert train.reasons[-1].startswith("Scaling down train did not finish within 55 minutes: 0 of 2 nodes taken.")
-    assert train.reasons[-1].endswith("wait until the cluster is InService, and continue the rollback.")
-    assert "Run `aws sagemaker update-cluster-software --cluster-name train`" in train.reasons[-1]
+    reason = train.reasons[-1]
+    assert codes(reason) == ["rollback-out-of-time", "software-update-required"]
+    assert ": 0 of 2 nodes deleted [" in reason
+    assert reason.endswith("and continue the rollback [software-update-required].")
     train.hyperpod.behaviour = Behaviour()
     assert train.roll_back() == "rolled back", train.reasons
 
@@ -408,10 +400,9 @@ def test_time_limit_says_what_is_done_and_what_is_left() -> None:
     train.disturbance = Faults(in_use_until={second: train.clock.now() + 100_000})
     began = train.clock.now()
     reason = failure(train, replace(TWO, nodes_to_delete=(first, second)))
-    assert reason.startswith(
-        "Scaling down train did not finish within 55 minutes: 1 of 2 nodes taken. Deploying again goes on from here, and takes "
-        f"only what is left. Left: {second}. {second}: ValidationException"
-    )
+    assert reason.startswith("Scaling down train did not finish within 55 minutes: 1 of 2 nodes deleted [")
+    assert codes(reason) == ["scale-down-out-of-time"]
+    assert f"Left: {second}. {second}: ValidationException" in reason
     assert "NodeIdInUse" in reason
     assert train.clock.now() - began < 3_600 + 1_000, "CloudFormation's own limit was not reached"
     # Deploying again goes on from there.
@@ -424,11 +415,10 @@ def test_time_limit_while_nodes_shut_down() -> None:
     train = four()
     victims = ids(train, "p5")[-2:]
     train.disturbance = Faults(undying_nodes=set(victims))
-    assert failure(train, replace(TWO, nodes_to_delete=tuple(victims))) == (
-        "Scaling down train did not finish within 55 minutes: 2 of 2 nodes taken. Deploying again goes on from here, and takes "
-        f'only what is left. Group "p5" has 2 nodes shutting down ({victims[0]}, {victims[1]}). '
-        f"HyperPod was asked to delete {victims[0]}, {victims[1]}."
-    )
+    reason = failure(train, replace(TWO, nodes_to_delete=tuple(victims)))
+    assert ": 2 of 2 nodes deleted [scale-down-out-of-time]." in reason
+    assert messages.waits.shutting_down("p5", victims).why in reason
+    assert reason.endswith(f" {victims[0]}, {victims[1]}.")
 
 
 def test_time_limit_of_a_wait_names_what_could_not_go() -> None:
@@ -440,10 +430,8 @@ def test_time_limit_of_a_wait_names_what_could_not_go() -> None:
     )
     reason = failure(train, Template(groups=(group("p5", 5, minimum=5),)))
     (left,) = (node.logical_id for node in train.hyperpod.nodes("train", "p5") if node.logical_id in reason)
-    assert reason == (
-        "Scaling down train did not finish within 55 minutes: 0 of 1 node taken. Deploying again goes on from here, and takes "
-        f'only what is left. Left: {left}. Group "p5" has 4 of the 5 nodes of its minimum.'
-    )
+    assert ": 0 of 1 node deleted [scale-down-out-of-time]." in reason
+    assert reason.endswith(f"""Left: {left}. Group "p5" has 4 of the 5 nodes of its minimum.""")
 
 
 def test_time_limit_of_finalize_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -472,10 +460,8 @@ def test_group_that_keeps_failing_to_boot_does_not_keep_the_deployment() -> None
 def test_sentences_of_the_end() -> None:
     """AWS ends a sentence with a period, or not; ids and paths keep their first letter."""
     waits = ["the cluster is Updating", "ConflictException: The cluster is being updated.", "i-0a1b: NodeIdInUse it."]
-    assert messages.out_of_time("train", 55, None, [], waits, back=False) == (
-        "Scaling down train did not finish within 55 minutes: nodes that were taken stay taken. Deploying again goes on from "
-        "here, and takes only what is left. The cluster is Updating. ConflictException: The cluster is being updated. "
-        "i-0a1b: NodeIdInUse it."
+    assert messages.failures.out_of_time("train", 55, None, [], waits, rolling_back=False).endswith(
+        ". The cluster is Updating. ConflictException: The cluster is being updated. i-0a1b: NodeIdInUse it."
     )
 
 
@@ -516,15 +502,13 @@ def test_group_that_still_stands_is_told_and_goes_at_the_next_try() -> None:
     template = replace(FOUR, groups_to_delete=("old",))
     assert train.deploy(template) == "complete", train.reasons
     text = train.attributes[FINALIZE]["StillStanding"]
-    assert text == (
-        f'Group "old" with 1 node ({node}). ThrottlingException: Rate exceeded. Change scale_down.retry to go on.'
+    assert text.startswith(
+        f'Group "old" with 1 node ({node}). ThrottlingException: Rate exceeded. Change scale_down.retry'
     )
     train.disturbance = Faults()
     assert train.deploy(replace(template, retry="once more")) == "complete", train.reasons
-    assert train.attributes[FINALIZE]["StillStanding"] == (
-        f'HyperPod accepted the deletion of group "old" with 1 node ({node}), and has not finished it; should it stay, change '
-        "scale_down.retry and deploy."
-    )
+    text = train.attributes[FINALIZE]["StillStanding"]
+    assert text.startswith(f'HyperPod accepted the deletion of group "old" with 1 node ({node})')
     train.clock.advance(600)
     assert "old" not in train.hyperpod.cluster("train").groups
 
@@ -545,9 +529,8 @@ def test_last_group_stands_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(train.client, "describe_cluster", describe_cluster)
     train.custom(FINALIZE, replace(FOUR, groups_to_delete=("old",)).finalize, both.finalize)
-    assert train.attributes[FINALIZE]["StillStanding"] == (
-        f'Group "old" with 1 node ({node}). Change scale_down.retry to go on.'
-    )
+    text = train.attributes[FINALIZE]["StillStanding"]
+    assert text.startswith(f'Group "old" with 1 node ({node}). Change scale_down.retry')
     assert not changes(train)
 
 
@@ -575,17 +558,13 @@ def breaks(train: Stack, monkeypatch: pytest.MonkeyPatch, seconds: float) -> Non
 def test_failure_of_the_function_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     train = four()
     breaks(train, monkeypatch, 90)
-    with pytest.raises(
-        ScaleDownError, match=r"^Scaling down train failed\. Reading the cluster: KeyError: 'ClusterArn'\.$"
-    ):
+    with pytest.raises(ScaleDownError, match=r"\[scale-down-failed\]\. Reading the cluster: KeyError: 'ClusterArn'\."):
         train.provider.on_event(event("Update", TWO, PREPARE, FOUR))
     train.clock.advance(60)
     started = event("Update", TWO, PREPARE, FOUR)
     started |= train.provider.on_event(started)
     breaks(train, monkeypatch, 60)
-    with pytest.raises(
-        ScaleDownError, match=r"^Scaling down train failed\. The function failed: KeyError: 'ClusterArn'\.$"
-    ):
+    with pytest.raises(ScaleDownError, match=r"\[scale-down-failed\]\. The function failed: KeyError: 'ClusterArn'\."):
         train.provider.is_complete(started)
 
 
@@ -621,9 +600,7 @@ def test_rollback_whose_nodes_still_shut_down_fails_and_says_how_to_go_on() -> N
         train.disturbance = train.hyperpod.faults = Faults(undying_nodes=set(ids(train, "p5")[-2:]))
 
     assert train.deploy(SIX, fail="after", meanwhile=stay) == "rollback failed"
-    assert train.reasons[-1].startswith(
-        "Scaling down train did not finish within 55 minutes: 2 of 2 nodes taken. Continuing"
-    )
+    assert ": 2 of 2 nodes deleted [rollback-out-of-time]." in train.reasons[-1]
     assert "aws cloudformation continue-update-rollback" in train.reasons[-1]
     train.disturbance = train.hyperpod.faults = Faults()
     assert train.roll_back() == "rolled back", train.reasons
@@ -641,7 +618,7 @@ def test_rollback_with_nothing_left_but_a_status_to_wait_for_goes_on(monkeypatch
     monkeypatch.setattr(train.client, "describe_cluster", describe_cluster)
     assert train.deploy(SIX, fail="after") == "rolled back", train.reasons
     assert ids(train) == here
-    assert "time is up, and there is nothing left to take: the rollback goes on" in train.log
+    assert "time is up, and nothing is left to delete: the rollback goes on" in train.log
 
 
 def test_rollback_that_took_nodes_at_its_deadline_fails() -> None:
@@ -653,7 +630,7 @@ def test_rollback_that_took_nodes_at_its_deadline_fails() -> None:
         train.hyperpod.faults = train.disturbance = Faults(in_use_until=busy)
 
     assert train.deploy(SIX, fail="after", meanwhile=in_use) == "rollback failed"
-    assert ended(train) and "2 of 2 nodes taken" in train.reasons[-1]
+    assert ended(train) and "2 of 2 nodes deleted" in train.reasons[-1]
     assert train.roll_back() == "rolled back", train.reasons
 
 
@@ -667,6 +644,6 @@ def test_rollback_with_nodes_left_to_take_fails_whatever_it_waits_for(monkeypatc
             )
 
     assert train.deploy(SIX, fail="after", meanwhile=checked) == "rollback failed"
-    assert "0 of 2 nodes taken" in train.reasons[-1] and "under a deep health check" in train.reasons[-1]
+    assert "0 of 2 nodes deleted" in train.reasons[-1] and "a deep health check" in train.reasons[-1]
     train.clock.advance(7_200)
     assert train.roll_back() == "rolled back", train.reasons

@@ -17,12 +17,12 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.group_deletion import GroupDeletio
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (Picked("p5", "i-1", "named"), Refuse("p5", "i-1", "named")),
+        (Picked("p5", "i-1", "named"), Refuse(code="a-b", path="p5", why="i-1", fix="named")),
         (DeleteGroup("p5", 2), ("p5", 2)),
         (DeleteNodes("p5", (), None), ("p5", (), None)),
         (GroupDeletion(groups=(), wait=None, notes=()), ((), None, ())),
         (
-            Plan(refusals=(Refuse("p5", "i-1", "named"),)),
+            Plan(refusals=(Refuse(code="a-b", path="p5", why="i-1", fix="named"),)),
             Plan(refusals=(Picked("p5", "i-1", "named"),)),  # type: ignore[arg-type]
         ),
     ],

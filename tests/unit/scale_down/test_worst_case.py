@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Wait
 from cdk_hyperpod._lambda.hyperpod.scale_down.choice import GroupPlan, find_group_plans
+from cdk_hyperpod._lambda.hyperpod.scale_down.messages import waits
 from cdk_hyperpod._lambda.hyperpod.scale_down.worst_case import (
     possible_cases,
     wait_before_count,
     wait_while_terminating,
     worst_case_count,
 )
-from helpers.scale_down.clusters import desired, desired_group, group, live, nodes, request_context
+from helpers.scale_down.clusters import desired, desired_group, group, live, node_id, nodes, request_context
 
 CALM, DOUBTING = request_context(), request_context(doubting=True)
-SHUTTING_DOWN = 'group "p5" has 1 node shutting down'
-STILL_COUNTED = 'group "p5" still counts'
-MAYBE_COUNTED = 'group "p5" counts'
+SHUTTING_DOWN = waits.shutting_down("p5", [node_id(100)])
 
 
 def group_plan(*, running: int, leaving: int = 0, booting: int = 0, current: int, target: int) -> GroupPlan:
@@ -56,35 +56,43 @@ def test_worst_case(group_plan: GroupPlan, calm: int, doubting: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("group_plan", "whys"),
+    ("group_plan", "expected"),
     [
         pytest.param(group_plan(running=5, current=5, target=5), [], id="none"),
         pytest.param(group_plan(running=5, leaving=1, current=6, target=5), [SHUTTING_DOWN], id="list"),
-        pytest.param(group_plan(running=5, current=7, target=5), [STILL_COUNTED, MAYBE_COUNTED], id="count"),
-        pytest.param(group_plan(running=5, booting=1, current=6, target=6), [MAYBE_COUNTED], id="boot"),
+        pytest.param(
+            group_plan(running=5, current=7, target=5),
+            [waits.still_counted("p5", 7, 5), waits.maybe_counted("p5", 7, 5)],
+            id="count",
+        ),
+        pytest.param(
+            group_plan(running=5, booting=1, current=6, target=6), [waits.maybe_counted("p5", 6, 5)], id="boot"
+        ),
         pytest.param(
             group_plan(running=5, leaving=1, booting=1, current=8, target=6),
-            [SHUTTING_DOWN, STILL_COUNTED, MAYBE_COUNTED],
+            [SHUTTING_DOWN, waits.still_counted("p5", 8, 7), waits.maybe_counted("p5", 8, 6)],
             id="all",
         ),
     ],
 )
-def test_cases_explain_a_wait_in_order(group_plan: GroupPlan, whys: list[str]) -> None:
-    found = [case.wait.why for case in possible_cases(group_plan, DOUBTING)]
-    assert len(found) == len(whys)
-    assert all(said.startswith(why) for said, why in zip(found, whys, strict=True))
-    first = wait_while_terminating(group_plan, DOUBTING)
-    assert (first.why if first else None) == (found[0] if found else None)
+def test_cases_explain_a_wait_in_order(group_plan: GroupPlan, expected: list[Wait]) -> None:
+    assert [case.wait for case in possible_cases(group_plan, DOUBTING)] == expected
+    assert wait_while_terminating(group_plan, DOUBTING) == next(iter(expected), None)
 
 
 @pytest.mark.parametrize(
-    ("count", "why"),
-    [(5, SHUTTING_DOWN), (6, STILL_COUNTED), (7, STILL_COUNTED), (8, None), (9, None)],
+    ("count", "expected"),
+    [
+        (5, SHUTTING_DOWN),
+        (6, waits.still_counted("p5", 8, 6)),
+        (7, waits.still_counted("p5", 8, 6)),
+        (8, None),
+        (9, None),
+    ],
 )
-def test_count_below_the_worst_case_waits_for_the_first_case_above_it(count: int, why: str | None) -> None:
+def test_count_below_the_worst_case_waits_for_the_first_case_above_it(count: int, expected: Wait | None) -> None:
     """One node is listed as leaving, and two more are counted."""
-    wait = wait_before_count(group_plan(running=5, leaving=1, current=8, target=5), CALM, count)
-    assert (wait is None) if why is None else (wait is not None and wait.why.startswith(why))
+    assert wait_before_count(group_plan(running=5, leaving=1, current=8, target=5), CALM, count) == expected
 
 
 def test_no_count_waits_where_no_node_can_be_terminating() -> None:

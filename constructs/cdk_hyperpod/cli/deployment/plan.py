@@ -123,7 +123,8 @@ class _Prediction:
             "nodes": [self._node_content(leaving) for leaving in leaving_nodes(self.plan, self.inputs)],
             "deleted_groups": [deletion.group for deletion in self.plan.deletions],
             "refusals": [
-                {"path": refusal.path, "problem": refusal.why, "remedy": refusal.fix} for refusal in self.plan.refusals
+                {"code": each.code, "path": each.path, "problem": each.why, "remedy": each.fix}
+                for each in self.plan.refusals
             ],
             "waits": [wait.why for wait in self.plan.waits],
             "notes": [*self.plan.notes, *self.notes],

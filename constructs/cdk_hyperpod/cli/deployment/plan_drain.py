@@ -107,6 +107,7 @@ def refuse_unevictable(found: Plan, inputs: PlanInputs, workload: NodeWorkload) 
         return found
     refusals = tuple(
         Refuse(
+            code="pods-unmanaged",
             path="scale_down.drain.unmanaged_pods",
             why=f"{node.name} has pods that no controller owns, so nothing would create them again: "
             + ", ".join(workload.unmanaged[node.name]),

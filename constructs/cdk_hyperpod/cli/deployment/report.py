@@ -73,7 +73,7 @@ def _refusals(plan: Plan, desired: Desired, colour: bool) -> Iterator[str]:
     for refusal in plan.refusals:
         yield ""
         yield from wrapped(f"{refusal.path}: {refusal.why}", "  ", "    ")
-        yield from wrapped(f"→ {refusal.fix}", "    ", "      ")
+        yield from wrapped(f"→ {refusal.fix} [{refusal.code}]", "    ", "      ")
 
 
 def _changes(plan: Plan, live: Cluster, desired: Desired, workload: _Workload, colour: bool) -> Iterator[str]:

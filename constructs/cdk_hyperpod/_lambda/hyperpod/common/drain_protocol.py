@@ -37,6 +37,10 @@ MAX_STATUS_BYTES = 8 * 1024**2
 """What is read of a status: more than a thousand bytes for every node that a cluster may have."""
 SILENT_S = 180
 """The agent writes its status every minute; after this long it is taken for dead."""
+NO_INSTANCE = "is no instance of this cluster"
+"""How the agent's message begins if HyperPod's list on the controller does not have the node."""
+NOT_RELEASED = "not released"
+"""How the drainer's problem begins if only nodes that no request wants stay held."""
 
 
 def request_key(cluster_name: str, writer: str) -> str:

@@ -35,18 +35,48 @@ def sentence(text: str) -> str:
 
 
 def fit(head: str, items: Sequence[str], limit: int = LIMIT) -> str:
-    """`head` and as many items as fit into `limit` characters, each a sentence; the rest are counted."""
+    """`head` and as many items as fit into `limit` characters, each a sentence. The rest are counted, with their codes."""
     text = one_line(head)
-    for index, item in enumerate(items):
-        more = len(items) - index - 1
-        tail = f" And {more} more, in the log." if more else ""
-        longer = f"{text} {sentence(item)}"
-        if len(longer) + len(tail) > limit:
-            if index == 0:
-                return f"{longer[: limit - len(tail) - 1]}…{tail}"
-            return f"{text} And {more + 1} more, in the log."
-        text = longer
+    sentences = [sentence(item) for item in items]
+    for index, each in enumerate(sentences):
+        longer, rest = f"{text} {each}", _count_rest(sentences[index + 1 :])
+        if len(longer) + len(rest) <= limit:
+            text = longer
+        elif index == 0:
+            return cut(longer, limit - len(rest)) + rest
+        else:
+            return text + _count_rest(sentences[index:])
+    return cut(text, limit)
+
+
+def _count_rest(rest: Sequence[str]) -> str:
+    if not rest:
+        return ""
+    return f" And {len(rest)} more, in the log{_list_codes(' '.join(rest))}."
+
+
+def cut(text: str, limit: int, mark: str = "…") -> str:
+    """The text with at most `limit` characters. If it is cut, `mark` and the codes of what is cut off follow: no code is lost."""
+    if len(text) <= limit:
+        return text
+    length = limit - len(mark)
+    while length > 0:
+        end = mark + _list_codes(text, after=length)
+        if length + len(end) <= limit:
+            return text[:length] + end
+        length = limit - len(end)
     return text[:limit]
+
+
+def _list_codes(text: str, *, after: int = 0) -> str:
+    """` [code, code]`: each code that ends behind that many characters, once. Empty: there is none."""
+    ends = [match for match in _CODES.finditer(text) if match.end() > after]
+    codes = dict.fromkeys(code for match in ends for code in match[1].split(", "))
+    return f" [{', '.join(codes)}]" if codes else ""
+
+
+_CODES = re.compile(r" \[([a-z0-9]+(?:-[a-z0-9]+)+(?:, [a-z0-9]+(?:-[a-z0-9]+)+)*)\]")
+"""Codes as a text shows them. An instance id in brackets looks like one, and is kept as well."""
 
 
 DENIED_HINT = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..common.drain_protocol import NodeRequest, NodeStatus, Request, Status, StatusJob
-from ..common.sentences import join_clauses, some
+from ..common.drain_protocol import NOT_RELEASED, NodeRequest, NodeStatus, Request, Status, StatusJob
+from ..common.sentences import cut, join_clauses, some
 from ..common.text import one_line
 from .cluster_snapshot import ClusterSnapshot
 from .event import WRITER
@@ -87,7 +87,7 @@ def _node_statuses(outcome: Outcome) -> dict[str, NodeStatus]:
         room -= len(shown)
         found[instance] = NodeStatus(
             state=decision.state,
-            message=_message(decision, outcome.results.failed.get(instance, ()))[:longest],
+            message=cut(_message(decision, outcome.results.failed.get(instance, ())), longest, "..."),
             requests={WRITER: request.request_id},
             saved=decision.saved,
             absent=decision.absent,
@@ -128,7 +128,7 @@ def unreleased(
         for node in snapshot.nodes.get(instance, ())
         if node.mark
     ]
-    return f"not given back: {some(nodes, SHOWN)}" if nodes else ""
+    return f"{NOT_RELEASED}: {some(nodes, SHOWN)}" if nodes else ""
 
 
 def summarize(answer: Status, results: Results, seconds: float) -> str:

@@ -76,7 +76,7 @@ def release(node: Node) -> Change:
     body: Json = {"metadata": {"annotations": {MARK: None}}}
     if _may_uncordon(node):
         body["spec"] = {"unschedulable": None}
-    return Change(node.instance, f"give {node.name} back", "PATCH", node.path, body, node)
+    return Change(node.instance, f"release {node.name}", "PATCH", node.path, body, node)
 
 
 def _may_uncordon(node: Node) -> bool:

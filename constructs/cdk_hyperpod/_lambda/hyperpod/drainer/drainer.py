@@ -179,5 +179,5 @@ def _describe_failure(change: Change, error: KubernetesError) -> str:
     if error.causes:
         return f"{change.purpose}: waits for a disruption budget: {'; '.join(error.causes)}"
     if change.node and error.status == 409:
-        return f"{change.purpose}: somebody else changed the node at the same moment; the next look sees what it is now"
+        return f"{change.purpose}: another client changed the node at the same moment, so the next look reads it again"
     return f"{change.purpose}: {error.detail}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..common.drain_protocol import NodeRequest
+from ..common.refuse import Failure
 from ..common.sentences import join_clauses, some
 from . import changes
 from .backup_job import job_name
@@ -51,11 +52,12 @@ def reject_karpenter(view: NodeView) -> Decision | None:
     """Karpenter would replace the node, or delete it by itself."""
     if not view.node.karpenter:
         return None
-    message = (
-        f"is a node of Karpenter's (NodePool {view.node.karpenter}), which decides by itself when a node goes: end what runs "
-        "there, or delete the NodePool, and wait until the node has gone; or deploy without scale_down.drain"
+    failure = Failure(
+        code="node-of-karpenter",
+        problem=f"is a node of Karpenter (NodePool {view.node.karpenter}), which decides by itself when it deletes a node",
+        remedy="end what runs there, or delete the NodePool, and wait until the node is deleted; or deploy without scale_down.drain",
     )
-    return Decision("refused", message, release=True)
+    return Decision("refused", str(failure), release=True)
 
 
 def reject_unmanaged_pods(view: NodeView) -> Decision | None:
@@ -63,11 +65,12 @@ def reject_unmanaged_pods(view: NodeView) -> Decision | None:
     if not view.rejected_pods:
         return None
     pods = some([pod.title for pod in view.rejected_pods], SHOWN)
-    message = (
-        f"has pods that no controller owns, so nothing would create them again: {pods}; end them, or set "
-        "scale_down.drain.unmanaged_pods: evict"
+    failure = Failure(
+        code="pods-unmanaged",
+        problem=f"has pods that no controller owns, so nothing would create them again: {pods}",
+        remedy="end them, or set scale_down.drain.unmanaged_pods: evict",
     )
-    return Decision("refused", message, release=not view.held)
+    return Decision("refused", str(failure), release=not view.held)
 
 
 def report_ready(view: NodeView) -> Decision | None:
@@ -91,8 +94,12 @@ def give_up_lost_node(view: NodeView) -> Decision | None:
     """Its kubelet runs no Job, so the node cannot be saved."""
     if not view.held or not view.lost:
         return None
-    advice = f"cannot be saved: if it is lost, kubectl delete node {view.node.name}"
-    return Decision("backup-failed", view.note + join_clauses(advice, _describe(view.pods)))
+    failure = Failure(
+        code="node-lost",
+        problem="cannot be saved, because its kubelet runs no Job",
+        remedy=f"if the node is lost, run `kubectl delete node {view.node.name}`",
+    )
+    return Decision("backup-failed", view.note + join_clauses(str(failure), _describe(view.pods)))
 
 
 def time_out(view: NodeView) -> Decision | None:
@@ -103,7 +110,7 @@ def time_out(view: NodeView) -> Decision | None:
         changes.ask_what_keeps(view.request.instance, pod) for pod in view.pods[:ASKED_PODS] if not pod.leaving
     )
     delay = _delay(view.request.instance, view.pending_backup) if view.pending_backup else ""
-    message = join_clauses("went back to work at its deadline", _describe(view.pods), delay)
+    message = join_clauses("was released at its deadline", _describe(view.pods), delay)
     return Decision("timed-out", view.note + message, asks, release=True)
 
 
@@ -112,9 +119,15 @@ def reject_impossible_backup(view: NodeView) -> Decision | None:
     backup = view.pending_backup
     if backup is None or backup.job or not backup.hook.trouble:
         return None
-    if backup.hook.lasting:
-        return Decision("backup-failed", f"cannot be saved: {backup.hook.trouble}")
-    return Decision("draining", f"cannot be saved: {backup.hook.trouble}")
+    problem = f"cannot be saved: {backup.hook.trouble}"
+    if not backup.hook.lasting:
+        return Decision("draining", problem)
+    failure = Failure(
+        code="backup-impossible",
+        problem=problem,
+        remedy="correct backup_cron_job or its CronJob, then deploy again",
+    )
+    return Decision("backup-failed", str(failure))
 
 
 def drain(view: NodeView) -> Decision | None:
@@ -138,8 +151,13 @@ def report_failed_backup(view: NodeView) -> Decision | None:
     backup = view.pending_backup
     if backup is None or backup.job is None or backup.job.state != "failed":
         return None
-    title = f"Job {backup.hook.namespace}/{backup.job.name}"
-    return Decision("backup-failed", f"{view.note}could not be saved: {title}: {backup.job.message}")
+    job, namespace = backup.job.name, backup.hook.namespace
+    failure = Failure(
+        code="node-backup-failed",
+        problem=f"could not be saved: Job {namespace}/{job}: {backup.job.message}",
+        remedy=f"read its log with `kubectl logs job/{job} --namespace {namespace}`",
+    )
+    return Decision("backup-failed", view.note + str(failure))
 
 
 def await_backup(view: NodeView) -> Decision | None:
@@ -228,7 +246,7 @@ def decide_instance(request: NodeRequest, snapshot: ClusterSnapshot) -> Decision
         return Decision("unknown", join_clauses("Kubernetes has no such node", doubt), absent=not doubt)
     if len(nodes) > 1:
         names = some([node.name for node in nodes], SHOWN)
-        return Decision("unknown", f"{len(nodes)} nodes say that they are it: {names}")
+        return Decision("unknown", f"{len(nodes)} nodes have its instance id: {names}")
     decision = decide_node(view_node(request, nodes[0], snapshot))
     if _needs_renewal(request, nodes[0], decision):
         return replace(decision, changes=(_renew(request, nodes[0]), *decision.changes))
@@ -238,9 +256,9 @@ def decide_instance(request: NodeRequest, snapshot: ClusterSnapshot) -> Decision
 def _why_a_node_may_exist(snapshot: ClusterSnapshot) -> str:
     """Why an instance may have a node though none is known to be it. Empty: it has none."""
     if not snapshot.nodes:
-        return "it lists no node at all"
+        return "it lists no nodes"
     hidden = [node.name for node in snapshot.nodes.get("", ()) if not node.no_instance]
-    return f"it may be one that does not tell its instance: {some(sorted(hidden), SHOWN)}" if hidden else ""
+    return f"it may be one without an instance id: {some(sorted(hidden), SHOWN)}" if hidden else ""
 
 
 def _needs_renewal(request: NodeRequest, node: Node, decision: Decision) -> bool:

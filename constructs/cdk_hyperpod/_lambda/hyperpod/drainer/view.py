@@ -143,7 +143,7 @@ def _is_saved(mark: Mark | None, backup: PendingBackup | None) -> bool:
 def _whose_cordon(node: Node, *, held: bool) -> str:
     if not held or node.mark is None or node.mark.ours:
         return ""
-    return "was cordoned by somebody else, who has to uncordon it; "
+    return "was cordoned by another client, which has to uncordon it; "
 
 
 def _responds(node: Node, snapshot: ClusterSnapshot) -> str:

@@ -36,8 +36,8 @@ class Live:
     file_system_subnet: Subnet | None = None
 
 
-MOVE_CLUSTER = "put it back, or deploy a new cluster under another name and move over"
-MOVE_DATA = "put it back, or take storage out of the file in a deployment of its own first (`removal` says what becomes of the data)"
+MOVE_CLUSTER = "undo this change, or deploy a new cluster under another name and move your work there"
+MOVE_DATA = "undo this change, or first remove storage from the file in a separate deployment (`removal` decides what happens to its data)"
 
 
 def differences(settings: ImmutableSettings, live: Live) -> Iterator[Refuse]:
@@ -51,8 +51,9 @@ def _of_orchestrator(settings: ImmutableSettings, live: Live) -> Iterator[Refuse
     if live.orchestrator is None or live.orchestrator == settings.orchestrator:
         return
     yield Refuse(
+        code="orchestrator-immutable",
         path="orchestrator",
-        why=f"is {settings.orchestrator}, the live cluster's is {live.orchestrator}",
+        why=f"is {settings.orchestrator}, and the live cluster has {live.orchestrator}",
         fix=MOVE_CLUSTER,
     )
 
@@ -68,40 +69,42 @@ def _of_network(settings: ImmutableSettings, live: Live) -> Iterator[Refuse]:
 def _of_efa(settings: ImmutableSettings, live: Live) -> Iterator[Refuse]:
     if live.efa is None or settings.efa is None or live.efa == settings.efa:
         return
+    wanted, found = _word(settings.efa), _word(live.efa)
     yield Refuse(
+        code="file-system-efa-immutable",
         path="storage.efa",
-        why=f"is {_word(settings.efa)}, the live file system's is {_word(live.efa)}, and a change makes a new, empty one",
+        why=f"is {wanted}, and the live file system has {found}. A change creates a new, empty file system",
         fix=MOVE_DATA,
     )
 
 
 def explain(cluster: str, found: Sequence[Refuse]) -> str:
     """The reason that CloudFormation shows. The guard comes first of all, so that it speaks for every stack."""
-    head = f"Changing the foundation of {cluster} was refused, no stack has been changed."
+    head = f"Changing the foundation of {cluster} was refused, and no stack was changed."
     return fit(head, [str(each) for each in found])
 
 
 def _of_subnet(settings: ImmutableSettings, live: Subnet, what: str, fix: str) -> Iterator[Refuse]:
     """At most one difference: each of the rest follows from the first."""
-    stands = f"the live {what} stands in {live.id}"
+    place = f"the live {what} is in {live.id}"
     if settings.subnet_id is not None:
-        yield from _of_existing_subnet(settings.subnet_id, live, stands, fix)
+        yield from _of_existing_subnet(settings.subnet_id, live, place, fix)
     elif not live.made_here:
-        why = f"is missing, which asks for a new VPC, and {stands} of {live.vpc}"
-        yield Refuse(path="network.vpc_id", why=why, fix=fix)
+        why = f"is missing, so this deployment would create a VPC, and {place} of {live.vpc}"
+        yield Refuse(code="vpc-immutable", path="network.vpc_id", why=why, fix=fix)
     elif not _is_in_zone(live, settings.zone):
-        why = f"the first zone is {settings.zone}, the live {what} stands in {_zone_like(settings.zone, live)}"
-        yield Refuse(path="network.availability_zones", why=why, fix=fix)
+        why = f"the first zone is {settings.zone}, and the live {what} is in {_zone_like(settings.zone, live)}"
+        yield Refuse(code="zone-immutable", path="network.availability_zones", why=why, fix=fix)
     elif settings.cidr is not None and settings.cidr != live.cidr:
-        why = f"gives the first zone the subnet {settings.cidr}, the live {what} stands in {live.cidr}"
-        yield Refuse(path="network", why=why, fix=fix)
+        why = f"gives the first zone the subnet {settings.cidr}, and the live {what} is in {live.cidr}"
+        yield Refuse(code="subnet-range-immutable", path="network", why=why, fix=fix)
 
 
-def _of_existing_subnet(subnet_id: str, live: Subnet, stands: str, fix: str) -> Iterator[Refuse]:
+def _of_existing_subnet(subnet_id: str, live: Subnet, place: str, fix: str) -> Iterator[Refuse]:
     if subnet_id == live.id:
         return
     path = "network.vpc_id" if live.made_here else "network.subnets"
-    yield Refuse(path=path, why=f"the first subnet is {subnet_id}, {stands}", fix=fix)
+    yield Refuse(code="subnet-immutable", path=path, why=f"the first subnet is {subnet_id}, and {place}", fix=fix)
 
 
 def _is_in_zone(live: Subnet, zone: str | None) -> bool:

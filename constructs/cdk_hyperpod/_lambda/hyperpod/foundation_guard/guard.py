@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from ..common import api
+from ..common.refuse import Failure
 from ..common.sentences import DENIED_HINT, fit
 from ..common.text import one_line
 from .decision import differences, explain
@@ -92,6 +93,10 @@ class Guard:
 
 
 def _unreadable(cluster: str, error: Exception) -> str:
-    """The reason where nobody can tell what lives."""
-    head = f"Could not read what the foundation of {cluster} stands on, no stack has been changed."
-    return fit(head, [api.reason(error), *([DENIED_HINT] if api.is_denied(error) else [])])
+    """The reason if what exists cannot be read."""
+    failure = Failure(
+        code="foundation-unreadable",
+        problem=f"The guard could not read what the foundation of {cluster} consists of, and no stack was changed",
+        remedy="find the cause, then deploy again",
+    )
+    return fit(failure.head, [api.reason(error), DENIED_HINT if api.is_denied(error) else failure.remedy])

@@ -7,8 +7,8 @@ from . import messages
 
 _READS = {
     "DescribeStacks": "Reading the stack's status",
-    "GetObject": "Reading what the drain agent says",
-    "PutObject": "Asking the drain agent",
+    "GetObject": "Reading the status of the drain agent",
+    "PutObject": "Sending the drain request",
 }
 
 
@@ -22,8 +22,8 @@ def change_failed(cluster: str, call: str, error: Exception, *, rolling_back: bo
     """The reasons after a change that AWS rejected."""
     if api.needs_software_update(error):
         then = "continue the rollback" if rolling_back else "deploy again"
-        return [messages.software_update(cluster, then)]
-    hint = sentences.DENIED_HINT if rolling_back else messages.FIRST_HINT
+        return messages.failures.as_reasons(messages.failures.software_update(cluster, then))
+    hint = sentences.DENIED_HINT if rolling_back else messages.failures.FIRST_HINT
     return _reasons(call, error, hint)
 
 

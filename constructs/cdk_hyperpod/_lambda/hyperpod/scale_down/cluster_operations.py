@@ -97,5 +97,5 @@ def lowered_by_another(
         lowered = sorted(operation.lowers.keys() & set(groups))
         if lowered and not is_own:
             group = lowered[0]
-            return messages.operation_in_progress(operation.id, operation.began, group, *operation.lowers[group])
+            return messages.waits.operation_in_progress(operation.id, operation.began, group, *operation.lowers[group])
     return None

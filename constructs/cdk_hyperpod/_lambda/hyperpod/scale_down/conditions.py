@@ -114,12 +114,12 @@ def names_fit_the_count(view: GroupView) -> Wait | None:
     untouched = bool(context.chosen) and context.chosen <= view.cluster.staying
     if not untouched:
         return None
-    return messages.lowered_meanwhile(view.group.name, named, most, view.wanted.count)
+    return messages.waits.lowered_meanwhile(view.group.name, named, most, view.wanted.count)
 
 
 def cluster_accepts_changes(view: GroupView) -> Wait | None:
     """HyperPod rejects changes while the cluster is moving."""
-    return messages.cluster_moving(view.cluster.status) if view.cluster.status in MOVING else None
+    return messages.waits.cluster_moving(view.cluster.status) if view.cluster.status in MOVING else None
 
 
 def minimum_is_met(view: GroupView) -> Wait | Lower | None:
@@ -133,20 +133,22 @@ def minimum_is_met(view: GroupView) -> Wait | Lower | None:
     if min(view.group.current, view.running) >= view.group.minimum:
         return None
     minimum = min(view.running, view.wanted.minimum) if view.context.rolling_back else view.wanted.minimum
-    return lower_minimum(view, minimum) or messages.below_minimum(view.group.name, view.running, view.group.minimum)
+    return lower_minimum(view, minimum) or messages.waits.below_minimum(
+        view.group.name, view.running, view.group.minimum
+    )
 
 
 def group_accepts_changes(view: GroupView) -> Wait | None:
     """HyperPod rejects changes while the group is moving."""
     if view.group.status not in MOVING or view.never_rests:
         return None
-    return messages.group_moving(view.group.name, view.group.status)
+    return messages.waits.group_moving(view.group.name, view.group.status)
 
 
 def no_node_is_checked(view: GroupView) -> Wait | None:
     """HyperPod rejects changes during a deep health check."""
     checked = sum(node.status == "DeepHealthCheckInProgress" for node in view.group_plan.staying)
-    return messages.health_check(view.group.name, checked) if checked else None
+    return messages.waits.health_check(view.group.name, checked) if checked else None
 
 
 def replaced_nodes_are_gone(view: GroupView) -> Wait | None:
@@ -184,12 +186,12 @@ def list_is_not_above_target(view: GroupView) -> Wait | None:
     listed, target = len(view.group_plan.staying), view.group.target
     if listed <= target:
         return None
-    return messages.group_moving(view.group.name, f"on its way from {listed} nodes to {target}")
+    return messages.waits.list_above_target(view.group.name, listed, target)
 
 
 def no_listed_node_is_leaving(view: GroupView) -> Wait | None:
     """The target may fall with nodes that are shutting down, and may not be sent again as it was."""
-    return messages.shutting_down(view.group.name, view.leaving) if view.group_plan.leaving else None
+    return messages.waits.shutting_down(view.group.name, view.leaving) if view.group_plan.leaving else None
 
 
 def target_is_not_below_worst_case(view: GroupView) -> Wait | None:
@@ -220,7 +222,7 @@ def group_stays(view: GroupView) -> Wait | None:
     """The group is not being deleted."""
     if view.group.status != "Deleting":
         return None
-    return messages.group_moving(view.group.name, view.group.status)
+    return messages.waits.group_moving(view.group.name, view.group.status)
 
 
 def count_is_not_below_worst_case(view: GroupView) -> Wait | None:
@@ -265,7 +267,7 @@ def target_had_time_to_fall(view: GroupView) -> Wait | None:
 
 
 def _target_falls_yet(view: GroupView) -> Wait:
-    return messages.group_moving(view.group.name, f"still working towards {view.group.target} nodes")
+    return messages.waits.target_falls_yet(view.group.name, view.group.target)
 
 
 BEFORE_TARGET_IS_SENT: tuple[Condition, ...] = (
@@ -284,12 +286,12 @@ def list_is_not_above_count(view: GroupView) -> Wait | None:
     """The list has no more nodes than the count. Of more nodes, the cluster's own update would choose some."""
     if len(view.group_plan.staying) <= view.wanted.count or not view.group_plan.counted:
         return None
-    return messages.ahead_of_target(view.group.name, view.staying, view.group.target)
+    return messages.waits.ahead_of_target(view.group.name, view.staying, view.group.target)
 
 
 def named_nodes_are_gone(view: GroupView) -> Wait | None:
     """No named node is still shutting down."""
-    return messages.shutting_down(view.group.name, view.leaving) if view.group_plan.named_leaving else None
+    return messages.waits.shutting_down(view.group.name, view.leaving) if view.group_plan.named_leaving else None
 
 
 BEFORE_GROUP_IS_DONE: tuple[Condition, ...] = (

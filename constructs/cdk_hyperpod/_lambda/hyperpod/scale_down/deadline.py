@@ -7,6 +7,7 @@ from collections.abc import Callable
 from . import finalize, messages, prepare
 from .cluster import Cluster
 from .drain.readiness import DEADLINE
+from .messages.failures import StayingTarget
 from .poll import Poll
 from .properties import FINALIZE
 from .release import release
@@ -39,7 +40,7 @@ def rollback_goes_on(poll: Poll, again: Again) -> Done | None:
     """A rollback without a node left to delete goes on (docs/adr/0010-a-rollback-at-its-deadline.md)."""
     if not (poll.rolling_back and _only_passing_waits(again)):
         return None
-    poll.services.log("time is up, and there is nothing left to take: the rollback goes on")
+    poll.services.log("time is up, and nothing is left to delete: the rollback goes on")
     return prepare.complete(poll, again.live)
 
 
@@ -53,14 +54,14 @@ RULES: tuple[Callable[[Poll, Again], Done | None], ...] = (finalize_leaves_group
 
 def _out_of_time(poll: Poll, again: Again) -> Failed:
     """Everything else fails."""
-    reason = messages.out_of_time(
+    reason = messages.failures.out_of_time(
         poll.event.cluster,
         int(DEADLINE.total_seconds() // 60),
         _deleted_of_planned(poll, again),
         [pick.node.name for pick in again.left],
         [wait.why for wait in again.waits],
-        back=poll.rolling_back,
-        stays=_target_that_stays(poll, again.live) if poll.rolling_back else "",
+        rolling_back=poll.rolling_back,
+        stays=_staying_target(poll, again.live) if poll.rolling_back else None,
     )
     return Failed(reason=reason, accepted=again.accepted)
 
@@ -79,12 +80,12 @@ def _is_counted(poll: Poll) -> bool:
     return state.pending is not None and state.planned == len(state.picked) and state.record.complete
 
 
-def _target_that_stays(poll: Poll, live: Cluster | None) -> str:
-    """Why a rollback that deleted nodes finds as many again, and what helps. Empty: it does not."""
+def _staying_target(poll: Poll, live: Cluster | None) -> StayingTarget | None:
+    """Why a rollback that deleted nodes finds as many again. None: it does not."""
     counts = {group.name: group.count for group in poll.desired.groups}
     deleted = {pick.group for pick in poll.state.record.requested.values()}
     for group in live.groups if live else ():
         count = counts.get(group.name, group.target)
         if group.name in deleted and group.target > count:
-            return messages.target_stays_in_rollback(group.name, group.target, count)
-    return ""
+            return StayingTarget(group.name, group.target, count)
+    return None

@@ -215,7 +215,7 @@ def _deleted_nothing(error: Exception, names: frozenset[str], poll: _Poll) -> Ou
     if api.is_denied(error):
         return definite
     if _settled_meanwhile(names, poll.live.name, poll.sagemaker):
-        return Outcome(waits=("the nodes went meanwhile",))
+        return Outcome(waits=(messages.waits.ALREADY_DELETED.why,))
     return replace(definite, unexplained=True)
 
 
@@ -256,7 +256,7 @@ def _send_counts(
     specs: list[Mapping[str, Any]] = []
     for lower in _lowers(plan, only):
         if _overtaken(lower.group, poll.live, live, gone):
-            waits.append(messages.overtaken(lower.group).why)
+            waits.append(messages.waits.overtaken(lower.group).why)
         else:
             specs.append(carrying(spec_with(lower.spec, count=lower.count, minimum=lower.minimum), live))
     if not specs:

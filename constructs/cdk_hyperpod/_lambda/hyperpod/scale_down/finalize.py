@@ -85,7 +85,9 @@ def _delete(poll: Poll, live: Cluster, groups: Sequence[str]) -> Result:
     clock = Clock(now=services.now(), began=poll.state.began)
     outcome = delete_groups(groups, live, poll.desired, services.sagemaker(), clock)
     if outcome.error is not None:
-        return _rejected(poll, live, messages.group_deletion_failed(cluster, groups, api.reason(outcome.error)))
+        return _rejected(
+            poll, live, messages.failures.group_deletion_failed(cluster, groups, api.reason(outcome.error))
+        )
     if outcome.waits:
         return Again(waits=tuple(Wait(why=why) for why in outcome.waits), live=live)
     return complete(poll, live, accepted=groups)
@@ -102,6 +104,6 @@ def complete(poll: Poll, live: Cluster | None, waits: Sequence[str] = (), accept
     """Done, with the groups that should be gone and are not. `live`: absent: there is no cluster. `accepted`: groups whose deletion
     HyperPod has just accepted."""
     if live is None:
-        return Done(messages.standing({}, {}, waits))
+        return Done(messages.attributes.existing_groups({}, {}, waits))
     left = {name: nodes for name, nodes in standing(live, poll.desired).items() if name not in accepted}
-    return Done(messages.standing(left, deleting(live, poll.desired, accepted), waits))
+    return Done(messages.attributes.existing_groups(left, deleting(live, poll.desired, accepted), waits))

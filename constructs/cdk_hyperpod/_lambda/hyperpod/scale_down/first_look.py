@@ -88,7 +88,7 @@ def _look_again(event: Event, state: State, services: Services) -> State:
         raise
     except Exception as error:  # noqa: BLE001 - CDK's framework never polls once on_event has failed
         if event.kind == PREPARE and not state.rolling_back:
-            raise ScaleDownError(messages.failed(event.cluster, read_failed(error))) from None
+            raise ScaleDownError(messages.failures.failed(event.cluster, read_failed(error))) from None
         # The polls will see. A rollback must not end here, and finalize's failure would launch again what was just deleted.
         services.log(f"cannot look yet: {api.reason(error)}")
         return replace(state, pending=None)
@@ -101,7 +101,7 @@ def _decide(event: Event, state: State, services: Services) -> State:
         services.log(f"malformed: {error}")
         if state.rolling_back:
             return state
-        raise ScaleDownError(messages.malformed(event.kind, error.problems)) from None
+        raise ScaleDownError(messages.failures.malformed(event.kind, error.problems)) from None
     context = poll.context(first=True)
     if event.kind == FINALIZE:
         return _with_group_deletion(poll, poll.read_cluster_patiently(tags=True), context)
@@ -137,7 +137,7 @@ def _decide_prepare(poll: Poll, context: RequestContext) -> State:
 
 def _refuse(poll: Poll, found: Plan) -> None:
     if found.refusals:
-        raise ScaleDownError(messages.refused(poll.desired.cluster, found.refusals, first=True))
+        raise ScaleDownError(messages.failures.refused(poll.desired.cluster, found.refusals, first=True))
 
 
 def _check_drainable(poll: Poll, requester: DrainRequester, found: Plan, live: Cluster | None) -> None:
@@ -146,4 +146,4 @@ def _check_drainable(poll: Poll, requester: DrainRequester, found: Plan, live: C
     why = decide_first_look(found, live, requester.status, requester.ask, new=draining_is_new)
     if why:
         eks = requester.ask.drain.eks
-        raise ScaleDownError(messages.not_drained(poll.desired.cluster, [str(why)], first=True, eks=eks))
+        raise ScaleDownError(messages.failures.not_drained(poll.desired.cluster, [str(why)], first=True, eks=eks))

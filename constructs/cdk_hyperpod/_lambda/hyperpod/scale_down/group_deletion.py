@@ -32,17 +32,17 @@ def plan_group_deletion(live: Cluster | None, desired: Desired, context: Request
     if live is None:
         return GroupDeletion()
     if not owned(live, desired):
-        return GroupDeletion(notes=(messages.NOT_OURS,))
+        return GroupDeletion(notes=(messages.notes.NOT_OURS,))
     standing = [group for group in live.groups if group.status != "Deleting"]
     names = _names_to_delete(live, desired, context)
     groups = [group for group in standing if group.name in names and group.fixed.node_type != CONTROLLER]
     if not groups:
         return GroupDeletion()
     if len(groups) == len(standing):
-        return GroupDeletion(notes=(str(messages.last_group(group.name for group in groups)),))
+        return GroupDeletion(notes=(str(messages.refusals.last_group(group.name for group in groups)),))
     # Groups may be deleted while they wait for their minimum; the cluster as a whole must hold still.
     if live.status in MOVING:
-        return GroupDeletion(wait=messages.cluster_moving(live.status))
+        return GroupDeletion(wait=messages.waits.cluster_moving(live.status))
     return GroupDeletion(groups=tuple(group.name for group in groups))
 
 

@@ -42,7 +42,7 @@ def dropped(live: Cluster, desired: Desired, context: RequestContext) -> Iterato
             if name in group.patching and group.name in specs and not specs[group.name].get(name)
         ]
         if groups:
-            yield messages.patching_dropped(groups, name)
+            yield messages.refusals.patching_dropped(groups, name)
 
 
 def carrying(spec: Mapping[str, Any], live: Cluster) -> dict[str, Any]:

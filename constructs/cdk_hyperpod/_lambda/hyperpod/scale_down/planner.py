@@ -34,11 +34,11 @@ def plan(live: Cluster | None, desired: Desired, context: RequestContext = FIRST
     if context.rolling_back:
         return _plan_rollback(live, desired, context)
     if context.renamed_from is not None:
-        return Plan(refusals=(messages.renamed(context.renamed_from, desired.cluster),))
+        return Plan(refusals=(messages.refusals.renamed(context.renamed_from, desired.cluster),))
     if live is None:
         return Plan()
     if not owned(live, desired):
-        return Plan(refusals=(messages.not_ours(live.name, STACK_ID_TAG, desired.owner or ""),))
+        return Plan(refusals=(messages.refusals.not_ours(live.name, STACK_ID_TAG, desired.owner or ""),))
     group_plans = find_group_plans(live, desired, context)
     refusals = _refusals(live, desired, group_plans, context)
     if refusals:
@@ -47,7 +47,7 @@ def plan(live: Cluster | None, desired: Desired, context: RequestContext = FIRST
     return replace(
         _arrange(live, group_plans, context),
         deletions=tuple(_deletions(live, desired)),
-        notes=(messages.absent(unknown),) if unknown else (),
+        notes=(messages.notes.absent(unknown),) if unknown else (),
     )
 
 
@@ -99,9 +99,9 @@ def _arrange(live: Cluster, group_plans: Sequence[GroupPlan], context: RequestCo
 def _decide(view: GroupView, *, may_delete: bool) -> GroupDecision:
     group_plan = view.group_plan
     if group_plan.crowded:
-        return GroupDecision(messages.controller_replaced(group_plan.group.name, len(group_plan.staying)))
+        return GroupDecision(messages.waits.controller_replaced(group_plan.group.name, len(group_plan.staying)))
     if _listed_above_target(view):
-        wait = messages.ahead_of_target(group_plan.group.name, view.staying, group_plan.group.target)
+        wait = messages.waits.ahead_of_target(group_plan.group.name, view.staying, group_plan.group.target)
         return GroupDecision(wait, held=_surely_deleted(view))
     if not group_plan.picks:
         return GroupDecision(_settle(view))
@@ -186,16 +186,16 @@ def _plan_rollback(live: Cluster | None, desired: Desired, context: RequestConte
     if live is None:
         return Plan()
     if not owned(live, desired):
-        return Plan(notes=(messages.NOT_OURS,))
+        return Plan(notes=(messages.notes.NOT_OURS,))
     if _not_reached(live, context):
-        return Plan(notes=(messages.NOT_REACHED,))
+        return Plan(notes=(messages.notes.NOT_REACHED,))
     group_plans = find_group_plans(live, replace(desired, nodes_to_delete=()), context)
     found = _arrange(live, [group_plan for group_plan in group_plans if not _keeps_controllers(group_plan)], context)
     if context.reached is None and (found.changes or found.held):
         # If the cluster is not sent back, some of these nodes were there before. If it is, nodes end at random without this.
-        return Plan(refusals=(messages.NOT_KNOWN,))
+        return Plan(refusals=(messages.refusals.NOT_KNOWN,))
     excess = [
-        messages.controller_excess(group_plan.group.name)
+        messages.notes.controller_excess(group_plan.group.name)
         for group_plan in group_plans
         if _keeps_controllers(group_plan)
     ]
@@ -221,4 +221,4 @@ def _left_behind(live: Cluster, desired: Desired) -> Iterator[str]:
     nodes = by_group(live)
     for group in live.groups:
         if group.name not in known:
-            yield messages.left_behind(group.name, len(nodes.get(group.name, [])))
+            yield messages.notes.left_behind(group.name, len(nodes.get(group.name, [])))

@@ -92,4 +92,4 @@ def check_group(live: Group, wanted: DesiredGroup, cluster: Cluster) -> Iterator
     for policy in IMMUTABLE:
         found = policy.difference(live, wanted, cluster)
         if found is not None:
-            yield messages.immutable(live.name, policy.field, found.live, found.wanted)
+            yield messages.refusals.immutable(live.name, policy.field, found.live, found.wanted)

@@ -134,7 +134,7 @@ def no_longer_wanted(poll: Poll) -> Wait | None:
     """
     stack = poll.services.read_stack(poll.event.stack)
     is_over = _is_later(stack.get("LastUpdatedTime"), poll.state) or stack["StackStatus"] not in _running(poll)
-    return Wait(why=messages.OVER) if is_over else None
+    return messages.waits.OVER if is_over else None
 
 
 def _is_later(updated: datetime | None, state: State) -> bool:
@@ -173,7 +173,7 @@ def deleted_groups(state: State, live: Cluster) -> frozenset[str]:
 def log_plan(services: Services, plan: Plan) -> None:
     """One line for each action, and for each note."""
     for action in plan.actions:
-        services.log(messages.line(action))
+        services.log(messages.notes.line(action))
     log_notes(services, plan.notes)
 
 

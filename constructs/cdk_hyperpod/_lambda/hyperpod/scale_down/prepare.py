@@ -57,7 +57,7 @@ def prepare(poll: Poll) -> Result:
     found = plan(live, poll.desired, context)
     log_plan(poll.services, found)
     if found.refusals:
-        return Failed(reason=messages.refused(poll.desired.cluster, found.refusals, first=False))
+        return Failed(reason=messages.failures.refused(poll.desired.cluster, found.refusals, first=False))
     if live is None:
         return complete(poll, None)
     return _first_result(poll, View(live, found, context, requester))
@@ -91,7 +91,7 @@ def make_ready(poll: Poll, view: View) -> Result | None:
     if verdict.never:
         first = not (deleted or poll.state.record.requested)
         eks = requester.ask.drain.eks
-        return Failed(reason=messages.not_drained(poll.desired.cluster, verdict.never, first=first, eks=eks))
+        return Failed(reason=messages.failures.not_drained(poll.desired.cluster, verdict.never, first=first, eks=eks))
     return view.again(*verdict.waits, *view.plan.waits) if verdict.waits else None
 
 
@@ -131,7 +131,7 @@ def nothing_to_wait_for(poll: Poll, view: View) -> Result | None:
 def _until_the_cluster_accepts(poll: Poll, live: Cluster) -> tuple[Wait, ...]:
     """After nodes were deleted, the cluster must accept its own update. If none was, there is nothing to wait for."""
     if poll.state.planned and live.status in MOVING:
-        return (messages.not_accepting(live.status),)
+        return (messages.waits.not_accepting(live.status),)
     return ()
 
 
@@ -154,7 +154,7 @@ def still_true(poll: Poll, view: View) -> Result | None:
         return None
     nodes = {node.name: node for seen in (view.live, live) if seen is not None for node in seen.nodes}
     together = plan(replace(live or view.live, nodes=tuple(nodes.values())), poll.desired, view.context)
-    return view.again(replace(messages.OVERTAKEN, passing=together.done))
+    return view.again(replace(messages.waits.OVERTAKEN, passing=together.done))
 
 
 def _is_unchanged(poll: Poll, view: View, live: Cluster | None) -> bool:
@@ -191,7 +191,7 @@ def carry_out(poll: Poll, view: View) -> Result:
     failures = _failures(poll, outcome)
     # Only time can help a rollback, and failing it is worse than waiting.
     if failures and not poll.rolling_back:
-        return Failed(reason=messages.failed(poll.desired.cluster, failures), accepted=outcome.accepted)
+        return Failed(reason=messages.failures.failed(poll.desired.cluster, failures), accepted=outcome.accepted)
     waits = tuple(Wait(why=why) for why in (*failures, *outcome.waits))
     return Again(
         waits=(*waits, *view.plan.waits),
@@ -225,9 +225,9 @@ def complete(poll: Poll, live: Cluster | None, left_out: Mapping[str, int] = Map
     here = live.staying if live else frozenset()
     gone = record.deleted(here)
     elsewhere = [pick.name for pick in state.picked if pick.name not in {*here, *record.requested}]
-    text = messages.nodes_taken(
+    text = messages.attributes.deleted_nodes(
         when=state.began,
-        gone=gone,
+        deleted=gone,
         doomed=standing(live, poll.desired) if live else {},
         unsure=None if record.complete else elsewhere,
         left_out=left_out,

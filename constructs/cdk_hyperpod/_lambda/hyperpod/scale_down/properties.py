@@ -171,7 +171,7 @@ def read_properties(properties: object, *, kind: str, owner: str | None = None) 
     reader = _Reader(properties)
     known = _OURS | _CLOUDFORMATION | (_ONLY_PREPARE if kind == PREPARE else frozenset())
     for unknown in sorted(set(properties) - known):
-        reader.problems.append(f"{unknown}: is no property of {kind}; take it out")
+        reader.problems.append(f"{unknown}: is not a property of {kind}; remove it")
     name = reader.text("ClusterName", properties.get("ClusterName"), _NAME, _A_NAME)
     autoscaled = reader.texts("AutoscaledGroups", _NAME, _A_NAME)
     groups = _groups(reader, autoscaled)
@@ -183,7 +183,7 @@ def read_properties(properties: object, *, kind: str, owner: str | None = None) 
     create_only = properties.get("CreateOnly", "")
     fixed = reader.json("CreateOnly", create_only) if create_only else {}
     for unknown in sorted(set(fixed) - {"VpcConfig", "Orchestrator"}):
-        reader.problems.append(f"CreateOnly.{unknown}: is neither VpcConfig nor Orchestrator; take it out")
+        reader.problems.append(f"CreateOnly.{unknown}: is neither VpcConfig nor Orchestrator; remove it")
     orchestrator = reader.member("CreateOnly.Orchestrator", fixed.get("Orchestrator"))
     eks = reader.member("CreateOnly.Orchestrator.Eks", orchestrator.get("Eks")).get("ClusterArn")
     if not isinstance(eks, str | None):
@@ -254,7 +254,7 @@ def _groups(reader: _Reader, autoscaled: Sequence[str]) -> tuple[DesiredGroup, .
     groups = tuple(_group(reader, f"Groups[{n}]", text, autoscaled) for n, text in enumerate(texts))
     names = [group.name for group in groups if group.name]
     for twice in sorted({name for name in names if names.count(name) > 1}):
-        reader.problems.append(f"Groups: has two groups {twice}")
+        reader.problems.append(f"Groups: {twice} is duplicated")
     return groups
 
 

@@ -78,10 +78,10 @@ class Provider:
         """One poll. Raises ScaleDownError if it is refused, if AWS rejects a call for good, or if the time is up."""
         found = _read(event)
         if found.request == "Delete":
-            return _answer(found, Done(messages.NOTHING))
+            return _answer(found, Done(messages.attributes.NOTHING))
         state = self._with_record(found, read_state(event))
         if _has_no_task(found, state):
-            return _answer(found, Done(messages.NOTHING))
+            return _answer(found, Done(messages.attributes.NOTHING))
         poll: Poll | Result = self._open(found, state)
         if isinstance(poll, Poll) and state.pending is False:
             poll = poll_without_a_task(poll)
@@ -107,8 +107,8 @@ class Provider:
         except MalformedError as error:
             self.services.log(f"malformed: {error}")
             if state.rolling_back:
-                return Done(messages.NOTHING)
-            return Failed(reason=messages.malformed(event.kind, error.problems))
+                return Done(messages.attributes.NOTHING)
+            return Failed(reason=messages.failures.malformed(event.kind, error.problems))
 
 
 def _has_no_task(event: Event, state: State) -> bool:
@@ -152,21 +152,21 @@ def _broken_off(poll: Poll, error: Exception) -> Again | Failed:
         may_pass = poll.event.kind == FINALIZE
     if poll.rolling_back or may_pass:
         return Again(waits=tuple(Wait(why=reason) for reason in reasons))
-    return Failed(reason=messages.failed(poll.event.cluster, reasons))
+    return Failed(reason=messages.failures.failed(poll.event.cluster, reasons))
 
 
 def _after_failure(poll: Poll, failed: Failed) -> Failed:
     """The failure, after the release of drained nodes: with the nodes that were deleted, and those that stay held."""
     still_held = release(poll, failed.accepted)
-    reason = messages.with_asked(one_line(failed.reason), poll.state.record.requested)
-    return replace(failed, reason=messages.still_held(reason, still_held) if still_held else reason)
+    reason = messages.failures.with_requested(one_line(failed.reason), poll.state.record.requested)
+    return replace(failed, reason=messages.failures.still_held(reason, still_held) if still_held else reason)
 
 
 def _read(event: Mapping[str, Any]) -> Event:
     try:
         return read_event(event)
     except MalformedError as error:
-        raise ScaleDownError(messages.malformed("this resource", error.problems)) from None
+        raise ScaleDownError(messages.failures.malformed("this resource", error.problems)) from None
 
 
 def _answer(event: Event, result: Result) -> Answer:

@@ -30,12 +30,12 @@ def replacement(live: Cluster, desired: Desired, previous: Desired | None) -> It
     if not desired.create_only:
         return
     if desired.eks_cluster != live.eks_cluster:
-        yield messages.replaced("orchestrator")
+        yield messages.refusals.replaced("orchestrator")
     elif desired.network is not None and desired.network != live.network:
-        yield messages.replaced("network")
+        yield messages.refusals.replaced("network")
     elif previous is not None and previous.create_only not in ("", desired.create_only):
         # CloudFormation compares texts: the same subnets in another order are a replacement, too.
-        yield messages.replaced("network")
+        yield messages.refusals.replaced("network")
 
 
 def forbidden(live: Cluster, desired: Desired, group_plans: Sequence[GroupPlan], *, first: bool) -> Iterator[Refuse]:
@@ -45,7 +45,7 @@ def forbidden(live: Cluster, desired: Desired, group_plans: Sequence[GroupPlan],
     names = frozenset(desired.nodes_to_delete)
     for node in live.nodes:
         if node.instance_id in names and not node.leaving and node.group not in groups:
-            yield messages.named_elsewhere(node.name, node.group)
+            yield messages.refusals.named_elsewhere(node.name, node.group)
     for group_plan in group_plans:
         yield from check_group(group_plan.group, group_plan.wanted, live)
         yield from _forbidden_names(group_plan, first=first)
@@ -55,14 +55,14 @@ def _forbidden_groups(live: Cluster, desired: Desired) -> Iterator[Refuse]:
     yield from _unknown_groups(live, desired)
     wanted = {group.name for group in desired.groups}
     if desired.groups_to_delete and wanted <= set(desired.groups_to_delete):
-        yield messages.last_group(desired.groups_to_delete)
+        yield messages.refusals.last_group(desired.groups_to_delete)
         return
     controllers = {group.name for group in live.groups if group.fixed.node_type == CONTROLLER}
     for name in desired.groups_to_delete:
         if name in wanted:
-            yield messages.kept_group(name)
+            yield messages.refusals.kept_group(name)
         elif name in controllers:
-            yield messages.controller_group(name)
+            yield messages.refusals.controller_group(name)
 
 
 def _unknown_groups(live: Cluster, desired: Desired) -> Iterator[Refuse]:
@@ -71,7 +71,7 @@ def _unknown_groups(live: Cluster, desired: Desired) -> Iterator[Refuse]:
     nodes = by_group(live)
     for group in live.groups:
         if group.name not in known and group.status != "Deleting":
-            yield messages.unknown_group(group.name, len(nodes.get(group.name, [])))
+            yield messages.refusals.unknown_group(group.name, len(nodes.get(group.name, [])))
 
 
 def _forbidden_names(group_plan: GroupPlan, *, first: bool) -> Iterator[Refuse]:
@@ -83,17 +83,19 @@ def _forbidden_names(group_plan: GroupPlan, *, first: bool) -> Iterator[Refuse]:
 
 def _forbidden_controllers(group_plan: GroupPlan) -> Iterator[Refuse]:
     for node in group_plan.named:
-        yield messages.named_controller(node.name, group_plan.group.name)
+        yield messages.refusals.named_controller(node.name, group_plan.group.name)
     # If the target is not above the count, it is HyperPod that replaces a controller.
     if not group_plan.named and group_plan.crowded and group_plan.group.target > group_plan.wanted.count:
-        yield messages.controller_count(group_plan.group.name, len(group_plan.staying), group_plan.wanted.count)
+        yield messages.refusals.controller_count(
+            group_plan.group.name, len(group_plan.staying), group_plan.wanted.count
+        )
 
 
 def _names_beyond_count(group_plan: GroupPlan) -> Iterator[Refuse]:
     """More named nodes than the lower count deletes."""
     most, count = max(group_plan.group.target, len(group_plan.staying)), group_plan.wanted.count
     if len(group_plan.named) > max(0, most - count):
-        yield messages.beyond_count(group_plan.group.name, len(group_plan.named), most, count)
+        yield messages.refusals.beyond_count(group_plan.group.name, len(group_plan.named), most, count)
 
 
 def resent(group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterator[Refuse]:
@@ -103,7 +105,7 @@ def resent(group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterato
             continue
         held = _held_by_autoscaler(group_plan, context)
         if group_plan.wanted.count < held:
-            yield messages.autoscaled_count(group_plan.group.name, held, group_plan.wanted.count)
+            yield messages.refusals.autoscaled_count(group_plan.group.name, held, group_plan.wanted.count)
 
 
 def _held_by_autoscaler(group_plan: GroupPlan, context: RequestContext) -> int:
@@ -125,7 +127,7 @@ def stuck(live: Cluster, group_plans: Sequence[GroupPlan], context: RequestConte
         if group_plan.wanted.autoscaled or group.target <= count:
             continue
         if _launched_instead(group_plan, context) or _has_not_fallen(live, group_plan, context):
-            yield messages.target_stays(group.name, group.target, len(group_plan.staying), count)
+            yield messages.refusals.target_stays(group.name, group.target, len(group_plan.staying), count)
 
 
 def _launched_instead(group_plan: GroupPlan, context: RequestContext) -> bool:
@@ -151,7 +153,9 @@ def chased(group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterato
     for group_plan in group_plans:
         again = any(pick.node.launched is not None and pick.node.launched > since for pick in group_plan.picks)
         if again and not group_plan.old_picks and not group_plan.leaving:
-            yield messages.launched_again(group_plan.group.name, group_plan.group.target, group_plan.wanted.count)
+            yield messages.refusals.launched_again(
+                group_plan.group.name, group_plan.group.target, group_plan.wanted.count
+            )
 
 
 def absent(live: Cluster, desired: Desired, context: RequestContext) -> list[str]:
@@ -170,7 +174,7 @@ def mistaken(
         pick.node.group for group_plan in group_plans for pick in group_plan.picks if pick.reason != "named"
     )
     if going and (unknown := absent(live, desired, context)):
-        yield messages.not_here(unknown, going)
+        yield messages.refusals.not_here(unknown, going)
 
 
 def over_limit(
@@ -180,7 +184,7 @@ def over_limit(
     deleted = [*_surely_picked(group_plans, context), *_nodes_of_deleted_groups(live, desired)]
     count = sum(_is_protected(node, context) for node in deleted)
     if count > desired.max_nodes:
-        yield messages.too_many(count, desired.max_nodes)
+        yield messages.refusals.too_many(count, desired.max_nodes)
 
 
 def _surely_picked(group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterator[Node]:

@@ -34,8 +34,8 @@ def release(poll: Poll, accepted: frozenset[str] = frozenset()) -> str:
         poll.services.retry(lambda: _release_once(poll, requester, accepted), lambda _: until)
         poll.state.record.releases_again |= requester.released
     except Exception as error:  # noqa: BLE001 - it must not take the place of a refusal, nor end a rollback
-        poll.services.log(f"cannot give nodes back: {error}")
-        return messages.not_given_back(requester.held) if requester.ask.drain.eks else ""
+        poll.services.log(f"cannot release nodes: {error}")
+        return messages.failures.not_released(requester.held) if requester.ask.drain.eks else ""
     return ""
 
 
@@ -61,7 +61,7 @@ def poll_without_a_task(poll: Poll) -> Result | Poll:
         rollback = replace(poll.state, rolling_back=True, updated=known.updated, reached=known.reached)
         return _with_task(with_state(poll, rollback))
     poll = _with_late_status(poll)
-    released = Done(release(poll) or messages.NOTHING)
+    released = Done(release(poll) or messages.attributes.NOTHING)
     if _has_to_release_again(poll):
         return Again(waits=())
     return _look_again(poll, released) if _may_be_overtaken(poll) else released
@@ -80,7 +80,7 @@ def _look_again(poll: Poll, released: Done) -> Result | Poll:
         return released
     poll = _with_certain_status(poll)
     if not poll.rolling_back:
-        return Failed(reason=messages.failed(poll.desired.cluster, why))
+        return Failed(reason=messages.failures.failed(poll.desired.cluster, why))
     poll.state.record.resumed = Rollback(poll.state.updated, poll.state.reached)
     return _with_task(poll)
 
@@ -125,4 +125,6 @@ def _changes_since(poll: Poll) -> list[str]:
     except api.CALL_ERRORS as error:
         return read_failed(error)
     found = plan(live, poll.desired, poll.context(first=False))
-    return [] if found.done and not found.deletions else [messages.OVERTAKEN_FIRST]
+    if found.done and not found.deletions:
+        return []
+    return messages.failures.as_reasons(messages.failures.OVERTAKEN_FIRST)

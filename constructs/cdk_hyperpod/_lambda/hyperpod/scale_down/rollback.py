@@ -34,8 +34,8 @@ def with_stack_status(event: Event, state: State, services: Services) -> State:
     try:
         stack = services.read_patiently(lambda: services.read_stack(event.stack), began=state.began)
     except api.CALL_ERRORS as error:
-        reasons = [*read_failed(error)[:1], messages.STATUS_HINT]
-        raise ScaleDownError(messages.failed(event.cluster, reasons)) from None
+        reasons = [*read_failed(error)[:1], *messages.failures.as_reasons(messages.failures.STATUS_UNKNOWN)]
+        raise ScaleDownError(messages.failures.failed(event.cluster, reasons)) from None
     return replace(state, rolling_back="ROLLBACK" in stack["StackStatus"], updated=stack.get("LastUpdatedTime"))
 
 

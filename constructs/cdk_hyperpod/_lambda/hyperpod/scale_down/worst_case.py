@@ -66,7 +66,7 @@ def listed_as_leaving(group_plan: GroupPlan) -> Case | None:
     leaving = len(group_plan.leaving)
     if leaving == 0:
         return None
-    wait = messages.shutting_down(group_plan.group.name, [node.name for node in group_plan.leaving])
+    wait = messages.waits.shutting_down(group_plan.group.name, [node.name for node in group_plan.leaving])
     return Case(staying=len(group_plan.staying), leaving=leaving, replacements=_replacements(group_plan), wait=wait)
 
 
@@ -86,7 +86,7 @@ def counted_beyond_booted(group_plan: GroupPlan) -> Case | None:
     unlisted = group_plan.group.current - group_plan.booted
     if unlisted <= 0:
         return None
-    wait = messages.maybe_counted(group_plan.group.name, group_plan.group.current, group_plan.booted)
+    wait = messages.waits.maybe_counted(group_plan.group.name, group_plan.group.current, group_plan.booted)
     return Case(staying=len(group_plan.staying), leaving=len(group_plan.leaving), unlisted=unlisted, wait=wait)
 
 
@@ -95,7 +95,7 @@ def _beyond_list(group_plan: GroupPlan, *, replacements: int) -> Case | None:
     unlisted = group_plan.group.current - listed
     if unlisted <= 0:
         return None
-    wait = messages.still_counted(group_plan.group.name, group_plan.group.current, listed)
+    wait = messages.waits.still_counted(group_plan.group.name, group_plan.group.current, listed)
     return Case(
         staying=len(group_plan.staying),
         leaving=len(group_plan.leaving),

@@ -19,6 +19,7 @@ from ...common import api
 from ...common.drain_protocol import (
     MAX_STATUS_BYTES,
     NO_TIME,
+    NOT_RELEASED,
     SCHEMA,
     Status,
     StatusError,
@@ -31,9 +32,6 @@ from ...common.drain_protocol import (
 from ...common.text import one_line
 from .. import clients
 from .readiness import AgentStatus
-
-NOT_RELEASED = "not given back"
-"""How the drainer's problem begins if it answers, and only nodes that no request wants stay held."""
 
 Request = Mapping[str, Any]
 
@@ -79,7 +77,7 @@ class BucketChannel:
         except api.CALL_ERRORS as error:
             if api.code(error) != "NoSuchKey":
                 raise
-            raise NoStatusError(why="has never been heard of") from None
+            raise NoStatusError(why="has never reported") from None
         content = reply["Body"].read(MAX_STATUS_BYTES)
         # botocore does not compare the two if it is told how much to read.
         if len(content) != reply["ContentLength"]:

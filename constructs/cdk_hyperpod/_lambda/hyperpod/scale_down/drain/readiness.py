@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from ...common.drain_protocol import SILENT_S, NodeStatus
+from ...common.drain_protocol import NO_INSTANCE, SILENT_S, NodeStatus
 from ...common.refuse import Refuse
 from .. import messages
 from ..actions import Plan, Wait
@@ -34,9 +34,6 @@ ROLLBACK_WAIT = timedelta(minutes=5)
 
 JOIN_TIME = timedelta(minutes=5)
 """How long a running node that Kubernetes does not have is waited for: it may still join, and get pods."""
-
-NO_INSTANCE = "is no instance of this cluster"
-"""How the agent's message begins if HyperPod's list on the controller does not have the node."""
 
 FORCED_AFTER = 0.8
 """If jobs are ended at the deadline: when, as a share of the time that a node has. The rest is for ending and saving."""
@@ -189,15 +186,15 @@ def check_agent(status: AgentStatus, request: DrainRequest) -> Refuse | None:
         return None if request.drain.undrained else _silence(status, request)
     if status.saves or not request.drain.must_be_saved:
         return None
-    return messages.DRAINER_SAVES_NOTHING if request.drain.eks else messages.AGENT_SAVES_NOTHING
+    return messages.refusals.DRAINER_SAVES_NOTHING if request.drain.eks else messages.refusals.AGENT_SAVES_NOTHING
 
 
 def _silence(status: AgentStatus, request: DrainRequest) -> Refuse:
     if request.drain.eks:
-        return messages.drainer_is_silent(status.unreachable)
+        return messages.refusals.drainer_is_silent(status.unreachable)
     if status.silent is None:
-        return messages.agent_is_silent(status.unreachable)
-    return messages.agent_is_silent(f"has said nothing for {status.silent.total_seconds() / 60:.0f} minutes")
+        return messages.refusals.agent_is_silent(status.unreachable)
+    return messages.refusals.agent_is_silent(f"has not reported for {status.silent.total_seconds() / 60:.0f} minutes")
 
 
 def decide_first_look(
@@ -210,7 +207,7 @@ def decide_first_look(
     """
     unable = check_agent(status, request)
     if unable is None:
-        return messages.DRAINING_IS_NEW if new and _holds_groups(found, status, request) else None
+        return messages.refusals.DRAINING_IS_NEW if new and _holds_groups(found, status, request) else None
     nobody = not any(_has_to_be_asked_for(node, request) for node in nodes_to_drain(found, live))
     return None if nobody else unable
 
@@ -256,7 +253,7 @@ def _needs_nobody(look: _Look) -> Readiness | None:
 def _await_an_answer(look: _Look) -> Readiness | None:
     if not look.status.unreachable or not _is_awaited(look):
         return None
-    unheard = messages.drainer_is_stuck if look.request.drain.eks else messages.agent_is_unheard
+    unheard = messages.waits.drainer_is_stuck if look.request.drain.eks else messages.waits.agent_is_unheard
     return Readiness(waits=(unheard(look.status.unreachable),))
 
 
@@ -308,11 +305,11 @@ def _decide_each(look: _Look) -> Readiness:
     for node in look.nodes:
         found = decide_node(node, look.status, look.request)
         if found.outcome is Outcome.WAIT:
-            waits.append(messages.not_ready(node.name, found.message))
+            waits.append(messages.waits.not_ready(node.name, found.message))
         elif found.outcome is Outcome.NEVER:
-            never.append(messages.not_ready(node.name, found.message).why)
+            never.append(messages.waits.not_ready(node.name, found.message).why)
     if look.status.problem and waits:
-        stuck = messages.drainer_is_stuck if look.request.drain.eks else messages.agent_is_stuck
+        stuck = messages.waits.drainer_is_stuck if look.request.drain.eks else messages.waits.agent_is_stuck
         waits.append(stuck(look.status.problem))
     return Readiness(waits=tuple(waits), never=tuple(never))
 
@@ -395,7 +392,7 @@ def _status_of(node: Node, status: AgentStatus, request: DrainRequest) -> NodeSt
     """What is reported of the node for this very request."""
     reported = status.nodes.get(node.name)
     if reported is None or reported.requests.get("deployment") != request.request_id:
-        return NodeStatus(message=messages.UNTOLD if request.drain.eks else messages.UNREAD)
+        return NodeStatus(message=messages.waits.UNREPORTED if request.drain.eks else messages.waits.UNREAD)
     return reported
 
 
@@ -455,7 +452,7 @@ def _accept(view: _NodeView) -> NodeReadiness | None:
 def _keep_unsaved(view: _NodeView) -> NodeReadiness | None:
     if not view.unsaved:
         return None
-    return NodeReadiness(Outcome.WAIT if view.in_time else Outcome.NEVER, messages.unsaved(view.report))
+    return NodeReadiness(Outcome.WAIT if view.in_time else Outcome.NEVER, messages.waits.unsaved(view.report))
 
 
 def _reject(view: _NodeView) -> NodeReadiness | None:

@@ -95,7 +95,7 @@ class DrainRequester:
         if self._must:
             raise error
         # A read that AWS rejects is no silence.
-        return AgentStatus(silent=timedelta(0), unreachable=f"cannot be heard ({api.reason(error)})")
+        return AgentStatus(silent=timedelta(0), unreachable=f"has a status that cannot be read ({api.reason(error)})")
 
     def is_unanswered(self, error: Exception) -> bool:
         """Whether the read found that nothing answers. Otherwise AWS rejected it."""

@@ -1,0 +1,260 @@
+"""Refusals: what is wrong in the file, where, and what to do. A path is a setting of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...common.refuse import Refuse
+from ...common.sentences import several, some
+from ...common.text import one_line
+
+# -- the cluster ------------------------------------------------------------------------------------------------------
+
+
+def renamed(old: str, new: str) -> Refuse:
+    return Refuse(
+        code="cluster-renamed",
+        path="name",
+        why=f'the deployed cluster is "{old}", and the file says "{new}". A renamed cluster is a new cluster',
+        fix=f'keep the name "{old}". Deploy "{new}" beside it, with a file of its own',
+    )
+
+
+def not_ours(cluster: str, tag: str, owner: str) -> Refuse:
+    return Refuse(
+        code="cluster-of-another-stack",
+        path="name",
+        why=f'a cluster "{cluster}" exists that this stack did not create: it lacks the tag {tag} = {owner}',
+        fix="choose another name, or adopt that cluster in a separate deployment before you scale it down",
+    )
+
+
+def replaced(setting: str) -> Refuse:
+    return Refuse(
+        code="cluster-would-be-replaced",
+        path=setting,
+        why="differs from the live cluster, so CloudFormation would replace the cluster, and every node would be terminated",
+        fix="undo this change, or deploy a new cluster under another name and move your work there",
+    )
+
+
+# -- nodes_to_delete --------------------------------------------------------------------------------------------------
+
+
+def beyond_count(group: str, named: int, most: int, count: int) -> Refuse:
+    """`most`: how many nodes the group has, or its target."""
+    deletable = several(max(0, most - count), "node")
+    fitting = most - named
+    return Refuse(
+        code="nodes-beyond-count",
+        path="scale_down.nodes_to_delete",
+        why=f'names {several(named, "node")} of group "{group}", and going from {most} to an instance_count of {count} deletes '
+        f"{deletable}",
+        fix=f"set instance_groups[{group}].instance_count to {fitting}",
+    )
+
+
+def named_controller(node: str, group: str) -> Refuse:
+    return Refuse(
+        code="node-of-controller-group",
+        path="scale_down.nodes_to_delete",
+        why=f'{node} is in the controller group "{group}", and HyperPod never deletes a controller node',
+        fix="remove it from the list",
+    )
+
+
+def not_here(ids: Sequence[str], going: Mapping[str, int]) -> Refuse:
+    """`going`: group -> how many of its nodes the lower count would delete."""
+    missing = f"{some(ids)} {'is' if len(ids) == 1 else 'are'} not in this cluster"
+    others = some((f'{_other_nodes(count)} of group "{group}"' for group, count in going.items()), 3)
+    return Refuse(
+        code="nodes-not-in-cluster",
+        path="scale_down.nodes_to_delete",
+        why=f"{missing}, so lowering the count would delete {others}. An id may be mistyped, or its node was replaced, or an "
+        "earlier deployment that rolled back has deleted it",
+        fix="correct the id, or remove it from the list. To delete other nodes, name those. To let the guard choose, name none",
+    )
+
+
+def _other_nodes(count: int) -> str:
+    return "another node" if count == 1 else f"{count} other nodes"
+
+
+def named_elsewhere(node: str, group: str) -> Refuse:
+    return Refuse(
+        code="node-of-unguarded-group",
+        path="scale_down.nodes_to_delete",
+        why=f'{node} is in "{group}", which is not an ordinary instance group of the cluster',
+        fix="remove it from the list",
+    )
+
+
+# -- instance_groups_to_delete ----------------------------------------------------------------------------------------
+
+
+def unknown_group(group: str, nodes: int) -> Refuse:
+    return Refuse(
+        code="group-missing",
+        path="instance_groups",
+        why=f'the live group "{group}" with {several(nodes, "node")} is missing. Removing a group from the file does not delete it',
+        fix="put it back, or name it in scale_down.instance_groups_to_delete",
+    )
+
+
+def last_group(groups: Iterable[str]) -> Refuse:
+    return Refuse(
+        code="scale-down-last-group",
+        path="scale_down.instance_groups_to_delete",
+        why=f"names every group ({some(groups)}), and a cluster keeps at least one",
+        fix="keep one group, or destroy the cluster",
+    )
+
+
+def kept_group(group: str) -> Refuse:
+    return Refuse(
+        code="group-kept-and-deleted",
+        path="scale_down.instance_groups_to_delete",
+        why=f'names "{group}", which is also in instance_groups',
+        fix="remove it from one of the two",
+    )
+
+
+def controller_group(group: str) -> Refuse:
+    return Refuse(
+        code="controller-group-deleted",
+        path="scale_down.instance_groups_to_delete",
+        why=f'names "{group}", the controller group, which HyperPod never deletes',
+        fix="remove it from the list",
+    )
+
+
+# -- groups and counts ------------------------------------------------------------------------------------------------
+
+
+def controller_count(group: str, live: int, count: int) -> Refuse:
+    return Refuse(
+        code="controller-count-lowered",
+        path=f"instance_groups[{group}].instance_count",
+        why=f"is {count}, the controller group has {several(live, 'node')}, and HyperPod never deletes a controller node",
+        fix=f"set it to {live}",
+    )
+
+
+def immutable(group: str, field: str, live: str, wanted: str) -> Refuse:
+    return Refuse(
+        code="group-setting-immutable",
+        path=f"instance_groups[{group}].{field}",
+        why=f"is {wanted}, the live group has {live}, and HyperPod cannot change it",
+        fix="undo this change, or create a new group, move your work there, and delete this group",
+    )
+
+
+def patching_dropped(groups: Sequence[str], setting: str) -> Refuse:
+    names = some([f'"{group}"' for group in groups])
+    return Refuse(
+        code="patching-turned-off",
+        path="instance_groups",
+        why=f"the update of the cluster does not carry the live {setting} of {names}, which turns it off",
+        fix=(
+            f"note its values (DescribeCluster shows them), remove it with an UpdateCluster that sends each of these groups without "
+            f"{setting}, then deploy. To keep it, send it again with UpdateCluster after the deployment. In an app with its own "
+            "CfnCluster, set it in the cluster's instance groups instead"
+        ),
+    )
+
+
+def too_many(nodes: int, limit: int) -> Refuse:
+    return Refuse(
+        code="nodes-above-limit",
+        path="scale_down.max_nodes",
+        why=f"is {limit}, and this deployment would delete {several(nodes, 'node')}",
+        fix=f"raise it to {nodes} if you want that, or delete them in several deployments",
+    )
+
+
+def autoscaled_count(group: str, held: int, count: int) -> Refuse:
+    return Refuse(
+        code="autoscaled-count-too-low",
+        path=f"instance_groups[{group}].instance_count",
+        why=f"is {count}, and the autoscaler of the group holds {held}. This deployment sends the lower count, for which HyperPod "
+        "would terminate nodes at random",
+        fix=f"set it to {held}, or let the autoscaler release nodes first",
+    )
+
+
+def target_stays(group: str, target: int, nodes: int, count: int) -> Refuse:
+    return Refuse(
+        code="target-does-not-fall",
+        path=f"instance_groups[{group}].instance_count",
+        why=f"is {count}, and HyperPod keeps a target of {target} with {several(nodes, 'node')} in the group. Under standard "
+        "provisioning, HyperPod would terminate nodes at random for a lower target",
+        fix=f"set it to {target}, wait until the group has {several(target, 'node')}, and delete nodes then",
+    )
+
+
+def launched_again(group: str, target: int, count: int) -> Refuse:
+    return Refuse(
+        code="nodes-launched-again",
+        path=f"instance_groups[{group}].instance_count",
+        why=f"is {count}, and HyperPod keeps a target of {target}: it launches other nodes for deleted ones, again and again",
+        fix=f"set it to {target}, and ask AWS why the target does not fall",
+    )
+
+
+NOT_KNOWN = Refuse(
+    code="rollback-reach-unknown",
+    path="the rollback",
+    why="there are nodes above the counts, and the function cannot read whether the failed update reached the cluster. It needs the "
+    "permission cloudformation:DescribeStackEvents on its own stack",
+    fix="find what denies that permission, such as a permissions boundary or a service control policy, or bring the groups to the "
+    "counts of the earlier template yourself. Then continue the rollback (`aws cloudformation continue-update-rollback`)",
+)
+
+
+# -- draining ---------------------------------------------------------------------------------------------------------
+
+
+def agent_is_silent(why: str) -> Refuse:
+    """No agent drains nodes under Slurm."""
+    return Refuse(
+        code="drain-agent-silent",
+        path="scale_down.drain",
+        why=f"the drain agent {why}",
+        fix="start it on the controller with `cdk-hyperpod lifecycle run drain | bash`. If slurm.drain is new in the file, first "
+        "deploy without deleting anything. Or set on_silent: undrained",
+    )
+
+
+AGENT_SAVES_NOTHING = Refuse(
+    code="drain-agent-without-backup",
+    path="scale_down.drain",
+    why="these nodes must be backed up (slurm.drain.backup, on_failure: fail), but the running drain agent was started before "
+    "slurm.drain.backup was set",
+    fix="start it again on the controller with `cdk-hyperpod lifecycle run drain | bash`. If the backup is new in the file, first "
+    "deploy without deleting anything",
+)
+DRAINING_IS_NEW = Refuse(
+    code="drain-new-with-group-deletion",
+    path="scale_down.drain",
+    why="is new in a deployment that deletes a group, and its rollback could not release the nodes of the group",
+    fix="deploy once with scale_down.drain and the group as it is, then delete the group",
+)
+
+
+def drainer_is_silent(why: str) -> Refuse:
+    """No drainer drains nodes under EKS."""
+    reason = one_line(why)[:300]
+    return Refuse(
+        code="drainer-failed",
+        path="scale_down.drain",
+        why=f"the drainer fails ({reason})",
+        fix="look at its log, which the stack hyperpod-NAME-eks has. Or set on_silent: undrained",
+    )
+
+
+DRAINER_SAVES_NOTHING = Refuse(
+    code="drainer-without-backup",
+    path="scale_down.drain",
+    why="these nodes must be backed up (backup_cron_job), but the drainer knows no CronJob",
+    fix="deploy hyperpod-NAME-eks, which configures the drainer, before you delete nodes",
+)
