@@ -36,7 +36,7 @@ def test_every_code_is_shown_however_many_and_long_the_refusals_are(count: int, 
 
 def test_a_code_that_the_rest_has_several_times_is_shown_once() -> None:
     text = fit("Head.", [f"a: {'x' * 300} [a-b]"] * 5)
-    assert text.endswith(" And 3 more, in the log [a-b].")
+    assert text.endswith(" And 2 more, in the log [a-b].")
 
 
 @given(lengths=st.lists(st.integers(0, 700), min_size=1, max_size=8), limit=st.integers(300, 1_000))
