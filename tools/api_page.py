@@ -1,4 +1,5 @@
-"""The API reference: every public name, from its signature and its docstrings, read by griffe without running them."""
+"""Writes the API reference: every public name with its signature and docstrings, which griffe reads without running the
+code."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import cdk_hyperpod
 from cdk_hyperpod import config
 
 SOURCES = Path(str(cdk_hyperpod.__file__)).parents[1]
-# Arguments that a constructor passes on to the typed model are described there, once.
+# Arguments that a constructor passes to the typed model are described there only.
 DESCRIBED_IN: Mapping[str, str] = {
     "HyperPodCluster": "ClusterConfig",
     "HyperPodNetwork": "NetworkConfig",
@@ -25,8 +26,8 @@ DESCRIBED_IN: Mapping[str, str] = {
 HEAD = """# API reference
 
 Made from the signatures and docstrings of `constructs/cdk_hyperpod/` by `make docs`; change them there. Import the names
-under "Settings" from `cdk_hyperpod.config`, and all others from `cdk_hyperpod`. [The constructs in an app of your own](library.md) shows how they go together;
-[the reference of the cluster file](reference.md) has the same settings as a file writes them.
+under "Settings" from `cdk_hyperpod.config`, and all others from `cdk_hyperpod`. [The constructs in an app of your own](library.md) shows how to use them together.
+[The reference of the cluster file](reference.md) has the same settings in the form of the file.
 
 In the examples `self` is a stack. A test synthesizes each of them."""
 _EXAMPLE = re.compile(r"^Example::\n\n((?:    .*\n|\n)+)", re.MULTILINE)
@@ -44,13 +45,13 @@ class Row:
 
 
 class Name:
-    """What the page says of one public name, or of one method."""
+    """One public name, or one method, on the page."""
 
     def __init__(self, library: Library, item: griffe.Object, path: str) -> None:
         self._library = library
         self.item = item
         self.path = path
-        """How it is called: `HyperPodCluster`, `HyperPodCluster.on_event`."""
+        """Its name in code: `HyperPodCluster`, `HyperPodCluster.on_event`."""
 
     @cached_property
     def _sections(self) -> list[griffe.DocstringSection]:
@@ -74,7 +75,7 @@ class Name:
 
     @property
     def is_made_in_a_scope(self) -> bool:
-        """Whether it makes a construct."""
+        """Whether it is a construct."""
         return {"scope", "construct_id"} <= {parameter.name for parameter in self._parameters()}
 
     @property
@@ -84,7 +85,7 @@ class Name:
 
     @property
     def examples(self) -> list[str]:
-        """The code of its docstrings."""
+        """The code in its docstrings."""
         return [textwrap.dedent(code).strip() + "\n" for code in _EXAMPLE.findall(self._text)]
 
     @property
@@ -94,7 +95,7 @@ class Name:
 
     @property
     def raises(self) -> list[str]:
-        """What it raises, and why."""
+        """Its exceptions, and their reasons."""
         return [
             f"Raises `{each.annotation}` {each.description}"
             for section in self._sections
@@ -112,7 +113,7 @@ class Name:
 
     @property
     def signature(self) -> str:
-        """How it is called: the arguments by place, and a star where the others have names."""
+        """The call: its positional arguments, and a star if there are keyword arguments."""
         shown: list[str] = []
         for parameter in self._parameters():
             if parameter.kind is griffe.ParameterKind.keyword_only:
@@ -123,7 +124,7 @@ class Name:
 
     @property
     def rows(self) -> list[Row]:
-        """Its parameters, but for scope and id."""
+        """Its parameters, except scope and id."""
         texts = {
             each.name: " ".join(each.description.split())
             for section in self._sections
@@ -138,7 +139,7 @@ class Name:
                 continue
             field = fields.get(parameter.name)
             text = texts.get(parameter.name) or ("" if field is None else field.text)
-            # As CDK's own reference says it: what an absent argument means is the default.
+            # As in CDK's own reference: the default is what an absent argument means.
             text, _, said = text.partition("Default: - ")
             default = None if parameter.default is None else said or f"`{self._library.words(parameter.default)}`"
             rows.append(Row(parameter.name, self._library.words(parameter.annotation), default, text))
@@ -146,14 +147,14 @@ class Name:
 
     @property
     def fields(self) -> list[Row]:
-        """Its public attributes, and properties, those of its own base classes too."""
+        """Its public attributes and properties, including those of our base classes."""
         found: dict[str, Row] = {}
         for kind in self._library.own_classes(self.item):
             for member in kind.members.values():
                 if isinstance(member, griffe.Attribute) and not member.name.startswith("_"):
                     text = " ".join(member.docstring.value.split()) if member.docstring else ""
                     default = f"`{self._library.words(member.value)}`" if self.is_values and member.value else None
-                    # What a class sets without a word, its base has declared.
+                    # An attribute without a text in the class is documented in its base class.
                     kept = found.get(member.name, Row(member.name, "", default, ""))
                     words = kept.type or self._library.words(member.annotation)
                     found[member.name] = Row(member.name, words, kept.default, kept.text or text)
@@ -161,7 +162,7 @@ class Name:
 
     @property
     def methods(self) -> list[Name]:
-        """Its public methods, those of its own base classes too."""
+        """Its public methods, including those of our base classes."""
         found: dict[str, Name] = {}
         for kind in self._library.own_classes(self.item):
             for member in kind.members.values():
@@ -199,11 +200,12 @@ class Library:
 
     @cached_property
     def names(self) -> list[Name]:
-        """All of them: those of `cdk_hyperpod` in the order of its `__init__.py`, then those of `cdk_hyperpod.config`."""
+        """All public names: those of `cdk_hyperpod` in the order of its `__init__.py`, then those of
+        `cdk_hyperpod.config`."""
         return [self[name] for name in [*cdk_hyperpod.__all__, *config.__all__]]
 
     def own_classes(self, item: griffe.Object) -> list[griffe.Class]:
-        """A class, and those of this library that it is made of."""
+        """A class with its base classes in this library."""
         if not isinstance(item, griffe.Class):
             return []
         bases = [self._own(base) for base in item.bases if isinstance(base, griffe.Expr)]
@@ -219,7 +221,7 @@ class Library:
             return None  # a parameter of a function
 
     def words(self, value: str | griffe.Expr | None) -> str:
-        """A type or a default as Python writes it, with what no caller may import spelled out."""
+        """A type or a default in Python's notation, with names that cannot be imported replaced by their values."""
         if value is None or isinstance(value, str):
             return value or ""
         if isinstance(value, griffe.ExprName):
@@ -232,7 +234,7 @@ class Library:
 
 
 def _itself(item: griffe.Object | griffe.Alias) -> griffe.Object:
-    """What a name stands for, behind the modules that only pass it on."""
+    """The definition of a name, through the modules that re-export it."""
     return item.final_target if isinstance(item, griffe.Alias) else item
 
 
@@ -271,7 +273,7 @@ def parts() -> dict[str, list[Name]]:
 
 
 def undocumented() -> list[str]:
-    """What has no text, or no type: nothing should."""
+    """Names without a text or a type. There should be none."""
     found = []
     for name in Library().names:
         for each in [name, *(name.methods if name.is_class else ())]:

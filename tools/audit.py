@@ -1,7 +1,7 @@
-"""Runs the tools that look for what an attacker would, and fails at whatever the baseline has no reason for.
+"""Runs security scanners, and fails for each finding that has no reason in the baseline.
 
-What is known is in tools/audit_baseline.yaml: tool, rule, where (a file or `template:resource`, as a pattern of names)
-and the reason. An entry that matches nothing any more is named, and to be removed: it would hide what comes next.
+The baseline is tools/audit_baseline.yaml: tool, rule, place (a file or `template:resource`, as a name pattern) and
+reason. An entry that matches no finding is an error too, because it would hide a later finding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-# `make audit` runs this file, and a test imports it: its neighbours are found from either.
+# `make audit` runs this file, and a test imports it. Both must find the modules beside it.
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
@@ -29,9 +29,9 @@ from tools.make_bootstrap_policy import synthesize
 BIN = ROOT / ".audit" / "venv" / "bin"
 BASELINE = ROOT / "tools" / "audit_baseline.yaml"
 CODE = ("app.py", "constructs", "local_aws", "stacks", "lifecycle", "tools", "examples")
-"""What runs: on whose machine it is, on nodes, in functions. Tests run on nothing that they have not made."""
+"""The code that runs: on the user's machine, on nodes, in functions. Tests run only on what they create."""
 NO_SECRETS = r"\.lock$|package-lock\.json$|\.template\.json$|^constructs/cdk_hyperpod/facts/instance_types\.json$"
-"""Hashes, and templates made from the code that is looked through: every long name of theirs looks like a secret."""
+"""Hashes, and templates made from code that is scanned itself. Every long name in them looks like a secret."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -45,29 +45,29 @@ class Found:
 
 
 def main() -> int:
-    """Print what is new, and what is found no more; 1 where anything is."""
+    """Print new findings and unused entries. Returns 1 if there are any."""
     baseline: list[dict[str, str]] = yaml.safe_load(BASELINE.read_text("utf-8"))
     with ThreadPoolExecutor(max_workers=2) as pool:
         parts: Iterable[list[Found]] = pool.map(list, (bandit(), zizmor(), secrets(), checkov()))
         found = sorted(item for part in parts for item in part)
-    lines = list(judged(found, baseline))
+    lines = list(problems(found, baseline))
     print("\n".join([*lines, f"audit: {len(found)} findings, {len(baseline)} reasons"]))
     return 1 if lines else 0
 
 
-def judged(found: Sequence[Found], baseline: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """A line for each finding that no entry is about, and for each entry without a reason or a finding."""
+def problems(found: Sequence[Found], baseline: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """A line for each finding without an entry, and for each entry without a reason or a finding."""
     new = [item for item in found if not any(_is(entry, item) for entry in baseline)]
     for item in new:
         yield f"{item.where}: {item.tool} {item.rule}: {item.text}"
     if new:
-        yield "Mend these, or add each to tools/audit_baseline.yaml with a reason that a reviewer would accept."
+        yield "Fix these findings, or add each to tools/audit_baseline.yaml with a reason that a reviewer accepts."
     for entry in baseline:
         name = f"audit_baseline.yaml: {entry['tool']} {entry['rule']} {entry['where']}"
         if len(entry.get("reason", "").split()) < 4:
-            yield f"{name} has no reason"
+            yield f"{name} has no reason. Add one"
         if not any(_is(entry, item) for item in found):
-            yield f"{name} is found no more: remove it"
+            yield f"{name} matches no finding. Remove the entry"
 
 
 def bandit() -> Iterator[Found]:
@@ -91,7 +91,7 @@ def zizmor() -> Iterator[Found]:
 
 
 def secrets() -> Iterator[Found]:
-    """Every file that git has."""
+    """Every file in git."""
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     results = _run("detect-secrets", "scan", "--exclude-files", NO_SECRETS, *filter(None, names.split("\0")))["results"]
     for name, items in results.items():
@@ -100,20 +100,21 @@ def secrets() -> Iterator[Found]:
 
 
 def checkov() -> Iterator[Found]:
-    """Templates. It is given the folder, and has to say that it looked: of what it cannot read it says nothing."""
+    """Templates. checkov gets the folder, and must report that it has scanned it: it ignores files that it cannot
+    read."""
     options = ("--skip-download", "--quiet", "--compact", "--framework", "cloudformation", "-o", "json")
     with tempfile.TemporaryDirectory() as folder:
         write_templates(Path(folder))
         report = _run("checkov", *options, "-d", folder)
     if report["summary"]["parsing_errors"] or not report["summary"]["resource_count"]:
-        raise SystemExit(f"audit: checkov could not read the templates: {report['summary']}")
+        raise SystemExit(f"audit: checkov cannot read the templates: {report['summary']}")
     for item in report["results"]["failed_checks"]:
         where = f"{item['file_path'].rpartition('/')[2]}:{item['resource'].removeprefix('AWS::')}"
         yield Found("checkov", item["check_id"], where, item["check_name"])
 
 
 def write_templates(folder: Path) -> None:
-    """The templates of cluster.yaml, of a whole file under EKS and of every example."""
+    """The templates of cluster.yaml, of a complete file with EKS, and of every example."""
     files = [ROOT / "cluster.yaml", ROOT / "tests" / "helpers" / "configs" / "eks.yaml"]
     programs = [(ROOT / "app.py", {"config": str(file)}) for file in files]
     programs += [(program, {}) for program in sorted((ROOT / "examples").glob("*/app.py"))]
@@ -124,7 +125,7 @@ def write_templates(folder: Path) -> None:
 
 
 def _run(tool: str, *arguments: str) -> Any:
-    """What a tool prints as JSON. Their exit codes say that something was found, each in its own way."""
+    """The JSON output of a tool. The exit code is ignored, because a finding changes it differently in each tool."""
     done = subprocess.run([str(BIN / tool), *arguments], cwd=ROOT, check=False, capture_output=True, text=True)
     try:
         return json.loads(done.stdout)

@@ -1,14 +1,14 @@
-"""Writes docs/bootstrap/*.json: what CloudFormation needs to deploy our templates, and little more.
+"""Writes docs/bootstrap/*.json: the permissions that CloudFormation needs to deploy our templates, and few others.
 
     make docs
 
-The templates are those of cluster.yaml, tests/helpers/configs and examples. The permissions are those that the handlers of
-their resource types declare in the CloudFormation registry, as cfn-lint ships it, and for the few types that declare
-none, those in a table here. IAM limits a managed policy to 6,144 characters, so there are several;
-`cdk bootstrap --cloudformation-execution-policies` takes their ARNs, up to ten (docs/deploy-permissions.md).
+The templates are those of cluster.yaml, tests/helpers/configs and examples. The permissions are those that the handlers
+of their resource types declare in the CloudFormation registry, as cfn-lint ships it. For the few types that declare
+none, they are in a table here. IAM limits a managed policy to 6,144 characters, so there are several; `cdk bootstrap
+--cloudformation-execution-policies` accepts up to ten ARNs (docs/deploy-permissions.md).
 
-There are two sets. deploy-hyperpod-N.json is what every app needs that makes no part of an EKS cluster, and holds no
-action of EKS. deploy-hyperpod-eks-N.json is what the others need beyond it.
+There are two sets. Every app without parts of an EKS cluster needs only deploy-hyperpod-N.json, which has no action of
+EKS. The other apps also need deploy-hyperpod-eks-N.json.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ from cdk_hyperpod._common.tags import KEY_TAG
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "bootstrap"
 DATA = Path(cfnlint.__file__).parent / "data"
-# Where a resource type is looked up, in this order: not every region's list has all (ClusterSchedulerConfig).
+# Regions in which a resource type is looked up, in this order: not every region's list has all types
+# (ClusterSchedulerConfig).
 REGIONS = ("us-west-2", "us-east-1")
 LIMIT = 6144
 MAX_POLICIES = 10
 
-# Resource types whose schema declares no permissions, and where ours come from.
+# Resource types whose schema declares no permissions, and the sources of ours.
 UNDECLARED: Mapping[str, Iterable[str]] = {
-    # What the service authorization reference names for a file system, and AmazonFSxFullAccess for its network. Its key
-    # takes part through a grant. Deleting one of Lustre makes no backup unless somebody asks (API_DeleteFileSystem).
+    # The actions of the service authorization reference for a file system, and of AmazonFSxFullAccess for its network.
+    # Its key is used through a grant. Deleting a Lustre file system makes no backup by default (API_DeleteFileSystem).
     # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonfsx.html
     # https://docs.aws.amazon.com/aws-managed-policy/latest/reference/AmazonFSxFullAccess.html
     "AWS::FSx::FileSystem": (
@@ -59,30 +60,33 @@ UNDECLARED: Mapping[str, Iterable[str]] = {
         "kms:CreateGrant",
         "kms:DescribeKey",
     ),
-    # CDK's own note of its version: nothing is made.
+    # CDK's own note of its version: no resource is created.
     "AWS::CDK::Metadata": (),
-    # CloudFormation signs an address of a bucket of its own. Ours waits for nothing: its metadata is the file's record.
+    # CloudFormation signs an address of its own bucket. Our handle waits for nothing: its metadata is the record of the
+    # file.
     # https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-cloudformation-waitconditionhandle.html
     "AWS::CloudFormation::WaitConditionHandle": (),
     # A custom resource is a function that CloudFormation invokes with this role.
     # https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/template-custom-resources-lambda.html
     "Custom::*": ("lambda:InvokeFunction",),
 }
-# What a deployment needs beyond its resource types.
+# The permissions of a deployment besides those of its resource types.
 ALWAYS = {
     "cloudformation:DescribeStacks",  # Fn::GetStackOutput reads the other stack with this role
     "s3:GetObject",  # the functions' code, from the bootstrap's bucket
     "ssm:GetParameter",  # the bootstrap's version
     "ssm:GetParameters",
 }
-# What handlers declare for things that none of our templates holds, and that would hand out other people's rights.
-# An EKS cluster makes instance profiles for nodes of its own ("auto mode"), and ours are HyperPod's.
-# Whoever may take a permissions boundary off a role undoes the boundary (docs/permissions-boundary.md): no template of ours does.
+# Permissions that handlers declare for features that our templates do not use, and that would give access to other
+# resources.
+# An EKS cluster creates instance profiles for its own nodes ("auto mode"). Our nodes are HyperPod's.
+# Removing the permissions boundary of a role would disable the boundary (docs/permissions-boundary.md). No template of ours
+# removes one.
 NEVER = ("iam:*Group*", "iam:*InstanceProfile*", "iam:*User*", "iam:DeleteRolePermissionsBoundary")
-# AWS::SageMaker::Cluster declares what it needs under EKS, and a cluster under Slurm must not have it.
+# AWS::SageMaker::Cluster declares the permissions for EKS too. A cluster with Slurm must not have them.
 NEVER_WITHOUT_EKS = (*NEVER, "eks:*")
 
-# Names that CloudFormation gives our resources begin with the stack's, and the stacks' with hyperpod-.
+# CloudFormation's names for our resources begin with the stack's name, which begins with hyperpod-.
 SCOPES = {
     "cloudformation": ["arn:*:cloudformation:*:*:stack/hyperpod-*"],
     "ecr": ["arn:*:ecr:*:*:repository/elastic-training"],
@@ -91,33 +95,33 @@ SCOPES = {
     "logs": ["arn:*:logs:*:*:log-group:hyperpod-*"],
     "s3": [
         "arn:*:s3:::hyperpod-*",
-        # sagemaker-NAME-ACCOUNT-REGION, and not sagemaker-REGION-ACCOUNT: that one is SageMaker's own, and others' data.
+        # sagemaker-NAME-ACCOUNT-REGION. Not sagemaker-REGION-ACCOUNT, which is SageMaker's own bucket with other data.
         "arn:*:s3:::sagemaker-*-${aws:PrincipalAccount}-*",
     ],
     "ssm": ["arn:*:ssm:*:*:parameter/cdk-bootstrap/*"],
-    # Named without the stack, after the guard and what it stands in.
+    # Names without the stack's name, after the guard and the resource that contains it.
     "states": ["arn:*:states:*:*:stateMachine:*ScaleDownProviderwaiter*"],
 }
-# An EKS cluster has the name that its file says, so EKS itself is not limited (docs/deploy-permissions.md says how to).
+# An EKS cluster has the name in its file, so EKS itself is not limited (docs/permissions-boundary.md shows how to limit it).
 EKS_SCOPES = SCOPES | {
     "logs": [
         *SCOPES["logs"],
         "arn:*:logs:*:*:log-group:/aws/eks/*",
         "arn:*:logs:*:*:log-group:/aws/lambda/hyperpod-*",
     ],
-    # CDK gives its parameter no name, and CloudFormation then makes one of CFN-, the logical id and a random end. That is
-    # not in the type's documentation; it is how such names look in CDK's own recorded deployments
-    # (CFN-ListAutogenC5DA1CAE-QmGaUkqhh6Au) and in error messages that people quote.
+    # CDK gives its parameter no name. CloudFormation then uses CFN-, the logical id and a random end. The type's
+    # documentation does not say so, but CDK's own recorded deployments (CFN-ListAutogenC5DA1CAE-QmGaUkqhh6Au) and
+    # quoted error messages have such names.
     "ssm": ["arn:*:ssm:*:*:parameter/CFN-*KubectlReadyBarrier*"],
 }
 ROLES = "arn:*:iam::*:role/hyperpod-*"
-# The bootstrap's bucket holds the code of every CDK app of the account: ours is read there, and nothing is written.
+# The bootstrap's bucket contains the code of every CDK app of the account. Our policies allow only reading it.
 ASSETS = "arn:*:s3:::cdk-*-assets-*"
 READING_ASSETS = ("s3:GetObject", "s3:GetObjectVersion")
 
 Json = dict[str, Any]
-# Keys have no names: ours are known by their tag, and others are used through AWS's services alone, in the name of the role
-# that deploys. The service authorization reference has both condition keys for these actions.
+# Keys have no names. Our keys are identified by their tag. Others can be used only through AWS's services, as the
+# deploying role. The service authorization reference has both condition keys for these actions.
 # https://docs.aws.amazon.com/service-authorization/latest/reference/list_awskeymanagementservice.html
 OUR_KEYS: Json = {"StringLike": {f"aws:ResourceTag/{KEY_TAG}": "hyperpod-*"}}
 THROUGH_A_SERVICE: Json = {"StringLike": {"kms:ViaService": "*"}}
@@ -139,33 +143,33 @@ CONDITIONS: Mapping[str, Sequence[Json]] = {
         (OUR_KEYS, THROUGH_A_SERVICE),
     ),
 }
-"""Under which conditions an action is allowed: any one of them is enough. Absent: under none."""
+"""The conditions under which an action is allowed: one of them is enough. Absent: no condition."""
 
-Grants = dict[str, list[str]]  # the resources that each action may reach
+Grants = dict[str, list[str]]  # the resources that each action may access
 
 
 @functools.cache
 def load(path: str) -> Json:
-    """One of cfn-lint's data files, which are large; nobody changes what this returns."""
+    """One of cfn-lint's data files. They are large and cached, so callers must not change the result."""
     content: Json = json.loads((DATA / path).read_text("utf-8"))
     return content
 
 
 def synthesized() -> Iterator[list[Json]]:
-    """The templates of the app, for each cluster file of ours, and of each example."""
+    """The templates of the app for each of our cluster files, and of each example."""
     files = [ROOT / "cluster.yaml", *sorted((ROOT / "tests" / "helpers" / "configs").glob("*.yaml"))]
     yield from (templates_of(ROOT / "app.py", config=str(file)) for file in files)
     yield from map(templates_of, sorted((ROOT / "examples").glob("*/app.py")))
 
 
 def templates_of(program: Path, **more: str) -> list[Json]:
-    """The templates that a CDK program makes."""
+    """The templates of a CDK program."""
     with tempfile.TemporaryDirectory() as folder:
         return [json.loads(path.read_text("utf-8")) for path in synthesize(program, Path(folder), **more)]
 
 
 def synthesize(program: Path, folder: Path, **more: str) -> list[Path]:
-    """Run a CDK program, with more context; the templates that it writes into the folder."""
+    """Run a CDK program with additional context, and return the templates that it writes into the folder."""
     context = json.loads((program.parent / "cdk.json").read_text("utf-8"))["context"] | more
     context["aws:cdk:disable-asset-staging"] = True
     settings = {"CDK_OUTDIR": str(folder), "CDK_CONTEXT_JSON": json.dumps(context), "CDK_VALIDATION": "false"}
@@ -183,29 +187,32 @@ def synthesize(program: Path, folder: Path, **more: str) -> list[Path]:
 
 
 def permissions_of(kind: str) -> set[str]:
-    """What it takes to make, change and delete resources of a type."""
+    """The permissions to create, change and delete resources of a type."""
     listed = (load(f"schemas/providers/{region}.json").get(kind) for region in REGIONS)
     schema = next(filter(None, listed), None)
     handlers: Json = load(f"schemas/resources/{schema}.json").get("handlers", {}) if schema else {}
-    # Only the resource scanner calls `list`, and what it calls cannot be limited to our names.
+    # Only the resource scanner calls `list`, and its calls cannot be limited to our names.
     declared = [handler.get("permissions", []) for name, handler in handlers.items() if name != "list"]
     by_hand = [actions for pattern, actions in UNDECLARED.items() if fnmatch(kind, pattern)]
     if not declared and not by_hand:
         raise SystemExit(
-            f"{kind} declares no permissions: find out what it needs, and add it to UNDECLARED in {__file__}"
+            f"{kind} declares no permissions. Find out which ones it needs, and add it to UNDECLARED in {__file__}"
         )
     return {action for actions in [*declared, *by_hand] for action in actions}
 
 
 def is_limited(action: str) -> bool:
-    """Whether IAM can limit an action to some resources. One that cfn-lint does not know counts as one of the many."""
+    """Whether IAM can limit an action to some resources.
+
+    An action that cfn-lint does not know counts as one that can be limited.
+    """
     service, name = action.split(":")
     actions = load("AdditionalSpecs/Policies.json").get(service, {}).get("Actions", {})
     return bool(actions.get(name.lower(), {"Resources": True}).get("Resources"))
 
 
 def resources_for(action: str, scopes: Mapping[str, list[str]]) -> list[str]:
-    """Our names where the names are ours to give, else everything."""
+    """Our names if we choose the names of such resources, otherwise all resources."""
     if action == "iam:PassRole":
         return [ROLES]
     scope = scopes.get(action.split(":")[0])
@@ -215,8 +222,8 @@ def resources_for(action: str, scopes: Mapping[str, list[str]]) -> list[str]:
 
 
 def grants(permissions: Iterable[str], never: Collection[str], scopes: Mapping[str, list[str]]) -> Grants:
-    """What the permissions may reach, without those that nobody gets."""
-    # Registry schemas write some services in capitals, and one has the name of a log record among its actions.
+    """The permissions of these types, without the excluded ones."""
+    # Registry schemas write some services in capitals, and one contains the name of a log record as an action.
     actions = {service.lower() + ":" + name for service, name in (action.split(":") for action in permissions)}
     return {
         action: resources_for(action, scopes)
@@ -226,7 +233,7 @@ def grants(permissions: Iterable[str], never: Collection[str], scopes: Mapping[s
 
 
 def beyond(given: Grants, wanted: Grants) -> Grants:
-    """What is wanted and not given yet."""
+    """The required permissions that are not yet granted."""
     missing = {
         action: [one for one in resources if one not in given.get(action, [])] for action, resources in wanted.items()
     }
@@ -234,7 +241,7 @@ def beyond(given: Grants, wanted: Grants) -> Grants:
 
 
 def statements(granted: Grants) -> list[Json]:
-    """The actions by service, by what they reach and under which condition."""
+    """The actions by service, by resources and by condition."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for action, resources in sorted(granted.items()):
         reach = resources[0] if resources == ["*"] else resources
@@ -247,7 +254,7 @@ def statements(granted: Grants) -> list[Json]:
 
 
 def policies(parts: Iterable[Json]) -> list[Json]:
-    """As few policies as hold the statements in their order; IAM counts characters without white space."""
+    """As few policies as possible for these statements, in their order. IAM counts characters without white space."""
     made: list[Json] = []
     for part in parts:
         if made and size({**made[-1], "Statement": [*made[-1]["Statement"], part]}) <= LIMIT:
@@ -255,29 +262,31 @@ def policies(parts: Iterable[Json]) -> list[Json]:
         else:
             made.append({"Version": "2012-10-17", "Statement": [part]})
     if any(size(policy) > LIMIT for policy in made):
-        raise SystemExit(f"IAM takes policies of {LIMIT:,} characters: split a service's statement")
+        raise SystemExit(
+            f"A statement is longer than {LIMIT:,} characters, IAM's limit for a policy. Split the statement of its service"
+        )
     return made
 
 
 def size(policy: Json) -> int:
-    """A policy's characters as IAM counts them."""
+    """The length of a policy as IAM counts it."""
     return len(json.dumps(policy, separators=(",", ":")))
 
 
 def has_eks(templates: Iterable[Json]) -> bool:
-    """Whether an app with these templates makes something of an EKS cluster."""
+    """Whether an app with these templates creates parts of an EKS cluster."""
     return any(kind.startswith("AWS::EKS::") for kind in kinds_in(templates))
 
 
 def kinds_in(templates: Iterable[Json]) -> set[str]:
-    """The resource types of some templates."""
+    """The resource types in some templates."""
     return {str(resource["Type"]) for template in templates for resource in template.get("Resources", {}).values()}
 
 
 def generated(apps: Iterable[Collection[Json]]) -> dict[Path, str]:
     """Each file and its content, for apps as lists of their templates.
 
-    A policy has its file's name, which must not be one that the policies may change.
+    A policy has its file's name, which must not be a name that the policies may change.
     """
     kinds: dict[bool, set[str]] = {False: set(), True: set()}
     for templates in apps:
@@ -290,7 +299,7 @@ def generated(apps: Iterable[Collection[Json]]) -> dict[Path, str]:
         for number, policy in enumerate(policies(statements(granted)), 1)
     }
     if len(made) > MAX_POLICIES:
-        raise SystemExit(f"a role takes {MAX_POLICIES} policies, and these are {len(made)}")
+        raise SystemExit(f"There are {len(made)} policies, and a role can have {MAX_POLICIES}. Merge statements")
     return made
 
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Make constructs/cdk_hyperpod/facts/instance_types.json and regions.json.
 
-The facts of the instance types come from EC2's DescribeInstanceTypes as moto records it. moto is needed here only, so it
-is no dependency of the project; put it into a throw-away folder:
+The facts of the instance types come from EC2's DescribeInstanceTypes, as recorded by moto. Only this tool uses moto, so
+it is not a dependency of the project. Install it into a temporary folder:
 
     .tools/bin/uv pip install --target /tmp/moto --no-deps moto==5.2.5
     .venv/bin/python tools/make_catalogue.py --moto /tmp/moto
 
-`--moto` is not needed where moto can be imported, and `--regions-only` needs no moto at all. Run it after `make lock`
-brought a new botocore or cfn-lint: the tests compare the list of types and the regions with the locked packages. The
-same input gives the same bytes.
+`--moto` is not needed if moto can be imported, and `--regions-only` needs no moto. Run it after `make lock` has
+installed a new botocore or cfn-lint: the tests compare the types and regions with the locked packages. The same input
+gives the same bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ TYPES_FILE = FACTS / "instance_types.json"
 REGIONS_FILE = FACTS / "regions.json"
 
 Facts = dict[str, Any]
-"""The fields of `cdk_hyperpod.facts.instance_types.InstanceType` but its name; what a type does not have is left out."""
+"""The fields of `cdk_hyperpod.facts.instance_types.InstanceType` except its name.
+
+Features that a type lacks are left out.
+"""
 
 MISSING: Mapping[str, Facts] = {
     # vCPU, memory, 4 x 185 GiB of GPU memory: https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html
@@ -76,7 +79,7 @@ def cluster_instance_types() -> list[str]:
 def facts_of(described: Mapping[str, Any]) -> Facts:
     """The facts of one type, from an element of DescribeInstanceTypes.
 
-    A missing key is an error on purpose, except where EC2 leaves it out to say "none" or publishes nothing.
+    A missing key raises KeyError on purpose, except for keys that EC2 omits to mean "none", or does not publish.
     """
     cpu, network = described["VCpuInfo"], described["NetworkInfo"]
     (architecture,) = described["ProcessorInfo"]["SupportedArchitectures"]
@@ -107,20 +110,20 @@ def instance_types(described: Mapping[str, Mapping[str, Any]]) -> dict[str, Fact
     names = cluster_instance_types()
     known = {name: facts_of(described[ec2]) for name in names if (ec2 := name.removeprefix("ml.")) in described}
     if needless := sorted(known.keys() & MISSING.keys()):
-        raise SystemExit(f"moto {MOTO_VERSION} has {', '.join(needless)} now; take them out of MISSING in {__file__}")
+        raise SystemExit(f"moto {MOTO_VERSION} has {', '.join(needless)} now. Remove them from MISSING in {__file__}")
     if unknown := sorted(set(names) - known.keys() - MISSING.keys()):
         raise SystemExit(
-            f"nothing known of {', '.join(unknown)}; add them to MISSING in {__file__}, with their sources"
+            f"{', '.join(unknown)}: no facts are known. Add them to MISSING in {__file__}, with their sources"
         )
     return {name: known.get(name, MISSING.get(name, {})) | CORRECTED.get(name, {}) for name in names}
 
 
 def cluster_regions() -> dict[str, list[str]]:
-    """Every region of botocore and cfn-lint, by whether it has `AWS::SageMaker::Cluster`."""
+    """Every region of botocore and cfn-lint, and whether it has `AWS::SageMaker::Cluster`."""
     providers = Path(cfnlint.__file__).parent / "data" / "schemas" / "providers"
     # sam.json is the list of AWS::Serverless types, not a region.
     lists = {path.stem: json.loads(path.read_text("utf-8")) for path in providers.glob("*-*-*.json")}
-    # cfn-lint has no list for the isolated and sovereign partitions, and ships a copy of us-east-1's in its place.
+    # cfn-lint has no list for the isolated and sovereign partitions, and ships a copy of us-east-1's instead.
     lists = {region: types for region, types in lists.items() if region == "us-east-1" or types != lists["us-east-1"]}
     session = botocore.session.get_session()
     known = {
@@ -137,7 +140,7 @@ def cluster_regions() -> dict[str, list[str]]:
 
 
 def render_types(types: Mapping[str, Facts]) -> str:
-    """instance_types.json: one line for each type, so that a change shows as the types that it touches."""
+    """instance_types.json: one line for each type, so that a diff shows which types have changed."""
     lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(types[name])}" for name in sorted(types))
     about = f"Made by tools/make_catalogue.py from botocore and moto {MOTO_VERSION}; do not edit. null: unknown."
     return f'{{\n  "about": {json.dumps(about)},\n  "instance_types": {{\n{lines}\n  }}\n}}\n'
@@ -167,11 +170,13 @@ def _described_types(folder: Path | None) -> dict[str, Any]:
     if folder is None:
         spec = importlib.util.find_spec("moto")
         if spec is None or spec.origin is None:
-            raise SystemExit("moto cannot be imported; install it into a folder and name it with --moto (see --help)")
+            raise SystemExit(
+                "moto cannot be imported. Install it into a folder, and pass the folder with --moto (see --help)"
+            )
         folder = Path(spec.origin).parents[1]
     if not (folder / f"moto-{MOTO_VERSION}.dist-info").is_dir():
         raise SystemExit(
-            f"{folder} does not hold moto {MOTO_VERSION}; another version may give other facts (see --help)"
+            f"{folder} does not contain moto {MOTO_VERSION}. Another version may have other facts (see --help)"
         )
     data = (folder / "moto" / "ec2" / "resources" / "instance_types.json.gz").read_bytes()
     types: dict[str, Any] = json.loads(gzip.decompress(data))
@@ -184,7 +189,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument(
         "--moto", type=Path, metavar="FOLDER", help=f"the folder where moto {MOTO_VERSION} is installed"
     )
-    parser.add_argument("--regions-only", action="store_true", help="leave instance_types.json as it is")
+    parser.add_argument("--regions-only", action="store_true", help="do not write instance_types.json")
     options = parser.parse_args(arguments)
     if not options.regions_only:
         TYPES_FILE.write_text(render_types(instance_types(_described_types(options.moto))), "utf-8")

@@ -1,4 +1,5 @@
-"""Writes what is made from the code: the JSON schema, both references, the messages, and what nodes know of types.
+"""Writes the files that are made from the code: the JSON schema, both references, the messages, and the nodes' list of
+types.
 
 `make docs` runs it.
 """
@@ -12,7 +13,7 @@ from pathlib import Path
 from cdk_hyperpod.config.schema import json_schema, reference
 from cdk_hyperpod.facts.instance_types import catalogue
 
-# `make docs` runs this file, and a test imports it: its neighbours are found from either.
+# `make docs` runs this file, and a test imports it. Both must find the modules beside it.
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
 
@@ -31,7 +32,7 @@ def generated() -> dict[Path, str]:
 
 
 def devices() -> str:
-    """What step checks expects of a node of each type, one type a line."""
+    """What step `checks` expects of a node of each type, one type a line."""
     lines = []
     for name, kind in catalogue().items():
         counts: dict[str, int] = {} if kind.accelerator_kind is None else {kind.accelerator_kind: kind.accelerators}

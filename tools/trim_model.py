@@ -1,9 +1,10 @@
-"""Pins SageMaker's API model: the operations that the Lambda functions and the commands call, cut from the locked botocore.
+"""Pins SageMaker's API model: the operations that the Lambda functions and the commands call, cut from the locked
+botocore.
 
-The Lambda runtime's botocore, and a user's, may be older than HyperPod's API. An old botocore rejects request members that it
-does not know, and drops such members of a reply. botocore finds the pinned model before its own (botocore.loaders, "The
-data path"), and takes everything else from its own data. Run `python tools/trim_model.py` after botocore moved in the lock
-file; a test fails until the committed file is what this tool makes.
+The Lambda runtime's botocore, and a user's, may be older than HyperPod's API. An old botocore rejects unknown request
+members, and drops unknown members of a reply. botocore finds the pinned model before its own (botocore.loaders, "The
+data path"), and reads everything else from its own data. Run `python tools/trim_model.py` after the lock file has a new
+botocore. A test fails until the committed file matches this tool's output.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def make() -> str:
 
 
 def trim(model: Mapping[str, Any], operations: Iterable[str]) -> Json:
-    """The model with these operations and the shapes that they reach."""
+    """The model with these operations and the shapes that they use."""
     kept = {name: _without_prose(model["operations"][name]) for name in sorted(operations)}
     shapes: Json = {}
     left = _shapes_of(kept)
@@ -64,7 +65,10 @@ def trim(model: Mapping[str, Any], operations: Iterable[str]) -> Json:
 
 
 def _without_prose(value: Any) -> Any:
-    """A copy without documentation. A member may be called like it (its value is then a shape reference), so only texts go."""
+    """A copy without documentation.
+
+    A member may have the same name (its value is then a shape reference), so only texts are removed.
+    """
     match value:
         case dict():
             return {

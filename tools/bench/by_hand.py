@@ -1,7 +1,7 @@
-"""The default cluster's resources as a program of plain L1 classes, one call each, made from its templates by `make bench`.
+"""Writes the default cluster's resources as a program of plain L1 classes, one call each, from its templates. `make bench`
+runs it.
 
-It is what somebody would write who used no construct library at all, so it is the floor that `make bench` measures
-the library against.
+This is a program without a construct library, so `make bench` compares the library with it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from aws_cdk import aws_s3_assets as s3_assets
 
 
 def words(name: str) -> str:
-    """A name without case and separators, by which a property finds its parameter."""
+    """A name without case and separators, to match a property with its parameter."""
     return name.replace("_", "").lower()
 
 
 def literal(value: Any) -> str:
-    """A value of a template as Python, intrinsic functions as calls."""
+    """A template value in Python, with intrinsic functions as calls."""
     match value:
         case {"Ref": str(name)}:
             return f"Fn.ref({name!r})"
@@ -66,7 +66,7 @@ def literal(value: Any) -> str:
 
 
 def struct_of(annotation: Any) -> type | None:
-    """The property class among the options of a parameter's type."""
+    """The property class in a parameter's type, if there is one."""
     for option in (annotation, *typing.get_args(annotation)):
         if inspect.isclass(option) and (option.__name__.endswith("Property") or option.__name__ == "CfnTag"):
             return option
@@ -76,7 +76,7 @@ def struct_of(annotation: Any) -> type | None:
 
 
 def argument(value: Any, annotation: Any, prefix: str) -> str:
-    """A property's value for a parameter of that type: nested property classes where there are any."""
+    """A property's value for a parameter of this type, with nested property classes."""
     struct = struct_of(annotation)
     intrinsic = isinstance(value, dict) and any(key == "Ref" or key.startswith("Fn::") for key in value)
     if struct is None or intrinsic:
@@ -106,7 +106,7 @@ def resource_line(logical_id: str, resource: dict[str, Any]) -> str:
     if kind.startswith("Custom::"):
         return f"cdk.CfnResource(stack, {logical_id!r}, type={kind!r}, properties={literal(properties)})"
     _, service, name = kind.split("::")
-    # CloudFormation's own types are in the package itself, which the program calls cdk.
+    # CloudFormation's own types are in the package itself, which the program imports as cdk.
     module = "cdk" if service == "CloudFormation" else f"aws_{service.lower()}"
     package = "aws_cdk" if module == "cdk" else f"aws_cdk.{module}"
     l1 = getattr(importlib.import_module(package), f"Cfn{name}")
@@ -114,7 +114,7 @@ def resource_line(logical_id: str, resource: dict[str, Any]) -> str:
 
 
 def main(assembly: Path, program: Path) -> None:
-    """Read a cloud assembly's templates, write the program that makes the same resources."""
+    """Read a cloud assembly's templates, and write the program that creates the same resources."""
     use_project_node()
     body: list[str] = []
     modules: set[str] = set()
@@ -128,7 +128,7 @@ def main(assembly: Path, program: Path) -> None:
                 modules.add(line.split(".")[0])
             variable = f"resource = {line}"
             body.append(variable + f"\nresource.override_logical_id({logical_id!r})")
-    # The same files go up: the scripts, and the code of CDK's functions.
+    # The same files are uploaded: the scripts, and the code of CDK's functions.
     body.append("for path in sorted(Path(os.environ['BENCH_ASSETS']).glob('asset.*')):")
     body.append("    s3_assets.Asset(stack, path.name, path=str(path))")
     imports = "\n".join(f"from aws_cdk import {module}" for module in sorted(modules))

@@ -1,6 +1,7 @@
-"""How often synthesis calls Node: every call across jsii, by kind. `make bench` prints it for the default cluster's app.py.
+"""Counts the calls from Python to Node (jsii) during synthesis, by kind. `make bench` prints them for the default
+cluster's app.py.
 
-Calls are counted, not timed, so that two machines, and two days, can be compared.
+Calls are counted and not timed, so that results of different machines can be compared.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def main() -> None:
     """Run app.py, or another program, and print the calls."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", nargs="?", type=Path, default=ROOT / "app.py", help="default: app.py")
-    parser.add_argument("--by-name", action="store_true", help="print what was called, too")
+    parser.add_argument("--by-name", action="store_true", help="also print the called functions")
     options = parser.parse_args()
     app.use_project_node()
     os.environ["CDK_VALIDATION"] = "false"

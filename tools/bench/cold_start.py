@@ -1,9 +1,10 @@
-"""Cold start of the scale-down Lambda against a plain boto3 client: time and memory, as ratios of one run.
+"""Compares the cold start of the scale-down Lambda with a plain boto3 client: time and memory, as ratios.
 
 Each measurement is a new Python process, from before the first import until a SageMaker client is ready for its first
-call. The two kinds alternate, and the ratio is the median of the pairs' ratios, so that a busy machine touches both alike.
-Three conditions, because AWS does not document whether the Lambda runtime's own packages come with bytecode: everything compiled,
-only our files uncompiled (a zip without bytecode), nothing compiled. The goal is for the first.
+call. The two kinds alternate, and the ratio is the median of the pairs' ratios, so that other load affects both
+equally. There are three conditions, because AWS does not document whether the Lambda runtime's own packages have
+bytecode: everything compiled, only our files uncompiled (a zip without bytecode), nothing compiled. The goal is for the
+first.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none", "AW
 
 
 def measure(code: str, environment: dict[str, str]) -> list[float]:
-    """Seconds by the clock, seconds of processor time, and MB at the peak, of one new process."""
+    """Wall-clock seconds, processor seconds, and peak MB of one new process."""
     done = subprocess.run(
         [sys.executable, "-c", MEASURE.format(code=code)],
         env=environment,
@@ -48,8 +49,8 @@ def measure(code: str, environment: dict[str, str]) -> list[float]:
 
 
 def compare(name: str, plain: dict[str, str], ours: dict[str, str], rounds: int) -> tuple[float, float]:
-    """Print one row; the ratio of times and of memory, ours to plain."""
-    measure(PLAIN, plain), measure(OURS, ours)  # the first run of each writes what bytecode it may
+    """Print one row: our times and memory divided by those of plain boto3."""
+    measure(PLAIN, plain), measure(OURS, ours)  # the first run of each writes the bytecode that it can
     runs = [(measure(PLAIN, plain), measure(OURS, ours)) for _ in range(rounds)]
     wall, cpu, memory = (statistics.median(ours[n] / plain[n] for plain, ours in runs) for n in range(3))
     medians = [[statistics.median(run[who][n] for run in runs) for who in range(2)] for n in (0, 2)]
@@ -61,7 +62,7 @@ def compare(name: str, plain: dict[str, str], ours: dict[str, str], rounds: int)
 
 
 def main() -> int:
-    """0 if the goal holds in the first condition."""
+    """0 if the goal is met in the first condition."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15, help="pairs of runs for each condition (default: 15)")
     rounds = parser.parse_args().rounds
@@ -77,7 +78,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         both = {**bare, "PYTHONPYCACHEPREFIX": f"{folder}/both"}
         time, memory = compare("everything compiled", both, both, rounds)
-        # Bytecode of botocore only: filled by the plain run, then kept from being added to.
+        # Bytecode of botocore only: the plain run writes it, and then the folder is made read-only.
         library = {**bare, "PYTHONPYCACHEPREFIX": f"{folder}/library"}
         measure(PLAIN, library)
         compare("our files uncompiled", library, {**library, "PYTHONDONTWRITEBYTECODE": "1"}, rounds)

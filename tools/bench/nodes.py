@@ -1,4 +1,4 @@
-"""How long `cdk-hyperpod nodes` takes for 6,758 nodes, as a whole process against a server on this machine: the goal is 2 s."""
+"""Measures `cdk-hyperpod nodes` for 6,758 nodes, as a whole process with a server on this machine. The goal is 2 s."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from socketserver import StreamRequestHandler, ThreadingTCPServer
 
 GOAL_S, NODES, PAGE, RUNS = 2.0, 6758, 100, 5
 DELAY_S = 0.05
-"""Of each call, in the second figure."""
+"""The delay of each call in the second measurement."""
 ARN = "arn:aws:sagemaker:us-west-2:000000000000:cluster/abcdefghijkl"
 GROUP = {"InstanceGroupName": "work", "Status": "InService", "CurrentCount": NODES, "TargetCount": NODES}
 NODE = {
@@ -31,7 +31,7 @@ NODE = {
 
 
 def _rendered(reply: dict[str, object]) -> bytes:
-    """A whole answer."""
+    """A whole HTTP response."""
     body = json.dumps(reply).encode()
     head = f"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.1\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
@@ -50,13 +50,13 @@ PAGES = {begin: _page(begin) for begin in range(0, NODES, PAGE)}
 
 
 class _Served(StreamRequestHandler):
-    """Answers that were rendered beforehand, each in one piece: what is measured is the command, not this server.
+    """Serves prepared responses, each in one piece, so that the command is measured and not this server.
 
-    Head and body by themselves would be two packets, the second of which waits 40 ms for the first's acknowledgement.
+    Head and body in separate packets would add 40 ms, because the second waits for the acknowledgement of the first.
     """
 
     delay_s = 0.0
-    """Of each call, as a network and AWS would take."""
+    """The delay of each call, as of a network and AWS."""
 
     def handle(self) -> None:
         while self.rfile.readline():
@@ -77,7 +77,7 @@ def _processor_s() -> float:
 
 
 def _run(tool: Path, folder: str, variables: dict[str, str]) -> tuple[float, float]:
-    """Seconds by the clock, and of the command's own processor."""
+    """Wall-clock seconds, and processor seconds of the command."""
     began, before = time.perf_counter(), _processor_s()
     words = [str(tool), "nodes", "--cluster", "small", "--region", "us-west-2"]
     done = subprocess.run(words, cwd=folder, env=variables, capture_output=True, text=True, check=True)

@@ -1,6 +1,6 @@
-"""How long `cdk-hyperpod --help` takes, as a multiple of an empty Python's start: the goal is 3.
+"""Measures `cdk-hyperpod --help` as a multiple of an empty Python's start. The goal is 3.
 
-The two kinds alternate, and the ratio is the median of the pairs' ratios, so that a busy machine touches both alike.
+The two kinds alternate, and the ratio is the median of the pairs' ratios, so that other load affects both equally.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OVERVIEW = [str(Path(sys.executable).with_name("cdk-hyperpod")), "--help"]
 
 
 def seconds(command: list[str]) -> float:
-    """By the clock, for one new process."""
+    """Wall-clock time of one new process."""
     began = time.perf_counter()
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - began

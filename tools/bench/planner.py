@@ -1,6 +1,7 @@
-"""How long a plan takes and how much memory, for clusters from 100 nodes to HyperPod's largest, and whether that is linear.
+"""Measures time and memory of a plan, for clusters from 100 nodes to HyperPod's maximum, and whether they grow linearly.
 
-The largest: 100 groups, and 6,758 nodes in all. Each measurement plans a deployment that takes a tenth of every group.
+The maximum is 100 groups with 6,758 nodes in all. Each measurement plans a deployment that deletes a tenth of every
+group.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LIMIT_SECONDS = 0.1
 LIMIT_MB = 100.0
 ROUNDS = 25
 TOLERANCE = 1.25
-"""How much more than linear still counts as linear on a busy machine."""
+"""The largest growth that still counts as linear, because the machine may be busy."""
 
 FIXED = Fixed(
     instance_types=("ml.p5.48xlarge",), node_type="Compute", execution_role="arn:aws:iam::111122223333:role/node"
@@ -28,7 +29,7 @@ FIXED = Fixed(
 
 
 def cluster(nodes: int, groups: int = GROUPS) -> Cluster:
-    """A live cluster with its nodes spread over its groups; statuses and images are mixed."""
+    """A live cluster with its nodes spread over its groups, and mixed statuses and images."""
     began = datetime(2026, 1, 1, tzinfo=UTC)
     members = tuple(
         Node(
@@ -53,7 +54,7 @@ def cluster(nodes: int, groups: int = GROUPS) -> Cluster:
 
 
 def desired(live: Cluster) -> Desired:
-    """A tenth less of every group, and by name where there are enough."""
+    """A deployment with a tenth fewer nodes in every group, some of them named."""
     return Desired(
         cluster=live.name,
         groups=tuple(
@@ -64,7 +65,7 @@ def desired(live: Cluster) -> Desired:
 
 
 def seconds(cases: dict[int, tuple[Cluster, Desired]]) -> dict[int, float]:
-    """Processor time of one plan by size: the best of some rounds, in which the sizes take turns."""
+    """Processor time of one plan by size: the best of some rounds, in which the sizes alternate."""
     best = dict.fromkeys(cases, float("inf"))
     for _ in range(ROUNDS):
         for size, (live, wanted) in cases.items():
@@ -75,7 +76,7 @@ def seconds(cases: dict[int, tuple[Cluster, Desired]]) -> dict[int, float]:
 
 
 def megabytes(nodes: int) -> float:
-    """The most memory that a cluster and its plan take together."""
+    """The peak memory of a cluster and its plan together."""
     tracemalloc.start()
     live = cluster(nodes)
     plan(live, desired(live))

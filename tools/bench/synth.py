@@ -1,9 +1,9 @@
-"""What synthesis costs, as ratios measured in one run: `make bench`.
+"""Measures the cost of synthesis, as ratios: `make bench`.
 
-The default cluster's app.py runs in turn with an empty CDK app and with what by_hand.py makes of its templates, the same
-resources as plain L1 classes; medians are compared. Then a cluster under EKS runs in turn with the default one, which is under Slurm, and with
-the empty app, and app.py synthesizes clusters of 1 to 100 groups. CDK's own validation, which costs every app the same, is
-off but for one row.
+The default cluster's app.py alternates with an empty CDK app and with the program of by_hand.py, which creates the same
+resources with plain L1 classes. Medians are compared. Then a cluster with EKS alternates with the default one, which
+has Slurm, and with the empty app, and app.py synthesizes clusters of 1 to 100 groups. CDK's own validation costs every
+app the same, so it is off except in one row.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ EMPTY_APP = HERE / "empty_app.py"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of a program, as the operating system accounts for it, its Node process included."""
+    """The resource usage of one run, including its Node process, as the operating system reports it."""
 
     wall_s: float
     cpu_s: float
 
 
 def run(program: Path, outdir: Path, *, validation: bool = False, config: Path | None = None) -> Run:
-    """Run a program to its end. Raises SystemExit where it fails."""
+    """Run a program to its end. Raises SystemExit if it fails."""
     context = {} if config is None else {"config": str(config)}
     environment = {
         **os.environ,
@@ -44,7 +44,7 @@ def run(program: Path, outdir: Path, *, validation: bool = False, config: Path |
         "BENCH_ASSETS": str(outdir.parent / "app.py"),
         "CDK_VALIDATION": str(validation).lower(),
         "CDK_CONTEXT_JSON": json.dumps(context),
-        # Byte code is kept, as an installed library's is, whatever the caller's environment says.
+        # Bytecode is kept, as for an installed library, whatever the caller's environment says.
         "PYTHONDONTWRITEBYTECODE": "",
         "PYTHONPYCACHEPREFIX": str(outdir.parent / "byte-code"),
     }
@@ -57,7 +57,7 @@ def run(program: Path, outdir: Path, *, validation: bool = False, config: Path |
 
 
 def resources(outdir: Path) -> Counter[str]:
-    """How many resources of each type the templates have."""
+    """The number of resources of each type in the templates."""
     return Counter(
         resource["Type"]
         for path in outdir.glob("*.template.json")
@@ -66,7 +66,7 @@ def resources(outdir: Path) -> Counter[str]:
 
 
 def compare(folder: Path, rounds: int) -> None:
-    """Print the default cluster against its two floors."""
+    """Print the default cluster compared with the empty app and the L1 program."""
     programs = {"app.py": ROOT / "app.py", "by hand": folder / "by_hand.py", "empty app": EMPTY_APP}
     run(programs["app.py"], folder / "app.py")
     subprocess.run([sys.executable, HERE / "by_hand.py", folder / "app.py", programs["by hand"]], check=True)
@@ -77,7 +77,7 @@ def compare(folder: Path, rounds: int) -> None:
             if turn:  # the first turn warms the disk
                 runs[name].append(measured)
     if resources(folder / "app.py") != resources(folder / "by hand"):
-        raise SystemExit("what by_hand.py wrote makes other resources than app.py")
+        raise SystemExit("the program of by_hand.py creates other resources than app.py")
     validated = [run(programs["app.py"], folder / "validated", validation=True) for _ in range(3)]
     print(
         f"default cluster, {sum(resources(folder / 'app.py').values())} resources, medians of {rounds} runs in turn:\n"
@@ -86,7 +86,7 @@ def compare(folder: Path, rounds: int) -> None:
 
 
 def compare_eks(folder: Path, rounds: int) -> None:
-    """Print a cluster under EKS, its stacks, teams and chart, against the default cluster and an empty app."""
+    """Print a cluster with EKS, its stacks, teams and chart, compared with the default cluster and an empty app."""
     app, eks = ROOT / "app.py", ROOT / "tests" / "helpers" / "configs" / "eks.yaml"
     programs = {"app.py under EKS": (app, eks), "app.py under Slurm": (app, None), "empty app": (EMPTY_APP, None)}
     runs: dict[str, list[Run]] = {name: [] for name in programs}
@@ -101,7 +101,7 @@ def compare_eks(folder: Path, rounds: int) -> None:
 
 
 def print_ratios(runs: dict[str, list[Run]]) -> None:
-    """A row for each program; the first is what the others are compared with."""
+    """Print a row for each program, compared with the first."""
     print(f"  {'':<24}{'wall s':>8}{'CPU s':>8}{'wall ratio':>12}{'CPU ratio':>11}")
     first, *_ = runs
     own_wall, own_cpu = median(runs[first])
@@ -112,12 +112,12 @@ def print_ratios(runs: dict[str, list[Run]]) -> None:
 
 
 def median(runs: list[Run]) -> tuple[float, float]:
-    """Median wall and CPU seconds."""
+    """Median wall-clock and processor seconds."""
     return statistics.median(run.wall_s for run in runs), statistics.median(run.cpu_s for run in runs)
 
 
 def grow(folder: Path) -> None:
-    """Print how synthesis grows with the number of groups."""
+    """Print the time of synthesis for growing numbers of groups."""
     base = yaml.safe_load((ROOT / "cluster.yaml").read_text("utf-8"))
     print("\nclusters of N groups:\n")
     print(f"  {'groups':>6}{'wall s':>8}{'CPU s':>8}{'cluster template kB':>21}{'resources':>11}")
