@@ -1,4 +1,5 @@
-"""The second agent does what docs/adr/0014 says of the first, on a Slurm that does what the real one was seen to do."""
+"""The second agent follows docs/adr/0014 as the first does, on a simulated Slurm that behaves as the real one was
+observed to."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ class Site:
         return self.slurm.jobs[-1]
 
     def after(self, seconds: float) -> dict[str, Any]:
-        """What it says of the node by then."""
+        """Its report of the node at that time."""
         self.clock.pass_time(seconds)
         self.agent.beat()
         found: dict[str, dict[str, Any]] = json.loads(self.bucket.get(STATUS) or b"")["nodes"]
@@ -207,7 +208,7 @@ def test_a_site_of_jobs_goes_on_by_itself() -> None:
 
 @pytest.mark.parametrize("way", get_args(Spoilt))
 def test_a_spoilt_status_is_no_answer_and_no_silence(way: Spoilt) -> None:
-    """The agent has just said something: only three minutes of such reads are silence."""
+    """The agent has just written a status. Such reads count as silence only after three minutes."""
     life = lifetime()
     made, draining = request(life), ByAgent(life, Random(0))
     draining.agent.begin()
@@ -224,7 +225,7 @@ def test_a_spoilt_status_is_no_answer_and_no_silence(way: Spoilt) -> None:
 
 
 def channel(draining: ByAgent, sent: tuple[bytes, int] | None) -> channels.BucketChannel:
-    """The function's, with what has come of the status."""
+    """The function's reader, with the content of the status."""
 
     class S3:
         def get_object(self, **asked: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The small Kubernetes does what the real one is documented to do, and the judge notices a drainer that is broken on purpose."""
+"""The simulated Kubernetes follows the documentation, and the judge notices a drainer that is broken on purpose."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def drained(
     joined: float = 0.0,
     why: str = "pod runs",
 ) -> Any:
-    """A lifetime under EKS in which the node i-4 was not ready when it went."""
+    """A lifetime with EKS in which the node i-4 was not ready when it was deleted."""
     life = lifetime()
     life.draining = draining = ByDrainer(life, Random(0))
     life.judge.readiness = EksReadiness(life, draining)
@@ -219,7 +219,7 @@ HEARD, SILENT = Heard(999.0, {"nodes": {}, "busy": []}, silent=False), Heard(999
         (drained(), FORCE, HEARD, 610, True),
         (drained(), SAVE, HEARD, 610, False),
         (drained(saved=True), SAVE, HEARD, 300, False),
-        # That a backup is done ends no pod early.
+        # A complete backup ends no pod early.
         (drained(saved=True), SAVE, HEARD, 490, False),
         (drained(saved=True), SAVE, HEARD, 610, True),
         (drained(since=990.0, why="is not saved"), SAVE, HEARD, 490, True),
@@ -297,7 +297,7 @@ def _saves_nothing(*made: Any) -> dict[str, Any]:
 
 
 def _evicts_anybody(request: Any, node: KubernetesNode, seen: ClusterSnapshot) -> view.NodeView:
-    """Evicts what nothing creates again."""
+    """Evicts pods that no controller creates again."""
     return view.view_node(replace(request, evict_unmanaged=True), node, seen)
 
 
@@ -329,7 +329,7 @@ def _overlooks_karpenter(*asked: Any, **more: Any) -> ClusterSnapshot:
 def test_a_broken_drainer_is_caught(
     module: Any, name: str, broken: Any, near: int, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`near`: how far on the first lifetime is that can show it; those before need not be tried."""
+    """`near`: how far the first lifetime is that can show it. Earlier ones need not be tried."""
     monkeypatch.setattr(module, name, broken)
     found: set[str] = set()
     for seed in seeds_of(200, first=near, profile="evictions"):

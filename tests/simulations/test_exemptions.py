@@ -1,4 +1,4 @@
-"""What the judge spares, and the same without the deed, switch or moment that it is spared for."""
+"""The exemptions of the judge, each with a counterexample without the action, switch or time that it is for."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_prepare_and_the_cluster_that_went_back_to_two_templates_are_spared() ->
 def test_a_rollback_behind_a_deployment_that_was_left_in_failure(
     outcomes: list[str], reached: bool, spared: bool
 ) -> None:
-    """It may bring the cluster back, too: nobody documents it."""
+    """It may return the cluster too, which is not documented."""
     life = lifetime()
     for number, outcome in enumerate(outcomes, 1):
         found = Deployment(number, OLD, NEW, "none", False, 0.0, "before", outcome=outcome)
@@ -94,7 +94,7 @@ def test_what_the_first_look_chose_stays_chosen() -> None:
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_request_that_was_launched_before_its_call_keeps_its_place(asked: bool) -> None:
-    """It was asked for by its logical id, which HyperPod no longer knew. Now it has another name, and stays."""
+    """It was requested by its logical id, which HyperPod no longer knew. Now it has another name, and stays."""
     life = lifetime()
     made = request(life)
     *_, newest, booted = life.pod.groups["p5"].nodes
@@ -134,7 +134,7 @@ def test_replacements_of_what_went_are_none_of_the_expected_nodes() -> None:
     ],
 )
 def test_what_is_told_of_a_group_that_should_be_gone(status: str, told: str, fault: str) -> None:
-    """Unless somebody made it meanwhile, or deleted it."""
+    """Unless another party created it meanwhile, or deleted it."""
     for deeds, expected in ([], [fault] if fault else []), ([Deed(997.0, "person", "makes the group", "p5")], []):
         life = lifetime()
         gone = replace(NEW, groups=(), groups_to_delete=("p5",))
@@ -163,7 +163,7 @@ def test_what_is_told_of_a_group_that_should_be_gone(status: str, told: str, fau
 def test_nodes_of_a_group_that_anothers_operation_lowers(
     operations: Operations, began: float, lasts: float, waited: float, unwitnessed: bool, spared: bool
 ) -> None:
-    """It may have begun with the function's own call, or last longer than anybody waits, or not be told."""
+    """It may have begun with the function's own call, or last longer than the wait, or not be recorded."""
     life = lifetime(operations=operations, operations_lag=lasts)
     made = replace(request(life), unwitnessed=unwitnessed)
     made.heard -= waited
@@ -206,7 +206,7 @@ def test_a_rollback_takes_what_the_failed_update_launched_while_the_list_is_late
 def test_what_others_asked_for_meanwhile_is_as_good_as_what_was_not_launched_before(
     launched: bool, requested: float, by: Who, spared: bool
 ) -> None:
-    """Two are taken, one may be. Another one was asked for, and stays."""
+    """Two are deleted, and one may be. Another one was requested, and stays."""
     life = lifetime()
     made = request(life)
     made.new["MaxNodes"] = "1"
@@ -281,7 +281,7 @@ def test_a_standard_target_that_stands_until_the_deadline_of_a_rollback(
 
 
 def test_a_request_that_was_hidden_at_either_end_of_a_look() -> None:
-    """An instance was launched between the two reads, of which the nodes came first."""
+    """An instance was launched between the two reads, and the nodes were read first."""
     life = lifetime(counts_leaving=False, counts_ended=False, only_on_a_fall=False, by_target=False)
     life.pod.continuous = True
     seen, made = look(life), request(life)
@@ -296,7 +296,7 @@ def test_a_request_that_was_hidden_at_either_end_of_a_look() -> None:
 
 @pytest.mark.parametrize("by_this_request", [True, False])
 def test_what_the_list_shows_as_it_was_and_this_request_did_not_take(by_this_request: bool) -> None:
-    """What it took itself it knows, but not what an earlier request took, nor which node its count ended."""
+    """It knows what it deleted itself, but not what an earlier request deleted, nor which node its count terminated."""
     life = lifetime()
     life.switches = life.pod.switches = replace(life.switches, list_lag=40.0)
     node = life.pod.groups["p5"].nodes[0]
@@ -313,7 +313,7 @@ def test_what_the_list_shows_as_it_was_and_this_request_did_not_take(by_this_req
 def test_a_node_that_hyperpod_asks_for_between_a_look_and_the_call_that_follows_it(
     requested: float, by: Who, spared: bool
 ) -> None:
-    """A node that runs ends for it, if an update does not give up requests first."""
+    """A running node is terminated instead, unless an update gives up requests first."""
     life = lifetime(
         counts_leaving=False, counts_ended=False, only_on_a_fall=False, by_target=False, unlaunched_first=False
     )
@@ -353,7 +353,8 @@ def test_a_target_that_a_late_lowering_moved_after_the_last_look(lowered: float,
 def test_an_earlier_deletion_lowers_the_target_after_ours(
     by: Who, sent: tuple[float, ...], cause: Cause | None
 ) -> None:
-    """A node that somebody else took, or that this function took and sent a count for, when the target did not fall."""
+    """A node that another party deleted, or that this function deleted and sent a count for, while the target did not
+    fall."""
     life = lifetime()
     group, ours = life.pod.groups["p5"], Lowering(1000.0, "function")
     group.lowered = [(1001.0, Lowering(990.0, by)), (1002.0, ours)]
@@ -377,7 +378,7 @@ def test_an_earlier_deletion_lowers_the_target_after_ours(
 def test_an_earlier_deletion_of_ours_sets_the_target_back_before_a_later_one_lowers_it(
     lowering: str, meanwhile: float, requested: float, by: Who, ended: int, spared: bool
 ) -> None:
-    """HyperPod asks for a node in between, and ends one for it. CloudFormation sends its count afterwards."""
+    """HyperPod requests a node in between, and terminates one for it. CloudFormation sends its count afterwards."""
     life = lifetime(lowering=lowering)
     group, ours = life.pod.groups["p5"], Lowering(1000.0, "function")
     group.lowered = [(meanwhile, Lowering(990.0, "function")), (1002.0, ours)]
@@ -423,7 +424,7 @@ def test_a_late_lowering_is_judged_when_its_group_is_gone() -> None:
 def test_a_target_falls_late_by_what_a_failed_deployment_took(
     succeeded: bool, same: bool, target: int, spared: bool
 ) -> None:
-    """It was killed. The next deployment asks for five, which is no fewer than the target that its guard saw."""
+    """It was killed. The next deployment requests five, which is not below the target that its guard saw."""
     life = lifetime()
     killed, made = request(life), request(life, number=2)
     node = life.pod.groups["p5"].nodes[0]
@@ -439,7 +440,7 @@ def test_a_target_falls_late_by_what_a_failed_deployment_took(
 
 @pytest.mark.parametrize(("tag", "rollback", "spared"), [("0", True, True), ("", True, False), ("0", False, False)])
 def test_a_rollback_of_a_cluster_that_carries_anothers_tag(tag: str, rollback: bool, spared: bool) -> None:
-    """The guard leaves it alone, and CloudFormation sends it back all the same. An update it refuses."""
+    """The guard does not change it, and CloudFormation sends it back all the same. An update is refused."""
     life = lifetime(counts_leaving=False, counts_ended=False, only_on_a_fall=True, unlaunched_first=False)
     life.pod.tags = {TAG: STACK + tag}
     made = request(life, rollback=rollback)
@@ -456,7 +457,7 @@ def test_a_rollback_of_a_cluster_that_carries_anothers_tag(tag: str, rollback: b
 
 @pytest.mark.parametrize(("requested", "spared"), [(991.0, True), (900.0, False)])
 def test_an_autoscaler_asks_for_more_all_through_a_rollback(requested: float, spared: bool) -> None:
-    """Of nodes of the failed update the function may take one too many, and never one that was there before."""
+    """Of the failed update's nodes, the function may delete one too many, but never one that existed before."""
     life = lifetime()
     made = request(life, rollback=True)
     node = Node("p5", "n5", requested, "hyperpod", id="i-5", launched=996.0, status="Running")
@@ -534,7 +535,10 @@ def test_a_guard_that_came_with_a_failed_change_of_the_name(known: str | None, d
 
 @pytest.mark.parametrize(("list_lag", "cause"), [(20.0, Cause.STALE_LIST), (0.0, None)])
 def test_the_list_shows_nodes_as_they_were_before_others_are_asked_for(list_lag: float, cause: Cause | None) -> None:
-    """Nothing ends by what was true at the look; what is asked for in place of the node on its way out makes one too many."""
+    """By what was true at the look, no node is terminated.
+
+    The request that replaces the node that is shutting down makes one too many.
+    """
     life = lifetime()
     life.switches = life.pod.switches = replace(life.switches, list_lag=list_lag)
     life.pod.ends_at_random = lambda measure, count: 0  # type: ignore[method-assign]
@@ -550,7 +554,7 @@ def test_the_list_shows_nodes_as_they_were_before_others_are_asked_for(list_lag:
 
 @pytest.mark.parametrize(("current", "cause"), [(2, Cause.HIDDEN_COUNT), (3, None)])
 def test_current_count_may_stand_for_a_request_or_for_a_node_that_ended(current: int, cause: Cause | None) -> None:
-    """One runs, one is asked for, and one has ended: a CurrentCount of 2 may be of the first two."""
+    """One runs, one is requested, and one is terminated: a CurrentCount of 2 may be of the first two."""
     life = lifetime(
         counts_leaving=False, counts_ended=True, only_on_a_fall=False, by_target=False, unlaunched_first=False
     )
@@ -574,8 +578,8 @@ def test_current_count_may_stand_for_a_request_or_for_a_node_that_ended(current:
 def test_current_count_may_hold_booting_nodes_and_fewer_that_ended(
     current: int, count: int, began: float, cause: Cause | None
 ) -> None:
-    """Three run, one boots, one is asked for, and two have ended: a CurrentCount of 5 may be of the four in the list and of one that
-    has ended."""
+    """Three run, one boots, one is requested, and two are terminated: a CurrentCount of 5 may be of the four in the
+    list and of one terminated node."""
     life = lifetime(
         counts_leaving=False, counts_ended=True, only_on_a_fall=False, by_target=False, unlaunched_first=False
     )
@@ -609,7 +613,10 @@ def test_a_list_that_shows_others_as_they_were_makes_an_older_node_go(list_lag: 
 def test_what_is_asked_for_in_place_of_a_node_that_the_list_shows_as_it_was(
     continuous: bool, cause: Cause | None
 ) -> None:
-    """HyperPod replaces a node: the list shows neither its end nor, under standard provisioning, the request for another."""
+    """HyperPod replaces a node.
+
+    The list shows neither its termination nor, with standard provisioning, the request for another.
+    """
     life = lifetime(
         counts_leaving=True, counts_ended=False, only_on_a_fall=False, by_target=True, unlaunched_first=False
     )
@@ -700,8 +707,10 @@ def test_a_node_that_two_lists_left_out_goes_with_its_group_and_nobody_asked_for
     [(1, 996.0, True, True), (1, 930.0, True, False), (2, 996.0, True, False), (1, 996.0, False, False)],
 )
 def test_a_look_for_nodes_to_give_back_decides_nothing(polls: int, first: float, drains: bool, spared: bool) -> None:
-    """It had nothing to do by its first look, and somebody raised the target before it gave back what was held. Where that took
-    its time, the look is none to go by."""
+    """At its first look it had nothing to do, and a target was raised before it released the held nodes.
+
+    If that took long, the look cannot be used.
+    """
     life = lifetime()
     if drains:
         drained(life)
@@ -736,7 +745,7 @@ def test_of_nodes_that_the_agent_tells_nothing_of_the_documented_order_holds() -
     [({"i-2", "i-3"}, "i-3", True), ({"i-2", "i-3"}, "i-2", False), ({"i-3"}, "i-3", False)],
 )
 def test_of_two_that_were_chosen_the_one_without_jobs_goes(chosen: set[str], busy: str, spared: bool) -> None:
-    """Somebody else took a node, so one of the two is enough, and i-3 alone is being drained still."""
+    """Another party deleted a node, so one of the two is enough, and only i-3 is still being drained."""
     life = lifetime()
     drained(life)
     made, seen = request(life), look(life)
@@ -763,7 +772,7 @@ def test_a_node_that_boots_between_the_look_and_the_call_is_spared(status: str, 
 @pytest.mark.parametrize(
     ("late", "ago", "asks", "looks", "over"),
     [
-        # CloudFormation tells of it after all three calls, before all, or between the second and the third.
+        # CloudFormation reports it after all three calls, before all, or between the second and the third.
         (60.0, 30.0, True, True, 0),
         (60.0, 30.0, False, False, 0),
         (60.0, 90.0, True, True, 3),
@@ -776,7 +785,7 @@ def test_a_node_that_boots_between_the_look_and_the_call_is_spared(status: str, 
 def test_calls_that_follow_one_look_go_by_what_cloudformation_told_before(
     late: float, ago: float, asks: bool, looks: bool, over: int
 ) -> None:
-    """The third call too, unless the function has looked since: that is another change, ahead of which it asks again."""
+    """The third call too, unless the function has looked since: that is another change, and it checks again before."""
     life = lifetime(minimum_blocks=False)
     life.faults.calm()
     life.pod.exists, life.stack.status_late = True, late

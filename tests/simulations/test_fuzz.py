@@ -1,4 +1,4 @@
-"""A share of `make fuzz`, the same cases each time; and that it would notice."""
+"""A part of `make fuzz`, with the same cases each time, and a check that it notices failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print(json.dumps(vars(run(range(int(sys.argv[2])), pathlib.Path(sys.argv[1]).res
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Json:
-    """In a process of its own, whose memory is the loader's."""
+    """In a separate process, so that its memory is the loader's."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path_factory.mktemp("fuzz")), str(CASES)],
         cwd=ROOT / "tests",

@@ -1,4 +1,4 @@
-"""The second HyperPod does what AWS documents, and each undocumented answer where its switch says so."""
+"""The second HyperPod follows AWS's documentation, and each undocumented answer follows its switch."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_minimum_blocks_deletions_while_it_is_not_met() -> None:
 
 @pytest.mark.parametrize(("before", "by"), [(4, "cloudformation"), (3, "cloudformation"), (2, "function")])
 def test_a_minimum_is_taken_back_that_somebody_sent(before: int, by: str) -> None:
-    """Whose it is: in a transition that is under way, the same minimum or a lower one begins no other."""
+    """The transition's owner: while one is in progress, the same minimum or a lower one begins no other."""
     pod = made(spec(1))
     pod.groups["p5"].lacks_capacity_until = 4 * 3600.0
     pod.update([spec(6, minimum=before)], by="cloudformation")
@@ -343,7 +343,7 @@ def test_an_update_without_patching_turns_it_off() -> None:
 
 
 def test_the_record_of_operations_tells_what_is_in_progress() -> None:
-    """The last one of a group; those before it are superseded."""
+    """The last operation of a group. Those before it are superseded."""
     pod = made(spec(4))
     pod.update([spec(3)], by="person")
     found = pod.list_operations()

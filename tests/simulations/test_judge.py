@@ -1,4 +1,4 @@
-"""The judge catches functions that are broken on purpose, and an exemption does not swallow a real fault."""
+"""The judge finds functions that are broken on purpose, and an exemption does not hide a real fault."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from simulations.lifetimes.soak import seeds_of
 
 
 class Broken:
-    """The function, on a client that does something else than it is told."""
+    """The function, with a client that does something else than it is told."""
 
     def __init__(self, sagemaker: Callable[[], Any], cloudformation: Callable[[], Any], **more: Any) -> None:
         self.real = sagemaker()
@@ -45,7 +45,7 @@ def specs(event: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 class TakesAnother(Broken):
-    """Takes the node beside the one that it should."""
+    """Deletes the node beside the right one."""
 
     def list_cluster_nodes(self, **asked: Any) -> Any:
         reply = self.real.list_cluster_nodes(**asked)
@@ -60,7 +60,7 @@ class TakesAnother(Broken):
 
 
 class TakesOneMore(Broken):
-    """Takes one node more than it should."""
+    """Deletes one node more than it should."""
 
     def list_cluster_nodes(self, **asked: Any) -> Any:
         reply = self.real.list_cluster_nodes(**asked)
@@ -79,7 +79,7 @@ class TakesOneMore(Broken):
 
 
 class SendsAStaleCount(Broken):
-    """Sends the template's own update ahead of it, without looking."""
+    """Sends the template's own update first, without looking."""
 
     def is_complete(self, event: Mapping[str, Any]) -> Any:
         groups = specs(event)
@@ -89,7 +89,7 @@ class SendsAStaleCount(Broken):
 
 
 class LetsEverythingThrough(Broken):
-    """prepare does nothing at all."""
+    """prepare does nothing."""
 
     def is_complete(self, event: Mapping[str, Any]) -> Any:
         return {"IsComplete": True}
@@ -102,7 +102,7 @@ class LetsEverythingThrough(Broken):
 
 
 class CountsByTarget(Broken):
-    """Sees every group full: takes by the target and not by what lives."""
+    """Sees every group as full: decides by the target and not by the live nodes."""
 
     def list_cluster_nodes(self, **asked: Any) -> Any:
         reply = self.real.list_cluster_nodes(**asked)
@@ -132,7 +132,7 @@ class DeletesAnUnknownGroup(Broken):
 
 
 class NeverLooksAtItsStack(Broken):
-    """A poll that nobody waits for goes on."""
+    """A poll without a waiting deployment continues."""
 
     def __init__(self, sagemaker: Callable[[], Any], cloudformation: Callable[[], Any], **more: Any) -> None:
         class Blind:
@@ -147,7 +147,7 @@ class NeverLooksAtItsStack(Broken):
 
 
 class RefusesInARollback(Broken):
-    """A refusal where nothing may be refused."""
+    """Refuses where nothing may be refused."""
 
     def on_event(self, event: Mapping[str, Any]) -> Any:
         answer = super().on_event(event)
@@ -157,7 +157,7 @@ class RefusesInARollback(Broken):
 
 
 class SaysTooMuch(Broken):
-    """A reason that is too long."""
+    """Its reason is too long."""
 
     def on_event(self, event: Mapping[str, Any]) -> Any:
         try:
@@ -167,14 +167,14 @@ class SaysTooMuch(Broken):
 
 
 class BreaksDown(Broken):
-    """An exception that is no sentence."""
+    """Raises an exception that is not a sentence."""
 
     def is_complete(self, event: Mapping[str, Any]) -> Any:
         raise KeyError("InstanceGroups")
 
 
 class NeverEnds(Broken):
-    """Polls for ever."""
+    """Polls forever."""
 
     def on_event(self, event: Mapping[str, Any]) -> Any:
         return {"PhysicalResourceId": event.get("PhysicalResourceId", "x")}
@@ -184,7 +184,7 @@ class NeverEnds(Broken):
 
 
 class RefusesEverything(Broken):
-    """No deployment is sound enough."""
+    """Refuses every update, even a valid one."""
 
     def on_event(self, event: Mapping[str, Any]) -> Any:
         if event["RequestType"] == "Update":
@@ -193,7 +193,7 @@ class RefusesEverything(Broken):
 
 
 class HidesWhoLeaves(Broken):
-    """Does not see nodes that shut down, nor that they are counted."""
+    """Does not see nodes that are shutting down, nor that they are counted."""
 
     def describe_cluster(self, **asked: Any) -> Any:
         reply = self.real.describe_cluster(**asked)
@@ -206,7 +206,7 @@ class HidesWhoLeaves(Broken):
 
 
 class SendsWithoutAnotherLook(Broken):
-    """Lowers the target in the breath in which it takes nodes."""
+    """Lowers the target in the same step in which it deletes nodes."""
 
     def is_complete(self, event: Mapping[str, Any]) -> Any:
         self.old = specs({"ResourceProperties": event.get("OldResourceProperties") or event["ResourceProperties"]})
@@ -219,7 +219,7 @@ class SendsWithoutAnotherLook(Broken):
 
 
 class DeletesTwice(Broken):
-    """Asks again for a group that is being deleted."""
+    """Deletes a group again that is being deleted."""
 
     def update_cluster(self, **asked: Any) -> Any:
         reply = self.real.update_cluster(**asked)
@@ -231,7 +231,7 @@ class DeletesTwice(Broken):
 
 
 class TakesAnyway(Broken):
-    """Every deployment takes a node."""
+    """Every deployment deletes a node."""
 
     def is_complete(self, event: Mapping[str, Any]) -> Any:
         if event["RequestType"] == "Update" and event["ResourceType"] == "Custom::HyperPodScaleDown":
@@ -243,14 +243,14 @@ class TakesAnyway(Broken):
 
 
 class TrustsAnybody(Broken):
-    """Takes every cluster for its own."""
+    """Treats every cluster as its own."""
 
     def list_tags(self, **asked: Any) -> Any:
         return {"Tags": [{"Key": TAG, "Value": STACK}]}
 
 
 class SaysNothing(Broken):
-    """Does not tell which nodes went."""
+    """Does not report which nodes were deleted."""
 
     def is_complete(self, event: Mapping[str, Any]) -> Any:
         answer = super().is_complete(event)
@@ -258,7 +258,7 @@ class SaysNothing(Broken):
 
 
 class SaysThatNothingStands(Broken):
-    """Leaves groups behind, and says nothing."""
+    """Leaves groups, and does not report them."""
 
     def is_complete(self, event: Mapping[str, Any]) -> Any:
         answer = super().is_complete(event)
@@ -266,7 +266,7 @@ class SaysThatNothingStands(Broken):
 
 
 class SaysThatAllGoes(Broken):
-    """Takes a group that nobody deletes for one that HyperPod is deleting."""
+    """Reports that HyperPod is deleting a group that is not being deleted."""
 
     def is_complete(self, event: Mapping[str, Any]) -> Any:
         answer = super().is_complete(event)
@@ -277,7 +277,7 @@ class SaysThatAllGoes(Broken):
 
 
 class Undrained(Broken):
-    """The function, on an S3 that does something else than it is told."""
+    """The function, with an S3 that does something else than it is told."""
 
     def __init__(self, sagemaker: Callable[[], Any], cloudformation: Callable[[], Any], **more: Any) -> None:
         self.s3 = more["s3"]()
@@ -298,7 +298,7 @@ class Undrained(Broken):
 
 
 class TakesAllForReady(Undrained):
-    """Looks at nothing that the agent says of a node."""
+    """Ignores the agent's reports of nodes."""
 
     def amend(self, status: dict[str, Any]) -> dict[str, Any]:
         for told in status["nodes"].values():
@@ -307,7 +307,7 @@ class TakesAllForReady(Undrained):
 
 
 class TakesNoneForReady(Undrained):
-    """Waits for nodes that may go."""
+    """Waits for nodes that are ready."""
 
     def amend(self, status: dict[str, Any]) -> dict[str, Any]:
         for told in status["nodes"].values():
@@ -316,7 +316,7 @@ class TakesNoneForReady(Undrained):
 
 
 class DoesNotDrain(Broken):
-    """Overlooks what the file says of draining."""
+    """Ignores the drain settings of the file."""
 
     def is_complete(self, event: Mapping[str, Any]) -> Any:
         event = {**event, "ResourceProperties": {**event["ResourceProperties"], "Drain": ""}}
@@ -324,7 +324,7 @@ class DoesNotDrain(Broken):
 
 
 class NeedsNothingSaved(Undrained):
-    """Takes what could not be saved."""
+    """Deletes nodes without a backup."""
 
     def amend(self, status: dict[str, Any]) -> dict[str, Any]:
         for told in status["nodes"].values():
@@ -334,14 +334,14 @@ class NeedsNothingSaved(Undrained):
 
 
 class GivesNothingBack(Undrained):
-    """Asks for nodes, and never says that it wants them no more."""
+    """Requests drains, and never withdraws them."""
 
     def put_object(self, **asked: Any) -> Any:
         return self.s3.put_object(**asked) if json.loads(asked["Body"])["nodes"] else {}
 
 
 class HoldsForEver(GivesNothingBack):
-    """The same, without an end to it."""
+    """The same, without a lease."""
 
     def put_object(self, **asked: Any) -> Any:
         request = json.loads(asked["Body"])
@@ -351,14 +351,14 @@ class HoldsForEver(GivesNothingBack):
 
 
 class AsksAsAnOperator(Undrained):
-    """Writes what a person writes."""
+    """Writes a person's request."""
 
     def put_object(self, **asked: Any) -> Any:
         return self.s3.put_object(**(asked | {"Key": asked["Key"].replace("deployment", "operator")}))
 
 
 class TakesOneLookForSilence(Provider):
-    """Where who drains cannot be heard once, it looks no more."""
+    """Stops looking after one failed read of the actor that drains."""
 
     def __init__(self, sagemaker: Callable[[], Any], cloudformation: Callable[[], Any], **more: Any) -> None:
         super().__init__(sagemaker, cloudformation, **more)
@@ -371,7 +371,7 @@ class TakesOneLookForSilence(Provider):
 
 
 class Unevicted(Broken):
-    """The function, on a drainer that is asked something else than it says."""
+    """The function, with a drainer that gets other requests."""
 
     def __init__(self, sagemaker: Callable[[], Any], cloudformation: Callable[[], Any], **more: Any) -> None:
         self.functions = more["functions"]()
@@ -384,11 +384,11 @@ class Unevicted(Broken):
         return self.functions.invoke(**(asked | {"Payload": json.dumps(event).encode()}))
 
     def amend(self, node_requests: list[dict[str, Any]]) -> None:
-        """What it asks for."""
+        """Its request to the drainer."""
 
 
 class AsksTooLong(Unevicted):
-    """Its leases are longer than anybody may hold a node."""
+    """Its leases are longer than a node may be held."""
 
     def amend(self, node_requests: list[dict[str, Any]]) -> None:
         for node_request in node_requests:
@@ -396,7 +396,7 @@ class AsksTooLong(Unevicted):
 
 
 class AsksForForce(Unevicted):
-    """Ends pods at once, whatever the file says of the deadline."""
+    """Ends pods at once, whatever the file's deadline."""
 
     def amend(self, node_requests: list[dict[str, Any]]) -> None:
         for node_request in node_requests:
@@ -404,7 +404,7 @@ class AsksForForce(Unevicted):
 
 
 class AsksForNoBackup(Unevicted):
-    """Takes what is not saved."""
+    """Deletes nodes without a backup."""
 
     def amend(self, node_requests: list[dict[str, Any]]) -> None:
         for node_request in node_requests:
@@ -417,7 +417,7 @@ class AsksForNoBackup(Unevicted):
 
 
 class HoldsInSilence(Unevicted):
-    """Does not tell what it could not give back."""
+    """Does not report nodes that it could not release."""
 
     def is_complete(self, event: Mapping[str, Any]) -> Any:
         try:
@@ -427,7 +427,7 @@ class HoldsInSilence(Unevicted):
 
 
 class Lingers(Broken):
-    """Waits a while, whatever there is to do."""
+    """Always waits a while."""
 
     def __init__(self, sagemaker: Callable[[], Any], cloudformation: Callable[[], Any], **more: Any) -> None:
         super().__init__(sagemaker, cloudformation, **more)
@@ -439,7 +439,7 @@ class Lingers(Broken):
 
 
 def kinds(make: Any, profile: str, lifetimes: int, *, until: str = "") -> set[str]:
-    """Of the faults that the judge finds, until he found that one."""
+    """The faults that the judge found, up to the expected one."""
     found: set[str] = set()
     for seed in seeds_of(lifetimes, profile=profile):
         found |= {fault.split(":")[0] for fault in live(seed, make=make).faults}
@@ -525,7 +525,7 @@ def test_a_killed_process_is_no_sentence_and_no_fault() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_profile_meets_what_it_stands_for(profile: str) -> None:
-    """Its own troubles come up in its story; otherwise the profile is a name."""
+    """Its own troubles appear in its log. Otherwise the profile is only a name."""
     words = {
         "races": "* person",
         "faults": "its reply is lost",

@@ -1,4 +1,4 @@
-"""Whole lifetimes against the function, over every profile; `make soak` runs as many as one likes."""
+"""Whole lifetimes with the function, over every profile. `make soak` runs any number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simulations.lifetimes.soak import main, seeds_of, soak
 
 LIFETIMES = 2000
 SHARES = {"drains": LIFETIMES // 10, "evictions": LIFETIMES // 40}
-"""Of the profiles with seeds of their own: a lifetime under EKS takes three times as long."""
+"""Of the profiles with seeds of their own: a lifetime with EKS takes three times as long."""
 
 
 @pytest.mark.slow
@@ -22,7 +22,7 @@ def test_lifetimes_keep_the_contract() -> None:
     broken = [f"SEED={outcome.seed} ({outcome.profile}): {'; '.join(outcome.faults)}" for outcome in tally.failing]
     assert not broken, "\n".join(broken[:20]) + "\n\nmake soak SEED=… tells the story."
     assert set(tally.by_profile) == set(PROFILES)
-    # It went somewhere: a soak in which nothing succeeds, rolls back or takes nodes proves nothing.
+    # Enough happened: a soak in which nothing succeeds, rolls back or deletes nodes proves nothing.
     assert tally.deployments["succeeded"] > LIFETIMES / 2
     assert tally.deployments["rolled back"] > LIFETIMES / 4
     assert tally.taken > LIFETIMES / 2
@@ -39,7 +39,7 @@ FOUND = {
     10_004_058: "a node to take was replaced by HyperPod, and the newcomer's job ended under on_timeout: fail",
     20_000_660: "a drainer failed for minutes, an autoscaler launched a node meanwhile, and CloudFormation ended one at random",
 }
-"""Lifetimes that found a fault of the function, and which."""
+"""Seeds of lifetimes that found a fault of the function, and the fault."""
 
 
 @pytest.mark.parametrize("seed", FOUND)

@@ -1,1 +1,1 @@
-"""Files that nobody should write, given to the loader by the thousand: `make fuzz`."""
+"""Thousands of invalid cluster files for the loader: `make fuzz`."""

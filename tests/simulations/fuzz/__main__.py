@@ -1,4 +1,4 @@
-"""`make fuzz`: many cases, then a few of the accepted ones through CDK and cfn-lint."""
+"""`make fuzz`: many cases, then some of the accepted ones through CDK and cfn-lint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simulations.fuzz.run import MAX_MEMORY_BYTES, run
 
 
 def main() -> int:
-    """0 where nothing happened that must not."""
+    """0 if no case did something forbidden."""
     parser = argparse.ArgumentParser(prog="fuzz", description="Cluster files that nobody should write")
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0, help="the number of the first case, in millions")
@@ -30,7 +30,7 @@ def main() -> int:
     )
     if outcome.memory_bytes > MAX_MEMORY_BYTES:
         outcome.bad.append(f"memory: {outcome.memory_bytes:,} bytes, of {MAX_MEMORY_BYTES:,}")
-    # Only here: CDK alone takes more memory than the loader may.
+    # Here and not before, because CDK alone needs more memory than the loader may use.
     from simulations.fuzz.sample import chosen, lint
 
     sample = chosen(outcome.accepted, given.synthesize)

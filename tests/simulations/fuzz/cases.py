@@ -1,4 +1,7 @@
-"""What is tried: a cluster file for each number, and beside it what the file names. The same number is the same case."""
+"""The cases: a cluster file for each number, and the files that it names.
+
+The same number always gives the same case.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +25,19 @@ BASES = tuple(
     for path in [ROOT / "cluster.yaml", *sorted((ROOT / "tests" / "helpers" / "configs").glob("*.yaml"))]
 )
 ESCAPED = "escaped"
-"""The name of every file that a case tries to write where it may not."""
+"""The name of every file that a case tries to write outside its folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """`files`: path below the case's folder -> content; cluster.yaml is one of them."""
+    """`files`: path below the case's folder -> content, including cluster.yaml."""
 
     kind: str
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def case(number: int, sandbox: Path) -> Case:
-    """The case of this number. `sandbox`: the folder above the case's own, where nothing may be written."""
+    """The case with this number. `sandbox`: the folder above the case's own, where nothing may be written."""
     chance = random.Random(number)
     kind, make = chance.choice(KINDS)
     return Case(kind=kind, files=make(chance, sandbox))
@@ -47,7 +50,7 @@ def _dumped(data: Json) -> bytes:
 def _base(chance: random.Random) -> Json:
     data = copy.deepcopy(chance.choice(BASES))
     if isinstance(data.get("eks"), dict):
-        # The chart of the file lies elsewhere; archives are a kind of their own.
+        # The file's chart is at another path. Archives are a kind of case of their own.
         data["eks"]["dependencies_chart"] = "installed"
         for key in ("dependencies_chart_digest", "image_registry"):
             data["eks"].pop(key, None)
@@ -132,7 +135,7 @@ def _value(chance: random.Random, depth: int = 0) -> Json:
 
 
 def _places(value: Json) -> list[tuple[Json, Json]]:
-    """Every holder in the data with each of its keys or positions."""
+    """Every container in the data, with each of its keys or positions."""
     found: list[tuple[Json, Json]] = []
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in pairs:
@@ -155,7 +158,7 @@ def _mutate(chance: random.Random, data: Json, make: Callable[[], Json]) -> None
         case 2 if isinstance(holder, dict):
             holder[make() if chance.random() < 0.3 else chance.choice(TEXTS)] = holder.pop(key)
         case 3 if isinstance(before, int) and not isinstance(before, bool):
-            # Near the right one, so that some are.
+            # Close to the valid one, so that some are valid.
             holder[key] = max(0, before + chance.choice((-1, 1, 2, 8)))
         case 4 if isinstance(before, bool):
             holder[key] = not before
@@ -176,7 +179,7 @@ def _hashable_or_any(chance: random.Random) -> Json:
 
 
 def _plain(value: Json) -> Json:
-    """As a key it has to be hashable, which a list and a mapping are not."""
+    """A key must be hashable, and lists and mappings are not."""
     return str(value)[:80] if isinstance(value, (list, dict)) else value
 
 
@@ -330,13 +333,13 @@ def _packed(chance: random.Random, sandbox: Path, depth: int = 0) -> bytes:
 def archives(chance: random.Random, sandbox: Path) -> dict[str, bytes]:
     data = copy.deepcopy(next(base for base in BASES if base.get("name") == "elastic"))
     data["eks"]["dependencies_chart"] = "chart.tgz"
-    # Which any chart has: what is tried is what comes before the digest, and behind it.
+    # Every chart has these files. Each case changes something before the digest is checked, or after.
     data["eks"]["dependencies_chart_digest"] = DIGEST
     return {"cluster.yaml": _dumped(data), "chart.tgz": _packed(chance, sandbox)}
 
 
 DIGEST = "sha256:" + "0" * 64
-"""`run.py` writes the chart's own in its place, as somebody does who trusts it."""
+"""`run.py` replaces it with the chart's real digest, as a user does who trusts the chart."""
 
 KINDS: tuple[tuple[str, Callable[[random.Random, Path], dict[str, bytes]]], ...] = (
     ("structure", structure), ("structure", structure), ("structure", structure), ("wrong kinds", wrong_kinds),

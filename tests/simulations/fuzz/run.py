@@ -1,4 +1,4 @@
-"""Gives cases to the loader, as a user would, and says what became of them."""
+"""Passes cases to the loader, as a user would, and reports the results."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from simulations.fuzz.cases import DIGEST, Case, case
 
 MAX_MEMORY_BYTES = 300_000_000
 MAX_SECONDS = 20.0
-"""Of the processor, for one case: nobody waits longer for a message, and a loaded machine has its own time."""
+"""Processor time for one case. Wall-clock time would depend on the machine's load."""
 LONGEST_LINE = 5_000
 
 
 @dataclass
 class Outcome:
-    """What became of all cases. `bad`: what must not be, each with the case's number."""
+    """The results of all cases. `bad`: forbidden results, each with the case's number."""
 
     count: Counter[str] = field(default_factory=Counter)
     accepted: list[int] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Outcome:
 
 
 def run(numbers: Iterable[int], sandbox: Path) -> Outcome:
-    """Try the cases of these numbers, each in a folder of its own below the sandbox."""
+    """Try the cases with these numbers, each in its own folder below the sandbox."""
     outcome = Outcome()
     for number in numbers:
         made = case(number, sandbox)
@@ -61,7 +61,10 @@ def run(numbers: Iterable[int], sandbox: Path) -> Outcome:
 
 
 def _peak_memory() -> int:
-    """Bytes that this process had at most. getrusage on Linux counts what started it as well: a process inherits the peak."""
+    """Peak memory of this process in bytes.
+
+    On Linux, getrusage includes the parent process, because a process inherits the peak.
+    """
     status = Path("/proc/self/status")
     if status.exists():
         lines = dict(line.split(":", 1) for line in status.read_text("ascii", "replace").splitlines())
@@ -70,7 +73,7 @@ def _peak_memory() -> int:
 
 
 def write(made: Case, folder: Path) -> Path:
-    """Put a case's files into a new folder; a chart that can be read gets the digest that it has."""
+    """Put a case's files into a new folder. A readable chart gets its real digest."""
     folder.mkdir()
     for name, content in made.files.items():
         (folder / name).write_bytes(content)
@@ -85,7 +88,7 @@ def write(made: Case, folder: Path) -> Path:
 
 
 def _try(made: Case, folder: Path) -> str:
-    """accepted, or refused in words; a chart is unpacked, as it is at synth."""
+    """ "accepted" or "refused" (with messages). A chart is unpacked, as in a synthesis."""
     if "chart.tgz" in made.files:
         try:
             HelmChart(folder / "chart.tgz").write(folder / "out" / "chart")

@@ -1,4 +1,4 @@
-"""What the loader accepts becomes a template that cfn-lint accepts too."""
+"""A file that the loader accepts becomes a template that cfn-lint accepts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from simulations.fuzz.run import write
 
 
 def chosen(accepted: Sequence[int], count: int) -> list[int]:
-    """Some of them, spread over all."""
+    """Some of the cases, spread over all."""
     return list(accepted[:: max(1, len(accepted) // max(1, count))][:count])
 
 
 def lint(numbers: Sequence[int]) -> list[str]:
-    """What is wrong with the templates of these cases; empty: nothing."""
-    os.environ["CDK_VALIDATION"] = "false"  # cfn-lint's rules are the ones that count here
+    """The problems in the templates of these cases. Empty: none."""
+    os.environ["CDK_VALIDATION"] = "false"  # cfn-lint's rules decide here
     from app import use_project_node
 
     use_project_node()

@@ -1,1 +1,2 @@
-"""A second model of HyperPod, whoever else acts on it, and whole lifetimes of clusters against the scale-down function."""
+"""A second model of HyperPod, other parties that act on it, and whole lifetimes of clusters with the scale-down
+function."""

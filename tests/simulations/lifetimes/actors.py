@@ -1,4 +1,7 @@
-"""Whoever else acts on the cluster: an autoscaler, a person, HyperPod itself. Each deed is recorded, with its time."""
+"""The other parties that act on the cluster: an autoscaler, a person, HyperPod itself.
+
+Each action is recorded with its time.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ class Deed:
     by: Who
     what: str
     group: str
-    """Absent ("") where it concerns the whole cluster."""
+    """Empty if it affects the whole cluster."""
 
     @property
     def counts(self) -> bool:
-        """It changed a target or nodes at once; a node that fails, or a health check, does not."""
+        """It changed a target or nodes at once. A failing node or a health check does not."""
         return self.by in ("person", "autoscaler")
 
     @property
@@ -33,7 +36,7 @@ class Deed:
 
 
 class Actors:
-    """Acts where the profile and the dice say so; at most so many times in one lifetime."""
+    """Acts at random, as often as the profile says, at most a given number of times in a lifetime."""
 
     def __init__(self, life: Lifetime) -> None:
         self.life, self.profile = life, life.profile
@@ -77,11 +80,11 @@ class Actors:
             self.life.tell(f"    ({kind}: {refused})")
 
     def since(self, at: float, group: str) -> list[Deed]:
-        """What others did to this group, or to the whole cluster, since then."""
+        """The actions of others on this group, or on the whole cluster, since then."""
         return [deed for deed in self.deeds if deed.at >= at and deed.group in ("", group)]
 
     def counted_since(self, at: float, group: str) -> list[Deed]:
-        """What changed its counts since then."""
+        """The actions that changed its counts since then."""
         return [deed for deed in self.since(at, group) if deed.counts]
 
     def _done(self, by: Who, what: str, group: str) -> None:

@@ -1,7 +1,7 @@
-"""The agent on the controller, and the bucket between it and who asks.
+"""The agent on the controller, and the bucket between it and those who request drains.
 
-Written from docs/adr/0014 alone, and from what Slurm was seen to do; not from the agent that the scripts install. It keeps
-nothing but what it has read last: what it has done to a node is in Slurm.
+Written only from docs/adr/0014 and from the observed behaviour of Slurm, not from the real agent. It remembers only
+what it has read last: everything that it has done to a node is in Slurm.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ WRITERS = ("operator", "deployment")
 STATUS = "status.json"
 
 Saves = Literal["nothing", "or fails", "or goes on"]
-"""What the agent does where a node cannot be saved; "nothing": it saves none at all."""
+"""What the agent does if a node cannot be backed up; "nothing": it makes no backups."""
 
 NodeRequest = dict[str, Any]
 
 
 class Away(Exception):
-    """S3 does not answer, or not this."""
+    """S3 does not respond, or returns something else."""
 
 
 def status(beat: float, **more: Any) -> bytes:
-    """What an agent writes at that time, of nodes and requests only what `more` tells."""
+    """The agent's status at that time. Of nodes and requests it contains only `more`."""
     nothing: dict[str, Any] = {"requests": {}, "refused": {}, "problem": "", "busy": {}, "backup": None, "nodes": {}}
     return json.dumps({"schema": 1, "agent": 3, "beat": beat, **nothing, **more}).encode()
 
 
 class Bucket:
-    """Objects by key, without the cluster's name. What is older than a day is gone."""
+    """Objects by key, without the cluster's name. Objects older than a day are deleted."""
 
     def __init__(self, clock: Clock, skew: float, statuses: Statuses, rng: Random) -> None:
-        """`rng`: decides when a read finds the status spoilt."""
+        """`rng`: decides when a read returns a damaged status."""
         self.clock, self.statuses, self._rng = clock, statuses, rng
         self.skew = skew
-        """Seconds by which S3's clock is ahead of the function's."""
+        """How many seconds S3's clock is ahead of the function's."""
         self._objects: dict[str, tuple[float, bytes]] = {}
         self.reads_fail_until = self.writes_fail_until = 0.0
-        """For the agent."""
+        """S3 fails for the agent until then."""
         self._spoilt: tuple[float, Spoilt] = 0.0, "missing"
-        """Until when each read finds the status spoilt, and how."""
+        """Until when each read returns a damaged status, and how it is damaged."""
 
     @property
     def time(self) -> float:
-        """S3's own, in seconds since 1970."""
+        """S3's time, in seconds since 1970."""
         return self.clock.datetime().timestamp() + self.skew
 
     def get(self, key: str) -> bytes | None:
@@ -65,7 +65,10 @@ class Bucket:
         return body if body is not None and self.clock.now < at + 36 * 3600 else None
 
     def sent(self, key: str) -> tuple[bytes, int] | None:
-        """What comes of an object where the function reads it, and how long S3 says that it is. Absent: there is none."""
+        """The content of an object as the function reads it, and its length as S3 reports it.
+
+        Absent: there is no object.
+        """
         body = self.get(key)
         how = None if body is None else self._spoils()
         if body is None or how == "missing":
@@ -88,7 +91,7 @@ class Bucket:
 
 
 def _with(body: bytes, **more: Any) -> bytes:
-    """A status that says something else; what is none stays as it is."""
+    """A status that reports something else. An invalid status stays as it is."""
     try:
         found = json.loads(body)
     except ValueError:
@@ -108,17 +111,17 @@ _SPOILS: dict[Spoilt, Callable[[bytes], bytes]] = {
 
 @dataclass(slots=True)
 class Temper:
-    """How this agent is: drawn once for a lifetime."""
+    """The character of this agent, drawn once for a lifetime."""
 
     saves: Saves
     late: float = 0.0
-    """Seconds by which each look may come late."""
+    """How many seconds each look may be late."""
     backup: tuple[float, float] = (5, 120)
-    """Seconds that saving a node takes."""
+    """Duration of a backup in seconds."""
     fails: float = 0.0
-    """How often a backup fails."""
+    """Probability that a backup fails."""
     another_version: bool = False
-    """It refuses what deployments ask for."""
+    """It refuses the requests of deployments."""
 
 
 class Agent:
@@ -129,9 +132,9 @@ class Agent:
         self.spoils_next = False
         """Its next status is cut off in the middle."""
         self.said = -inf
-        """When it said something last, whoever could read it."""
+        """When it last wrote a status, readable or not."""
         self._read: dict[str, Mapping[str, Any] | None] = dict.fromkeys(WRITERS)
-        """Absent: not read since it began."""
+        """Absent: not read since its start."""
         self._refused: dict[str, str] = {}
         self._nodes: dict[str, Any] = {}
         self._due = 0.0
@@ -146,7 +149,7 @@ class Agent:
         self.lives = False
 
     def wake(self) -> None:
-        """It looks within its ten seconds, or as late as it is."""
+        """It looks within its ten seconds, plus its delay."""
         if self.lives:
             self._look_in(self.rng.uniform(0.2, LOOKS) + self.rng.uniform(0, self.temper.late))
 
@@ -161,7 +164,7 @@ class Agent:
             self.look()
 
     def beat(self) -> None:
-        """Once a minute it writes, whatever there is: told when somebody reads it."""
+        """It writes a status once a minute. This is computed when the status is read."""
         found = self.bucket.get(STATUS)
         if self.lives and (found is None or self._spoilt or json.loads(found)["beat"] < self.bucket.time - 60):
             self._tell(self.rng.uniform(0, 55))
@@ -249,7 +252,8 @@ class Agent:
         unsaved = self.temper.saves != "nothing" and not hold.saved and any(request["backup"] for request in requests)
         if hold.drained and not (unsaved and hold.tries == 0 and slurm.responds(node)):
             return "ready", "", {}
-        # Somebody had it drained unsaved: no job of root's can run there before it is resumed, in its reservation.
+        # A person has drained it without a backup. No job of root's can run there in its reservation until it is
+        # resumed.
         hold.drained = False
         if down and unsaved and self.temper.saves == "or fails":
             return "backup-failed", "is down, and no job can run there", {}
@@ -271,7 +275,7 @@ class Agent:
         return "ready", "", {}
 
     def _save(self, hold: Hold) -> tuple[str, str] | None:
-        """Absent: it is saved, or need not be."""
+        """Absent: it is backed up, or need not be."""
         now = self.clock.now
         if hold.tries >= 3:
             return ("backup-failed", "could not be saved") if self.temper.saves == "or fails" else None

@@ -1,4 +1,4 @@
-"""Virtual time: what happens later stands in a queue, and time passes by taking from it. No threads, no sleeping."""
+"""Virtual time: future events are in a queue, and time passes by taking events from it. No threads, no sleeping."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-"""When every lifetime begins."""
+"""The start of every lifetime."""
 
 
 class Clock:
-    """Seconds since EPOCH, and what is still to happen."""
+    """Seconds since EPOCH, and the future events."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -22,19 +22,22 @@ class Clock:
         return EPOCH + timedelta(seconds=self.now if at is None else at)
 
     def later(self, seconds: float, act: Callable[[], None]) -> None:
-        """`act` happens in so many seconds. Two at the same moment happen in the order in which they were put in."""
+        """Call `act` after this many seconds. Two events at the same time happen in the order of their calls."""
         self._count += 1
         heappush(self._queue, (self.now + seconds, self._count, act))
 
     def pass_time(self, seconds: float) -> None:
-        """What is due meanwhile happens. It may pass time itself (a call inside a call), so `now` never goes back."""
+        """Perform all events that are due meanwhile.
+
+        They may pass time themselves (a call inside a call), so `now` never goes back.
+        """
         until = self.now + seconds
         while self._queue and self._queue[0][0] <= until:
             self._next()
         self.now = max(self.now, until)
 
     def wait_for(self, reached: Callable[[], bool], *, at_most: float) -> bool:
-        """Time passes until it is reached; False: it was not within `at_most` seconds."""
+        """Let time pass until the condition is true. False: it was not within `at_most` seconds."""
         until = self.now + at_most
         while not reached():
             if not self._queue or self._queue[0][0] > until:

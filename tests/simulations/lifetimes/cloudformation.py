@@ -1,7 +1,8 @@
-"""CloudFormation, as far as one stack of three resources needs it: prepare, the cluster, finalize, in this order.
+"""CloudFormation, as far as a stack of three resources needs it: prepare, the cluster, finalize, in this order.
 
-An update sends a resource only what changed of it. A failure sends what was begun back, with the properties swapped. A
-cancelled request goes on by itself: nobody waits for it. After a rollback that failed, continue-update-rollback.
+An update sends a resource only its changes. After a failure, the resources that were begun are sent back, with the
+properties swapped. A cancelled request continues by itself, but its result is ignored. After a failed rollback:
+continue-update-rollback.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ Trouble = Literal[
     "fails afterwards",
     "fails at the end",
 ]
-"""What else goes wrong with a deployment, beside what the function says."""
+"""Other problems of a deployment, besides those of the function."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What the user's file says, as the stack's template holds it."""
+    """The user's file, as the stack's template contains it."""
 
     groups: tuple[Spec, ...]
     name: str = NAME
@@ -53,7 +54,7 @@ class Template:
     continuous: bool = True
     eks: bool = False
     drain: str = ""
-    """How nodes are drained, as the property says it; absent: not at all."""
+    """How nodes are drained, as in the property; absent: not at all."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -93,13 +94,13 @@ class Template:
 
 @dataclass(slots=True, eq=False)
 class ClusterUpdate:
-    """One time that CloudFormation's handler sent the cluster its properties."""
+    """One call in which CloudFormation's handler sent the cluster its properties."""
 
     deployment: Deployment
     rollback: bool
     at: float
     before: Any
-    """The request of prepare that went before it in the same operation; absent: CloudFormation saw no reason to call it."""
+    """The request of prepare before it in the same operation. Absent: CloudFormation had no reason to call prepare."""
     counts: dict[str, int]
 
 
@@ -115,7 +116,7 @@ class Deployment:
     began: float
     what: str
     before: dict[str, Template | None] = field(default_factory=dict)
-    """What a rollback brings each resource back to."""
+    """The template to which a rollback returns each resource."""
     requests: list[Request] = field(default_factory=list)
     updates: list[ClusterUpdate] = field(default_factory=list)
     reached: bool = False
@@ -123,11 +124,11 @@ class Deployment:
     cancelled_at: float | None = None
     outcome: str = ""
     called: bool = False
-    """Anything had changed."""
+    """Something had changed."""
 
 
 class Stack:
-    """The stack, and who deploys it."""
+    """The stack, and its deployments."""
 
     def __init__(self, life: Lifetime, framework: Framework) -> None:
         self.life, self.framework = life, framework
@@ -136,18 +137,18 @@ class Stack:
         self.updated: float | None = None
         self.events: list[dict[str, Any]] = []
         self.known: dict[str, Template | None] = dict.fromkeys(RESOURCES)
-        """The template that each resource was last brought to."""
+        """The template of the last successful update of each resource."""
         self.dirty: set[str] = set()
-        """Resources whose last update failed without a rollback: the next one sends them whatever it says."""
+        """Resources whose last update failed without a rollback. The next update always sends them."""
         self.stable: dict[str, Template | None] = dict(self.known)
         """The same, when the stack was last complete."""
         self.deployments: list[Deployment] = []
         self._unfinished: list[str] = []
         dice = Random(f"{life.seed} late reads")
         self.status_late = dice.choice([0.0, 0.0, 5.0, 30.0, 60.0])
-        """Seconds by which DescribeStacks is old."""
+        """How many seconds old the result of DescribeStacks is."""
         self.events_late = dice.choice([0.0, 0.0, 5.0, 30.0, 60.0])
-        """The same of DescribeStackEvents."""
+        """The same for DescribeStackEvents."""
         self._told: list[tuple[float, str, float | None]] = []
         """Since when the stack had which status, and LastUpdatedTime."""
 
@@ -163,7 +164,7 @@ class Stack:
         }
         updated = self.updated
         if (seen := clock.now - self.status_late) < clock.now and self._told:
-            # Before its first deployment nobody looked.
+            # There are no reads before the first deployment.
             known = [each for each in self._told if each[0] <= seen] or self._told[:1]
             _, found["StackStatus"], updated = known[-1]
         if updated is not None:
@@ -211,7 +212,7 @@ class Stack:
     # -- deployments --
 
     def deploy(self, new: Template, *, what: str, trouble: Trouble = "none", rolls_back: bool = True) -> Deployment:
-        """`cdk deploy`, until it succeeded, or rolled back, or is stuck."""
+        """`cdk deploy`, until it has succeeded, has rolled back, or is stuck."""
         life = self.life
         deployment = Deployment(
             len(self.deployments) + 1, self.known[CLUSTER], new, trouble, rolls_back, life.clock.now, what
@@ -265,7 +266,7 @@ class Stack:
             deployment.outcome = "failed, left as it is"
         else:
             if life.switches.back_to_stable:
-                # What an update before this one had begun, and that was left in failure, goes back too.
+                # Resources of an earlier update that was left failed go back too.
                 changed = [each for each in RESOURCES if self.known[each] != before[each] or each in self.dirty]
                 begun = [each for each in RESOURCES if each in begun or each in changed]
                 deployment.reached = CLUSTER in begun
@@ -273,7 +274,7 @@ class Stack:
         return deployment
 
     def destroy(self) -> None:
-        """`cdk destroy`: backwards. The function changes nothing."""
+        """`cdk destroy`, in reverse order. The function changes nothing."""
         life, last = self.life, self.deployments[-1].new
         deployment = Deployment(len(self.deployments) + 1, last, last, "none", False, life.clock.now, "destroy")
         self._event("AWS::CloudFormation::Stack", "DELETE_IN_PROGRESS", "User Initiated")
@@ -431,7 +432,7 @@ class Stack:
         return None
 
     def _handle(self, new: Template, old: Template | None, update: ClusterUpdate) -> None:
-        """The handler's own UpdateCluster: every group of the template, and, perhaps, those that fell out of it."""
+        """The handler's own UpdateCluster: every group of the template, and perhaps those that were removed from it."""
         life, pod = self.life, self.life.pod
         dropped = sorted(set(old.counts if old else ()) - set(new.counts))
         until = life.clock.now + 1800
@@ -456,7 +457,7 @@ class Stack:
 
 
 def _as_texts(value: Any) -> Any:
-    """Properties as a custom resource gets them: every scalar is a text."""
+    """Properties in the form of a custom resource: every scalar is text."""
     if isinstance(value, dict):
         return {key: _as_texts(item) for key, item in value.items()}
     if isinstance(value, list):

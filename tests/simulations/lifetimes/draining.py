@@ -1,7 +1,7 @@
-"""Nodes that are drained before they go: what the file says of it, who does it, and what goes wrong on the way.
+"""Nodes that are drained before they are deleted: the settings in the file, the actor, and the faults.
 
-Only lifetimes that drain have one of these, and everything in it comes from dice of its own: the others are what they were.
-`Draining` is what both ways have; `ByAgent` is Slurm's, and eks.py has the other.
+Only lifetimes that drain have one of these, and it has its own random numbers, so that the other lifetimes stay the
+same. `Draining` is common to both ways; `ByAgent` is Slurm's way, and eks.py has the other.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from .lifetime import Lifetime
 
 SILENT = 179.9
-"""Seconds after which who says nothing, or nothing that can be read, is taken for dead: three minutes, by either clock."""
+"""Seconds after which an actor without a readable answer counts as silent: three minutes, by either clock."""
 
 LONGEST = 24 * 3600.0
-"""Seconds that anybody may hold a node."""
+"""Maximum seconds for which a node may be held."""
 
 
 BUCKET = ("Bucket", "hyperpod-drain-111122223333-us-west-2")
@@ -34,7 +34,7 @@ BUCKET = ("Bucket", "hyperpod-drain-111122223333-us-west-2")
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the file says of draining."""
+    """The drain settings of the file."""
 
     minutes: int
     force: bool
@@ -42,12 +42,12 @@ class Policy:
     must_be_saved: bool
 
     channel: tuple[str, str] = BUCKET
-    """How the property names who drains."""
+    """How the property names the actor that drains."""
     unmanaged: str = "fail"
-    """Under EKS: what becomes of pods that no controller owns."""
+    """With EKS: what happens to pods without a controller."""
 
     def text(self) -> str:
-        """As the property holds it."""
+        """The form of the property."""
         return json.dumps(
             {
                 self.channel[0]: self.channel[1],
@@ -80,41 +80,41 @@ class Heard(NamedTuple):
 
     at: float
     found: dict[str, Any] | None
-    """Absent: there was none, or it makes no sense."""
+    """Absent: there was none, or it is not readable."""
     silent: bool
-    """Really: it has said nothing for three minutes, or so long nothing of it could be read."""
+    """Really silent: it has written nothing for three minutes, or nothing readable for as long."""
 
 
 class Undone(NamedTuple):
-    """Somebody undid what the agent had done to a node."""
+    """Another party undid what the agent had done to a node."""
 
     at: float
     node: str
 
 
 class Draining:
-    """What the function and the judge need of it, whoever drains."""
+    """The interface for the function and the judge, for both ways."""
 
     deeds: ClassVar[Mapping[str, tuple[float, Callable[[Any], None]]]]
-    """What goes wrong, and how much each weighs."""
+    """The faults, and how likely each is."""
     channel: ClassVar[tuple[str, str]] = BUCKET
 
     def __init__(self, life: Lifetime, rng: Random) -> None:
         self.life, self.rng = life, rng
         self.is_there = True
-        """There is somebody who drains."""
+        """There is an actor that drains."""
         self.unready: dict[Node, str] = {}
-        """Nodes that ended, and what would have kept them; empty: nothing."""
+        """Nodes that were terminated, and what should have prevented it; empty: nothing."""
         self.undone: list[Undone] = []
         self._must = False
-        """What goes must be saved."""
+        """Nodes must be backed up before they are deleted."""
         self._rights_from: float | None = None
-        """When the function got its rights; absent: it has none."""
+        """When the function got its permissions; absent: it has none."""
         self._request_ids: set[str] = set()
         self.function_out: tuple[float, str] = (0.0, "")
-        """Until when the function is not served, and what it is told."""
+        """Until when the function's calls fail, and with which error."""
         self._left = 0
-        """Deeds that may come yet."""
+        """Actions that may still happen."""
         life.pod.watch = self._ends
 
     def _ends(self, node: Node) -> None:
@@ -124,11 +124,11 @@ class Draining:
         self._rights_from = 0.0 if file.drain else None
 
     def finish(self) -> None:
-        """Nobody does anything any more, and what went wrong is seen to."""
+        """No party acts any more, and all faults are repaired."""
         self._left = 0
 
     def nodes(self) -> Iterable[Node]:
-        """Those that may be held: with an instance, and not on their way out."""
+        """Nodes that can be held: with an instance, and not shutting down."""
         for group in self.life.pod.groups.values():
             if not group.controller:
                 yield from (node for node in group.nodes if node.id and not node.leaving)
@@ -138,7 +138,7 @@ class Draining:
         raise NotImplementedError
 
     def held(self) -> Iterable[str]:
-        """Ids of nodes that are held for anybody, and that nobody gives back any more."""
+        """Ids of nodes that are held, and that no party will release."""
         raise NotImplementedError
 
     # -- the file --
@@ -171,7 +171,7 @@ class Draining:
                 self.life.clock.later(self.rng.uniform(0, 1800), self._act)
 
     def rollback_begins(self, deployment: Deployment) -> None:
-        """What was there before comes back first, and with it the function's rights."""
+        """The stack from before returns first, and with it the function's permissions."""
         before = deployment.before.get(PREPARE)
         if not (before and before.drain):
             self._rights_from = None
@@ -193,7 +193,7 @@ class Draining:
     # -- what the function calls --
 
     def serve(self, operation: str) -> None:
-        """Raises what S3, or Lambda, says instead of an answer."""
+        """Raises the error of S3 or Lambda, if there is one."""
         until, code = self.function_out
         if self._rights_from is None or self.life.clock.now < self._rights_from:
             code = "AccessDenied"
@@ -202,7 +202,7 @@ class Draining:
         raise Refused(code, f"{operation}: {code}", 403 if code == "AccessDenied" else 503)
 
     def all_ready(self, heard: Heard, request_ids: set[str]) -> bool:
-        """Whether the agent says of all that it is asked for now that it may go."""
+        """Whether the agent now reports all requested nodes as ready."""
         told = {} if heard.found is None or heard.silent else heard.found["nodes"]
         wanted = self.wanted()
         return bool(wanted) and all(
@@ -211,7 +211,7 @@ class Draining:
         )
 
     def new_request_ids(self, node_requests: Iterable[Mapping[str, Any]]) -> set[str]:
-        """What those are called that nobody has asked before. A node on its way out keeps an earlier one."""
+        """New ids for nodes that were not requested before. A node that is already draining keeps its earlier id."""
         for node_request in node_requests:
             if node_request["expires"] - self.life.clock.datetime().timestamp() > LONGEST:
                 self.life.judge.fault("a node is held for more than a day", str(node_request))
@@ -221,7 +221,7 @@ class Draining:
 
 
 class ByAgent(Draining):
-    """Under Slurm, by the agent on the controller."""
+    """The Slurm way, with the agent on the controller."""
 
     def __init__(self, life: Lifetime, rng: Random) -> None:
         super().__init__(life, rng)
@@ -229,7 +229,7 @@ class ByAgent(Draining):
         saves: Saves = rng.choice(["nothing", "or fails", "or fails", "or goes on"])
         self._must = saves == "or fails"
         if self._must and rng.random() < 0.07:
-            saves = "nothing"  # It runs since before the backup was in the file.
+            saves = "nothing"  # It has been running since before the backup was in the file.
         temper = Temper(
             saves=saves,
             late=rng.choice([0.0, 0.0, 0.0, 60.0, 150.0]),
@@ -244,9 +244,9 @@ class ByAgent(Draining):
         self.agent = Agent(clock, rng, self.bucket, self.slurm, temper)
         self.is_there = rng.random() < 0.93
         self._broken = False
-        """The operator's request, as it stands."""
+        """The operator's current request."""
         self._unread: dict[Request, float] = {}
-        """Requests that read nothing that can be used, and since when."""
+        """Requests that read nothing usable, and since when."""
         self._left = rng.choice([0, 1, 2, 4, 8])
 
     def _ends(self, node: Node) -> None:
@@ -264,7 +264,7 @@ class ByAgent(Draining):
         self.life.tell(str(self.bucket.statuses))
 
     def finish(self) -> None:
-        """Nobody does anything any more, somebody sees to the agent, and a day goes by."""
+        """No party acts any more, the agent is repaired, and a day passes."""
         super().finish()
         self.slurm.open = False
         self.agent.slurmctld_away_until = self.bucket.reads_fail_until = self.bucket.writes_fail_until = 0.0
@@ -272,14 +272,14 @@ class ByAgent(Draining):
         if self.is_there and not self.agent.lives:
             self.agent.begin()
         if self._broken:
-            self._operator([], whole=True)  # It says so, whichever command one gives.
+            self._operator([], whole=True)  # The agent's message says so, whatever command is used.
         self.agent.wake()
         self.life.clock.pass_time(LONGEST + 3600)
 
     # -- what the function calls --
 
     def read(self, key: str, request: Request, began: float) -> tuple[tuple[bytes, int] | None, Heard]:
-        """The status, by a read that began then: what comes of it and how long it is, and what can be known."""
+        """The status from a read that began then: its content and length, and what can be known from it."""
         if self.agent.lives:
             self.agent.beat()
         sent = self.bucket.sent(key.partition("/")[2])
@@ -291,7 +291,7 @@ class ByAgent(Draining):
         return sent, heard
 
     def _understood(self, body: bytes, length: int) -> dict[str, Any] | None:
-        """Absent: it makes no sense."""
+        """Absent: it is not readable."""
         if len(body) != length:
             return None
         try:
@@ -302,7 +302,7 @@ class ByAgent(Draining):
         return found if whole else None
 
     def hear(self, request: Request, began: float, found: dict[str, Any] | None) -> Heard:
-        """Silent is who has really said nothing; or nothing can be read of what it says, all the time."""
+        """Silent means that it has really written nothing, or that none of it was readable all the time."""
         now = self.life.clock.now
         quiet = now - self.agent.said > SILENT
         if found is not None:
@@ -311,7 +311,7 @@ class ByAgent(Draining):
         return Heard(now, None, quiet or now - self._unread.setdefault(request, began) >= SILENT)
 
     def write(self, key: str, body: bytes) -> set[str]:
-        """As new_request_ids has it."""
+        """In the form of new_request_ids."""
         judge, own = self.life.judge, key.partition("/")[2]
         if own != "requests/deployment.json":
             judge.fault("the function writes what is another's", key)
@@ -320,7 +320,7 @@ class ByAgent(Draining):
         return self.new_request_ids(json.loads(body)["nodes"])
 
     def wanted(self) -> list[str]:
-        """Nodes that the deployment's request asks for now."""
+        """Nodes that the deployment's request contains now."""
         body = self.bucket.get("requests/deployment.json")
         return [node_request["id"] for node_request in json.loads(body)["nodes"]] if body else []
 
@@ -374,7 +374,7 @@ class ByAgent(Draining):
 
     def _operator(self, node_requests: list[dict[str, Any]], *, whole: bool = False) -> None:
         now = self.life.clock.datetime().timestamp()
-        # Cut off in the middle, once in a while: the agent goes by what it read before.
+        # Sometimes cut off in the middle. The agent then continues with what it read before.
         body = json.dumps({"schema": 1, "id": f"operator-{now:.0f}", "nodes": node_requests}).encode()
         self._broken = not whole and self.rng.random() < 0.1
         self.bucket.put("requests/operator.json", body[: len(body) // 2] if self._broken else body)
@@ -403,7 +403,7 @@ class ByAgent(Draining):
             self.slurm.end_jobs(node, 0)
 
     def _a_node_fails(self) -> None:
-        """One that is held, if there is any."""
+        """A held node, if there is one."""
         if nodes := [node for node in self.slurm.nodes() if node.status == "Running"]:
             held = [node for node in nodes if node.id in self.slurm.holds]
             node = self.rng.choice(held or nodes)

@@ -1,7 +1,7 @@
-"""Nodes of an EKS cluster that are drained before they go: the real drainer, on a Kubernetes of its own.
+"""Nodes of an EKS cluster that are drained before they are deleted: the real drainer, with a simulated Kubernetes.
 
-The scale-down function calls the drainer through Lambda, and the drainer the API. Both ways fail, the drainer may die at any
-step of its own, and between any two of them somebody else acts.
+The scale-down function calls the drainer through Lambda, and the drainer calls the API. Both calls can fail, the
+drainer can be killed at any step, and other parties act between any two of its steps.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
     from .lifetime import Lifetime
 
 LASTS = 60.0
-"""Seconds that Lambda lets the drainer run."""
+"""Lambda's timeout of the drainer in seconds."""
 HANGS = 10.0
-"""Seconds after which the drainer gives a request to the API up."""
+"""The drainer's timeout of a request to the API in seconds."""
 SAVES_AT = 0.8
-"""Where pods end with the node: the share of the time after which it is saved, whatever still runs."""
+"""If pods may end with the node: the share of the time after which it is backed up, whatever still runs."""
 
 
 class End(NamedTuple):
-    """What was true of a node when it began to go."""
+    """The state of a node when its deletion began."""
 
     joined: float
     saved: bool
-    """With all that pods wrote there that have ended."""
+    """Including everything that ended pods wrote there."""
     saved_from: float
     """When its last backup began."""
     silent: float
-    """Seconds for which its kubelet had said nothing."""
+    """For how many seconds its kubelet had been silent."""
     cut_off: bool
-    """So had those of most nodes."""
+    """Most kubelets had been silent for as long."""
 
 
 class ByDrainer(Draining):
-    """Under EKS, by a function in the VPC."""
+    """The EKS way, with a function in the VPC."""
 
     channel = ("Function", "arn:aws:lambda:us-west-2:111122223333:function:hyperpod-train-drainer")
 
@@ -68,17 +68,17 @@ class ByDrainer(Draining):
         self.kubernetes = Kubernetes(life.clock, rng, life.pod, habits, life.judge.fault)
         self.ends: dict[Node, End] = {}
         self._knows_hook = self._must and rng.random() < 0.95
-        """Otherwise it runs since before the backup was in the file."""
+        """Otherwise it has been running since before the backup was in the file."""
         self._troubles = rng.choice([0.0, 0.0, 0.01, 0.05])
-        """How often a request to the API fails."""
+        """Probability that a request to the API fails."""
         self._api_out: tuple[float, str] = (0.0, "")
-        """Until when none succeeds, and how they fail."""
+        """Until when every request fails, and how."""
         self._dies_in = inf
-        """Requests after which its process ends."""
+        """After how many requests its process is killed."""
         self._failing: dict[Request, float] = {}
-        """Requests that call in vain, and since when."""
+        """Requests whose calls fail, and since when."""
         self._troubled = 0
-        """Requests to the API that failed so far."""
+        """Failed requests to the API so far."""
         self._left = rng.choice([0, 2, 4, 8, 16])
 
     def _ends(self, node: Node) -> None:
@@ -106,12 +106,12 @@ class ByDrainer(Draining):
         self.life.tell(f"drains: {asdict(self.kubernetes.habits)}, saves {self._must}, troubles {self._troubles}")
 
     def deployment_begins(self, deployment: Deployment) -> None:
-        """The stack of the EKS cluster, which has the drainer, is deployed before the cluster's, and stays."""
+        """The stack of the EKS cluster, which contains the drainer, is deployed before the cluster's, and stays."""
         super().deployment_begins(deployment)
         self.is_there = bool(deployment.new.drain)
 
     def finish(self) -> None:
-        """Somebody sees to it, and deploys again with another `retry`, as the function says."""
+        """The cause is fixed, and the deployment is repeated with another `retry`, as the function's message says."""
         super().finish()
         self.kubernetes.open = False
         self.kubernetes.has_cron_job, self._troubles, self._dies_in = True, 0.0, inf
@@ -140,9 +140,11 @@ class ByDrainer(Draining):
     # -- what the function calls --
 
     def invoke(self, arn: str, payload: bytes, request: Request) -> dict[str, Any]:
-        """What Lambda answers."""
+        """Lambda's answer."""
         if arn != self.channel[1] or not self.is_there:
-            request.faults += 1  # It went when the file drained no more, with what it held: docs/drain-eks.md.
+            request.faults += (
+                1  # It was deleted, with the nodes that it held, when the file no longer drained: docs/drain-eks.md.
+            )
             raise Refused("ResourceNotFoundException", f"Function not found: {arn}", 404)
         troubled, asked = self._troubled, (json.loads(payload)["requests"] or {}).get("deployment")
         if asked is not None:
@@ -160,7 +162,7 @@ class ByDrainer(Draining):
         return answer
 
     def _may_go(self, node_requests: list[dict[str, Any]], answer: dict[str, Any], request: Request) -> bool:
-        """Whether the drainer says of all nodes that they may go, or would have to."""
+        """Whether the drainer reports all nodes as ready, or would have to."""
         told, names = answer["nodes"], {node_request["id"] for node_request in node_requests}
         if names == told.keys() and all(
             each["state"] == "ready"
@@ -229,7 +231,7 @@ class ByDrainer(Draining):
     # -- what goes wrong --
 
     def _some(self, *, held: bool | None = None) -> Member | None:
-        """Absent (`held`): mostly one that is held."""
+        """Absent (`held`): usually a held node."""
         members = list(self.kubernetes.members.values())
         marked = [member for member in members if MARK in member.annotations]
         if held is None:
@@ -263,7 +265,7 @@ class ByDrainer(Draining):
             self.undone.append(Undone(self.life.clock.now, str(member.node.id)))
 
     def _hyperpod_bars(self) -> None:
-        """It wants no pod there, for a while."""
+        """It wants no pods there for a while."""
         if member := self._some():
             self._writes(member).labels[HEALTH] = "UnschedulablePendingReboot"
             member.cordon = member.cordon or "hyperpod"
@@ -274,7 +276,7 @@ class ByDrainer(Draining):
         member.cordon = "" if member.cordon == "hyperpod" else member.cordon
 
     def _mark_is_spoilt(self) -> None:
-        """Nobody can tell any more whose cordon it is: it is the person's who did it."""
+        """The owner of the cordon is no longer known, so it is the person's who changed it."""
         if member := self._some(held=True):
             self._writes(member).annotations[MARK] = "{}"
             member.cordon = member.cordon and "person"
@@ -308,7 +310,7 @@ class ByDrainer(Draining):
             self.kubernetes.stop(self.rng.choice(list(self.kubernetes.jobs)))
 
     def _member_forges_a_backup(self) -> None:
-        """They should have no permission in its namespace, and have it."""
+        """The drainer should have no permission in its namespace, but has one."""
         if self.kubernetes.jobs:
             name = self.rng.choice(list(self.kubernetes.jobs))
             self.kubernetes.forge(name, succeeds=self.rng.random() < 0.5)
@@ -318,11 +320,11 @@ class ByDrainer(Draining):
         self.life.clock.later(self.rng.choice([60.0, 1000.0]), partial(setattr, self.kubernetes, "has_cron_job", True))
 
     def _hook_is_forbidden(self) -> None:
-        """The Role in its namespace is not there."""
+        """The Role in its namespace is missing."""
         self.kubernetes.hook_denied_until = self.life.clock.now + self.rng.choice([60.0, 400.0, 4000.0])
 
     def _node_fails(self) -> None:
-        """One that is held, if there is any; its kubelet may be alive."""
+        """A held node, if there is one. Its kubelet may be alive."""
         if (member := self._some(held=True) or self._some()) and member.node.status == "Running":
             self.life.pod.fail(member.node)
             if self.rng.random() < 0.5:
@@ -357,7 +359,7 @@ ByDrainer.deeds = {
 
 
 class EksReadiness(Readiness):
-    """The same promises, of a drainer that answers at once or not at all (docs/adr/0015)."""
+    """The same guarantees for a drainer that answers at once or not at all (docs/adr/0015)."""
 
     undone_within = 0.0
     draining: ByDrainer
@@ -369,18 +371,19 @@ class EksReadiness(Readiness):
         if end is None or end.joined >= heard.at:
             return True  # It joined between the drainer's look and the call.
         asked = (request.heard, BACK if request.rollback else said.minutes * 60.0)
-        # A node's five minutes are by HyperPod's clock.
+        # A node's five minutes are measured by HyperPod's clock.
         launched = (node.launched or 0.0) + self.life.switches.clocks_apart
         began, span = asked if request.rollback else max(asked, (launched, BACK), key=sum)
         forces = request.rollback or said.force
         if said.must_be_saved and not request.rollback:
-            # What runs on then, and ends before the node does, is in no backup.
+            # What runs on after that, and ends before the node does, is in no backup.
             ends = began + SAVES_AT * span
-            # That its backup is done ends no pod before the time is over.
+            # A complete backup ends no pod before its time is over.
             runs = self.draining.unready[node].endswith("runs")
             waited = heard.at + 3 >= (began + span if runs else ends)
             return forces and waited and (end.saved or end.saved_from + 3 >= ends)
-        # A silent kubelet may have pods all the same: they have the time that all have, and more where most are silent.
+        # The pods of a silent kubelet may still run. They get the same time as others, and more if most kubelets are
+        # silent.
         lost = end.silent >= LOST_AFTER and not end.cut_off
         return heard.at + 3 >= began + span and (forces or lost)
 

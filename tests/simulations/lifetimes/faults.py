@@ -1,4 +1,4 @@
-"""What goes wrong with the function's own calls: throttling, missing rights, lost replies, a process that dies."""
+"""Faults of the function's own calls: throttling, missing permissions, lost replies, a killed process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Faults:
         ) or bool(self.profile.status_out)
 
     def calm(self) -> None:
-        """Nothing goes wrong any more."""
+        """End all faults."""
         self.profile, self._any, self.events_denied, self.status_denied = Profile(), False, False, False
 
     @property
@@ -57,7 +57,8 @@ class Faults:
         return None
 
     def loses_reply(self, operation: str, request: Request, *, write: bool) -> str | None:
-        """How the reply of a change is lost: "lost", "tried again" (botocore asks twice), "killed"; absent: it comes."""
+        """How the reply of a change is lost: "lost", "tried again" (botocore sends it twice), "killed"; absent: it
+        arrives."""
         if not write or not self.profile.lost or self.life.rng.random() >= self.profile.lost:
             return None
         if self._deaths and self.life.rng.random() < 0.2:

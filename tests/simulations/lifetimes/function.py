@@ -1,8 +1,8 @@
-"""The function under test, called as CDK's provider framework calls it, on clients that other actors and faults reach into.
+"""The function under test, called as CDK's provider framework calls it, with clients that can fail and let others act.
 
-CDK's framework (aws-cdk-lib, custom-resources/lib/provider-framework/runtime/framework.js): on_event's answer is merged into
-the event of every is_complete, which is called at once and then every 30 s. An exception or a dead function in either is
-FAILED, and is never called again; so is an answer that does not come within the total time.
+CDK's framework (aws-cdk-lib, custom-resources/lib/provider-framework/runtime/framework.js): on_event's answer is merged
+into the event of every is_complete, which is called at once and then every 30 s. An exception or a killed function in
+either is FAILED, and is never called again; so is an answer that does not come within the total time.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ TOTAL = 3600
 PREPARE, FINALIZE = "Custom::HyperPodScaleDown", "Custom::HyperPodGroupRemoval"
 
 MakeProvider = Callable[..., Any]
-"""What makes the function: Provider, or one that is broken on purpose."""
+"""Creates the function: Provider, or one that is broken on purpose."""
 
 
 class Killed(BaseException):
-    """The process ends: out of time or memory. Python cannot catch it."""
+    """The process is killed: out of time or memory. Python cannot catch it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,23 +47,23 @@ class Look:
     """What the function saw when it last read all nodes."""
 
     since: float
-    """When it began: what somebody does from then on may be in one half of it only."""
+    """When it began. An action after that may be visible in only one half of it."""
     at: float
     nodes: list[dict[str, Any]]
     """Each node that it was shown, once, however often and under which id."""
     measures: dict[str, Measure]
-    """What was true then, seen or not."""
+    """The true state then, seen or not."""
     before: dict[str, Measure]
-    """What was true when it began."""
+    """The true state when it began."""
     shown: dict[str, dict[str, Any]]
     """Groups as DescribeCluster showed them."""
     wrote_since: bool = False
     heard: Heard | None = None
-    """What the drain agent said, as far as the function asked after this look."""
+    """The drain agent's reports that the function read after this look."""
     left_out: frozenset[Node] = frozenset()
     """Nodes that its pages should have shown, and did not."""
     left_out_again: frozenset[Node] = frozenset()
-    """Those of them that the look before did not show, either."""
+    """Those of them that the look before did not show either."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,13 +75,14 @@ class Write:
     kind: str
     """BatchDelete or Update."""
     look: Look | None
-    """The last look of the same run of the function; absent: it changed something unseen."""
+    """The last look of the same run of the function; absent: it changed something without a look."""
     over: bool
-    """Its deployment was over, as CloudFormation told when the function last asked (or tells now, where it did not ask)."""
+    """Its deployment was over, as CloudFormation reported at the function's last read (or would report now, if it did
+    not read)."""
     before: dict[str, Measure]
-    """What was true when the call arrived."""
+    """The true state when the call arrived."""
     unheard: bool = False
-    """Its reply was lost: the function got no further with what it had seen."""
+    """Its reply was lost, so the function could not continue with what it had seen."""
     took: list[Node] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     specs: list[dict[str, Any]] = field(default_factory=list)
@@ -90,7 +91,7 @@ class Write:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One request of CloudFormation to one of the two resources, and what came of it."""
+    """One request of CloudFormation to one of the two resources, and its result."""
 
     kind: str
     type: str
@@ -100,9 +101,9 @@ class Request:
     rollback: bool
     began: float = 0.0
     heard: float = 0.0
-    """When the function heard of it."""
+    """When the function got it."""
     looked: float | None = None
-    """When the function first saw its stack's status; absent: not yet."""
+    """When the function first read its stack's status; absent: not yet."""
     over: bool = False
     """CloudFormation no longer waits for it."""
     over_at: float = inf
@@ -111,34 +112,34 @@ class Request:
     reason: str = ""
     error: BaseException | None = None
     answered: float = 0.0
-    """When its outcome was known."""
+    """When its result was known."""
     polls: int = 0
     first_look: Look | None = None
     look: Look | None = None
-    """The last one of all."""
+    """The last look of all."""
     left_out: set[str] = field(default_factory=set)
-    """Groups of nodes that two looks in a row left out, at the first look or before a change."""
+    """Groups with nodes that two looks in a row left out, at the first look or before a change."""
     described: float = 0.0
     """When the cluster was last read."""
     cluster_unread: bool = False
     """In the last run of the function a read of the cluster failed."""
     writes: list[Write] = field(default_factory=list)
     asked: dict[float, set[str]] = field(default_factory=dict)
-    """Nodes that it asked to delete, whatever the answer, by the time of the look that it went by."""
+    """Nodes that it requested to delete, whatever the answer, by the time of the look that it used."""
     unread: bool = False
-    """Where it asked last who drains, no answer could be read."""
+    """At its last call, the actor that drains gave no readable answer."""
     silent: float = -inf
-    """When nobody who drains had answered for three minutes, really, and it had just asked."""
+    """When the actor that drains had really been silent for three minutes, and the function had just called it."""
     unwitnessed: bool = False
     """It could not read HyperPod's record of operations."""
     ready: int = 0
-    """How many times in a row the agent has said that everything it was asked for may go."""
+    """How many times in a row the agent has reported all requested nodes as ready."""
     asked_agent: bool = False
     """It wrote to the drain agent."""
     drain_request_ids: set[str] = field(default_factory=set)
     """Ids of its drain requests."""
     drained: set[str] = field(default_factory=set)
-    """Nodes that it asked to have drained, sooner or later."""
+    """Nodes that it requested to drain, at any time."""
     faults: int = 0
     """Faults that were put into its calls."""
     data: Any = None
@@ -156,13 +157,13 @@ _SLEEPS = "sleep" in inspect.signature(Provider.__init__).parameters
 
 
 class Framework:
-    """CDK's provider framework, over one lifetime's clock."""
+    """CDK's provider framework, with the clock of one lifetime."""
 
     def __init__(self, life: Lifetime, make: MakeProvider) -> None:
         self.life, self.make = life, make
 
     def send(self, request: Request, event: Mapping[str, Any]) -> None:
-        """The request is on its way; its outcome is in `request` some time later."""
+        """Send the request. Its result is in `request` some time later."""
         request.began = self.life.clock.now
         calls = Calls(self.life, request)
         extra: dict[str, Any] = {"sleep": self.life.clock.pass_time} if _SLEEPS else {}
@@ -226,23 +227,23 @@ class Framework:
 
 
 class Calls:
-    """Both of the function's clients. Somebody else may act before each call, and each may fail."""
+    """Both of the function's clients. Others may act before each call, and each call may fail."""
 
     def __init__(self, life: Lifetime, request: Request) -> None:
         self._life, self._request = life, request
         self._look: Look | None = None
         self._pages: list[dict[str, Any]] = []
         self._retries = 0
-        """Of botocore, in the call that was made last."""
+        """botocore's retries in the last call."""
         self._over: bool | None = None
         self._half: str | None = None
-        """The call that a look began with, while its other call is still to come."""
+        """The call that began a look, until its other call follows."""
         self._since = 0.0
         self._then: dict[str, Measure] = {}
         self._shown: dict[str, dict[str, Any]] = {}
 
     def begin(self) -> None:
-        """A new run of the function: it knows nothing of the last one's reads."""
+        """A new run of the function, which knows nothing of the last one's reads."""
         self._look, self._over, self._half = None, None, None
         self._request.cluster_unread = False
 
@@ -288,7 +289,7 @@ class Calls:
 
     @contextmanager
     def _second_witness(self, operation: str) -> Iterator[None]:
-        """A read that came later: it has dice of its own, so that a seed stands for what it stood for before."""
+        """A read that was added later. It has its own random numbers, so that old seeds stay the same."""
         dice = self._life.pod.reads_operations
         self._life.clock.pass_time(dice.uniform(0.05, 0.6))
         try:
@@ -400,7 +401,7 @@ class Calls:
         finally:
             first = self._look.heard if self._look else None
             heard = draining.hear(self._request, began, answer)
-            # What it chose by is what it heard first.
+            # It chose by its first reads.
             self._hears(heard._replace(found=first.found if first and first.found else heard.found))
 
     def _hears(self, heard: Heard) -> None:
@@ -412,7 +413,7 @@ class Calls:
 
     @contextmanager
     def _served(self, operation: str) -> Iterator[Any]:
-        """By S3 or by Lambda: what drains nodes."""
+        """S3 or Lambda: the connection to the actor that drains."""
         draining = self._life.draining
         with self._call(operation):
             assert draining is not None, "S3 and Lambda are for draining alone"
@@ -429,7 +430,7 @@ class Calls:
         self._half, self._since, self._then = call, self._life.clock.now, self._life.measures()
 
     def _looks(self, call: str) -> None:
-        """A look takes both reads, in either order; who reads the nodes alone has looked at them, too."""
+        """A look consists of both reads, in either order. A read of only the nodes counts as a look at them, too."""
         first = self._half
         if call == "DescribeCluster" and first != "ListClusterNodes":
             self._begins(call)
@@ -444,9 +445,9 @@ class Calls:
             if not request.polls:
                 request.left_out |= {node.group for node in look.left_out_again}
         if self._look is not None and self._look.wrote_since:
-            # It asks before each change whether its deployment still runs. Calls that follow one look are one change.
+            # It checks before each change whether its deployment still runs. Calls after one look are one change.
             self._over = None
-        # In one run it goes by what it has heard, also where it looks once more.
+        # In one run it keeps what it has read, even if it looks again.
         look.heard = self._look.heard if self._look else None
         if request.first_look is None or request.polls == 0 or (call != first and request.first_look is self._look):
             request.first_look = look
@@ -455,15 +456,18 @@ class Calls:
             self._half = None
 
     def _is_over(self) -> bool:
-        """Its deployment was, as CloudFormation told when it last asked; where it did not ask for this change, as CloudFormation
-        tells now: asked, it would not tell more."""
+        """Whether its deployment was over, as CloudFormation reported at the last read.
+
+        If the function did not read before this change, as CloudFormation reports now: a read would not have shown
+        more.
+        """
         return self._told_over() if self._over is None else self._over
 
     def _told_over(self) -> bool:
         return self._request.over_at <= self._life.clock.now - self._life.stack.status_late
 
     def _write(self, kind: str, look: Look | None, over: bool) -> Write:
-        """botocore's second try of a call goes by what the function knew at its first."""
+        """botocore's second attempt of a call uses what the function knew at its first."""
         return Write(self._request, self._life.clock.now, kind, look, over, self._life.measures())
 
     def _wrote(self, write: Write) -> None:
@@ -471,7 +475,7 @@ class Calls:
         self._life.writes.append(write)
         if write.look is not None:
             self._request.left_out |= {node.group for node in write.look.left_out_again}
-            # Where somebody looks at this write later, the look is as it was before it.
+            # If this write is examined later, its look must be as it was before.
             self._look = replace(write.look, wrote_since=True)
         self._life.after_write()
 
@@ -492,7 +496,7 @@ class Calls:
         lost = life.faults.loses_reply(operation, self._request, write=write)
 
         def times() -> Iterator[int]:
-            """Once; twice where botocore does not hear of the first and tries again."""
+            """Once; twice if botocore gets no reply to the first attempt and tries again."""
             self._retries = 0
             yield 1
             if lost == "tried again":
@@ -524,7 +528,8 @@ class Calls:
 
 
 def _distinct(pages: list[dict[str, Any]], pod: HyperPod) -> list[dict[str, Any]]:
-    """Each node as it was shown last, but with its instance id, if any page had it, and shutting down, if any said so."""
+    """Each node as it was last shown, with its instance id if any page had it, and as shutting down if any page said
+    so."""
     if pod.switches.pages == "whole":
         return pages
     names = {node.id: node.logical for node in pod.ever.values()}

@@ -1,7 +1,7 @@
-"""A second HyperPod, written from AWS's documents alone: not from this project's code, nor from its other simulation.
+"""A second HyperPod, written only from AWS's documents: not from this project's code, nor from its other simulation.
 
-It keeps a record of every node that ends: who asked for it, and whether the node was named or chosen at random. What AWS
-does not document is a switch (switches.py). Everything takes its time: a call only sets things going.
+It records every node that is terminated: which call caused it, and whether the node was named or chosen at random.
+Behaviour that AWS does not document is a switch (switches.py). Everything takes time: a call only starts it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .clock import Clock
 from .switches import Switches
 
 Spec = dict[str, Any]
-"""A group as UpdateCluster takes it."""
+"""A group in the form of UpdateCluster."""
 
 Who = Literal["function", "cloudformation", "person", "autoscaler", "hyperpod"]
 How = Literal[
@@ -25,13 +25,13 @@ How = Literal[
 ]
 
 _DIFFERS = 0.2
-"""How often a list has a page that is not what it should be, if pages may differ."""
+"""Probability that a list has a wrong page, if pages may differ."""
 
 BUSY = ("Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting")
 
 
 class Refused(Exception):
-    """What an API call answers instead of a reply."""
+    """An error reply of the API."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(f"{code}: {message}")
@@ -40,7 +40,7 @@ class Refused(Exception):
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One node, from the request for it to its end."""
+    """One node, from its request to its termination."""
 
     group: str
     logical: str
@@ -85,19 +85,19 @@ class Group:
     ended: list[float] = field(default_factory=list)
     """When nodes left the list, for CurrentCount's lag."""
     lowered: list[tuple[float, Lowering]] = field(default_factory=list)
-    """When its target fell late, and why."""
+    """When its target was lowered late, and why."""
     lowering: int = 0
-    """Nodes that BatchDelete took and that the target will still fall by."""
+    """Nodes deleted by BatchDelete for which the target will still be lowered."""
     settled: tuple[int, int] = (0, 0)
-    """Target and minimum of the last time that its minimum was met."""
+    """Target and minimum when its minimum was last met."""
     under_way: bool = False
-    """Its minimum is not met since the last change of it: a transition."""
+    """Its minimum has not been met since its last change: a transition."""
     changed: int = 0
     begun_by: Who = "person"
-    """Whose UpdateCluster began the transition that is under way, or the last one."""
+    """The caller of the UpdateCluster that began the current or last transition."""
     lacks_capacity_until: float = 0.0
     addresses: list[str] = field(default_factory=list)
-    """Of nodes that were replaced, for those that come in their place."""
+    """The addresses of replaced nodes, for their replacements."""
 
     @property
     def live(self) -> list[Node]:
@@ -112,19 +112,19 @@ class Group:
 
 
 class Measure(NamedTuple):
-    """What counts of a group at one moment."""
+    """A group's counts at one time."""
 
     live: int
-    """Not shutting down; not launched yet included."""
+    """Not shutting down, including nodes that are not launched yet."""
     unlaunched: int
     leaving: int
     ended: int
-    """Gone, and still in CurrentCount."""
+    """Terminated, and still in CurrentCount."""
     target: int
 
 
 class Lowering(NamedTuple):
-    """A target that falls late, because nodes were deleted."""
+    """A target that is lowered late, because nodes were deleted."""
 
     at: float
     """When they were deleted."""
@@ -133,33 +133,33 @@ class Lowering(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ending:
-    """The end of one node."""
+    """The termination of one node."""
 
     node: Node
     at: float
     how: How
     by: Who
     call: object
-    """What caused it: the call of ours, the late lowering; absent: neither."""
+    """Its cause: a call of the function, or a late lowering; absent: neither."""
     group: Group
-    """It may be gone when somebody asks what the node ended for."""
+    """The cause, which may no longer exist when the termination is examined."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
-    """A scaling request, as HyperPod's record of operations keeps it."""
+    """A scaling request in HyperPod's record of operations."""
 
     id: str
     at: float
     by: Who
     targets: Mapping[str, tuple[int, int]]
-    """Of each group whose target it changed, before and after."""
+    """The targets before and after, of each group whose target it changed."""
     ended: Sequence[Node]
 
 
 @dataclass(slots=True)
 class Pace:
-    """How long things take, in seconds, and how often they fail."""
+    """Durations in seconds, and probabilities of failures."""
 
     launch: tuple[float, float] = (5, 90)
     boot: tuple[float, float] = (30, 300)
@@ -167,13 +167,13 @@ class Pace:
     boot_failures: float = 0.0
     replaces_after: tuple[float, float] = (60, 600)
     update: tuple[float, float] = (20, 200)
-    """Standard provisioning: the cluster says Updating at least so long."""
+    """Standard provisioning: the minimum time for which the cluster is Updating."""
     in_use: float = 0.0
-    """How often a node is "in use" for a while when it is to be deleted."""
+    """Probability that a node is "in use" for a while when it is to be deleted."""
 
 
 class HyperPod:
-    """One account's one cluster."""
+    """The only cluster of an account."""
 
     def __init__(self, clock: Clock, rng: Random, switches: Switches, pace: Pace, *, continuous: bool) -> None:
         self.clock, self.rng, self.switches, self.pace = clock, rng, switches, pace
@@ -190,13 +190,13 @@ class HyperPod:
         self.never_patched = False
         self.story: list[tuple[float, str]] | None = None
         self.failures = 0
-        """Nodes that broke so far."""
+        """Nodes that have failed so far."""
         self.ever: dict[str, Node] = {}
         """Every node that was ever requested, by its logical id."""
         self.watch: Callable[[Node], None] | None = None
-        """Who looks at a node that is about to end."""
+        """Called for each node that is about to be terminated."""
         self.operations: list[Operation] = []
-        """Under continuous provisioning, oldest first."""
+        """With continuous provisioning, oldest first."""
         self.reads = Random(f"{rng.getrandbits(32)} the reads")
         """Decides how pages differ from the list."""
         self.reads_operations = Random(f"{rng.getstate()[1][0]} the operations")
@@ -251,7 +251,7 @@ class HyperPod:
         return "InService"
 
     def _still_counted(self, group: Group) -> int:
-        """Nodes that are gone and that CurrentCount still holds."""
+        """Nodes that are terminated and still in CurrentCount."""
         if not group.ended:
             return 0
         since = self.clock.now - self.switches.current_lag
@@ -265,7 +265,8 @@ class HyperPod:
 
     def list_nodes(self, token: str | None, *, logical: bool, most: int) -> dict[str, Any]:
         self._there()
-        # In the order in which they came, so that a page neither skips nor repeats one that stays, unless `pages` says so.
+        # In the order of their requests, so that a page neither skips nor repeats a node that stays, unless `pages`
+        # says so.
         seen = sorted(self._listed(logical), key=lambda node: node.logical)
         most, reply = min(most, self.switches.page), {}
         if self.switches.pages == "change":
@@ -291,7 +292,7 @@ class HyperPod:
                 yield node
 
     def _differs(self, page: int, number: int) -> bool:
-        """Whether this page is another than it should be: at most one of a list."""
+        """Whether this page is wrong. At most one page of a list is."""
         if self.switches.pages == "whole" or not page:
             pages = number // self.switches.page
             rare = self.switches.pages == "whole" or self.reads.random() >= _DIFFERS
@@ -299,7 +300,7 @@ class HyperPod:
         return page > 0 and page == self._differs_at
 
     def _another_page(self, shown: list[dict[str, Any]], before: Node) -> list[dict[str, Any]]:
-        """The page as it should not be. `before`: the last node of the page before."""
+        """The wrong page. `before`: the last node of the page before."""
         if self.switches.pages == "skip":
             return shown[1:]
         repeated = self._summary(before)
@@ -308,7 +309,7 @@ class HyperPod:
         return [repeated, *shown]
 
     def _changing_page(self, seen: list[Node], start: int, most: int) -> dict[str, Any]:
-        """By place: if the order changes between two pages, some nodes are repeated, and as many left out."""
+        """By position: if the order changes between two pages, some nodes are repeated, and as many left out."""
         if self._differs(start // most, len(seen)):
             self.reads.shuffle(seen)
         more = {"NextToken": str(start + most)} if len(seen) > start + most else {}
@@ -382,7 +383,7 @@ class HyperPod:
         }
 
     def status_of(self, operation: Operation, name: str) -> str:
-        """Of one of its groups."""
+        """A node of one of its groups."""
         if [each for each in self.operations if name in each.targets][-1] is not operation:
             return "Superseded"
         nodes = self.groups[name].nodes if name in self.groups else []
@@ -394,7 +395,7 @@ class HyperPod:
 
     @contextmanager
     def _recorded(self, by: Who) -> Iterator[None]:
-        """What is done inside is one operation, if it changes targets."""
+        """All changes inside are one operation, if they change targets."""
         before, ended = {name: group.target for name, group in self.groups.items()}, len(self.endings)
         yield
         now = {name: group.target for name, group in self.groups.items() if group.status != "Deleting"}
@@ -455,7 +456,7 @@ class HyperPod:
     def batch_delete(
         self, ids: Sequence[str], logical: Sequence[str] = (), *, by: Who, call: object = None
     ) -> tuple[dict[str, Any], list[Node]]:
-        """BatchDeleteClusterNodes: the reply, and the nodes that it took."""
+        """BatchDeleteClusterNodes: the reply, and the deleted nodes."""
         self._there()
         self._idle("BatchDeleteClusterNodes")
         if self.never_patched:
@@ -498,7 +499,7 @@ class HyperPod:
         return (reply if self.switches.empty_lists else {key: value for key, value in reply.items() if value}), took
 
     def add(self, name: str, number: int, *, by: Who) -> None:
-        """BatchAddClusterNodes to one group."""
+        """BatchAddClusterNodes for one group."""
         self._there()
         self._idle("BatchAddClusterNodes")
         group = self.groups.get(name)
@@ -528,7 +529,8 @@ class HyperPod:
         return Measure(len(group.nodes) - leaving, unlaunched, leaving, self._still_counted(group), group.target)
 
     def ends_at_random(self, measure: Measure, count: int) -> int:
-        """How many nodes with an instance UpdateCluster with this count may end, where a group looks so."""
+        """How many nodes with an instance UpdateCluster with this count may terminate, for a group with these
+        counts."""
         chosen = self.surplus(measure, count)
         if chosen > 0 and self.switches.unlaunched_first:
             chosen -= measure.unlaunched
@@ -551,7 +553,7 @@ class HyperPod:
     # -- what happens by itself, or because somebody else wants it --
 
     def fail(self, node: Node) -> None:
-        """The hardware breaks; HyperPod replaces it after a while."""
+        """The hardware fails, and HyperPod replaces it after a while."""
         if node.gone or node.leaving or node.id is None:
             return
         node.status, node.failed = "Failure", True
@@ -560,14 +562,14 @@ class HyperPod:
         self.clock.later(self.rng.uniform(*self.pace.replaces_after), partial(self._replace, node))
 
     def check_health(self, nodes: Iterable[Node], seconds: float) -> None:
-        """A deep health check; UpdateCluster is refused while it runs."""
+        """A deep health check. UpdateCluster is refused while it runs."""
         for node in nodes:
             if node.status == "Running":
                 node.status = "DeepHealthCheckInProgress"
                 self.clock.later(seconds, partial(self._healthy, node))
 
     def update_software(self, seconds: float) -> None:
-        """UpdateClusterSoftware: the cluster is busy, and its nodes come back with the new image."""
+        """UpdateClusterSoftware: the cluster is busy, and its nodes return with the new image."""
         if not self.exists or self.status in BUSY:
             return
         self.status = "SystemUpdating"
@@ -584,7 +586,7 @@ class HyperPod:
         self.clock.later(seconds, done)
 
     def give_instances(self) -> None:
-        """Everything that is to boot has booted: how a lifetime begins."""
+        """All requested nodes have booted: the start of a lifetime."""
         for group in self.groups.values():
             for node in group.nodes:
                 if node.id is None:
@@ -594,7 +596,7 @@ class HyperPod:
         self.status = "InService"
 
     def request_node(self, group: Group, by: Who) -> Node:
-        """A node that HyperPod will look for."""
+        """A node for which HyperPod will look for an instance."""
         node = Node(group=group.name, logical=f"n{len(self.ever) + 1:06d}", requested=self.clock.now, by=by)
         self.ever[node.logical] = node
         group.nodes.append(node)
@@ -679,13 +681,14 @@ class HyperPod:
         if surplus > 0:
             self._end_at_random(group, surplus, "at random", by, call)
         if changed:
-            if not eased:  # Otherwise what waits is what waited before, for less.
+            if not eased:  # Otherwise the group waits for the same minimum, or a lower one.
                 group.begun_by = by
             self._guard(group)
         self._grow(group, by)
 
     def _guard(self, group: Group) -> None:
-        """A new minimum, or target, begins a transition, until the minimum is met; three hours at most."""
+        """A new minimum, or target, begins a transition, which ends when the minimum is met, after three hours at
+        most."""
         group.changed += 1
         if not self._met(group):
             group.under_way = True
@@ -786,7 +789,8 @@ class HyperPod:
         self._grow(group, "hyperpod")
 
     def _keep_busy(self) -> None:
-        """Standard provisioning: the cluster says Updating until its nodes are there or gone, or ten minutes are over."""
+        """Standard provisioning: the cluster is Updating until its nodes exist or are terminated, or ten minutes are
+        over."""
         if self.status != "Updating":
             self.status = "Updating"
             self.clock.later(self.rng.uniform(*self.pace.update), partial(self._rest, self.clock.now + 600))

@@ -1,7 +1,7 @@
-"""The contract of scale-down, as a judge of one lifetime. He knows what was true, and who did what when.
+"""The contract of scale-down, as a judge of one lifetime. It knows what was true, and which party did what when.
 
-A fault breaks the contract. What cannot be helped is counted under a name, and only where the record shows its cause: an
-exemption asks for the deed, the switch or the moment that it stands for, in this group, in the window that matters.
+A fault breaks the contract. An unavoidable case is counted under a name, and only if the record shows its cause: an
+exemption requires the action, the switch or the time that it is for, in this group, within the relevant time.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 CLOCKS = 60.0
-"""Seconds within which nobody can tell whether a node was launched before something: LaunchTime and the function's clock may be
-30 s apart, either way."""
+"""Seconds within which it is unknown whether a node was launched before an event: LaunchTime and the function's clock
+may differ by 30 s, in either direction."""
 
 
 class Cause(StrEnum):
@@ -75,7 +75,7 @@ class Judge:
         self.faults: list[str] = []
         self.unavoidable: Counter[str] = Counter()
         self.readiness: Readiness | None = None
-        """Where nodes are drained before they go."""
+        """Nodes are drained before they are deleted."""
         self._seen = 0
         self._explicit: dict[str, list[tuple[float, object]]] = {}
         """Counts that the function or CloudFormation sent, by group."""
@@ -91,7 +91,7 @@ class Judge:
     # -- calls --
 
     def update_is_asked_for(self, write: Write, shown: Mapping[str, Mapping[str, Any]]) -> None:
-        """The function calls UpdateCluster. Whatever comes of it, it knew what it had read."""
+        """The function calls UpdateCluster. Whatever the result, it knew what it had read."""
         for name in write.groups:
             if shown.get(name, {}).get("Status") == "Deleting":
                 self.fault("a group that is being deleted is asked for again", f"{write.request}: {name}")
@@ -126,7 +126,7 @@ class Judge:
                 )
 
     def _count_sent(self, write: Write, look: Look, name: str, count: int) -> None:
-        """Every count obeys what was true when the function looked."""
+        """Every count must obey what was true when the function looked."""
         request, then = write.request, look.measures[name]
         what = f"{request}: {name}={count}, target {then.target}"
         if count > look.before[name].target and count > then.target:
@@ -141,7 +141,7 @@ class Judge:
             return  # It sends what CloudFormation sent right before.
         took = sum(1 for earlier in request.writes for node in earlier.took if node.group == name)
         wanted = _counts(request.new).get(name, 0)
-        # The way back sends a count to every group, an autoscaler's too.
+        # A rollback sends a count to every group, including an autoscaler's.
         autoscaled = name in _autoscaled(request.new) and not request.rollback
         if count < then.target - took and (count < wanted or autoscaled):
             self.fault("a stale count", f"{what}, {took} taken")
@@ -156,7 +156,7 @@ class Judge:
                 self.fault("UpdateCluster where an autoscaler added nodes", what)
 
     def batch_delete_was_sent(self, write: Write) -> None:
-        """A BatchDeleteClusterNodes of the function took nodes."""
+        """A BatchDeleteClusterNodes of the function deleted nodes."""
         request, look = write.request, write.look
         self._over(write, "BatchDelete")
         if self.readiness:
@@ -188,8 +188,11 @@ class Judge:
                 self.fault("more than max_nodes", f"{request}: {total}")
 
     def _limited(self, request: Request) -> int:
-        """How many of the nodes that it took max_nodes is for. What replaces a taken node was not there to be counted. Of nodes that
-        are not launched one is as good as another: where others asked for more meanwhile, it took those."""
+        """How many of the deleted nodes max_nodes counts.
+
+        The replacement of a deleted node did not exist when they were counted. Nodes that are not launched are
+        equivalent: if others requested more meanwhile, it deleted those.
+        """
         listed, pod = self.life.switches.unlaunched_listed, self.life.pod
         took = {
             node
@@ -207,7 +210,8 @@ class Judge:
         return total
 
     def _overtakes(self, write: Write, name: str) -> None:
-        """Ten minutes long no node goes while HyperPod's record tells of somebody else's lowering of its group."""
+        """For ten minutes no node is deleted while HyperPod's record shows another party's lower count for its
+        group."""
         request, pod = write.request, self.life.pod
         told = pod.switches.operations.startswith("told") and not request.unwitnessed
         if not told or request.rollback or write.at - request.heard >= 600:
@@ -233,7 +237,7 @@ class Judge:
                 self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
         acted = bool(life.actors.counted_since(look.since, name)) or self._others_ended(look.since, name)
         if len(by_count) > max(0, before.live - count - by_name):
-            # A list has pages: who is on the first may end before the last is read.
+            # A list has pages, and a node of the first page may be terminated before the last is read.
             seen = sum(
                 node["InstanceGroupName"] == name and node["InstanceStatus"]["Status"] != "ShuttingDown"
                 for node in look.nodes
@@ -244,7 +248,8 @@ class Judge:
                 if other.look is not None and other.look.at == look.at
                 for node in other.took
             )
-            # Where the target tells, an update waits; a rollback that has waited takes what the failed update launched.
+            # If the target shows it, an update waits. A rollback that has waited deletes what the failed update
+            # launched.
             failed_ones = request.rollback and all(node.requested >= request.deployment.began for node in by_count)
             told = seen > look.shown[name]["TargetCount"] and not failed_ones
             stale = 0 if told else self._stale(look, name, request)
@@ -255,13 +260,14 @@ class Judge:
             elif self._against_autoscaler(request, name) and all(
                 node.requested >= request.deployment.began for node in by_count
             ):
-                # What it took before is in the list as it was, and the autoscaler asks for more all the time. No node of
+                # The list shows deleted nodes as they were, and the autoscaler keeps requesting more. No node from
+                # before the failed update is deleted.
                 # before the failed update goes.
                 self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
             elif self._shown_as_they_were(look, name, ours=True, request=request) and all(
                 node.requested > request.heard for node in by_count
             ):
-                # The same in an update, of those that HyperPod launches in place of what went.
+                # The same in an update, for nodes that HyperPod launches to replace the deleted ones.
                 self.spare(Cause.STALE_LIST)
             else:
                 self.fault(
@@ -283,14 +289,16 @@ class Judge:
                 self.fault("more names than the count allows", f"{request}: {len(of_group)} of {name}, count {count}")
         group = life.pod.groups.get(name)
         left = group.live if group else []
-        # In a rollback, whatever the failed update launched is newer than what was there before. Otherwise the function decides
-        # at its first look, a minute after the request came: what was launched between the two is neither old nor newer.
+        # In a rollback, everything that the failed update launched is newer than what existed before. Otherwise the
+        # function decides at its first look, a minute after the request: nodes launched between the two are neither old
+        # nor newer.
         since = request.deployment.began if request.rollback else request.heard
         until = since if request.rollback else max(since + CLOCKS, (request.first_look or look).at)
         old = [node for node in left if node.launched is not None and node.launched <= until]
         newer = [node for node in left if node.launched is None or node.launched > until]
         if not request.rollback:
-            # What had been asked for before the request and was launched by this look was there, and the documented order holds.
+            # A node that was requested before the request and launched by this look existed, and the documented order
+            # holds.
             newer = [
                 node for node in newer if node.requested > since or node.launched is None or node.launched > look.at
             ]
@@ -303,13 +311,13 @@ class Judge:
             )
 
     def _order(self, write: Write, name: str) -> None:
-        """Nobody stays who should have gone before one that went, as they are now or as they were at the first look: what was
-        chosen then stays chosen."""
+        """No node stays that should have been deleted before one that was, by the current state or by that of the first
+        look: nodes chosen then stay chosen."""
         look, first = write.look, write.request.first_look
         assert look is not None
         now = self._ranks(write, name, look)
         then = self._ranks(write, name, first) if first is not None else {}
-        # What was not launched when it was asked for may have another name by now.
+        # A node that was not launched when it was requested may have another name now.
         asked = {
             node.name for node in self.life.pod.ever.values() if {node.id, node.logical} & write.request.asked[look.at]
         }
@@ -317,7 +325,8 @@ class Judge:
         for gone in went:
             for stays in now.keys() - went - asked:
                 standing = {gone, stays} <= then.keys() and then[gone] < then[stays]
-                # Both were chosen, and then fewer had to go: whether they are being drained still does not matter.
+                # Both were chosen, and then fewer had to be deleted. Whether they are being drained still does not
+                # matter.
                 chosen = {gone, stays} <= write.request.drained and now[gone][1:] < now[stays][1:]
                 if now[stays] < now[gone] and name in write.request.left_out:
                     self.spare(Cause.LEFT_OUT)
@@ -327,11 +336,12 @@ class Judge:
                     return
 
     def _ranks(self, write: Write, name: str, look: Look) -> dict[str, tuple[Any, ...]]:
-        """Each node of the group that may go by count, and its place in the documented order; the lowest goes first."""
+        """Each node of the group that may be deleted by count, and its place in the documented order; the lowest is
+        deleted first."""
         request = write.request
         named = set() if request.rollback else set(request.new["NodesToDelete"])
         heard = self.readiness.heard(request, look) if self.readiness else {}
-        # What was requested meanwhile replaces one that went: it may go before all others.
+        # A node that was requested meanwhile replaces a deleted one, and may be deleted before all others.
         by_count = {node.name for node in write.took if node.group == name and node.requested <= request.heard} - named
         nodes = {name: node for node in self.life.pod.ever.values() for name in (node.id, node.logical) if name}
         ranks: dict[str, tuple[Any, ...]] = {}
@@ -346,9 +356,9 @@ class Judge:
                 ranks[node.name] = (launched is not None and launched < request.deployment.began,)
                 continue
             if launched is None and node.requested > request.heard:
-                continue  # It replaces one that went, and waits for that one.
+                continue  # It replaces a deleted node, and waits for its termination.
             if launched is None and node.name not in by_count and (write.unheard or request.succeeded is False):
-                continue  # What is not launched may go with the target, after the others: the function got no further.
+                continue  # A node that is not launched may be cancelled with the target, after the others: the function got no further.
             if launched is not None and launched > request.heard - CLOCKS:
                 continue  # Perhaps before the request began, perhaps not: clocks differ.
             order = {"Failure": 0}.get(shown["InstanceStatus"]["Status"], 1 if launched is None else 3)
@@ -434,7 +444,7 @@ class Judge:
         look, first = prepare.look, prepare.first_look
         went_by_the_first = prepare.polls == 1 and not prepare.writes and first and prepare.answered - first.at <= 60
         if look is not None and went_by_the_first and self.readiness:
-            look = first  # What it read since was for nodes to give back.
+            look = first  # What it has read since was for releasing nodes.
         if look is None or prepare.answered - look.at > 60:
             self.fault("CloudFormation ends a node at random, and prepare had not looked", what)
             return
@@ -472,7 +482,7 @@ class Judge:
         elif self._launched_since(look, name):
             self.spare(Cause.LAUNCHED_MEANWHILE)
         elif self._stale(look, name, prepare):
-            # What HyperPod asks for in their place was not there yet.
+            # What HyperPod requests to replace them did not exist yet.
             self.spare(Cause.STALE_LIST)
         else:
             self.fault("CloudFormation ends a node at random", f"{what}; prepare saw {look.measures[name]}")
@@ -484,12 +494,12 @@ class Judge:
         return Cause.GUARD_NOT_CALLED
 
     def _visible(self, look: Look, name: str, count: int) -> bool:
-        """That this count may end nodes at random, at the beginning of the look and at its end."""
+        """Whether this count may terminate nodes at random, at the beginning of the look and at its end."""
         measures = [measures[name] for measures in (look.before, look.measures) if name in measures]
         return all(self.life.pod.ends_at_random(measure, count) for measure in measures)
 
     def _hidden(self, look: Look, name: str, count: int, request: Request) -> Cause | None:
-        """What alone is to blame for it, and cannot be seen by anybody; absent: nothing of that kind."""
+        """The only cause, which no party can see; absent: there is no such cause."""
         pod, then = self.life.pod, look.measures[name]
         if not pod.ends_at_random(then, count):
             return None
@@ -500,14 +510,14 @@ class Judge:
                 if not pod.ends_at_random(launched, count):
                     return Cause.HIDDEN_UNLAUNCHED
         if stale := self._stale(look, name, request):
-            # What is asked for in their place, no list shows under standard provisioning.
+            # With standard provisioning, no list shows the requests that replace them.
             asked = 0 if pod.continuous else min(stale, then.unlaunched)
             live, leaving = then.live + stale - asked, then.leaving - stale
             unseen = then._replace(live=live, leaving=leaving, unlaunched=then.unlaunched - asked)
             if not pod.ends_at_random(unseen, count):
                 return Cause.STALE_LIST
-        # Nobody documents whether CurrentCount holds what is not launched, or boots, either: if it does, what it holds beyond the
-        # list has ended, and no more.
+        # It is not documented whether CurrentCount includes requested or booting nodes. If it does, what exceeds the
+        # list has been terminated, and no more.
         listed = sum(node["InstanceGroupName"] == name for node in look.nodes)
         waited = look.at - request.began > 290
         shown = look.shown.get(name)
@@ -522,11 +532,12 @@ class Judge:
         return request.rollback and any(deed.by == "autoscaler" for deed in deeds)
 
     def _stale(self, look: Look, name: str, request: Request) -> int:
-        """Nodes that were shutting down and that the list showed as they were before; not those that this request took."""
+        """Nodes that were shutting down while the list showed them as before, except those that this request
+        deleted."""
         return self._shown_as_they_were(look, name, ours=False, request=request)
 
     def _shown_as_they_were(self, look: Look, name: str, *, ours: bool, request: Request) -> int:
-        """The same; `ours`: only those that this request took."""
+        """The same; `ours`: only those that this request deleted."""
         if not self.life.switches.list_lag:
             return 0
         shown = {
@@ -543,10 +554,10 @@ class Judge:
         )
 
     def _late_lowering(self, ending: Ending) -> None:
-        """HyperPod lowers a target late, below what somebody sent meanwhile."""
+        """HyperPod lowers a target late, below a count that was sent meanwhile."""
         name, lowering = ending.node.group, ending.call
         assert isinstance(lowering, Lowering)
-        # What was sent after the node's end did not cause it.
+        # A count that was sent after the node's termination did not cause it.
         sent = [call for at, call in self._explicit.get(name, ()) if lowering.at <= at <= ending.at]
         ours = [call for call in sent if isinstance(call, Write)]
         theirs = [call for call in sent if isinstance(call, ClusterUpdate)]
@@ -575,8 +586,10 @@ class Judge:
             self.fault("a late lowering ends a node, and nobody sent a count", what)
 
     def _grew_between(self, ending: Ending, lowering: Lowering, others: list[float]) -> bool:
-        """Another deletion's lowering took effect meanwhile, and set the target back to what it was to be by that one: HyperPod asked
-        for nodes since, at least as many as this lowering ends."""
+        """Another deletion's lowering took effect meanwhile, and set the target to its own result.
+
+        HyperPod has since requested nodes, at least as many as this lowering terminates.
+        """
         pod, name = self.life.pod, ending.node.group
         if self.life.switches.lowering != "late, absolute" or not others:
             return False
@@ -585,8 +598,10 @@ class Judge:
         return sum(min(others) <= node.requested < ending.at for node in asked) >= ended
 
     def _left_over(self, lowering: Lowering, name: str, update: ClusterUpdate) -> bool:
-        """A deployment before this one took the nodes, and did not come to see the target fall. This one's count was not below the
-        target that its guard saw, so that there was nothing to wait for."""
+        """An earlier deployment deleted the nodes, and ended before the target was lowered.
+
+        This deployment's count was not below the target that its guard saw, so that it had no reason to wait.
+        """
         took = [
             write.request
             for write in self.life.writes
@@ -618,7 +633,7 @@ class Judge:
             self._stuck(request, killed=killed)
 
     def _told(self, request: Request) -> None:
-        """What went, and what still stands, is in the answer."""
+        """The answer contains what was deleted, and what still exists."""
         told = request.data or {}
         if len(json.dumps(told)) > 4096 or any("\n" in str(value) for value in told.values()):
             self.fault("an output that is too long", str(request))
@@ -628,7 +643,8 @@ class Judge:
             self._standing_told(request, str(told.get("StillStanding")))
 
     def _standing_told(self, request: Request, told: str) -> None:
-        """Every group that should be gone and is not, also one that HyperPod has not finished deleting, and no other."""
+        """Every group that should be deleted and is not, including one that HyperPod is still deleting, and no
+        other."""
         accepted = re.findall(r'accepted the deletion of group "([^"]+)"', told)
         doomed = {*request.new["InstanceGroupsToDelete"], *(name for write in request.writes for name in write.groups)}
         for name, group in self.life.pod.groups.items():
@@ -642,7 +658,7 @@ class Judge:
                 self.fault("tells of a deletion that is none", f"{request}: {name}, told {told}")
 
     def _nodes_told(self, request: Request, told: str) -> None:
-        """Every node that it deleted, and no other; groups that go next are told of behind them."""
+        """Every node that it deleted, and no other. Groups that are deleted next are reported after them."""
         taken = told.partition('Group "')[0]
         took = {node.name for write in request.writes for node in write.took}
         if "The log has all" in told or "more, in the log" in told:
@@ -660,12 +676,12 @@ class Judge:
             self.fault("not one readable sentence", f"{request}: {reason[:200]!r} ({len(reason)} characters)")
 
     def _stuck(self, request: Request, *, killed: bool) -> None:
-        """A rollback failed. Where nothing is left but a status to wait for, it goes on (docs/adr/0010)."""
+        """A rollback failed. If only a status is left to wait for, it continues (docs/adr/0010)."""
         life, pod, counts = self.life, self.life.pod, _counts(request.new)
         groups = [group for group in pod.groups.values() if group.status != "Deleting"]
         left = [group for group in groups if len(group.live) > counts.get(group.name, len(group.live))]
         late = request.answered - request.began > 54 * 60
-        # By the last poll: nothing of it is left, and HyperPod may launch it again.
+        # At the last poll it was terminated, and HyperPod may launch it again.
         just_taken = any(write.took for write in request.writes if request.answered - write.at < 60)
         moving = pod.status in BUSY or any(_checked(group) for group in groups) or any(g.under_way for g in left)
         if killed:
@@ -682,7 +698,7 @@ class Judge:
             pod.current_count(group) > len(group.live) or any(node.leaving for node in group.nodes)
             for group in pod.groups.values()
         ):
-            # On their way out, or gone and still counted: the two that ADR 10 names.
+            # Shutting down, or terminated and still counted: the two cases of ADR 10.
             self.spare(Cause.STILL_LEAVING)
         elif late and life.switches.lowering == "never" and (left or just_taken) and request.writes:
             self.spare(Cause.STAYS_IN_ROLLBACK)
@@ -692,18 +708,18 @@ class Judge:
         ):
             self.spare(Cause.AUTOSCALER_IN_ROLLBACK)
         elif late and not left and request.cluster_unread:
-            # Nobody knows that nothing is left (docs/adr/0010).
+            # It is not known that no node is left (docs/adr/0010).
             self.spare(Cause.UNREAD_IN_ROLLBACK)
         else:
             self.fault("a rollback gets stuck", f"{request}: {request.reason[:300]}")
 
     def lifetime_ended(self) -> None:
-        """Nothing was asked for any more, for longer than anybody may hold a node."""
+        """Nothing was requested any more, for longer than a node may be held."""
         if self.readiness:
             self.readiness.lifetime_ended()
 
     def same_again(self, deployment: Deployment) -> None:
-        """What was deployed before and has succeeded, and nothing and nobody interfered since: prepare changes nothing."""
+        """The file was deployed before with success, and nothing has interfered since: prepare changes nothing."""
         for request in deployment.requests:
             if request.kind == PREPARE and not request.rollback and request.writes:
                 write = request.writes[0]
@@ -711,12 +727,15 @@ class Judge:
                 self.fault("the same again makes a change", f"{deployment.what}: {write.kind} {named}")
 
     def destroyed(self, deployment: Deployment) -> None:
-        """Its own requests change nothing. A cancelled update's polls may go on meanwhile, and are judged by themselves."""
+        """Its own requests change nothing.
+
+        The polls of a cancelled update may continue meanwhile, and are judged separately.
+        """
         if any(request.writes for request in deployment.requests):
             self.fault("a deletion changes the cluster", deployment.what)
 
     def deployment_ended(self, deployment: Deployment, expected: Expected | None) -> None:
-        """`expected`: what had to come of it; absent: somebody or something interfered."""
+        """`expected`: the required result; absent: something interfered."""
         self.look_at_endings()
         for request in deployment.requests:
             for write in request.writes:
@@ -747,7 +766,7 @@ class Judge:
         if not first.succeeded:
             self.fault("a sound deployment fails", f"{deployment.what}: {first.reason[:300]}")
             return
-        # What came since is HyperPod's own replacement of what was taken.
+        # Later nodes are HyperPod's own replacements of the deleted ones.
         took = {node.name: node.group for write in first.writes for node in write.took if node.requested <= first.heard}
         for name, number in expected.takes.items():
             found = sum(1 for group in took.values() if group == name)
@@ -776,8 +795,10 @@ class Judge:
             self.spare(Cause.CANCELLED_BEFORE_OUR_CALL)
 
     def _left_in_failure(self, request: Request) -> bool:
-        """Deployments before this one got to the cluster, and were left in failure: nobody documents whether a rollback sends
-        the cluster back behind them."""
+        """Earlier deployments reached the cluster, and were left failed.
+
+        It is not documented whether a rollback sends the cluster back beyond them.
+        """
         for earlier in reversed(self.life.stack.deployments[: request.deployment.number - 1]):
             if earlier.outcome == "no changes":
                 continue  # CloudFormation was not called.
@@ -811,7 +832,8 @@ class Judge:
         return not listed and any(node.launched is not None and node.launched >= look.since for node in nodes)
 
     def _asked_for_since(self, write: Write, name: str, count: int) -> bool:
-        """Whether nothing would have ended but for nodes that HyperPod asked for between the function's look and its call."""
+        """Whether only nodes that HyperPod requested between the function's look and its call caused the
+        termination."""
         look, then, pod = write.look, write.before[name], self.life.pod
         nodes = [node for node in pod.ever.values() if node.group == name and look and look.since <= node.requested]
         new = sum(node.by == "hyperpod" and node.requested <= write.at for node in nodes)
@@ -819,8 +841,8 @@ class Judge:
         return new > 0 and not pod.ends_at_random(rest, count)
 
     def _stays(self, request: Request) -> bool:
-        """The target of a group of which it took nodes stands, and nothing is on its way that would lower it: never, or one of
-        two late lowerings undid the other."""
+        """The target of a group whose nodes it deleted has not fallen, and will not: never, or one of two late
+        lowerings undid the other."""
         pod, switches, counts = self.life.pod, self.life.switches, _counts(request.new)
         took = {node.group for write in request.writes for node in write.took}
         if switches.lowering == "never":
@@ -830,13 +852,13 @@ class Judge:
         return over and any(name in pod.groups and pod.groups[name].target > counts.get(name, 0) for name in took)
 
     def _left_late(self, request: Request) -> bool:
-        """A node that it took was there for most of the hour, or still is."""
+        """A node that it deleted existed for most of the hour, or still exists."""
         lag = self.life.switches.current_lag
         took = [node for write in request.writes for node in write.took if node.id]
         return any(node.left is None or node.left > request.answered - lag - 60 for node in took)
 
     def _others_ended(self, at: float, name: str, *, how: str | None = None) -> bool:
-        """Nodes that did not end by the function."""
+        """Nodes that the function did not terminate."""
         return any(
             ending.at >= at
             and ending.node.group == name
@@ -847,7 +869,8 @@ class Judge:
 
 
 class Expected:
-    """What has to come of a deployment where nobody interferes: the contract's table, on what is true when it begins."""
+    """The required result of a deployment if no party interferes: the contract's table, for the state at its
+    beginning."""
 
     def __init__(self, life: Lifetime, old: Template, new: Template) -> None:
         pod = life.pod
@@ -856,14 +879,15 @@ class Expected:
         self.takes: dict[str, int] = {}
         self.named: set[str] = set()
         self.doubtful = False
-        """The contract does not say what has to come of it."""
+        """The contract does not specify the result."""
         self.groups = [name for name in new.groups_to_delete if name in pod.groups]
         self.exact = life.switches.lowering != "never"
         known = {node.name: node for group in pod.groups.values() for node in group.nodes}
         by_count = total = 0
         guard = life.stack.known[PREPARE]
         if new.name != old.name and (guard is None or guard.name == new.name):
-            # It is new with this update, or came with one that failed: it sees no cluster, and CloudFormation's own call fails.
+            # The guard is new with this update, or came with one that failed. It sees no cluster, and CloudFormation's
+            # own call fails.
             self.doubtful = True
         elif new.name != old.name:
             self.refused.append("the cluster has another name")
@@ -900,9 +924,9 @@ class Expected:
                 self.refused.append(f"{name}: the controller's count falls")
             blocked = life.switches.minimum_blocks and live - len(named) - more < group.minimum
             if (named or more) and blocked and name not in old.counts:
-                # A rollback left it there: its minimum cannot be sent, since CloudFormation does not know the group.
+                # A rollback left it. Its minimum cannot be sent, since CloudFormation does not know the group.
                 self.doubtful = True
-            # A guard that is new in the stack is not told what the cluster's properties were before.
+            # A guard that is new in the stack does not get the cluster's earlier properties.
             changes = life.stack.known[PREPARE] is None or old.properties(CLUSTER) != new.properties(CLUSTER)
             if name in new.autoscaled and count < group.target - len(named) and changes:
                 self.refused.append(f"{name}: autoscaled, target {group.target}, count {count}")

@@ -1,7 +1,8 @@
-"""A Kubernetes API as far as draining needs it, and what happens behind it: a scheduler, controllers and kubelets.
+"""A Kubernetes API as far as draining needs it, with a scheduler, controllers and kubelets behind it.
 
-Written from Kubernetes' own documents alone (API reference; concepts: Nodes, Taints and Tolerations, Disruptions, API-initiated
-Eviction, Jobs), not from the drainer's code. Who asks has the rights of docs/adr/0015, and all that he does is looked at.
+Written only from Kubernetes' own documents (API reference; concepts: Nodes, Taints and Tolerations, Disruptions,
+API-initiated Eviction, Jobs), not from the drainer's code. Callers have the permissions of docs/adr/0015, and all their
+calls are checked.
 """
 
 from __future__ import annotations
@@ -25,37 +26,38 @@ MARK = "cdk-hyperpod.dev/drain"
 HEALTH = "sagemaker.amazonaws.com/node-health-status"
 KARPENTER = "karpenter.sh/nodepool"
 HOOK = ("hyperpod-backup", "save-node")
-"""Namespace and name of the CronJob that saves a node."""
+"""Namespace and name of the CronJob that backs up a node."""
 
 UNKNOWN_AFTER = 40.0
-"""Seconds without a word of its kubelet after which a node's condition Ready is Unknown (node-monitor-grace-period)."""
+"""Seconds without a report of its kubelet after which a node's condition Ready is Unknown
+(node-monitor-grace-period)."""
 LOST_AFTER = UNKNOWN_AFTER + 300.0
-"""The same until its pods are deleted, which they tolerate for 300 s; only the kubelet ends them."""
+"""The same until its pods are deleted, which they tolerate for 300 s. Only the kubelet ends them."""
 COPIES = {
     "template": {"spec": {"containers": [{"name": "backup", "image": "rsync:3", "command": ["rsync", "/node/"]}]}}
 }
-"""What a backup does."""
+"""The result of a backup."""
 
 Json = dict[str, Any]
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A Node object, with what is true of the machine behind it."""
+    """A Node object, with the true state of the machine behind it."""
 
     node: Node
     joined: float
     labels: dict[str, str]
     annotations: dict[str, str] = field(default_factory=dict)
     cordon: str = ""
-    """Who wants no pod there: drainer, person or hyperpod; empty: nobody, it is schedulable."""
+    """Who has cordoned it: drainer, person or hyperpod; empty: it is schedulable."""
     version: int = 1
     silent_since: float = inf
-    """Its kubelet says nothing any more. What runs there may run on."""
+    """Its kubelet reports nothing any more. Its pods may continue."""
     used_until: float = -inf
-    """When a pod that is gone last wrote there."""
+    """When an ended pod last wrote there."""
     saved_from: float = -inf
-    """All that was written before is in a backup."""
+    """A backup contains everything that was written before."""
 
     @property
     def name(self) -> str:
@@ -64,7 +66,7 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class App:
-    """What a ReplicaSet keeps up, and its PodDisruptionBudget."""
+    """An app of a ReplicaSet, and its PodDisruptionBudget."""
 
     name: str
     replicas: int
@@ -78,11 +80,11 @@ class Pod:
     name: str
     uid: str
     kind: str
-    """Of its owner: ReplicaSet, Job, DaemonSet, Node (a static pod), Backup; empty: nobody's."""
+    """Its owner's kind: ReplicaSet, Job, DaemonSet, Node (a static pod), Backup; empty: no owner."""
     member: Member | None
     """Absent: it waits for a node."""
     ends: float = inf
-    """When it has done its work."""
+    """When its work is done."""
     grace: float = 30.0
     leaving: bool = False
     app: App | None = None
@@ -90,12 +92,12 @@ class Pod:
 
     @property
     def is_unmanaged(self) -> bool:
-        """Nothing would create it again."""
+        """No controller would create it again."""
         return not self.kind and not self.leaving
 
     @property
     def leaves(self) -> bool:
-        """It has to leave before its node may go."""
+        """It must leave before its node may be deleted."""
         return self.kind not in ("DaemonSet", "Node", "Backup")
 
 
@@ -108,17 +110,17 @@ class Job:
     body: Json
     made: float
     forged: bool = False
-    """Somebody else made it. It says that it is complete, and nothing is saved."""
+    """A member created it. It claims to be complete, but nothing was backed up."""
     pod: Pod | None = None
     began: float = inf
     state: str = "Running"
     """Running, Complete or Failed."""
     succeeded: bool = False
-    """A pod of it did."""
+    """One of its pods has completed."""
 
 
 class Rejected(Exception):
-    """What the API answers instead of an object."""
+    """An error reply of the API."""
 
     def __init__(self, status: int, message: str, causes: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -129,18 +131,18 @@ class Rejected(Exception):
 
 @dataclass(slots=True)
 class Habits:
-    """How the users of a cluster go about it."""
+    """The habits of a cluster's users."""
 
     arrivals: float
-    """How often a node with room gets a pod within a minute."""
+    """Probability that a node with room gets a pod within a minute."""
     backup: tuple[float, float] = (30.0, 300.0)
-    """Seconds that a backup takes."""
+    """Duration of a backup in seconds."""
     fails: float = 0.0
-    """How often a backup fails."""
+    """Probability that a backup fails."""
     joins: float = 60.0
-    """Seconds within which a node that runs joins."""
+    """Seconds within which a running node joins."""
     page: int = 500
-    """Most objects in a page: one that a selector thins out may have fewer than were asked for."""
+    """Maximum objects in a page. A page with a selector may have fewer."""
 
 
 class Kubernetes:
@@ -156,14 +158,14 @@ class Kubernetes:
         self.jobs: dict[str, Job] = {}
         self.has_cron_job = True
         self.unmanaged: dict[str, str] = {}
-        """What the last request says of pods that no controller owns: of each node, fail or evict."""
+        """The policy of the last request for pods without a controller, for each node: fail or evict."""
         self.hook_denied_until = 0.0
-        """Until when there is no right to make Jobs of it, nor to read them."""
+        """Until when it has no permission to create Jobs of it, or to read them."""
         self.open = True
-        """Users bring new pods."""
+        """Users create new pods."""
         self._joins: dict[Node, float] = {}
         self._lists: dict[str, list[Json]] = {}
-        """What is left of lists that were begun: all pages are of one moment."""
+        """The remaining pages of lists. All pages of a list are of one time."""
         self._count = 0
 
     # -- what is true --
@@ -172,27 +174,27 @@ class Kubernetes:
         return next((member for member in self.members.values() if member.node is node), None)
 
     def on(self, member: Member) -> Iterator[Pod]:
-        """Pods that run there and have to leave."""
+        """Pods that run there and must leave."""
         for pod in self.pods.values():
             if pod.member is member and pod.leaves and pod.ends > self.clock.now:
                 yield pod
 
     def is_idle(self, member: Member) -> bool:
-        """Nothing keeps it from going, but for a backup."""
+        """The node is ready, apart from its backup."""
         return member.silent_since == inf and KARPENTER not in member.labels and not any(self.on(member))
 
     def takes_pods(self, member: Member) -> bool:
         return not member.cordon and member.silent_since == inf and member.node.status == "Running"
 
     def is_saved(self, member: Member) -> bool:
-        """All that pods wrote there that have ended."""
+        """Everything that ended pods wrote there."""
         ended = [pod.ends for pod in self.pods.values() if pod.member is member and pod.leaves]
         return member.saved_from > max(
             [member.joined, member.used_until, *(end for end in ended if end <= self.clock.now)]
         )
 
     def unready(self, node: Node, *, must_be_saved: bool) -> str:
-        """Why something would be lost if it went now; empty: nothing would. Of what has not joined, nothing is."""
+        """What would be lost if it were deleted now; empty: nothing. A node that has not joined loses nothing."""
         member = self.member(node)
         if member is None:
             return ""
@@ -244,7 +246,7 @@ class Kubernetes:
                     self._make("kube-system", "Node", member)
 
     def _arrive(self) -> None:
-        """Pods for nodes with room, and for apps that lack some."""
+        """Pods for nodes with room, and for apps with missing pods."""
         for app in self.apps:
             mine = [pod for pod in self.pods.values() if pod.app is app and not pod.leaving]
             for _ in range(app.replicas - len(mine)):
@@ -275,13 +277,13 @@ class Kubernetes:
             pod.member.used_until = max(pod.member.used_until, min(pod.ends, self.clock.now))
 
     def forget(self, member: Member) -> None:
-        """Its object is deleted, and with it go its pods."""
+        """Its object is deleted, and its pods with it."""
         self.members.pop(member.name, None)
         for pod in [pod for pod in self.pods.values() if pod.member is member]:
             self._remove(pod)
 
     def delete(self, pod: Pod) -> None:
-        """It has its time to end; its kubelet ends it."""
+        """It gets its grace period, and its kubelet ends it."""
         if not pod.leaving:
             pod.leaving = True
             self.clock.later(self.rng.uniform(0.5, 1) * pod.grace, partial(self._ended, pod))
@@ -295,7 +297,7 @@ class Kubernetes:
     # -- the API --
 
     def request(self, method: str, path: str, body: Json | None, kind: str) -> Reply:
-        """One request of the drainer's."""
+        """One request of the drainer."""
         parts = urlsplit(path)
         query = {key: values[0] for key, values in parse_qs(parts.query, keep_blank_values=True).items()}
         names = parts.path.strip("/").split("/")
@@ -384,7 +386,7 @@ class Kubernetes:
             metadata["annotations"] = {"kubernetes.io/config.mirror": "x"}
         if pod.leaving:
             metadata["deletionTimestamp"] = self.clock.datetime().isoformat()
-        # What its kubelet cannot tell is not known.
+        # The state of containers is unknown if their kubelet is silent.
         silent = pod.member is not None and pod.member.silent_since != inf
         phase = (
             "Pending" if pod.member is None else "Succeeded" if pod.ends <= self.clock.now and not silent else "Running"
@@ -420,7 +422,7 @@ class Kubernetes:
         elif MARK in marks:
             member.annotations.pop(MARK, None)
             if wanted and member.labels[HEALTH] != "Schedulable":
-                member.cordon = "hyperpod"  # One cordon too many costs a command.
+                member.cordon = "hyperpod"  # An unnecessary cordon costs only one command.
         member.cordon = (member.cordon or "drainer") if wanted else ""
         member.version += 1
         return self._node(member)
@@ -466,7 +468,8 @@ class Kubernetes:
         return job
 
     def forge(self, name: str, *, succeeds: bool) -> None:
-        """A member deletes a backup, and creates one of its name that completes by itself, or with a pod that does nothing."""
+        """A member deletes a backup, and creates one with its name that completes by itself, or with a pod that does
+        nothing."""
         body = self.jobs[name].body
         self.stop(name)
         job = self._create(name, body, forged=True)
@@ -508,7 +511,7 @@ class Kubernetes:
             del self.jobs[job.name]
 
     def stop(self, name: str, uid: str | None = None) -> Json:
-        """Its Job is deleted, and with it the pod."""
+        """Its Job is deleted, and the pod with it."""
         job = self.jobs.get(name)
         if job is None:
             raise Rejected(404, f'jobs.batch "{name}" not found')
@@ -534,7 +537,7 @@ def _job(job: Job) -> Json:
 
 
 def _selects(selector: str, pod: Json) -> bool:
-    """Of a field selector: NAME!=VALUE, with commas between."""
+    """For a field selector: NAME!=VALUE, separated by commas."""
     for term in filter(None, selector.split(",")):
         path, value = term.split("!=")
         of, name = path.split(".")

@@ -1,4 +1,4 @@
-"""One lifetime of a cluster: it is made, changed a few times, and everything in between may happen. All of it from a seed."""
+"""One lifetime of a cluster from a seed: it is created and changed a few times, with any events in between."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROLE = "arn:aws:iam::111122223333:role/nodes"
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one lifetime."""
+    """The result of one lifetime."""
 
     seed: int
     profile: str
@@ -35,9 +35,9 @@ class Outcome:
     unavoidable: Counter[str] = field(default_factory=Counter)
     deployments: Counter[str] = field(default_factory=Counter)
     taken: int = 0
-    """Nodes that the function took by name."""
+    """Nodes that the function deleted by id."""
     refused: int = 0
-    """Updates that prepare ended with a sentence."""
+    """Updates that prepare refused."""
     story: str = ""
 
 
@@ -51,9 +51,9 @@ class Lifetime:
         self.seed, self.profile_name = seed, profile_of(seed)
         self.profile: Profile = PROFILES[self.profile_name]
         self.draw = Random(f"{seed} the story")
-        """Decides what is there and what is requested."""
+        """Decides the initial state and the changes of the file."""
         self.rng = Random(f"{seed} as it goes")
-        """Decides what happens on the way."""
+        """Decides the events on the way."""
         self.clock = Clock()
         self.switches = switches.draw(self.draw)
         self.story: list[tuple[float, str]] | None = [] if story else None
@@ -78,7 +78,7 @@ class Lifetime:
                 self.draining = ByAgent(self, dice)
                 self.judge.readiness = Readiness(self, self.draining)
         self._since = (0, 0)
-        """Deeds and failures when the last deployment began."""
+        """Actions and failures when the last deployment began."""
 
     # -- what the parts ask --
 
@@ -165,7 +165,7 @@ class Lifetime:
         trouble: Trouble = "none"
         ours = self.pod.tags
         if not quiet and self.pod.exists and self.draw.random() < 0.01:
-            # The cluster in this stack's place is another's: it was made anew by somebody else, for example.
+            # The cluster in this stack's place is another stack's: a person created it again, for example.
             self.pod.tags = {"team": "research"} if self.draw.random() < 0.5 else {TAG: STACK + "0"}
         if not quiet and self.draw.random() < self.profile.troubles:
             trouble = self.draw.choice(get_args(Trouble)[1:])
@@ -193,7 +193,7 @@ class Lifetime:
         while deployment.outcome == "rollback failed" and tries < 3:
             tries += 1
             self.clock.pass_time(self.draw.choice([60.0, 4000.0, 20000.0]))
-            # Somebody sees to it.
+            # A person fixes the cause.
             self.faults.status_denied = self.faults.events_denied = self.pod.never_patched = False
             self.stack.continue_rollback(deployment)
             self.judge.look_at_endings()
@@ -208,13 +208,14 @@ class Lifetime:
         self.tell(f"=== {what}: {deployment.outcome}")
 
     def deploy_again(self, retry: str) -> None:
-        """What is deployed, with another `retry`."""
+        """The same deployment, with another `retry`."""
         file = self.stack.known[PREPARE]
         assert file is not None
         self._deploy(replace(file, retry=retry), "the same, with another retry", Outcome(0, ""), quiet=True)
 
     def _is_the_same(self, file: Template) -> bool:
-        """The last deployment succeeded with this file, but for a tag or the retry, and nothing has interfered since it began."""
+        """The last deployment succeeded with this file, except for a tag or the retry, and nothing has interfered since
+        it began."""
         deployments = self.stack.deployments
         if not deployments or deployments[-1].outcome != "succeeded" or not self.pod.exists:
             return False
@@ -223,7 +224,7 @@ class Lifetime:
         return last == file and unchanged and self.pod.tags.get(TAG) == STACK
 
     def _expected(self, known: Template | None, file: Template) -> Expected | None:
-        """Absent: too much is under way, or in doubt, to say what has to come of it."""
+        """Absent: too much is in progress or unknown to specify the result."""
         pod = self.pod
         if known is None or not pod.exists or pod.never_patched or self.stack.dirty:
             return None
@@ -294,7 +295,7 @@ class Lifetime:
         return Template(tuple(groups), autoscaled=autoscaled, continuous=self.pod.continuous, eks=eks)
 
     def _already_there(self, file: Template) -> None:
-        """The stack as an earlier deployment left it, somewhat aged, and perhaps changed by hand since."""
+        """The stack as an earlier deployment left it, some time ago, perhaps with manual changes since."""
         pod, draw = self.pod, self.draw
         tags = {TAG: STACK}
         pod.create(NAME, file.groups, tags=tags, network=file.vpc, orchestrator=file.orchestrator, by="cloudformation")
@@ -315,13 +316,13 @@ class Lifetime:
         if draw.random() < 0.5:
             self.stack.updated = -5e5
         self.stack.known = dict.fromkeys(RESOURCES, file)
-        if draw.random() < 0.05:  # The guard comes to a stack that has the cluster already.
+        if draw.random() < 0.05:  # The guard is added to a stack that already has the cluster.
             self.stack.known[PREPARE] = self.stack.known[FINALIZE] = None
         self.stack.stable = dict(self.stack.known)
         self.stack.status = "CREATE_COMPLETE" if self.stack.updated is None else "UPDATE_COMPLETE"
 
     def _change(self, file: Template) -> tuple[Template, str]:
-        """The file as the user changes it, and what it is."""
+        """The changed file, and a description of the change."""
         draw = self.draw
         failed = bool(self.stack.deployments) and self.stack.deployments[-1].outcome not in ("succeeded", "no changes")
         if failed and draw.random() < 0.15:

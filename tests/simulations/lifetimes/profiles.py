@@ -1,4 +1,4 @@
-"""What a lifetime is likely to meet. Each profile stresses one kind of trouble; `all` mixes everything."""
+"""How likely events in a lifetime are. Each profile stresses one kind of trouble; `all` mixes everything."""
 
 from __future__ import annotations
 
@@ -8,62 +8,62 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How often what happens; rates are per lifetime unless said otherwise."""
+    """Probabilities and rates, per lifetime unless stated otherwise."""
 
     deeds: Mapping[str, float] = field(default_factory=dict)
-    """What other actors do (actors.py), and how much each weighs."""
+    """The actions of other parties (actors.py), and how likely each is."""
     most_deeds: int = 0
-    """In one lifetime."""
+    """Maximum in one lifetime."""
     after_write: float = 0.0
-    """How often somebody acts within three calls of a change by the function."""
+    """Probability of an action within three calls of a change by the function."""
     per_call: float = 0.0
-    """How often somebody acts before a call, whichever."""
+    """Probability of an action before any call."""
     in_time: float = 0.0
-    """How often somebody acts at some moment of a deployment."""
+    """Probability of an action at some time during a deployment."""
     before_cluster: float = 0.0
-    """How often somebody acts between prepare's success and CloudFormation's own call."""
+    """Probability of an action between prepare's success and CloudFormation's own call."""
     before_deploying: float = 0.0
-    """How often somebody acts between two deployments: drift."""
+    """Probability of an action between two deployments: drift."""
     in_rollback: float = 0.0
-    """How often somebody acts after the failure and before the rollback is over."""
+    """Probability of an action after the failure and before the rollback has ended."""
 
     throttled: float = 0.0
     """Per call."""
     conflicts: float = 0.0
     """Per change."""
     lost: float = 0.0
-    """Per change: it takes effect, and its reply does not come."""
+    """Per change: it takes effect, and its reply is lost."""
     deaths: float = 0.0
     """Per call, once in a lifetime."""
     denied_at_first: float = 0.0
-    """How often a permission of a request takes up to two minutes to arrive."""
+    """Probability that a permission takes up to two minutes to take effect for a request."""
     status_out: float = 0.0
-    """How often DescribeStacks is throttled for a while when a request begins."""
+    """Probability that DescribeStacks is throttled for a while when a request begins."""
     events_denied: float = 0.0
-    """How often DescribeStackEvents is denied for good."""
+    """Probability that DescribeStackEvents is always denied."""
     status_denied: float = 0.0
-    """How often DescribeStacks is denied for good."""
+    """Probability that DescribeStacks is always denied."""
 
     troubles: float = 0.0
-    """How often a deployment fails for another reason than prepare's refusal, or is cancelled."""
+    """Probability that a deployment fails for another reason than prepare's refusal, or is cancelled."""
     left_as_it_is: float = 0.0
-    """How often a failed deployment is not rolled back (--no-rollback)."""
+    """Probability that a failed deployment is not rolled back (--no-rollback)."""
 
     continuous: float = 0.85
-    """How often provisioning is continuous; otherwise standard."""
+    """Probability of continuous provisioning; otherwise standard."""
     autoscaled: float = 0.0
-    """How often a group's count is an autoscaler's."""
+    """Probability that an autoscaler sets a group's count."""
     never_patched: float = 0.01
     slow: float = 0.0
-    """How often nodes take up to hours to shut down, or to come."""
+    """Probability that nodes take up to hours to shut down, or to start."""
     boot_failures: float = 0.0
     in_use: float = 0.0
     drains: float = 0.0
-    """How often nodes are drained before they go (draining.py), where Slurm runs."""
+    """Probability that nodes are drained before they are deleted (draining.py), with Slurm."""
     eks: bool = False
-    """They are drained under EKS (eks.py)."""
+    """They are drained with EKS (eks.py)."""
     drifts: float = 0.0
-    """How often a lifetime begins with more or fewer nodes than the file says."""
+    """Probability that a lifetime begins with more or fewer nodes than the file has."""
 
 
 _ANYBODY = {
@@ -198,12 +198,12 @@ PROFILES: dict[str, Profile] = {
     ),
 }
 FIRST_SEEDS = {"drains": 10_000_000, "evictions": 20_000_000}
-"""Profiles that came later, each with its first seed: so all others still stand for what they stood for before."""
+"""Profiles that were added later, each with its first seed, so that earlier seeds keep their meaning."""
 
 CYCLE = [name for name in PROFILES if name not in FIRST_SEEDS]
-"""The others take turns, seed by seed."""
+"""The other profiles alternate, seed by seed."""
 
 
 def profile_of(seed: int) -> str:
-    """The profile that a seed stands for: a seed alone says everything about a lifetime."""
+    """The profile of a seed, so that a seed alone determines a lifetime."""
     return next((name for name, first in reversed(FIRST_SEEDS.items()) if seed >= first), CYCLE[seed % len(CYCLE)])

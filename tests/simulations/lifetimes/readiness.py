@@ -1,7 +1,8 @@
-"""What the contract of scale-down says of nodes that are drained before they go, for the judge.
+"""The contract of scale-down for nodes that are drained before they are deleted, for the judge.
 
-A node that was not ready never goes unless the policy said so. One that stays is given back when a request ends. None is
-drained for ever. What was true is read from Slurm, or Kubernetes, what could be known from what the function read.
+A node that is not ready is never deleted, unless the policy allows it. A node that stays is released when a request
+ends. No node stays drained forever. The true state is read from Slurm or Kubernetes; what could be known, from the
+function's reads.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ if TYPE_CHECKING:
     from .lifetime import Lifetime
 
 BACK = 300.0
-"""Seconds that a rollback waits for a node, and that every node has from its launch."""
+"""Seconds that a rollback waits for a node, and that every node gets from its launch."""
 
 
 def policy(request: Request) -> Policy | None:
-    """Absent: nodes go as they are."""
+    """Absent: nodes are deleted without draining."""
     before = request.old if request.rollback else None
     return read_policy(request.new.get("Drain") or (before or {}).get("Drain"))
 
 
 class Readiness:
     undone_within = 180.0
-    """Seconds by which what the function has heard may be old."""
+    """How many seconds old the function's information may be."""
 
     def __init__(self, life: Lifetime, draining: Draining) -> None:
         self.life, self.draining = life, draining
@@ -37,14 +38,14 @@ class Readiness:
     # -- what went --
 
     def nodes_taken(self, write: Write) -> None:
-        """A BatchDeleteClusterNodes of the function took nodes."""
+        """A BatchDeleteClusterNodes of the function deleted nodes."""
         if (said := policy(write.request)) is None or write.look is None:
             return
         for node in write.took:
             self._went(node, write.request, write.look, said, write.at)
 
     def group_deleted(self, ending: Ending) -> None:
-        """A node went with its group: prepare had it made ready."""
+        """A node was deleted with its group: prepare had it drained."""
         request, deployment = _who(ending.call)
         if deployment is None or (request and request.rollback):
             return
@@ -57,12 +58,12 @@ class Readiness:
         if node.launched < prepare.look.since:
             self._went(node, prepare, prepare.look, said, ending.at)
         elif request and request.kind == FINALIZE and request.look:
-            # It came while CloudFormation updated the cluster.
+            # It was launched while CloudFormation updated the cluster.
             self._went(node, request, request.look, said, ending.at)
 
     def _went(self, node: Node, request: Request, look: Look, said: Policy, now: float) -> None:
         why = self.draining.unready.get(node, "")
-        # A rollback waits for jobs alone: what it takes has come with the failed update.
+        # A rollback waits only for jobs: the nodes that it deletes came with the failed update.
         if not why or (why == "is not saved" and (request.rollback or not said.must_be_saved)):
             return
         if self._allowed(node, request, look, said):
@@ -77,7 +78,7 @@ class Readiness:
         self.life.judge.fault("a node that was not ready goes", f"{request}: {node.name} of {node.group}: {why}")
 
     def _allowed(self, node: Node, request: Request, look: Look, said: Policy) -> bool:
-        """The policy says so."""
+        """The policy allows it."""
         looked, heard = look.at, look.heard
         if heard is None:
             return request.rollback
@@ -91,12 +92,13 @@ class Readiness:
             return looked >= request.heard + BACK
         if said.must_be_saved or not said.force:
             return False
-        # A node's five minutes are HyperPod's, the deadline is the function's.
+        # A node's five minutes are measured by HyperPod's clock, the deadline by the function's.
         launched = node.launched + self.life.switches.clocks_apart
         return looked >= max(request.heard + said.minutes * 60, launched + BACK)
 
     def heard(self, request: Request, look: Look) -> dict[str, tuple[bool, bool]]:
-        """Nodes that the function knew to be drained for it already: those before others; and those with jobs: after others."""
+        """Nodes that the function already knew as drained for it, which come before others, and those with jobs, which
+        come after others."""
         if request.rollback or look.heard is None or look.heard.found is None:
             return {}
         found = look.heard.found
@@ -110,19 +112,19 @@ class Readiness:
     # -- what stays --
 
     def request_ended(self, request: Request) -> None:
-        """It has said its last word: what it holds is what goes, and what finalize will delete."""
+        """Its last decision: the nodes that it holds will be deleted, including those that finalize deletes."""
         if not request.succeeded and "[nodes-not-ready]" in request.reason and request.ready > 1:
             self.life.judge.fault("ready nodes do not go", f"{request}: {request.reason[:200]}")
         blamed = not request.succeeded and "on_silent: undrained" in request.reason
-        # What is read last is for nodes to give back.
+        # Its last read was for releasing nodes.
         if blamed and request.answered - request.silent > SILENT:
             self.life.judge.fault("who answers is taken for silent", f"{request}: {request.reason[:300]}")
         if request.type == "Delete" or request.faults or request.unread or isinstance(request.error, Killed):
-            return  # Who is not heard cannot be told what to keep: a lease ends.
+            return  # A silent actor cannot be told which nodes to keep. A lease ends.
         if read_policy(request.new.get("Drain")) is None:
             return
         if not (request.asked_agent or (request.succeeded and request.kind == PREPARE)):
-            return  # What is held for a deployment before it, the rollback gives back, or its lease ends.
+            return  # Nodes that are held for an earlier deployment are released by the rollback, or when their lease ends.
         kept: set[str] = set()
         if request.kind == PREPARE and request.succeeded and not request.rollback:
             kept = set(request.new["InstanceGroupsToDelete"])
@@ -134,7 +136,7 @@ class Readiness:
             self.life.judge.fault("a node that stays is not given back", f"{request}: {names}")
 
     def explains(self, request: Request) -> bool:
-        """A deployment failed because nodes were not ready, or nobody answered."""
+        """A deployment failed because nodes were not ready, or the actor that drains was silent."""
         return read_policy(request.new.get("Drain")) is not None and (
             "[nodes-not-ready]" in request.reason or "drain" in request.reason or request.faults > 0
         )

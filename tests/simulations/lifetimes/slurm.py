@@ -1,7 +1,8 @@
-"""Jobs, and what Slurm does with them, as far as draining a node needs it: who runs where, and what may start there.
+"""Jobs, and Slurm's behaviour as far as draining a node needs it: which jobs run where, and which may start.
 
-Written from what Slurm was seen to do: a reservation of root's lets no new job start and leaves those that run alone; so does
-a drain; a job on several nodes ends on all of them; a node that does not respond is given up after a while, with its jobs.
+Written from the observed behaviour of Slurm: a reservation of root's lets no new job start and does not affect running
+jobs, and so does a drain; a job on several nodes ends on all of them; a node that does not respond is given up after a
+while, with its jobs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .clock import Clock
 from .hyperpod import Node
 
 GIVES_UP = 300.0
-"""Seconds after which Slurm takes a node for down that does not respond (SlurmdTimeout)."""
+"""Seconds after which Slurm treats a node that does not respond as down (SlurmdTimeout)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,7 +29,7 @@ class Job:
     user: str = "alice"
 
     def told(self) -> dict[str, str]:
-        """As the agent reports it."""
+        """In the form of the agent's report."""
         return {"id": self.name, "user": self.user}
 
 
@@ -42,41 +43,41 @@ class Backup:
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """The agent's reservation on a node, and its drain. All that the agent remembers of a node is here."""
+    """The agent's reservation on a node, and its drain. The agent remembers nothing else of a node."""
 
     drained: bool = False
     saved: bool = False
-    """All of it, since its last job."""
+    """Everything since its last job."""
     backup: Backup | None = None
     tries: int = 0
-    """Backups that failed."""
+    """Failed backups."""
 
 
 @dataclass(slots=True)
 class Habits:
-    """How the users of a cluster go about it."""
+    """The habits of a cluster's users."""
 
     arrivals: float
-    """How often a free node gets a job within a minute or two."""
+    """Probability that a free node gets a job within a minute or two."""
     spans: tuple[tuple[float, float], ...] = ((30, 600), (600, 3000), (3000, 40000), (inf, inf))
     weights: tuple[float, ...] = (5, 3, 1.5, 0.5)
-    """How long jobs run, in seconds, and how often so."""
+    """Durations of jobs in seconds, and their probabilities."""
 
 
 class Slurm:
-    """Every node that HyperPod runs and that is no controller is in slurm.conf, but for those that are `absent`."""
+    """Every running node except the controller is in slurm.conf, unless it is in `absent`."""
 
     def __init__(self, clock: Clock, rng: Random, nodes: Callable[[], Iterable[Node]], habits: Habits) -> None:
         """`nodes`: those with an instance that are not shutting down."""
         self.clock, self.rng, self.nodes, self.habits = clock, rng, nodes, habits
         self.jobs: list[Job] = []
         self.holds: dict[str, Hold] = {}
-        """By the instance's id."""
+        """By instance id."""
         self.others: dict[str, str] = {}
-        """Nodes that somebody else has drained, and the reason."""
+        """Nodes that another party has drained, and the reason."""
         self.absent: set[str] = set()
         self.open = True
-        """Users send jobs."""
+        """Users submit jobs."""
         self._down: dict[str, float] = {}
         """Since when nodes do not respond."""
         self._count = 0
@@ -88,12 +89,12 @@ class Slurm:
         return [job for job in self.jobs if node_id in job.nodes and job.ends > self.clock.now]
 
     def busy(self) -> dict[str, list[dict[str, str]]]:
-        """Node -> its jobs, as the agent reports them."""
+        """Node -> its jobs, in the form of the agent's report."""
         nodes = {node for job in self.jobs if job.ends > self.clock.now for node in job.nodes}
         return {node: [job.told() for job in self.jobs_on(node)] for node in sorted(nodes)}
 
     def may_start(self, node: Node) -> bool:
-        """Whether a job may start there."""
+        """Whether a job can start there."""
         return (
             node.status == "Running"
             and node.id is not None
@@ -104,7 +105,7 @@ class Slurm:
         return node.status != "Failure"
 
     def is_down(self, node: Node) -> bool:
-        """It was given up, and its jobs with it."""
+        """Slurm has given it up, and its jobs with it."""
         assert node.id
         if self.responds(node):
             self._down.pop(node.id, None)
@@ -116,7 +117,7 @@ class Slurm:
         return True
 
     def unready(self, node: Node, *, must_be_saved: bool) -> str:
-        """Why something would be lost if it went now; empty: nothing would."""
+        """What would be lost if it were deleted now; empty: nothing."""
         if node.id is None:
             return ""
         if jobs := self.jobs_on(node.id):
@@ -124,7 +125,7 @@ class Slurm:
         if self.may_start(node):
             return "a job may start"
         hold = self.holds.get(node.id)
-        # Where no job of root's can run, nothing can be saved.
+        # If no job of root's can run there, no backup is possible.
         can_be = self.responds(node) and node.id not in self.others and node.id not in self.absent
         return "is not saved" if must_be_saved and hold and not hold.saved and can_be else ""
 
@@ -140,7 +141,7 @@ class Slurm:
         if not self.open:
             return
         here = {node.id for node in self.nodes()}
-        # A node that went takes its jobs with it, on every node.
+        # A deleted node ends its jobs on every node.
         self.jobs = [job for job in self.jobs if job.ends > self.clock.now and job.nodes <= here]
         for node in list(self.nodes()):
             if self.may_start(node) and not self.jobs_on(node.id or "") and self.rng.random() < self.habits.arrivals:
@@ -168,13 +169,13 @@ class Slurm:
     # -- others --
 
     def fails(self, node: Node) -> None:
-        """Its jobs may go on for a while; HyperPod may drain it for its repair."""
+        """Its jobs may continue for a while. HyperPod may drain it for its repair."""
         assert node.id
         if self.rng.random() < 0.5:
             self.others.setdefault(node.id, "Action:Replace")
 
     def resumes(self, node_id: str) -> None:
-        """A person takes the reservation and the drain away, by hand."""
+        """A person removes the reservation and the drain manually."""
         self.holds.pop(node_id, None)
         if node := self.find(node_id):
             self.clock.later(1, partial(self._start, node))

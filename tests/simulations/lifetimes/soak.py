@@ -1,4 +1,4 @@
-"""Many lifetimes, over all cores: `make soak LIFETIMES=10000`, or one with its story: `make soak SEED=17`."""
+"""Many lifetimes on all cores: `make soak LIFETIMES=10000`, or one with its log: `make soak SEED=17`."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from .profiles import CYCLE, FIRST_SEEDS, PROFILES, profile_of
 BATCH = 50
 
 RECORD = re.compile("(<!-- soak: written by make soak -->\n).*?(<!-- /soak -->)", re.DOTALL)
-"""Where a page keeps what came of the last long run."""
+"""Where a page has the results of the last long run."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What came of many."""
+    """The results of many lifetimes."""
 
     lifetimes: int = 0
     by_profile: dict[str, Counter[str]] = field(default_factory=dict)
-    """Profile -> what came of its lifetimes, by the columns of the table."""
+    """Profile -> the results of its lifetimes, by the columns of the table."""
     deployments: Counter[str] = field(default_factory=Counter)
     taken: int = 0
     unavoidable: Counter[str] = field(default_factory=Counter)
@@ -73,7 +73,7 @@ class Tally:
         return "\n".join(lines)
 
     def table(self) -> str:
-        """By profile, and in all; "refused" counts updates that prepare ended with a sentence, "faults" lifetimes."""
+        """Results by profile, and in all. "refused" counts updates that prepare refused, "faults" lifetimes."""
         rows = {name: self.by_profile[name] for name in PROFILES if name in self.by_profile}
         total: Counter[str] = Counter()
         for row in rows.values():
@@ -95,7 +95,7 @@ def record(page: Path, tally: Tally, seeds: Sequence[int]) -> None:
 
 
 def seeds_of(number: int, *, first: int = 0, profile: str | None = None) -> list[int]:
-    """So many seeds from the first on; of one profile where it is named, otherwise of those that take turns."""
+    """This many seeds from the first on: of one profile if it is named, otherwise of those that alternate."""
     if profile is None:
         return list(range(first, first + number))
     if profile in FIRST_SEEDS:

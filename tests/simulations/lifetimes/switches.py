@@ -1,7 +1,7 @@
-"""What nobody knows about HyperPod and CloudFormation: one field for each unknown, drawn for a lifetime, every way.
+"""Undocumented behaviour of HyperPod and CloudFormation: one field for each unknown, drawn at random for a lifetime.
 
-The letters are those of the "Not verified" list of the domain facts that the project keeps; docs/first-deployment.md lists
-what a first deployment should confirm.
+The letters are those of the "Not verified" list in the project's domain facts. docs/first-deployment.md lists what a first
+deployment should confirm.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Spoilt = Literal["missing", "empty", "cut off", "cut in transfer", "half a chara
 
 @dataclass(frozen=True, slots=True)
 class Statuses:
-    """How what S3 gives of the agent's status may differ from what the agent said: some ways, or none."""
+    """How the agent's status from S3 may differ from what the agent wrote: in some ways, or not at all."""
 
     ways: tuple[Spoilt, ...] = ()
     rate: float = 0.0
-    """How often a read finds the first of them."""
+    """Probability that a read has the first of them."""
     lasts: tuple[float, ...] = (0.0,)
-    """Seconds for which every read finds it so; 0: that one only."""
+    """Seconds for which every read has it; 0: only that read."""
 
 
 def draw_statuses(rng: Random) -> Statuses:
@@ -47,87 +47,99 @@ class Switches:
     lowering: Lowering
     """(b) Whether and when BatchDeleteClusterNodes lowers the target."""
     lowering_delay: float
-    """Seconds, where it is late."""
+    """The delay in seconds, if it is late."""
     late_lowering_ends: bool
-    """(s) Where a late lowering brings the target below what lives: it ends the difference, at random."""
+    """(s) If a late lowering brings the target below the live nodes, it terminates the difference at random."""
     counts_leaving: bool
-    """(q) UpdateCluster counts nodes that are shutting down, and then ends as many others at random."""
+    """(q) UpdateCluster counts nodes that are shutting down, and then terminates as many others at random."""
     counts_ended: bool
-    """(q) … and those that CurrentCount still holds although they are gone."""
+    """(q) … and those that CurrentCount still includes although they are terminated."""
     only_on_a_fall: bool
-    """UpdateCluster ends nodes only where the count that it brings is below the target, not where it equals it."""
+    """UpdateCluster terminates nodes only if its count is below the target, not if it equals the target."""
     by_target: bool
-    """Standard provisioning: UpdateCluster ends as many nodes as the target falls, also where some are missing."""
+    """Standard provisioning: UpdateCluster terminates as many nodes as the target is lowered, even if nodes are
+    missing."""
     unlaunched_first: bool
-    """UpdateCluster gives up nodes that were not launched yet before it ends others."""
+    """UpdateCluster cancels nodes that are not launched yet before it terminates others."""
     unlaunched_listed: bool
-    """ListClusterNodes shows nodes that were not launched yet."""
+    """ListClusterNodes shows nodes that are not launched yet."""
     current_counts_booting: bool
-    """CurrentCount holds nodes that are booting."""
+    """CurrentCount includes booting nodes."""
     current_lag: float
-    """Seconds for which CurrentCount still holds a node that left ListClusterNodes."""
+    """Seconds for which CurrentCount still includes a node that has left ListClusterNodes."""
     group_says_updating: bool
-    """Continuous provisioning: a group says Updating while its nodes come and go (the shape's text: InService)."""
+    """Continuous provisioning: a group is Updating while its nodes start and terminate (the shape's text:
+    InService)."""
     minimum_blocks: bool
     """(o) BatchDeleteClusterNodes refuses to go below the minimum of a group that is InService."""
     count_below_minimum: bool
-    """(o) UpdateCluster takes a count below the live minimum where it brings a lower one; otherwise that goes first."""
+    """(o) UpdateCluster accepts a count below the live minimum if it also lowers the minimum.
+
+    Otherwise the minimum must be lowered first.
+    """
     list_lag: float
-    """Seconds for which ListClusterNodes still shows a node as it was before it ended, also if it has left by then."""
+    """Seconds for which ListClusterNodes still shows a node as it was before its termination, even if it has left by
+    then."""
     delete_alone: bool
-    """(d) UpdateCluster takes InstanceGroupsToDelete without InstanceGroups."""
+    """(d) UpdateCluster accepts InstanceGroupsToDelete without InstanceGroups."""
     all_fail: AllFail
-    """(a) The code where no node of a BatchDeleteClusterNodes can go; "answered": 200 and a list."""
+    """(a) The code if no node of a BatchDeleteClusterNodes can be deleted; "answered": 200 and a list."""
     in_use: InUse
-    """The code of a node that is in use, as botocore or as the AWS CLI's document spells it."""
+    """The code of a node that is in use, in botocore's or the AWS CLI documentation's spelling."""
     not_found: NotFound
-    """The code where there is no such cluster, with or without the usual ending."""
+    """The code if the cluster does not exist, with or without the usual suffix."""
     busy: Busy
-    """The code of a call that comes while the cluster is busy."""
+    """The code of a call while the cluster is busy."""
     delete_keeps_busy: bool
-    """Standard provisioning: the cluster says Updating while deleted nodes shut down."""
+    """Standard provisioning: the cluster is Updating while deleted nodes shut down."""
     dropped: Dropped
-    """What CloudFormation's handler does with a group that fell out of the template."""
+    """What CloudFormation's handler does with a group that was removed from the template."""
     handler_retries: bool
-    """CloudFormation's handler waits for a busy cluster; otherwise its update fails at once."""
+    """CloudFormation's handler waits for a busy cluster. Otherwise its update fails at once."""
     handler_waits: bool
-    """CloudFormation's handler waits until the counts are reached; otherwise for the cluster's status alone."""
+    """CloudFormation's handler waits until the counts are reached. Otherwise only for the cluster's status."""
     rollback_backwards: bool
-    """(p) A rollback goes against the direction in which resources depend on each other."""
+    """(p) A rollback goes against the order of dependencies."""
     back_to_stable: bool
-    """A rollback after an update that was left in failure goes back to where the stack was last complete; otherwise each
-    resource to what it was last brought to."""
+    """After an update that was left failed, a rollback returns to the last complete state of the stack.
+
+    Otherwise it returns each resource to its last successful update.
+    """
     continuing_is_an_update: bool
-    """continue-update-rollback moves the stack's LastUpdatedTime."""
+    """continue-update-rollback changes the stack's LastUpdatedTime."""
     ref_is_name: bool
     """(c) CloudFormation's physical id of the cluster is its name; otherwise its ARN."""
     empty_lists: bool
-    """Replies hold empty lists; otherwise their keys are absent."""
+    """Replies contain empty lists; otherwise their keys are absent."""
     page: int
     """Nodes in a page of ListClusterNodes."""
     pages: Pages
-    """How pages may differ from the list: now and then one begins with the last node of the page before, also without its
-    instance id; or leaves its first node out; or the order changes between two pages."""
+    """How pages may differ from the list.
+
+    Sometimes one begins with the last node of the page before, perhaps without its instance id; or it leaves out its
+    first node; or the order changes between two pages.
+    """
     clocks_apart: float
-    """Seconds by which LaunchTime is ahead of the function's clock."""
+    """How many seconds LaunchTime is ahead of the function's clock."""
     operations: Operations
-    """What ListClusterOperations tells: of UpdateCluster and BatchAddClusterNodes, perhaps of BatchDeleteClusterNodes, or nothing."""
+    """What ListClusterOperations contains: UpdateCluster and BatchAddClusterNodes, perhaps BatchDeleteClusterNodes, or
+    nothing."""
     operations_lag: float
-    """Seconds for which an operation says InProgress at least."""
+    """Minimum seconds for which an operation is InProgress."""
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))
 
 
 def _aside(rng: Random, what: str) -> Random:
-    """Dice of its own for a switch that came later: a seed stands for what it stood for before."""
+    """Separate random numbers for a switch that was added later, so that earlier seeds keep their meaning."""
     copy = Random()
     copy.setstate(rng.getstate())
     return Random(f"{copy.random()} {what}")
 
 
 def draw(rng: Random) -> Switches:
-    """Every way of every switch, the likelier one more often only where the other one would drown everything else."""
+    """All values of every switch. The likelier one is more frequent only if the other would hide everything else."""
 
     def either() -> bool:
         return rng.random() < 0.5

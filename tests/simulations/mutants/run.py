@@ -1,8 +1,8 @@
-"""Small faults in one module of the functions, one at a time, on a copy of the project: `make mutants`.
+"""Small faults in one module of the functions, one at a time, in a copy of the project: `make mutants`.
 
-cosmic-ray changes the copy and runs the tests. A fault that no test notices has survived: it wants a test of behaviour, or
-is in code that may go. Left out is what does nothing when the code runs: annotations, what decorators are given, the `*`
-before keywords, and identity for equality, where texts and numbers are as equal as before.
+cosmic-ray changes the copy and runs the tests. A fault that no test notices has survived: write a test of the
+behaviour, or delete the code. Excluded is code without an effect at run time: annotations, arguments of decorators, the
+`*` before keywords, and `is` instead of `==`, which are the same for texts and numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WORK = ROOT / ".mutants"
 COPY = WORK / "copy"
 FUNCTIONS = Path("constructs/cdk_hyperpod/_lambda/hyperpod")
 LIFETIMES = "tests/simulations/test_soak.py"
-"""Last: most faults end in seconds, by a row of a unit test."""
+"""Last, because a row of a unit test finds most faults in seconds."""
 
 IDENTITY = tuple(f"ReplaceComparisonOperator_{change}" for change in ("Eq_Is", "Is_Eq", "NotEq_IsNot", "IsNot_NotEq"))
 
@@ -35,7 +35,7 @@ Span = tuple[Position, Position]
 
 
 class Fault(NamedTuple):
-    """One change of the code, and what the tests made of it."""
+    """One change of the code, and the result of the tests."""
 
     line: int
     outcome: str
@@ -46,7 +46,7 @@ class Fault(NamedTuple):
 
 
 def main() -> int:
-    """Exit code 1: faults survived, or were not tried. 2: the tests fail without any."""
+    """Exit code 1: faults survived, or were not tried. 2: the tests fail without a fault."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--module", default="scale_down/planner", help="a module of the functions (default: scale_down/planner)"
@@ -85,7 +85,10 @@ def main() -> int:
 
 
 def nearest_tests(module: str) -> list[str]:
-    """The unit tests of the module's folder, its own first, then lifetimes. The scale-down function's try what is common, too."""
+    """The unit tests of the module's folder, its own first, then lifetimes.
+
+    The tests of the scale-down function cover common code, too.
+    """
     folder, _, name = module.partition("/")
     folders = ["common", "scale_down"] if folder == "common" else [folder]
     found = [path for each in folders for path in sorted((ROOT / "tests/unit" / each).glob("test_*.py"))]
@@ -94,7 +97,7 @@ def nearest_tests(module: str) -> list[str]:
 
 
 def report(module: Path, faults: Sequence[Fault]) -> Iterator[str]:
-    """What survived, by line and with the change, and the sums."""
+    """The surviving faults, by line and with the change, and the sums."""
     for fault in sorted(fault for fault in faults if fault.outcome != "killed"):
         yield f"{module}:{fault.line}: {fault.outcome or 'not tried'}"
         yield from (f"    {line}" for line in changed(fault.diff))
@@ -111,13 +114,13 @@ def report(module: Path, faults: Sequence[Fault]) -> Iterator[str]:
 
 
 def changed(diff: str) -> list[str]:
-    """The lines that a unified diff takes and gives."""
+    """The removed and added lines of a unified diff."""
     return [line for line in diff.splitlines() if line.startswith(("-", "+")) and not line.startswith(("---", "+++"))]
 
 
 def idle(tree: ast.AST) -> Iterator[Span]:
-    """Where annotations stand (none is evaluated), what decorators are given (how a class is made), and the `*` before keywords
-    (cosmic-ray takes it for a product)."""
+    """Where annotations are (none is evaluated), the arguments of decorators (they configure a class), and the `*`
+    before keywords (cosmic-ray treats it as a product)."""
     for node in ast.walk(tree):
         parts: list[ast.expr | None] = []
         match node:
@@ -141,7 +144,7 @@ def _end(node: ast.expr | ast.arg) -> Position:
 
 
 def _copy() -> None:
-    """What git has, as it is in the work tree."""
+    """The files in git, as they are in the work tree."""
     shutil.rmtree(COPY, ignore_errors=True)
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, listed.split("\0")):
@@ -157,7 +160,7 @@ def _environment() -> dict[str, str]:
 
 
 def _without_faults(command: Sequence[str]) -> float | None:
-    """Seconds that the tests take on the unchanged copy; None where they fail, which would look like killing."""
+    """Seconds that the tests take on the unchanged copy; None if they fail, which would look like killed faults."""
     where = [sys.executable, "-c", "import cdk_hyperpod; print(cdk_hyperpod.__file__)"]
     imported = subprocess.run(where, cwd=COPY, env=_environment(), check=True, capture_output=True, text=True).stdout
     if not imported.startswith(str(COPY)):

@@ -1,4 +1,4 @@
-"""What `make mutants` reports, and where it puts no fault."""
+"""The report of `make mutants`, and the code that it excludes."""
 
 from __future__ import annotations
 
