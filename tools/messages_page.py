@@ -104,7 +104,10 @@ GENERAL: Mapping[str, tuple[str, str]] = {
         "node was replaced, or an earlier deployment that rolled back has deleted it",
         "correct the id, or remove it from the list. To delete other nodes, name those. To let the guard choose, name none",
     ),
-    "subnet-immutable": ("the first subnet is <subnet id>, and the live cluster or file system is in another one", MOVE),
+    "subnet-immutable": (
+        "the first subnet is <subnet id>, and the live cluster or file system is in another one",
+        MOVE,
+    ),
     "subnet-range-immutable": (
         "gives the first zone the subnet <cidr>, and the live cluster or file system is in another one",
         MOVE,

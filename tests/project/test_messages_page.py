@@ -8,9 +8,7 @@ import pytest
 
 from tools.messages_page import GENERAL, PageError, Reader, page
 
-NOT_CODED_YET = (
-    "constructs/cdk_hyperpod/cli/",
-)
+NOT_CODED_YET = ("constructs/cdk_hyperpod/cli/",)
 """The rooms whose findings get their codes later. Remove a line when its room has them."""
 
 

@@ -1,8 +1,8 @@
 """Measure the drainer on a real API server: `make bench-eks`.
 
 Prints, for 3 and for 16 nodes with eight pods each: the seconds from the first call of the drainer until every node is
-ready, the drainer's calls and its requests to the API, without a backup and with one; and what a call costs when nothing is
-asked. Pods end at once and backups succeed at once, so this is the drainer's own share. It is called again as soon as it has
+ready, the drainer's calls and its requests to the API, without a backup and with one; and the cost of a call without a
+request. Pods and backups end at once, so this is the drainer's own share. It is called again as soon as it has
 answered; the guard calls it at every poll.
 """
 
@@ -20,7 +20,7 @@ PODS = 8
 
 
 def end_backups(rig: Rig) -> None:
-    """What kubelets and the Jobs' controller do, as soon as the scheduler has placed the pods."""
+    """Acts as the kubelets and the Jobs' controller, as soon as the scheduler has placed the pods."""
 
     def pods() -> list[Manifest]:
         found: list[Manifest] = rig.admin.get("/api/v1/namespaces/ops/pods").body["items"]
@@ -33,7 +33,7 @@ def end_backups(rig: Rig) -> None:
 
 
 def drain(rig: Rig, count: int, *, backup: bool) -> tuple[float, int, int]:
-    """Seconds, calls and requests until all of so many nodes are ready."""
+    """Seconds, calls and requests until all of this many nodes are ready."""
     nodes = [rig.node(labels={"disk": "nvme"}) for _ in range(count)]
     for node in nodes:
         for number in range(PODS):

@@ -1,4 +1,4 @@
-"""One control plane for all tests of this folder (for each process that runs them), cleared after each."""
+"""One control plane for all tests of this folder (for each process that runs them), cleared after each test."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from helpers.kubernetes.apiserver.client import Client
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Its administrator."""
+    """The administrator's client."""
     with control_plane(tmp_path_factory.mktemp("drainer")) as client:
         yield client
 
 
 @pytest.fixture
 def rig(server: Client) -> Iterator[Rig]:
-    """The cluster, with nothing in it yet."""
+    """The empty cluster."""
     rig = Rig(server, TOKEN)
     yield rig
     rig.clear()

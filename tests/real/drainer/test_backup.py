@@ -1,4 +1,5 @@
-"""The user's backup: a Job of a CronJob, on the node that goes, placed by the real scheduler and counted by the real controller."""
+"""The user's backup: a Job of a CronJob on the node to delete, placed by the real scheduler and counted by the real
+controller."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from helpers.drainer.rig import HOOK, NOW, Rig
 
 
 def drained(rig: Rig) -> str:
-    """A node without pods, with its backup begun."""
+    """A node without pods, whose backup has begun."""
     rig.cron_job()
     node = rig.node()
     web = rig.pod(node, "web-1")
@@ -30,7 +31,7 @@ def test_a_node_is_saved_when_its_pods_have_left_and_then_it_is_ready(rig: Rig) 
     assert job["metadata"]["annotations"]["cronjob.kubernetes.io/instantiate"] == "manual"
     assert job["metadata"]["ownerReferences"][0]["name"] == "save-node"
     assert job["spec"]["backoffLimit"] == 0
-    # Placed on the cordoned node, which has a label of its own: what the template says of places does not count.
+    # Placed on the cordoned node, which has a label of its own. The template's node selector is replaced.
     assert rig.job_pod()["spec"]["nodeName"] == f"hyperpod-{node}"
 
     answer = rig.ask(rig.node_request(node))
@@ -40,14 +41,14 @@ def test_a_node_is_saved_when_its_pods_have_left_and_then_it_is_ready(rig: Rig) 
         "backing-up",
         f"Job ops/{job['metadata']['name']}: Pending",
     )
-    # Nobody waits for the backup's own pod as if it were somebody's.
+    # The drain does not wait for the backup's own pod as for a user's pod.
     assert (told["jobs"], answer["busy"]) == ([], {})
 
     rig.job_ends("Succeeded")
     told = rig.ask(rig.node_request(node))["nodes"][node]
     assert (told["state"], told["message"], told["saved"]) == ("ready", "is saved", True)
 
-    # Its Job may be gone by the next look, and the one after that.
+    # Its Job may be deleted before the next looks.
     rig.clear_jobs()
     assert rig.ask(rig.node_request(node))["nodes"][node]["saved"] is True
     assert rig.tell()["nodes"][node]["saved"] is True
@@ -124,7 +125,7 @@ def test_a_backup_that_the_server_would_refuse_evicts_nobody(rig: Rig) -> None:
 
 @pytest.mark.parametrize("on_timeout", ["fail", "force"])
 def test_a_backup_without_a_pod_says_what_its_job_says_and_so_does_a_timeout(rig: Rig, on_timeout: str) -> None:
-    """Whether a pod of it will be let in, nobody can try beforehand who may not create pods."""
+    """Whether its pod will be admitted cannot be checked before by a caller who may not create pods."""
     rig.cron_job()
     rig.quota({"pods": "0"})
     node = rig.node()
@@ -145,14 +146,14 @@ def test_a_backup_without_a_pod_says_what_its_job_says_and_so_does_a_timeout(rig
     assert "exceeded quota: tight" in said()
     if on_timeout == "fail":
         assert rig.free(node)
-        # The guard may ask once more, and its Job is gone by now.
+        # The guard may call once more after its Job was deleted.
         assert rig.jobs() == []
         assert said().startswith("went back to work at its deadline; Job ops/drain-")
         assert "exceeded quota: tight" in said()
 
 
 def test_under_force_a_pod_that_never_ends_does_not_keep_the_backup(rig: Rig) -> None:
-    """Deleted, with a finalizer or a grace period of ten years, it would have been waited for without an end."""
+    """Otherwise a deleted pod with a finalizer or a grace period of ten years would block the drain forever."""
     rig.cron_job()
     node = rig.node()
     rig.pod(node, "kept", terminationGracePeriodSeconds=10 * 365 * 24 * 3600)
@@ -163,7 +164,7 @@ def test_under_force_a_pod_that_never_ends_does_not_keep_the_backup(rig: Rig) ->
     assert rig.ask(rig.node_request(node, on_timeout="force"))["nodes"][node]["state"] == "backing-up"
     rig.job_ends("Succeeded")
     told = rig.ask(rig.node_request(node, on_timeout="force"))["nodes"][node]
-    # It is saved, and the guard waits with a node on which pods run until the time is over.
+    # It is backed up, and the guard waits with a node on which pods run until the time is over.
     assert (told["state"], told["saved"], told["running"]) == ("ready", True, 1)
 
 
@@ -178,7 +179,7 @@ def test_a_backup_goes_with_the_drain(rig: Rig) -> None:
 
 
 def test_a_node_that_somebody_uncordoned_is_saved_anew(rig: Rig) -> None:
-    """What came since is in no backup: the one that is there is of before."""
+    """Later data is in no backup: the existing one is older."""
     node = drained(rig)
     rig.job_ends("Succeeded")
     rig.patch(f"/api/v1/nodes/hyperpod-{node}", {"spec": {"unschedulable": None}})
@@ -219,7 +220,7 @@ def test_under_force_a_node_is_saved_with_what_is_left_on_it(rig: Rig) -> None:
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_hook_without_rights_keeps_nobody_from_going_back(rig: Rig, wanted: bool) -> None:
-    """Its namespace has gone, for example, and the Role with it."""
+    """Its namespace was deleted, for example, and the Role with it."""
     node, other = rig.node(), rig.node()
     rig.ask(rig.node_request(node))
     rig.backup = "elsewhere/save-node"
@@ -236,7 +237,7 @@ def test_a_hook_without_rights_keeps_nobody_from_going_back(rig: Rig, wanted: bo
 
 
 def test_the_pod_of_a_backup_whose_job_cannot_be_read_is_not_somebodys(rig: Rig) -> None:
-    """At the deadline the Role in the backup's namespace has gone: nobody asks what keeps the backup's own pod."""
+    """At the deadline the Role in the backup's namespace is deleted. The backup's own pod is not examined."""
     node = drained(rig)
     rig.job_pod()
     sent: list[str] = []

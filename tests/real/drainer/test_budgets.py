@@ -24,7 +24,7 @@ FIRST = "20271107T090000"
 
 
 def blocked(rig: Rig) -> tuple[str, str]:
-    """A node with a pod that its budget lets nobody evict, and the pod."""
+    """A node with a pod that its budget does not allow to evict, and the pod."""
     node = rig.node()
     web = rig.pod(node, "web-1", labels={"app": "web"})
     rig.budget("web", {"app": "web"}, least=1)
@@ -49,12 +49,12 @@ def test_a_budget_is_waited_for_until_the_deadline_and_then_the_node_goes_back(r
     rig.now = NOW + 1500
     told = rig.ask(rig.node_request(node))["nodes"][node]
     assert told["state"] == "timed-out"
-    # What kept it is the reason of the deployment's failure.
+    # The cause becomes the reason of the deployment's failure.
     went = "went back to work at its deadline; pods: team/web-1 of ReplicaSet/web"
     assert told["message"] == f"{went}; evict team/web-1: waits for a disruption budget: {budget}"
     assert rig.free(node)
     assert not rig.ends(web)
-    # However often it is asked for.
+    # However often it is requested.
     assert rig.ask(rig.node_request(node))["nodes"][node]["state"] == "timed-out"
     assert rig.free(node)
 
@@ -86,7 +86,7 @@ def test_under_force_what_is_left_at_the_deadline_ends_with_the_node(rig: Rig) -
     rig.ask(rig.node_request(node, on_timeout="force"))
     assert rig.ends(ending)
 
-    # One that is on its way out has no more time than the others, however long it asked for.
+    # A pod that is ending has no more time than the others, whatever its grace period.
     rig.now = NOW + 1500
     told = rig.ask(rig.node_request(node, on_timeout="force"))["nodes"][node]
     assert (told["state"], told["running"], told["message"]) == (
@@ -120,7 +120,7 @@ def test_an_elastic_job_shrinks_in_order_and_goes_on(rig: Rig) -> None:
     (budget,) = (each for each in job_manifests(JOB) if each["kind"] == "PodDisruptionBudget")
     rig.install_budget(budget, healthy=4)
 
-    # Two of four may leave: the last rank first, and of the other node the last one too, or none of it.
+    # Two of four may leave: the last rank first. Of the other node the last one leaves too, or none.
     sent: list[str] = []
     rig.watch(sent)
     rig.ask(rig.node_request(one))
@@ -129,7 +129,7 @@ def test_an_elastic_job_shrinks_in_order_and_goes_on(rig: Rig) -> None:
     assert rig.end_pods() == ["llama-worker-0", "llama-worker-3"]
     assert rig.ask(rig.node_request(one))["nodes"][one]["state"] == "ready"
 
-    # The job is as small as it may be: it goes on, and the other node stays.
+    # The job has its minimum size. It continues, and the other node stays.
     told = rig.ask(rig.node_request(one), rig.node_request(two))["nodes"]
     assert (told[one]["state"], told[two]["state"]) == ("ready", "draining")
     assert "The disruption budget llama needs 2 healthy pods and has 2 currently" in told[two]["message"]
@@ -153,7 +153,7 @@ def test_what_is_dear_to_nobody_leaves_first(rig: Rig) -> None:
 
 @pytest.mark.parametrize("silent_s", [299, 300])
 def test_a_silent_node_has_the_time_that_all_have_and_then_it_is_lost(rig: Rig, silent_s: int) -> None:
-    """Its pods may run on: only the way between it and the API may be cut."""
+    """Its pods may still run: perhaps only its connection to the API is cut."""
     node, web = blocked(rig)
     rig.node()
     rig.goes_silent(node, NOW - 2000)

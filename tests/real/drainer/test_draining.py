@@ -1,4 +1,4 @@
-"""Cordon, evict, ready, give back: on a real API server, with exactly the rights that the drainer has."""
+"""Cordon, evict, ready, release: on a real API server, with exactly the permissions that the drainer has."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_node_is_cordoned_its_pods_leave_and_then_it_is_ready(rig: Rig) -> Non
     }
     assert sorted(first["busy"]) == sorted([node, other])
 
-    # It has the time that its pod says for ending.
+    # It has the grace period of its pod.
     second = rig.ask(rig.node_request(node))
     assert second["nodes"][node]["message"] == "pods: team/web-1 of ReplicaSet/web (ending); 25 minutes left"
 
@@ -90,7 +90,7 @@ def test_a_pod_without_a_controller_leaves_where_the_request_says_so(rig: Rig) -
 
 @pytest.mark.parametrize("on_timeout", ["fail", "force"])
 def test_a_pod_without_a_controller_refuses_the_request_before_anything_is_evicted(rig: Rig, on_timeout: str) -> None:
-    """`kubectl drain` refuses it too: nothing would create it again."""
+    """`kubectl drain` refuses it too, because no controller would create it again."""
     node, other = rig.node(), rig.node()
     pods = [rig.pod(node, "lone", owner=None), rig.pod(node, "web-1"), rig.pod(other, "web-2")]
 
@@ -104,7 +104,7 @@ def test_a_pod_without_a_controller_refuses_the_request_before_anything_is_evict
     )
     assert (told[node]["state"], told[node]["message"]) == ("refused", said)
     assert told[other]["state"] == "draining"
-    # Neither from it nor from the other nodes of the request.
+    # Neither on this node nor on the other nodes of the request.
     assert not any(rig.ends(path) for path in pods)
     assert rig.free(node) and rig.free(other)
 
@@ -123,7 +123,7 @@ def test_finished_and_static_pods_and_those_of_daemon_sets_may_have_no_controlle
 
 
 def test_a_pod_without_a_controller_that_comes_later_stays_and_so_does_the_cordon(rig: Rig) -> None:
-    """It tolerates the cordon. The deployment gives the node back, or HyperPod is deleting it already."""
+    """It tolerates the cordon. The deployment releases the node, or HyperPod is deleting it already."""
     node = rig.node()
     rig.ask(rig.node_request(node))
     lone = rig.pod(node, "lone", owner=None)
@@ -134,7 +134,7 @@ def test_a_pod_without_a_controller_that_comes_later_stays_and_so_does_the_cordo
 
 
 def test_of_a_pod_that_was_deleted_only_containers_that_run_count(rig: Rig) -> None:
-    """A finalizer, or a grace period of ten years, keeps the object; its kubelet says what runs."""
+    """A finalizer, or a grace period of ten years, keeps the object. Its kubelet reports what runs."""
     node = rig.node()
     path = rig.pod(node, "kept", terminationGracePeriodSeconds=10 * 365 * 24 * 3600)
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "kept", "namespace": "team"}}
@@ -192,7 +192,7 @@ def test_a_lease_that_is_over_holds_nothing(rig: Rig) -> None:
 
 
 def test_a_lease_ends_at_any_look(rig: Rig) -> None:
-    """A function that died asks for nothing any more, and the next one begins with a question."""
+    """A function that was killed requests nothing any more, and the next one begins with an empty request."""
     node, barred = rig.node(), rig.node(unschedulable=True)
     rig.ask(rig.node_request(node), rig.node_request(barred))
 
@@ -228,7 +228,7 @@ def test_who_goes_on_asking_goes_on_holding(rig: Rig) -> None:
     assert rig.tell()["nodes"].keys() == {node}
     assert rig.held(node)
 
-    # One that is about to be deleted is held for longer from now on.
+    # A node that is about to be deleted is held for longer from now on.
     rig.ask(rig.node_request(node, expires=rig.now + 7200))
     rig.now += 7199
     rig.tell()
@@ -265,7 +265,7 @@ def test_a_person_who_uncordons_and_cordons_later_keeps_the_cordon(rig: Rig) -> 
 
     rig.ask()
     assert rig.free(node)
-    # Only the mark: a person may cordon it at this very moment.
+    # Only the mark is removed: a person may cordon the node at the same time.
     (body,) = filter(None, changed)
     assert b"unschedulable" not in body
 

@@ -1,4 +1,7 @@
-"""A look that ends anywhere, calls that fail, looks that meet: on the real API server. The end is always the same."""
+"""Looks that are killed anywhere, calls that fail, and looks that overlap, on the real API server.
+
+The result is always the same.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ from helpers.drainer.rig import Rig
 
 
 class Killed(Exception):
-    """The function's time is over, or its machine is."""
+    """The function has timed out, or its machine has ended."""
 
 
 def life(rig: Rig, kill: Kill) -> None:
-    """A node is drained and saved, and in the end given back; another one goes back that a deployment before had asked for."""
+    """A node is drained, backed up, and finally released. A node of an earlier deployment's request is released too."""
     node, given_up = rig.node(), rig.node()
     web = rig.pod(node, "web-1")
 
@@ -26,7 +29,7 @@ def life(rig: Rig, kill: Kill) -> None:
         try:
             return rig.ask(*requests)
         except Killed:
-            # Whoever asked asks again.
+            # The caller repeats its request.
             return rig.ask(*requests)
 
     rig.wrap = kill.wrap
@@ -39,7 +42,7 @@ def life(rig: Rig, kill: Kill) -> None:
     look(rig.node_request(node))
 
     def is_ready() -> bool:
-        # A Job whose uid could not be written down is deleted, and its pod ends.
+        # A Job whose uid could not be recorded is deleted, and its pod ends.
         rig.end_pods()
         told = look(rig.node_request(node))["nodes"][node]
         return (told["state"], told["saved"]) == ("ready", True)
@@ -65,13 +68,13 @@ def test_killed_at_every_call_it_comes_to_the_same_end(rig: Rig) -> None:
     for number, (method, _) in enumerate(whole.seen):
         life(rig, Kill(number))
         if method != "GET":
-            # The server has done it, and nobody has heard so.
+            # The server has done it, but the reply was lost.
             life(rig, Kill(number, after=True))
 
 
 @dataclass
 class Kill:
-    """Ends the look at one call, before the server has seen it or after."""
+    """Ends the look at one call, before the server has received it or after."""
 
     at: int
     after: bool = False
@@ -95,7 +98,7 @@ class Kill:
 
 
 def between(rig: Rig, happens: Callable[[], object]) -> None:
-    """Something happens between what the drainer reads and what it changes; once."""
+    """Something happens once between the drainer's read and its change."""
     left = [happens]
 
     def wrap(send: Send) -> Send:
@@ -147,7 +150,7 @@ def test_a_person_who_cordons_meanwhile_keeps_the_cordon(rig: Rig) -> None:
 
     said = "somebody else changed the node at the same moment; the next look sees what it is now"
     assert f"cordon hyperpod-{node}: {said}" in rig.ask(rig.node_request(node))["nodes"][node]["message"]
-    # Nothing was evicted from a node that is not marked.
+    # No pod is evicted from a node without the mark.
     assert not rig.ends(web)
     rig.ask(rig.node_request(node))
     rig.ask()
@@ -167,7 +170,7 @@ def test_what_hyperpod_bars_meanwhile_stays_cordoned(rig: Rig) -> None:
 
 
 def test_a_pod_of_the_same_name_elsewhere_is_not_the_one(rig: Rig) -> None:
-    """A StatefulSet makes it anew as soon as it is gone."""
+    """A StatefulSet creates it again as soon as it is deleted."""
     node, other = rig.node(), rig.node()
     rig.pod(node, "db-0", owner="StatefulSet/db")
     anew: list[str] = []
@@ -239,7 +242,7 @@ def test_reads_are_sent_again_and_what_lasts_ends_the_look(rig: Rig, reply: Repl
     answer = rig.ask(rig.node_request(node))
     assert answer["problem"].startswith("GET /api/v1/pods: ")
     assert (answer["nodes"], answer["busy"]) == ({}, {})
-    # Nobody knows what else is there: nothing is done.
+    # Other pods are unknown, so nothing is done.
     assert rig.held(held) and rig.free(node)
 
     failing(rig, reply, 3, "GET /api/v1/pods")
@@ -291,7 +294,7 @@ def test_pods_of_a_node_that_could_not_be_cordoned_stay(rig: Rig) -> None:
 
 
 def test_of_a_mark_that_somebody_has_spoilt_the_cordon_stays(rig: Rig) -> None:
-    """Whose it is nobody can tell."""
+    """Its owner is unknown."""
     for text in ("", "[]", '{"request": 7, "deadline": "x"}', "{" * 2000):
         node = rig.node()
         rig.ask(rig.node_request(node))

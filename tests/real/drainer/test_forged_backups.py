@@ -1,6 +1,8 @@
-"""A member of the team in whose namespace the backup's Jobs are, on the real API server: what they cannot make the drainer believe.
+"""A member of the team in whose namespace the backup's Jobs are, on the real API server, cannot make the drainer accept a
+forged backup.
 
-The library's own namespace gives no team any permission. Here the CronJob is where it should not be, and a member does their worst.
+The library's own namespace gives no team any permission. Here the CronJob is in a wrong namespace, and a member attacks
+it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ RIGHTS = ("Role", "RoleBinding")
 
 @pytest.fixture
 def member(rig: Rig) -> Iterator[Client]:
-    """Of a team whose namespace is `ops`."""
+    """A member of a team with the namespace `ops`."""
     rights = [each for each in team_manifests(Team(name="ops"), task_governance=False) if each["kind"] in RIGHTS]
     rig.namespace("ops")
     rig.admin.apply_all(rights)
@@ -32,7 +34,7 @@ def member(rig: Rig) -> Iterator[Client]:
 
 
 def forge(rig: Rig, member: Client, **spec: Any) -> str:
-    """The drainer's Job is deleted, and one of its name is created; the uid of that."""
+    """Delete the drainer's Job, and create one with its name. Returns the new uid."""
     (job,) = rig.jobs()
     path = f"{JOBS}/{job['metadata']['name']}"
     rig.must(member.request("DELETE", path, {"propagationPolicy": "Background"}))
@@ -62,7 +64,10 @@ def begun(rig: Rig) -> str:
 
 
 def saves_again(rig: Rig, node: str) -> str:
-    """Looks until the drainer has made another Job, which is after the pods of the one before have gone; what it says then."""
+    """Look until the drainer has created another Job, after the pods of the one before have ended.
+
+    Returns its message then.
+    """
     told: dict[str, Any] = {}
 
     def begins() -> bool:
@@ -80,7 +85,7 @@ def test_a_job_of_the_same_name_that_completes_by_itself_saves_nothing(rig: Rig,
     forged = forge(rig, member, completions=0)
 
     assert "which is not in the mark" in saves_again(rig, node)
-    # Another one is made in its place, and that is the one that counts.
+    # Another one is created to replace it, and that one counts.
     (job,) = rig.jobs()
     assert job["metadata"]["uid"] != forged
     rig.job_ends("Succeeded")
@@ -118,7 +123,7 @@ def test_a_member_may_not_write_what_counts(rig: Rig, member: Client) -> None:
 
 @pytest.mark.parametrize("resource", ["jobs.batch", "cronjobs.batch", "pods", "pods/exec", "secrets", "events"])
 def test_no_team_may_do_anything_in_the_librarys_own_namespace(rig: Rig, member: Client, resource: str) -> None:
-    """The member of any team: their Role is in their own namespace."""
+    """The member of another team: their Role is in their own namespace."""
     rig.namespace(BACKUP_NAMESPACE)
     verbs = ("get", "list", "create", "update", "patch", "delete")
     assert not [verb for verb in verbs if member.may(verb, resource, BACKUP_NAMESPACE)]

@@ -1,4 +1,4 @@
-"""The way in on a real server: its TLS, and what it never tells."""
+"""The handler on a real server: its TLS, and the data that it never prints."""
 
 from __future__ import annotations
 

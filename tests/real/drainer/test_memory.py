@@ -7,7 +7,7 @@ from helpers.drainer.rig import TOKEN, Rig, of_1_20
 
 
 def test_a_list_goes_on_in_smaller_pages_on_the_real_server(rig: Rig) -> None:
-    """The server takes the token of a larger page."""
+    """The server accepts the token of a larger page."""
     node = rig.node()
     for number in range(12):
         rig.pod(node, f"web-{number}", annotations={"filler": "x" * 1000})
@@ -19,7 +19,7 @@ def test_a_list_goes_on_in_smaller_pages_on_the_real_server(rig: Rig) -> None:
     def send(method: str, path: str, body: bytes | None, kind: str) -> Reply:
         asked.append(path)
         reply = of_1_20(connection.send)(method, path, body, kind)
-        # As if what is 100,000 bytes here were too much.
+        # As if 100,000 bytes were too many.
         return (
             reply
             if len(reply.content) < 100_000 or "limit=1&" in path or path.endswith("limit=1")

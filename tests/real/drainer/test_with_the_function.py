@@ -14,12 +14,12 @@ from helpers.scale_down.stack import LAMBDA, Behaviour, Stack, Template, group
 
 
 class Invoked:
-    """Lambda with the real drainer in it. Before each look the kubelets do what they were told."""
+    """Lambda with the real drainer. Before each look, the kubelets do what the test has set."""
 
     def __init__(self, rig: Rig, stack: Stack) -> None:
         self.rig, self.stack = rig, stack
         self.held: set[str] = set()
-        """All that were ever held."""
+        """All nodes that were ever held."""
 
     def invoke(self, *, FunctionName: str, Payload: bytes) -> dict[str, Any]:
         del FunctionName
@@ -31,7 +31,7 @@ class Invoked:
 
 
 def four(rig: Rig) -> tuple[Stack, Invoked]:
-    """A cluster of four nodes, each of them one of Kubernetes' too."""
+    """A cluster of four nodes, each of them also a node of Kubernetes."""
     stack = Stack(FOUR, timings=QUICK, behaviour=Behaviour(), poll=120)
     lambdas = Invoked(rig, stack)
     stack.drainer = cast(Pretended, lambdas)
@@ -86,5 +86,5 @@ def test_idle_nodes_go_first_and_under_force_a_budget_only_delays(rig: Rig) -> N
     assert stack.deploy(forced) == "complete", stack.reasons
     _, last = stack.hyperpod.terminations
     assert last.at >= began + 25 * 60
-    # Its pod ended with it: nobody deleted it.
+    # Its pod ended with it, without an eviction.
     assert len(rig.admin.get("/api/v1/namespaces/team/pods").body["items"]) == 3

@@ -1,4 +1,7 @@
-"""One control plane for all tests of this folder (for each process that runs them); each has namespaces of its own."""
+"""One control plane for all tests of this folder (for each process that runs them).
+
+Each test has its own namespaces.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The build's own promises, with tools that only pretend: nothing broken is ever left, and nothing is built twice."""
+"""The build's guarantees, with simulated tools: no broken build remains, and nothing is built twice."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOOLS = {
 
 
 class Machine:
-    """A machine whose tools do as they are told."""
+    """A machine with simulated tools."""
 
     def __init__(self, folder: Path) -> None:
         self.state, self.tools, cache = folder / "state", folder / "tools", folder / "cache"

@@ -1,4 +1,5 @@
-"""Jobs as `hyp create hyp-pytorch-job` submits them, by a member of a team, under its quota, its defaults and its Role."""
+"""Jobs as `hyp create hyp-pytorch-job` submits them, by a member of a team, under its quota, its defaults and its
+Role."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def test_a_job_of_more_nodes_than_the_team_has_stops_at_its_quota(admin: Client)
 
 
 def pods_of(job: Manifest) -> list[Manifest]:
-    """Pods as the operator makes them from the template, which no scheduler places."""
+    """Pods as the operator creates them from the template. They are not scheduled."""
     (replica,) = job["spec"]["replicaSpecs"]
     pods = []
     for index in range(replica["replicas"]):

@@ -1,4 +1,4 @@
-"""What `cdk-hyperpod nodes --kubernetes` reads, through a real kubectl from a real API server."""
+"""`cdk-hyperpod nodes --kubernetes` reads states through a real kubectl from a real API server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _node(instance: str, health: str, *, unschedulable: bool) -> dict[str, objec
 
 @pytest.fixture
 def nodes(admin: Client) -> Iterator[None]:
-    """A node that is ready, and one that HyperPod is about to replace; no kubelet says anything of either."""
+    """A ready node, and one that HyperPod is about to replace. No kubelet reports for either."""
     made = [
         _node(READY, "Schedulable", unschedulable=False),
         _node(FAILED, "UnschedulablePendingReplacement", unschedulable=True),

@@ -42,7 +42,7 @@ def test_a_pod_gets_the_value_of_its_class(admin: Client) -> None:
 
 
 def test_a_pod_of_another_class_is_refused(admin: Client) -> None:
-    """The classes of its list; without one those that outrank no pod of anybody."""
+    """The classes in the team's list. Without a list, those that outrank no other team's pods."""
     for name, listed, allowed in (("ranked", ("patient",), "patient"), ("unranked", None, "humble")):
         classes = (*CLASSES, PriorityClass(name="humble", value=0))
         admin.apply_all(priority_class_manifests(classes[-1:]))
@@ -93,7 +93,10 @@ def test_a_system_name_is_refused_by_the_server_too(admin: Client) -> None:
 
 
 def test_preemption_takes_what_the_job_grew_by_and_never_its_base(admin: Client) -> None:
-    """Three nodes, full of one job: 1 base replica, 2 elastic ones. Somebody urgent needs a node, twice, and once more."""
+    """Three nodes, filled by one job: 1 base replica, 2 elastic ones.
+
+    An urgent job needs a node, twice, and once more.
+    """
     member = install(admin, Team(name="preempted", quota={NODES: 8}, priority_classes=EVERY))
     job = dataclasses.replace(
         ELASTIC,
@@ -116,7 +119,7 @@ def test_preemption_takes_what_the_job_grew_by_and_never_its_base(admin: Client)
         taker = urgent(job, name, "urgent")
         assert member.create(taker).status == 201
         await_pod(admin, taker, is_nominated)
-    # No kubelet ends the pods that the scheduler deleted: they stay, and say that they are to go.
+    # No kubelet ends the pods that the scheduler deleted. They stay, marked for deletion.
     assert {one["metadata"]["name"]: is_ending(read(admin, one)) for one in pods} == {
         "job-base-0": False,
         "job-elastic-0": True,
@@ -167,7 +170,7 @@ def test_an_eviction_below_the_jobs_minimum_is_refused(admin: Client) -> None:
 
 
 def evict(admin: Client, one: Manifest) -> Answer:
-    """What `kubectl drain` and Karpenter do."""
+    """As `kubectl drain` and Karpenter do."""
     namespace, name = one["metadata"]["namespace"], one["metadata"]["name"]
     eviction = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
     return admin.request("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", eviction)

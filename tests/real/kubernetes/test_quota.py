@@ -71,7 +71,7 @@ def test_with_the_guides_memory_two_nodes_of_eight_can_be_filled(admin: Client) 
     member = install(admin, team)
     job = dataclasses.replace(ELASTIC, namespace=team.name)
     assert [member.create(one).status for one in pods_of(job)][:3] == [201, 201, 403]
-    # Which the check says before anything is sent.
+    # The check reports this before anything is sent.
     (finding,) = check_job(job, hard=quota_hard(team))
     assert finding.remedy == "lower it to 2 at most, or raise the quota"
 
@@ -85,7 +85,7 @@ def test_with_the_guides_memory_two_nodes_of_eight_can_be_filled(admin: Client) 
     ],
 )
 def test_a_key_that_nothing_is_counted_by_is_accepted_and_not_enforced(admin: Client, name: str, key: str) -> None:
-    """Why `hard` refuses such a key."""
+    """The reason why `hard` refuses such a key."""
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -120,7 +120,7 @@ def test_defaults_are_put_into_a_pod_that_says_nothing(admin: Client) -> None:
 
 
 def test_without_the_defaults_the_quota_would_refuse_it(admin: Client) -> None:
-    """Why a team with a quota has a LimitRange."""
+    """The reason why a team with a quota has a LimitRange."""
     member = install(admin, Team(name="strict", quota={"ml.m5.4xlarge": 1}))
     path = "/api/v1/namespaces/strict/limitranges/team-defaults"
     assert admin.request("DELETE", path).status == 200
@@ -159,7 +159,7 @@ def test_where_limits_of_cpu_are_asked_for_there_is_a_default(admin: Client) -> 
 
 @pytest.mark.parametrize("name", ["system-node-critical", "system-cluster-critical"])
 def test_a_pod_cannot_have_the_priority_of_the_system(admin: Client, name: str) -> None:
-    """A team without a quota of its own, too."""
+    """Also for a team without a quota of its own."""
     member = install(admin, Team(name=f"not-{name}"))
     answer = member.create(pod(f"not-{name}", "p", priorityClassName=name))
     assert (answer.status, answer.message) == (
@@ -189,7 +189,7 @@ def test_a_team_gets_the_load_balancers_that_it_is_allowed(admin: Client) -> Non
 
 
 def test_a_pod_that_requests_nothing_is_refused(admin: Client) -> None:
-    """It would count nothing in the quota, and have Karpenter make a node."""
+    """It would count nothing in the quota, and make Karpenter create a node."""
     member = install(admin, Team(name="nothing", quota={"ml.m5.4xlarge": 1}))
     answer = member.create(pod("nothing", "p", container=requesting(cpu="0", memory="0")))
     assert answer.status == 403
@@ -205,7 +205,7 @@ def test_the_init_container_of_kubeflows_operator_is_not_too_small(admin: Client
 
 
 def test_a_kind_that_comes_after_the_quota_is_refused_until_it_is_counted(admin: Client) -> None:
-    """An operator that is installed after the teams; docs/team-quotas.md says how long it takes on EKS."""
+    """An operator that is installed after the teams. docs/team-quotas.md says how long it takes on EKS."""
     install(admin, Team(name="early", hard={"count/hyperpodpytorchjobs.late.example.com": "1"}))
     admin.apply_all([kind_of("late.example.com", "v1", "HyperPodPyTorchJob")])
     kind: Manifest = {"apiVersion": "late.example.com/v1", "kind": "HyperPodPyTorchJob"}
@@ -231,7 +231,7 @@ def service(namespace: str, kind: str, name: str = "entry") -> Manifest:
 
 @pytest.mark.parametrize("count", [1, 7])
 def test_the_server_reads_every_types_amounts_as_they_are_written(admin: Client, count: int) -> None:
-    """Quantities in their canonical form: what is read back is what was sent, so nothing looks changed."""
+    """Quantities are in their canonical form, so that reading them back shows no change."""
     for name in catalogue():
         hard = quota_hard(Team(name="t", quota={name: count}))
         quota = {

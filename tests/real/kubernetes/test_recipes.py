@@ -17,11 +17,11 @@ from helpers.kubernetes.apiserver.objects import install
 from helpers.kubernetes.recipes import FROM_THE_RECIPE, RECIPE
 
 WHOLE_NODE = 1890
-"""GiB that pods can have of a P5 node."""
+"""GiB that pods can have on a P5 node."""
 
 
 def test_the_recipes_template_in_a_team_that_lets_it_in(admin: Client) -> None:
-    """It says nothing of memory, so each pod gets what the team's default is: a node's."""
+    """It requests no memory, so each pod gets the team's default: a whole node's."""
     team = Team(name="recipes", quota={"ml.p5.48xlarge": 16}, pod_security="privileged", default_memory_gib=WHOLE_NODE)
     member = install(admin, team)
     labels = admin.get("/api/v1/namespaces/recipes").body["metadata"]["labels"]
@@ -69,7 +69,7 @@ instance_groups:
 def test_a_job_of_a_group_with_the_teams_role(
     admin: Client, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The group's labels and taints as the file says them, and the service account that the deployment made."""
+    """The group's labels and taints as in the file, and the service account that the deployment created."""
     file = tmp_path / "cluster.yaml"
     file.write_text(FILE)
     (team,) = load_config(file).config.teams
@@ -88,7 +88,7 @@ def test_a_job_of_a_group_with_the_teams_role(
         "example.com/pool": "large",
         "topology.kubernetes.io/zone": "us-west-2c",
     }
-    # The server adds those for nodes that are not ready.
+    # The server adds tolerations for nodes that are not ready.
     tolerated = {(item["key"], item.get("value"), item["effect"]) for item in spec["tolerations"]}
     assert {("nvidia.com/gpu", "present", "NoSchedule"), ("example.com/pool", None, "NoExecute")} <= tolerated
 

@@ -1,4 +1,4 @@
-"""The control plane's own promises: it is on loopback alone, is the version it says, and never outlives its starter."""
+"""The control plane's guarantees: it listens on loopback only, has the stated version, and ends with its starter."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_nothing_outlives_a_starter_that_is_killed(admin: Client, tmp_path: Path
     try:
         assert starter.stdout is not None
         assert starter.stdout.readline() == "ready\n"
-        # The last ones may not have become what they are yet.
+        # The last processes may not show their final command yet.
         deadline = time.monotonic() + 10
         while {Path(command[0]).name for command in running(tmp_path)} != COMPONENTS:
             assert time.monotonic() < deadline
@@ -55,7 +55,7 @@ def test_nothing_outlives_a_starter_that_is_killed(admin: Client, tmp_path: Path
 
 @pytest.mark.skipif(shutil.which("ss") is None, reason="there is no ss (iproute2) to ask")
 def test_only_the_api_listens_on_the_network_and_on_loopback_alone(admin: Client) -> None:
-    """etcd asks nobody who they are: another user of the machine who reaches it is the cluster's administrator."""
+    """etcd has no authentication: a user of the machine who reaches it is the cluster's administrator."""
     folder = admin.cluster.kubeconfig.parent
     listening = {
         line.split()[3]
@@ -68,7 +68,7 @@ def test_only_the_api_listens_on_the_network_and_on_loopback_alone(admin: Client
 
 
 def running(folder: Path) -> list[list[str]]:
-    """The commands of the processes that work in a folder."""
+    """The commands of the processes that run in a folder."""
     return [command_of(pid) for pid in pids(folder)]
 
 

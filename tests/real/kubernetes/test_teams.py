@@ -1,4 +1,7 @@
-"""Who may do what, as a real API server decides it. Members speak through their group, as EKS's access entries have it."""
+"""Permissions of team members, as a real API server decides them.
+
+Members act through their group, as with EKS's access entries.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ LIMITS = [
     ("create", "pods/eviction"),
     ("create", "replicasets.apps"),
     ("patch", "pods/status"),
-    # With these a member would catch other teams' traffic.
+    # With these a member could receive other teams' traffic.
     ("patch", "services/status"),
     ("create", "endpoints"),
     ("create", "endpointslices.discovery.k8s.io"),
@@ -103,7 +106,7 @@ def test_a_member_sees_the_own_namespace_alone(member: Client, own: str) -> None
 
 
 def test_a_member_is_found_in_a_namespace_as_hyp_finds_it(member: Client, own: str) -> None:
-    """It lists them all, and asks of each whether its caller may list jobs there."""
+    """It lists all namespaces, and checks for each whether its caller may list jobs there."""
     listed = [item["metadata"]["name"] for item in member.get("/api/v1/namespaces?limit=200").body["items"]]
     assert [name for name in listed if member.may("list", JOBS, name)] == [own]
 

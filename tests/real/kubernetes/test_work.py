@@ -1,4 +1,4 @@
-"""What members of teams work with besides HyperPod's own jobs, applied by a member, under quota, defaults and Role."""
+"""What members of teams use besides HyperPod's own jobs, applied by a member, under quota, defaults and Role."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_team_of_inference_runs_a_deployment_behind_a_service(admin: Client) -
     assert member.create(of_kind("apps/v1", "Deployment", "inference", "model", spec=spec)).status == 201
     service = {"selector": labels, "ports": [{"port": 80}]}
     assert member.create(of_kind("v1", "Service", "inference", "model", spec=service)).status == 201
-    # The third would be beyond the quota, and the Deployment says so.
+    # The third pod would exceed the quota, and the Deployment reports that.
     path = "/apis/apps/v1/namespaces/inference/deployments/model"
     answer = await_answer(lambda: member.get(path), is_short, "two pods of three")
     (failure,) = [item for item in answer.body["status"]["conditions"] if item["type"] == "ReplicaFailure"]
@@ -47,7 +47,7 @@ def test_a_jobset(admin: Client) -> None:
     job = {"template": {"spec": {"parallelism": 2, "completions": 2, "template": {"spec": one}}}}
     spec = {"replicatedJobs": [{"name": "workers", "replicas": 1, **job}]}
     assert member.create(of_kind("jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets", "pair", spec=spec)).status == 201
-    # What JobSet's controller, which is not here, makes of it.
+    # The Jobs that JobSet's controller, which does not run here, creates from it.
     workers = of_kind("batch/v1", "Job", "jobsets", "pair-workers-0", spec=copy.deepcopy(job["template"]["spec"]))
     assert member.create(workers).status == 201
     listed = "/api/v1/namespaces/jobsets/pods"
@@ -59,7 +59,7 @@ def test_objects_beyond_the_count_are_refused(admin: Client) -> None:
     member = install(admin, Team(name=name, quota={"ml.m5.4xlarge": 1}))
     limits = admin.get(f"/api/v1/namespaces/{name}/resourcequotas/team-quota").body["status"]["hard"]
     assert (limits["secrets"], limits["configmaps"]) == (str(hard), "1k")
-    # While the server counts anew what is there it may take one or two more.
+    # While the server counts again, it may admit one or two more.
     made = [member.create(of_kind("v1", "Secret", name, f"o{index}")) for index in range(hard + 5)]
     taken = [answer.status for answer in made].count(201)
     assert hard - 3 <= taken < hard + 5
@@ -82,8 +82,8 @@ COUNTED: list[tuple[str, str, str, Manifest]] = [
 
 
 def test_whatever_a_member_makes_is_counted(admin: Client) -> None:
-    """Kinds of operators too, whose count is the API server's own."""
-    # Kubernetes makes a service account in every namespace.
+    """Kinds of operators too, which the API server itself counts."""
+    # Kubernetes creates a service account in every namespace.
     hard = {key: "2" if key == "count/serviceaccounts" else "1" for _, _, key, _ in COUNTED}
     member = install(admin, Team(name="counted", quota={"ml.m5.4xlarge": 1}, hard=hard))
     await_counted(admin, "counted", "team-quota")

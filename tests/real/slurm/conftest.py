@@ -1,7 +1,7 @@
-"""One cluster for each Slurm version and hook, shared by all tests of this folder that a process runs.
+"""One cluster for each Slurm version and hook, shared by all tests of this folder in a process.
 
-What differs by version or hook runs in all four setups; a test of something else has a mark that names the setups it runs
-in, so that each is tested once and none takes long.
+Tests of behaviour that differs by version or hook run in all four setups. Other tests have a mark that names their
+setups, so that each is tested once and none takes long.
 """
 
 from __future__ import annotations
@@ -37,20 +37,23 @@ SETUPS: tuple[tuple[SlurmVersion, Mode], ...] = (
 
 
 class _ByCluster(LoadScopeScheduling):  # type: ignore[misc]
-    """Tests of one cluster run in one process: version and hook stand first in the brackets."""
+    """Tests of one cluster run in one process: version and hook come first in the brackets."""
 
     def _split_scope(self, nodeid: str) -> str:
         return "-".join(nodeid.rpartition("[")[2].rstrip("]").split("-")[:2])
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """Of two processes each has a cluster at a time."""
+    """Each of two processes has one cluster at a time."""
     return _ByCluster(config, log)
 
 
 @pytest.fixture(scope="session")
 def parts() -> None:
-    """What a cluster is made of is on this machine; where it is not, CI fails, and others are told why nothing runs."""
+    """The parts of a cluster must be on this machine.
+
+    If they are not, CI fails, and other runs skip the tests with the reason.
+    """
     if (reason := why_not()) is not None:
         unbuilt.skip(f"no cluster of real Slurm can be brought up here: {reason}")
 
@@ -62,17 +65,17 @@ def parts() -> None:
     ],
 )
 def cluster(request: pytest.FixtureRequest, parts: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Controller, login and four compute nodes, booted, with nothing of Slurm started."""
+    """Controller, login and four compute nodes, booted, without Slurm running."""
     slurm, mode = request.param
     with slurm_cluster(slurm, mode, tmp_path_factory.mktemp("consoles")) as it:
         yield it
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out of each setup the tests that are marked for others: `setups` names hooks, or whole setups."""
+    """Leave out of each setup the tests that are marked for others. `setups` contains hooks, or whole setups."""
 
     def belongs(item: pytest.Item) -> bool:
-        # The hook sees the tests of the whole session, and others have a `cluster` of their own.
+        # The hook gets the tests of the whole session, and others have a `cluster` fixture of their own.
         if not item.path.is_relative_to(HERE) or "cluster" not in getattr(item, "fixturenames", ()):
             return True
         slurm, mode = _setup(item)
@@ -94,11 +97,11 @@ def _setup(item: pytest.Item) -> tuple[SlurmVersion, Mode]:
 def scripts(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The lifecycle scripts of the tests' cluster file, as HyperPod downloads them.
 
-    With accounts under extended alone, where HyperPod has a database for them.
+    With accounts only under extended, where HyperPod provides a database for them.
     """
     more: dict[str, Any] = {} if cluster.mode == "extended" else {"slurm": {}}
     base = tmp_path_factory.getbasetemp()
-    # Of all the processes of a run the first one packs them: each of the folders has a hook's.
+    # The first process of a run packs them. Each folder is for one hook.
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     folder = shared / f"scripts-{cluster.mode}"
     folder.mkdir(exist_ok=True)
@@ -127,7 +130,7 @@ def changed(scripts: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
 
 @pytest.fixture(scope="session")
 def provisioned(cluster: Cluster, scripts: Path) -> dict[str, Provisioning]:
-    """How the scripts ended on each node, by its name: they ran on all nodes at once, while HyperPod started Slurm."""
+    """The result of the scripts by node name. They ran on all nodes at once, while HyperPod started Slurm."""
     with ThreadPoolExecutor(1) as hyperpod:
         started = hyperpod.submit(cluster.hyperpod_starts_slurm) if cluster.mode == "extended" else None
         ended = cluster.on_each(lambda node: node.provision(scripts))
@@ -145,7 +148,7 @@ def drains(cluster: Cluster, provisioned: object) -> Iterator[Drains]:
 
 @pytest.fixture
 def node(cluster: Cluster, drains: Drains) -> Iterator[Node]:
-    """A compute node with something to save."""
+    """A compute node with data to back up."""
     node = cluster.compute[0]
     node.run(
         f"rm -rf {WORK}; mkdir -p {WORK}/deep; cd {WORK}; head -c 3000000 /dev/urandom >model.bin; echo text >'a name'; "

@@ -1,6 +1,6 @@
 """A deployment drains nodes of real Slurm before it deletes them: the function, the agent, and a simulated HyperPod.
 
-The nodes that HyperPod lists are those of the test's cluster. Between the two stands the agent's bucket alone.
+The nodes that HyperPod lists are those of the test's cluster. Only the agent's bucket connects function and agent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TRN1 = group("trn1", 2, instance_type="ml.trn1.32xlarge")
 
 
 class RealTime(ManualClock):
-    """The machine's clock, on which nobody sleeps long."""
+    """The machine's clock, with short sleeps."""
 
     def now(self) -> float:
         return time.time()
@@ -51,11 +51,11 @@ class Bucket:
     def __init__(self, drains: Drains) -> None:
         self.drains = drains
         self.ahead_s = 0.0
-        """How long the agent seems to have said nothing."""
+        """How long the agent seems to be silent."""
         self.trouble: Exception | None = None
-        """What the function's own calls meet."""
+        """The error of the function's own calls."""
         self.missed = 0
-        """How often they did."""
+        """How often the error occurred."""
 
     @contextmanager
     def fails(self, trouble: Exception) -> Iterator[None]:
@@ -87,15 +87,15 @@ class Bucket:
 
 
 class Deployments(Stack):
-    """CloudFormation, CDK's framework and HyperPod, over the nodes of the test's cluster."""
+    """CloudFormation, CDK's framework and HyperPod, for the nodes of the test's cluster."""
 
     def __init__(self, cluster: Cluster, drains: Drains) -> None:
         self.nodes, self.drains = cluster.compute, drains
         self.slurm_had: dict[str, str] = {}
-        """Nodes as Slurm had them when they were taken."""
+        """The state of nodes in Slurm when they were deleted."""
         self.addresses = {node.instance.instance_id: node.instance.address for node in self.nodes}
         self.gone_s = 0.0
-        """How much of a request's time is over when it begins."""
+        """How much of a request's time has passed when it begins."""
         self.first_template = Template(name=CLUSTER_NAME, groups=(group("p5", 2), TRN1), drain=DRAIN)
         super().__init__(self.first_template, timings=FAST, poll=0.5)
         self.bucket = Bucket(drains)
@@ -127,11 +127,11 @@ class Deployments(Stack):
         return self._hyperpod.batch_delete_cluster_nodes(**asked)
 
     def taken(self) -> set[str | None]:
-        """Instances that were ended."""
+        """Terminated instances."""
         return {item.node_id for item in self.hyperpod.terminations}
 
     def asked(self) -> int:
-        """How often the function took nodes."""
+        """How often the function deleted nodes."""
         return self.hyperpod.changes(principal=LAMBDA)["BatchDeleteClusterNodes"]
 
 
@@ -144,7 +144,7 @@ def drains(cluster: Cluster, provisioned: object) -> Iterator[Drains]:
 @pytest.fixture
 def train(cluster: Cluster, drains: Drains, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployments]:
     monkeypatch.setattr(stack, "ManualClock", RealTime)
-    # How long one poll asks who does not answer. Nobody here waits three minutes for each.
+    # How long one poll waits for a silent agent. Three minutes for each would be too long here.
     monkeypatch.setattr(draining, "SILENT_AFTER", timedelta(seconds=5))
     drains.await_heard()
     drains.ask(writer="deployment")
@@ -236,7 +236,7 @@ def test_a_dead_agent_is_told_of_before_anything_changes(cluster: Cluster, drain
 
 @contextmanager
 def ending(drains: Drains, job: str) -> Iterator[None]:
-    """However the block ends, the job does too: nobody waits for its half hour."""
+    """However the block ends, the job ends with it. Its half hour is too long."""
     try:
         yield
     finally:
@@ -259,13 +259,13 @@ TROUBLES: dict[asking.BucketTrouble, Exception] = {
 def test_a_bucket_that_fails_for_a_while_changes_nothing_of_the_end(
     cluster: Cluster, drains: Drains, train: Deployments, how: asking.BucketTrouble
 ) -> None:
-    """While the job runs, and again when it has ended: for the agent and for the function."""
+    """While the job runs, and again after its end: for the agent and for the function."""
     node, bucket = cluster.compute[0], train.bucket
     fill(node)
     job = drains.start_job(node)
 
     def polls() -> None:
-        """The function looks twice in vain."""
+        """The function looks twice without an answer."""
         missed = bucket.missed
         cluster.until(lambda: bucket.missed >= missed + 2 or deploying.done(), "the function looks")
         assert not deploying.done(), train.reasons
@@ -276,7 +276,7 @@ def test_a_bucket_that_fails_for_a_while_changes_nothing_of_the_end(
         with drains.bucket_fails(how), bucket.fails(TROUBLES[how]):
             drains.await_missing_the_bucket()
             polls()
-            # What the agent has read it goes on with, whoever hears of it.
+            # The agent continues with what it has read, whether the function can read its status or not.
             drains.end_job(job)
             cluster.until(lambda: ":saved" in drains.slurm_of(node), "it is saved and drained", 30)
             polls()
@@ -295,7 +295,7 @@ def test_a_bucket_that_fails_for_a_while_changes_nothing_of_the_end(
 def test_a_bucket_that_the_agent_never_reaches_again_is_its_silence(
     cluster: Cluster, drains: Drains, train: Deployments, on_silent: str
 ) -> None:
-    """The function still reaches it. The file decides, and the node goes back to work when its lease is over."""
+    """The function can still reach it. The file decides, and the node is released when its lease expires."""
     node, run = cluster.compute[0], drains.controller.run
     job = drains.start_job(node)
     with ThreadPoolExecutor(1) as pool, ending(drains, job):
@@ -314,7 +314,7 @@ def test_a_bucket_that_the_agent_never_reaches_again_is_its_silence(
                 assert (ended, train.taken()) == ("rolled back", set())
                 assert "has said nothing for 15 minutes; start it on the controller" in train.reasons[0]
             assert node.instance.instance_id in drains.reservations()
-            # What refuses tells the time all the same, and by S3's clock a lease ends: by three answers over a minute.
+            # A refusing S3 still returns the time, and a lease ends by S3's clock: by three answers over a minute.
             run("systemctl stop bucket")
             asking.start_bucket(drains.controller, clock_offset_s=3 * 3600)
             drains.await_given_back(node, limit_s=180)

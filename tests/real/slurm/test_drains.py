@@ -1,4 +1,4 @@
-"""The drain agent on real Slurm: it waits, saves, drains, gives back what is its own, and survives what may happen to it."""
+"""The drain agent on real Slurm waits, backs up, drains and releases its nodes, and survives faults."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from helpers.slurm.hyperpod import SLURM_ETC
 
 pytestmark = pytest.mark.usefixtures("provisioned")
 both = pytest.mark.setups("extended")
-"""What Slurm's versions may do differently."""
+"""Behaviour that may differ between Slurm's versions."""
 
 SETTINGS = "/usr/local/lib/cdk-hyperpod/drain.json"
-"""The agent's (lifecycle/steps/45_drain.py)."""
+"""The agent's unit (lifecycle/steps/45_drain.py)."""
 SAVED = "/fsx/backup"
 
 
@@ -36,7 +36,7 @@ def test_it_waits_for_the_job_then_saves_then_drains_and_gives_back(
     assert said["slurm"] == node.name
     resident_kib = int(drains.controller.run(f"ps -o rss= -p $(systemctl show --property=MainPID --value {UNIT})"))
     assert resident_kib < 40 * 1024
-    # Whoever asks for the node now waits, and the job that runs is left alone.
+    # A new job for the node waits, and the running job is not affected.
     late = cluster.login.run(
         f"sbatch --parsable --chdir=/tmp --output=/dev/null -p p5 -w {node.name} --wrap hostname", user="alice"
     )
@@ -60,7 +60,7 @@ def test_it_waits_for_the_job_then_saves_then_drains_and_gives_back(
     show = "find . ! -type p -printf '%P %m %U %G %T@ %l\n' | sort"
     assert node.run(f"cd {WORK} && {show}") == node.run(f"cd {folder}/files{WORK} && {show}")
     node.run(f"rm {WORK}/deep/pipe && diff -r --no-dereference {WORK} {folder}/files{WORK}")
-    # What lies on the shared file system is not for every user of it.
+    # Users of the shared file system cannot read the backup.
     assert cluster.login.try_run(f"ls {SAVED}", user="alice").returncode != 0
     assert drains.job_state(late) == "PENDING"
     drains.ask()
@@ -97,7 +97,7 @@ for _ in range(200):
 
 
 def writes_on(node: Node, command: str) -> None:
-    """Something writes to a file of the node's work all the time."""
+    """A process writes to a file on the node all the time."""
     node.write("/tmp/writer.sh", "while :; do echo more >&3; sleep 0.01; done\n", "755")
     node.run(
         f"rm -f /tmp/writer; setsid -f bash -c 'echo $$ >/tmp/writer; exec {command}' 3>>{WORK}/log >/dev/null 2>&1 </dev/null"
@@ -108,9 +108,12 @@ def writes_on(node: Node, command: str) -> None:
 def test_what_is_saved_is_on_the_disk_by_the_word_of_another_program(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
-    """rsync compares contents, owners, modes, times, ACLs, attributes and hard links; a mount and a growing file are left out."""
+    """rsync compares contents, owners, modes, times, ACLs, attributes and hard links.
+
+    A mount and a growing file are excluded.
+    """
     folder = f"{SAVED}/{node.instance.instance_id}"
-    # Of an earlier backup; the node has it no more.
+    # From an earlier backup; the node no longer has it.
     node.run(f"install -D /dev/null {folder}/files{WORK}/gone/deep/file")
     node.write("/tmp/make.py", MAKE_EVERYTHING)
     node.run(f"python3 /tmp/make.py; mkdir {WORK}/mounted; mount -t tmpfs tmpfs {WORK}/mounted; touch {WORK}/mounted/x")
@@ -125,7 +128,7 @@ def test_what_is_saved_is_on_the_disk_by_the_word_of_another_program(
         assert (
             "1 path absent; 1 mount left out; 1 special file left out: absent /srv/absent; mounted " in ready["message"]
         )
-        # The second try has ended what kept writing, and saved the file.
+        # The second try has ended the writing process, and saved the file.
         assert "(bash) of alice" in ready["message"]
         assert status["left_out"] == {}
         same = f"rsync -aHAXn --checksum --delete --itemize-changes --exclude=/huge --exclude=/mounted --exclude=pipe {WORK}/"
@@ -135,7 +138,7 @@ def test_what_is_saved_is_on_the_disk_by_the_word_of_another_program(
         assert [int(line.split()[0]) for line in sizes] == [15 * 10**12, 10**9]
         assert all(int(line.split()[1]) <= 256 for line in sizes)
         assert node.read(f"{folder}/SHA256SUMS.sparse").split()[1:] == [f"{WORK[1:]}/huge"]
-        # rsync does see what differs.
+        # rsync does report differences.
         node.write("/tmp/change.py", f"import os; os.setxattr('{WORK}/a/3', 'trusted.note', b'another')")
         node.run("python3 /tmp/change.py")
         assert "a/3" in node.run(f"{same} {folder}/files{WORK}/")
@@ -147,7 +150,7 @@ def test_what_is_saved_is_on_the_disk_by_the_word_of_another_program(
 def test_a_file_that_nobody_can_save_fails_the_backup_or_is_left_out(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
-    """A process of root's keeps writing it, which is never ended."""
+    """A process of root's keeps writing it, and is never ended."""
     writes_on(node, "bash /tmp/writer.sh")
     try:
         said = drains.await_state(node, "backup-failed", drains.ask(node), limit_s=120)
@@ -178,7 +181,7 @@ def test_a_deadline_gives_the_node_back_or_ends_its_jobs(cluster: Cluster, drain
     drains.await_state(node, "ready", request)
     assert drains.job_state(job) == "PENDING"
     assert drains.job_state(other) == "CANCELLED"
-    # It may start elsewhere, for its node is about to go.
+    # It may start elsewhere, because its node will be deleted.
     assert "ReqNodeList=(null)" in drains.controller.run(f"scontrol --oneliner show job {job}")
     cluster.login.run(f"scancel {job}", user="alice")
 
@@ -194,14 +197,14 @@ def test_two_writers_hold_a_node_until_neither_wants_it(cluster: Cluster, drains
     drains.ask()
     drains.await_given_back(other)
     assert drains.await_state(node, "ready", theirs)["requests"] == {"deployment": theirs}
-    # A lease that is over gives back, though nobody says so.
+    # A node with an expired lease is released without a request.
     drains.ask(node, writer="deployment", expires=time.time() + 1)
     drains.await_given_back(node)
 
 
 @both
 def test_what_is_another_s_stays_as_it_is(cluster: Cluster, drains: Drains, node: Node) -> None:
-    """HyperPod repairs what it has drained by the reason, and an administrator's reservation is theirs."""
+    """HyperPod repairs nodes that it has drained with its reason. An administrator's reservation is theirs."""
     other = cluster.compute[1]
     run = drains.controller.run
     run(f"scontrol update nodename={other.name} state=drain reason='Action:Replace because'")
@@ -223,7 +226,10 @@ def test_what_is_another_s_stays_as_it_is(cluster: Cluster, drains: Drains, node
 def test_what_slurm_drains_itself_after_ours_was_given_back_is_not_ours(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
-    """slurmctld leaves a reason that stands there: none of ours may. What it has drained stays so when nobody wants it any more."""
+    """slurmctld does not replace an existing reason, so ours must not be there.
+
+    A node that Slurm has drained stays drained when no request is left.
+    """
     drains.await_state(node, "ready", drains.ask(node))
     drains.ask()
     drains.await_given_back(node)
@@ -246,7 +252,7 @@ def test_what_slurm_drains_itself_after_ours_was_given_back_is_not_ours(
 
 @contextmanager
 def prolog_fails(cluster: Cluster, drains: Drains, node: Node) -> Iterator[None]:
-    """No job starts any more; Slurm drains the node on which one would have."""
+    """No job can start any more: Slurm drains a node when a job would have started there."""
     conf, run = f"{SLURM_ETC}/slurm.conf", drains.controller.run
     run(f"cp -p {conf} {conf}.before; echo Prolog=/usr/bin/false >>{conf}; scontrol reconfigure")
     try:
@@ -257,7 +263,7 @@ def prolog_fails(cluster: Cluster, drains: Drains, node: Node) -> Iterator[None]
 
 @both
 def test_a_repair_that_a_person_asked_for_keeps_state_and_reason(cluster: Cluster, drains: Drains, node: Node) -> None:
-    """state=fail is how HyperPod is told to replace a node by hand, also one whose job still runs."""
+    """state=fail requests a manual replacement from HyperPod, also of a node with a running job."""
     job = drains.start_job(node)
     drains.controller.run(f"scontrol update nodename={node.name} state=fail reason=Action:Replace")
     try:
@@ -306,7 +312,7 @@ def test_what_is_no_node_to_drain_is_refused_and_nothing_is_touched(
 def test_what_was_saved_before_the_node_went_back_to_work_counts_no_more(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
-    """A deployment that leaves a node, and takes it after all, asks for it by the same name."""
+    """A deployment that first keeps a node, and then deletes it, uses the same request id."""
     request = json.dumps({"schema": 1, "id": "r-1", "nodes": [drains.node_request(node, "again")]})
     drains.write("operator", request)
     drains.await_state(node, "ready", "again")
@@ -326,7 +332,7 @@ def test_what_was_saved_before_the_node_went_back_to_work_counts_no_more(
 
 @pytest.mark.setups("24.11-extended")
 def test_it_goes_on_wherever_it_is_killed(cluster: Cluster, drains: Drains, node: Node) -> None:
-    """Before and after every command by which it changes anything."""
+    """Before and after every command that changes something."""
     for program in ("scontrol", "sbatch", "scancel"):
         drains.controller.write(f"/srv/before/{program}", KILLER, "755")
     drains.controller.run("rm -rf /run/killed/*")
@@ -389,7 +395,7 @@ def test_it_survives_slurmctld_and_the_bucket(cluster: Cluster, drains: Drains, 
     run("systemctl start slurmctld")
     drains.end_job(job)
     drains.await_state(node, "ready", request)
-    # A bucket that cannot be read says nothing: what is drained stays so, also for an agent that starts anew.
+    # An unreadable bucket is not an empty one: drained nodes stay drained, also for a restarted agent.
     with drains.bucket_fails("away"):
         run(f"systemctl restart {UNIT}")
         drains.await_missing_the_bucket()
@@ -415,7 +421,7 @@ def test_a_dead_node_holds_nobody_up(cluster: Cluster, drains: Drains, node: Nod
     dead = cluster.compute[1]
     dead.kill()
     try:
-        # Whether what is on it may be lost is for a person to say.
+        # A person must decide whether its data may be lost.
         said = drains.await_state(dead, "backup-failed", drains.ask(dead))
         assert "could not be saved: is down (Not responding), and no job can run there" in said["message"]
         said = drains.await_state(dead, "ready", drains.ask(dead, backup=False))
@@ -432,7 +438,7 @@ def test_a_dead_node_holds_nobody_up(cluster: Cluster, drains: Drains, node: Nod
 def test_a_job_that_was_forced_off_its_node_runs_elsewhere_and_its_node_is_replaced(
     cluster: Cluster, drains: Drains, node: Node, scripts: Path
 ) -> None:
-    """The node leaves slurm.conf and later another has its address, while somebody still wants the old one."""
+    """The node leaves slurm.conf, and later another node has its address, while a request still names the old one."""
     other = next(each for each in cluster.compute if each is not node and each.instance.group == node.instance.group)
     run, log = drains.controller.run, "/fsx/home/alice/resumed.log"
     cluster.login.write(
@@ -441,7 +447,7 @@ def test_a_job_that_was_forced_off_its_node_runs_elsewhere_and_its_node_is_repla
         "srun --auto-resume=1 bash -c 'echo start $(hostname); [[ $SLURM_RESTART_COUNT ]] || sleep 600'\n",
         "755",
     )
-    # It asks for its node by name, and would fail with it: NODE_FAIL.
+    # It requests its node by name, and would fail with it: NODE_FAIL.
     job = cluster.login.run(f"rm -f {log}; sbatch --parsable -w {node.name} resumes.sh", user="alice")
     started = f"cat {log}"
     cluster.until(lambda: cluster.login.try_run(started).output == f"start {node.name}", "it works")
@@ -463,7 +469,7 @@ def test_a_job_that_was_forced_off_its_node_runs_elsewhere_and_its_node_is_repla
     cluster.start_slurmd(node)
     assert node.provision(scripts).returncode == 0
     cluster.await_idle([node])
-    # The old one is still wanted, and its replacement is nobody's business.
+    # The old node is still requested, and its replacement is not affected.
     looks = drains.status()["beat"]
     cluster.until(lambda: drains.status()["beat"] > looks, "it has looked again", 90)
     drains.await_given_back(node)
@@ -473,7 +479,7 @@ def test_a_job_that_was_forced_off_its_node_runs_elsewhere_and_its_node_is_repla
 
 @contextmanager
 def saving(drains: Drains, **backup: Any) -> Iterator[None]:
-    """The agent as it is with another `slurm.drain.backup` in the file."""
+    """The agent with another `slurm.drain.backup` in the file."""
     before = drains.controller.read(SETTINGS)
     drains.controller.write(SETTINGS, json.dumps({**json.loads(before), "backup": {"on_failure": "fail", **backup}}))
     drains.controller.run(f"systemctl restart {UNIT}")
@@ -487,7 +493,7 @@ def saving(drains: Drains, **backup: Any) -> Iterator[None]:
 @pytest.mark.setups("24.11-extended")
 def test_an_owner_s_hook_saves_the_node_or_keeps_it(cluster: Cluster, drains: Drains, node: Node) -> None:
     hook, saved = "/fsx/admin/save-node", "/fsx/admin/saved"
-    # As one that uploads: it fails the first time.
+    # As a hook that uploads: it fails the first time.
     script = (
         f'#!/bin/bash -e\necho "$DRAIN_INSTANCE_ID $DRAIN_NODE $DRAIN_REQUEST $EUID" >>{saved}.told\n'
         f"mkdir {saved} || {{ cp -r {WORK} {saved}/$DRAIN_INSTANCE_ID; exit 0; }}\nexit 3\n"
@@ -503,7 +509,7 @@ def test_an_owner_s_hook_saves_the_node_or_keeps_it(cluster: Cluster, drains: Dr
         request = drains.ask(node)
         assert drains.await_state(node, "ready", request)["saved"] is True
         assert drains.status()["backup"] == hook
-    # A pipe in it is copied as one.
+    # A pipe in it is copied as a pipe.
     node.run(f"rm {WORK}/deep/pipe; diff -r --no-dereference --exclude=pipe {WORK} {saved}/{node.instance.instance_id}")
     told = [f"{node.instance.instance_id} {node.name} {request} 0"] * 2
     assert node.read(f"{saved}.told").splitlines() == told
@@ -531,7 +537,10 @@ def test_a_target_that_is_full_keeps_the_node_until_there_is_room(cluster: Clust
 def test_a_prolog_that_fails_for_the_backup_is_a_backup_that_failed(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
-    """Slurm drains the node for it: no person's drain, so it must not pass for a node that may go unsaved."""
+    """Slurm drains the node for it.
+
+    This is not a person's drain, so the node must not count as one that needs no backup.
+    """
     with prolog_fails(cluster, drains, node):
         said = drains.await_state(node, "backup-failed", drains.ask(node))
         assert "could not be saved in 3 tries: " in said["message"]
@@ -547,7 +556,7 @@ def test_a_prolog_that_fails_for_the_backup_is_a_backup_that_failed(
 def test_what_slurm_has_drained_itself_is_saved_and_goes_back_drained(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
-    """`Kill task failed` is no person's decision, and the commonest of Slurm's own on GPU clusters."""
+    """`Kill task failed` is not a person's decision, and the most common reason of Slurm's own on GPU clusters."""
     drains.controller.run(f"scontrol update nodename={node.name} state=drain reason='Kill task failed'")
     try:
         request = drains.ask(node)
@@ -568,7 +577,10 @@ def test_what_slurm_has_drained_itself_is_saved_and_goes_back_drained(
 def test_a_job_in_a_reservation_of_its_own_cannot_start_behind_the_backup(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
-    """A MAINT reservation lets jobs start beside ours. The agent looks every five seconds, and a backup of 3 MB takes one."""
+    """A MAINT reservation lets jobs start beside ours.
+
+    The agent looks every five seconds, and a backup of 3 MB takes one second.
+    """
     run = drains.controller.run
     run(
         "scontrol create reservation reservationname=theirs starttime=now duration=60 users=alice "

@@ -1,4 +1,4 @@
-"""What goes wrong around the lifecycle scripts: the right exit code, one sentence at the end, healed by running again."""
+"""Faults around the lifecycle scripts: the right exit code, one sentence at the end, and a second run that succeeds."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from helpers.slurm.cluster import PROVISIONING_LOG, SCRIPTS_FOLDER, Cluster, Nod
 pytestmark = pytest.mark.usefixtures("provisioned")
 
 SOON = {"PROVISION_ATTEMPTS": "3", "PROVISION_DELAY_S": "0.2"}
-"""The scripts give up what they wait for within a second."""
+"""The scripts stop waiting after a second."""
 
 
 def fails(node: Node, scripts: Path, *words: str) -> None:
-    """Assert that the scripts fail on the node, with these words in the one sentence that is the log's last line."""
+    """Assert that the scripts fail on the node, with these words in the single sentence of the log's last line."""
     result = node.provision(scripts, **SOON)
     assert result.returncode == 1, result
     assert [line for line in result.errors if line == result.lines[-1]], result
@@ -31,7 +31,7 @@ def fails(node: Node, scripts: Path, *words: str) -> None:
 
 
 def heals(node: Node, scripts: Path) -> None:
-    """Assert that running the scripts again is enough."""
+    """Assert that a second run of the scripts is enough."""
     result = node.provision(scripts)
     assert result.returncode == 0, result
 
@@ -128,7 +128,7 @@ def test_a_clock_that_is_off_by_more_than_munge_takes_is_named(cluster: Cluster,
 
 @pytest.mark.setups("24.11-extended", "22.05-customer_managed")
 def test_a_clock_that_is_off_is_set_before_slurm_is_waited_for(cluster: Cluster, scripts: Path) -> None:
-    """By the image's time service, for which a unit stands in that gives munge this machine's clock again."""
+    """By the image's time service. A unit replaces it that gives munge this machine's clock again."""
     node = cluster.compute[1]
     put_munge_s_clock_off(node)
     node.write(
@@ -157,7 +157,7 @@ def test_a_slurmctld_that_is_away_is_named_on_the_other_nodes(cluster: Cluster, 
 def test_a_full_file_system_is_told_of_and_keeps_no_node_from_starting(
     cluster: Cluster, scripts: Path, changed: Callable[[Callable[[Any], None]], Path]
 ) -> None:
-    """Any user can fill it, and a node that was replaced has to come back all the same."""
+    """Any user can fill it, and a replaced node must still become ready."""
     node = cluster.login
     folder = changed(with_user("carol", 3003))
     node.run("fallocate -l 1T /fsx/full 2>/dev/null || cat /dev/zero >/fsx/full 2>/dev/null || test -s /fsx/full")
@@ -212,7 +212,7 @@ def test_a_database_that_is_away_is_named_on_the_controller(cluster: Cluster, sc
 
 @pytest.mark.setups("24.11-extended")
 def test_the_database_of_another_cluster_is_named(cluster: Cluster, scripts: Path) -> None:
-    """slurmctld keeps the id that a database gave it, and ends where another one gives another. 22.05 keeps none."""
+    """slurmctld keeps the id from its database, and ends if another database has another id. 22.05 keeps none."""
     node = cluster.controller
     node.run("mariadb -e 'CREATE DATABASE another; GRANT ALL ON another.* TO slurm@localhost'")
     node.run(f"sed -i s/slurm_acct_db/another/ {hyperpod.SLURM_ETC}/slurmdbd.conf && systemctl restart slurmdbd")
@@ -241,7 +241,7 @@ def test_our_lines_come_back_when_hyperpod_writes_slurm_conf(cluster: Cluster, s
     cluster.lay_slurm_conf()
     cluster.until(lambda: node.read(conf) == before, f"our lines are in {conf} again", 30)
     cluster.await_idle()
-    # No loop: nobody writes it any more, and a run finds nothing to do.
+    # No loop: the file is no longer written, and a run changes nothing.
     written = node.run(f"stat -c %y {conf}")
     cluster.hyperpod_reconfigures()
     with node.unchanged():
@@ -254,14 +254,17 @@ MUNGE_S_CLOCK = "/etc/systemd/system/munge.service.d/clock.conf"
 
 
 def put_munge_s_clock_off(node: Node) -> None:
-    """Six minutes; munge takes five. Every process of a machine has one clock: munge alone is given another here."""
+    """Six minutes; munge accepts five.
+
+    All processes of a machine have one clock, so only munge gets another one here.
+    """
     library = node.run("ls /usr/lib/*/faketime/libfaketime.so.1")
     node.write(MUNGE_S_CLOCK, f"[Service]\nEnvironment=LD_PRELOAD={library} FAKETIME=-6m\n")
     node.run("systemctl daemon-reload && systemctl restart munge")
 
 
 def with_user(name: str, uid: int) -> Callable[[Any], None]:
-    """cluster.json with one user more."""
+    """cluster.json with an additional user."""
 
     def change(content: Any) -> None:
         content["users"].append({**content["users"][0], "name": name, "uid": uid, "home": f"/fsx/home/{name}"})

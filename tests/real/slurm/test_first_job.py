@@ -1,4 +1,5 @@
-"""docs/first-job.md, as its reader follows it: the blocks that Slurm can run without GPUs, by alice on the login node."""
+"""docs/first-job.md as its reader follows it: the blocks that Slurm can run without GPUs, by alice on the login
+node."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ def test_the_page_s_commands_run(cluster: Cluster) -> None:
     blocks = BLOCK.findall(PAGE.read_text())
     assert len(blocks) >= 3
     assert any("sbatch" in block for block in blocks)
-    # What is under `slurm.accounts` in the page needs a database, which nothing has made under customer_managed.
+    # The part of the page with `slurm.accounts` needs a database, which does not exist under customer_managed.
     told = [block for block in blocks if "sacct" not in block or cluster.mode == "extended"]
     for number, block in enumerate(told):
-        # From a file: srun reads what bash would read.
+        # From a file, because srun would read bash's standard input.
         cluster.login.write(f"/fsx/page-{number}.sh", block)
         result = cluster.login.try_run(f"bash -e /fsx/page-{number}.sh", user="alice")
         assert result.returncode == 0, (block, result)

@@ -1,4 +1,4 @@
-"""The drain agent ends jobs at a deadline: those on the node that somebody wants, and no others."""
+"""The drain agent ends jobs at a deadline: those on the requested node, and no others."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ SUBMIT = "sbatch --parsable --chdir=/tmp --output=/dev/null"
 
 
 def submit(cluster: Cluster, options: str, script: str = "sleep 600") -> str:
-    """A batch job of alice's; its number."""
+    """Submit a batch job as alice; returns its id."""
     return cluster.login.run(f'{SUBMIT} {options} --wrap "{script}"', user="alice")
 
 
 def tasks(drains: Drains, job: str) -> dict[str, tuple[str, str]]:
-    """Task of an array, or component of a heterogeneous job -> its state, and the node that it has or had."""
+    """Task of an array, or component of a heterogeneous job -> its state, and its node."""
     said = drains.controller.run(f"squeue --noheader --states=all --array --jobs={job} --format='%i|%T|%N'")
     rows = (line.split("|") for line in said.splitlines())
     return {name: (state, node) for name, state, node in rows}
 
 
 def force(drains: Drains, node: Node) -> str:
-    """Ask for the node whose deadline is over."""
+    """Request a drain of the node whose deadline has passed."""
     return drains.ask(node, deadline=time.time() - 1, on_timeout="force", backup=False)
 
 
 @pytest.fixture(autouse=True)
 def alone(cluster: Cluster, drains: Drains, node: Node) -> Iterator[None]:
-    """No job is left behind."""
+    """No job remains."""
     yield
     drains.controller.run("scancel --user=alice")
     drains.ask()
@@ -45,13 +45,13 @@ def alone(cluster: Cluster, drains: Drains, node: Node) -> Iterator[None]:
 
 
 def all_run(drains: Drains, array: str) -> bool:
-    """All four of its tasks."""
+    """All four tasks."""
     return [state for state, _ in tasks(drains, array).values()] == ["RUNNING"] * 4
 
 
 @pytest.mark.parametrize(("option", "ended"), [("--requeue", "PENDING"), ("--no-requeue", "CANCELLED")])
 def test_one_task_of_an_array_ends(cluster: Cluster, drains: Drains, node: Node, option: str, ended: str) -> None:
-    """Each node has one. The last task's number is that of its array."""
+    """Each node has one task. The last task's id is that of its array."""
     for wanted in (cluster.compute[0], cluster.compute[-1]):
         array = submit(cluster, f"-p dev -x {LOGIN.name} -N1 -n1 -c60 --array=0-3 {option}")
         cluster.until(partial(all_run, drains, array), "all run")
@@ -70,7 +70,7 @@ def test_one_task_of_an_array_ends(cluster: Cluster, drains: Drains, node: Node,
 def test_a_heterogeneous_job_ends_as_a_whole_and_the_status_says_so(
     cluster: Cluster, drains: Drains, node: Node, option: str, ended: str
 ) -> None:
-    """By its leader: Slurm ends no component alone. The wanted node has the second one."""
+    """By its leader: Slurm cannot end a component alone. The requested node has the second one."""
     wanted = cluster.compute[-1]
     script = "#!/bin/bash\n#SBATCH -p p5 -N1\n#SBATCH hetjob\n#SBATCH -p trn1 -N1\nsleep 600\n"
     cluster.login.write("/fsx/home/alice/het.sh", script.replace("-p trn1", f"-p trn1 -w {wanted.name}"), "755")
@@ -88,14 +88,14 @@ def test_a_job_that_ignores_every_signal_ends(cluster: Cluster, drains: Drains, 
     deaf = "trap '' $(seq 1 64); while :; do sleep 1; done"
     job = submit(cluster, f"-p {node.instance.group} -w {node.name} --no-requeue", deaf.replace("$", "\\$"))
     cluster.until(lambda: drains.job_state(job) == "RUNNING", "it runs")
-    # slurmd sends SIGKILL after KillWait, and asks again until the processes are gone.
+    # slurmd sends SIGKILL after KillWait, and repeats it until the processes have ended.
     drains.await_state(node, "ready", force(drains, node), limit_s=180)
     assert drains.job_state(job) == "CANCELLED"
 
 
 @contextmanager
 def large_arrays(cluster: Cluster, drains: Drains) -> Iterator[None]:
-    """Slurm takes arrays of a thousand tasks otherwise."""
+    """Otherwise Slurm limits arrays to a thousand tasks."""
     conf, run = f"{SLURM_ETC}/slurm.conf", drains.controller.run
     run(f"cp -p {conf} {conf}.before; echo MaxArraySize=10001 >>{conf}; echo MaxJobCount=30000 >>{conf}")
     run("systemctl restart slurmctld")
@@ -105,7 +105,7 @@ def large_arrays(cluster: Cluster, drains: Drains) -> Iterator[None]:
     finally:
         drains.ask()
         run(f"scancel --user=alice; mv {conf}.before {conf}; systemctl restart slurmctld")
-        cluster.await_idle(limit_s=240)  # the ends of many tasks, while slurmctld starts anew
+        cluster.await_idle(limit_s=240)  # the ends of many tasks, while slurmctld restarts
 
 
 def test_of_ten_thousand_tasks_those_on_the_node_end(cluster: Cluster, drains: Drains, node: Node) -> None:

@@ -1,4 +1,4 @@
-"""What users do, on a cluster that the lifecycle scripts have provisioned: alice of the account research, and bob."""
+"""What users do on a cluster that the lifecycle scripts have provisioned: alice of the account research, and bob."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helpers.slurm.cluster import Cluster, Node
 pytestmark = pytest.mark.usefixtures("provisioned")
 
 accounting = pytest.mark.setups("extended")
-"""HyperPod has a database for accounts; under customer_managed nothing has made one."""
+"""HyperPod provides a database for accounts. Under customer_managed there is none."""
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10"
 
 
@@ -33,7 +33,7 @@ def test_users_have_the_same_numbers_everywhere_and_a_home_that_they_share(clust
 
 
 def test_a_user_logs_in_from_node_to_node(cluster: Cluster) -> None:
-    # ssh itself may have something to say about a host that it sees for the first time.
+    # ssh may print a message about an unknown host.
     for here, there in ((cluster.login, cluster.controller), (cluster.controller, cluster.login)):
         assert here.run(f"{SSH} {there.name} hostname", user="alice").splitlines()[-1] == there.name
 
@@ -52,7 +52,10 @@ def test_a_job_runs_on_the_nodes_of_its_partition_and_has_its_gpus(cluster: Clus
 
 
 def test_a_job_may_lock_and_open_as_much_as_the_machine_gives(cluster: Cluster) -> None:
-    """Unlimited, where the machine's root may give it (CAP_SYS_RESOURCE). Of the login session's limits a job has none."""
+    """Unlimited, if the machine's root may set it (CAP_SYS_RESOURCE).
+
+    A job does not get the limits of the login session.
+    """
     most = cluster.login.run("ulimit -l unlimited 2>/dev/null; ulimit -Hl")
     said = cluster.login.run("ulimit -Sl 32; srun --quiet --partition=p5 --nodes=2 bash -c 'ulimit -l'", user="alice")
     assert said == f"{most}\n{most}"
@@ -67,7 +70,7 @@ def test_a_job_is_counted_by_accounting(cluster: Cluster) -> None:
 
 @accounting
 def test_an_account_s_limit_holds(cluster: Cluster) -> None:
-    """research may have 8 GPUs at a time."""
+    """research may use 8 GPUs at a time."""
     submit = "sbatch --parsable --partition=p5 --gpus-per-node=8 --wrap 'sleep 60'"
     first, second = (cluster.login.run(submit, user="alice") for _ in range(2))
     try:
@@ -97,7 +100,7 @@ def test_the_login_node_runs_no_job(cluster: Cluster) -> None:
 def test_a_job_lives_when_needrestart_restarts_slurmd_on_an_image_without_kill_mode(
     cluster: Cluster, scripts: Path
 ) -> None:
-    """Without the step the job's steps end with slurmd. With it slurmd restarts and the job goes on."""
+    """Without the step, the job's steps end with slurmd. With it, slurmd restarts and the job continues."""
     node = partition(cluster, "p5")[0]
     units = "/etc/systemd/system"
     node.run(f"sed -i /KillMode/d {units}/slurmd.service && systemctl daemon-reload")
@@ -150,7 +153,7 @@ def test_auto_resume_is_an_option_of_srun_alone(cluster: Cluster) -> None:
 
 @pytest.mark.setups("24.11-extended", "22.05-customer_managed")
 def test_a_job_with_auto_resume_goes_on_after_a_node_of_it_was_replaced(cluster: Cluster, scripts: Path) -> None:
-    """HyperPod replaces the node, which the scripts provision; Slurm itself starts the job again."""
+    """HyperPod replaces the node, which the scripts provision. Slurm itself starts the job again."""
     cluster.login.write(
         "/fsx/home/alice/train.sh",
         "#!/bin/bash\n#SBATCH --partition=p5 --nodes=2 --requeue --open-mode=append --output=/fsx/home/alice/train.log\n"

@@ -1,6 +1,7 @@
-"""Who reaches the instance's metadata: the step's rules in the kernel, with users of several uids and a bridge's container.
+"""Access to the instance's metadata: the step's rules in the kernel, with users of several uids and a container on a
+bridge.
 
-A network namespace of its own stands for the node, another behind a bridge for a container of it.
+A network namespace represents the node, and another behind a bridge represents a container on it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from helpers.lifecycle.programs import LIFECYCLE, load
 metadata = load("steps/32_metadata.py")
 V4, V6 = "169.254.169.254", "fd00:ec2::254"
 OURS, THEIRS = 60001, 60002
-"""The uids of two users whom nobody names."""
+"""The uids of two users that are in no list."""
 _numbers = itertools.count()
 IP = shutil.which("ip") or "ip"
 SERVER = """
@@ -54,7 +55,7 @@ class Node:
         return self.run(sys.executable, "-I", "-c", code, uid=uid, inside=inside).returncode == 0
 
     def step(self, users: list[str] | None, path: str = "") -> str:
-        """Run the step on a file with these metadata_users; what it logs."""
+        """Run the step with these metadata_users, and return its log."""
         file = self.root / "cluster.json"
         file.write_text(json.dumps({} if users is None else {"metadata_users": users}))
         environment = {**os.environ, "PROVISION_ROOT": str(self.root), "PYTHONPATH": str(LIFECYCLE)}
@@ -90,7 +91,7 @@ def node(parts: None, tmp_path: Path) -> Iterator[Node]:
         for device in ("bridge", "port"):
             ip("-n", name, "link", "set", device, "up")
         ip("-n", container, "link", "set", "eth0", "up")
-        # What is beyond the node, where the metadata are: a third namespace, so that a container's traffic is forwarded.
+        # The metadata server is beyond the node, in a third namespace, so that a container's traffic is forwarded.
         ip("netns", "add", f"aws{number}")
         ip("-n", f"aws{number}", "link", "set", "lo", "up")
         ip("-n", name, "link", "add", "ens5", "type", "veth", "peer", "name", "eth0", "netns", f"aws{number}")
@@ -160,7 +161,7 @@ def test_root_the_system_and_the_images_user_reach_the_metadata_and_nobody_else(
         "theirs": False,
         "container": False,
     }
-    # Nothing else of the same neighbourhood is refused, such as the time.
+    # Other services at nearby addresses are not refused, such as the time.
     assert node.reaches("169.254.169.123" if address == V4 else "fd00:ec2::123", uid=THEIRS)
     said = node.step(None)
     assert "every user reaches the metadata of this node again" in said
@@ -175,12 +176,12 @@ def test_named_users_reach_it_and_no_other_rule_is_touched(node: Node) -> None:
     before = node.tables()
     file = node.root / "usr/local/lib/cdk-hyperpod/metadata.nft"
     node.step([])
-    # `nobody` is the one user above 1000 whom every machine knows.
+    # `nobody` is the only user above 1000 that every machine has.
     for _ in range(2):
         node.step(["nobody", "root", "not-there"])
         assert [node.reaches(V4, uid=uid) for uid in (65534, 0, THEIRS, OURS)] == [True, True, False, False]
     assert node.tables().count(metadata.TABLE) == 1 and before in node.tables()
-    # What the unit does at boot.
+    # As the unit does at boot.
     node.run("nft", "delete", "table", "inet", metadata.TABLE)
     assert node.reaches(V4, uid=THEIRS)
     unit = (node.root / "etc/systemd/system" / metadata.UNIT).read_text()

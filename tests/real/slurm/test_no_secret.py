@@ -1,7 +1,7 @@
-"""No secret stands in a node's process list, which every user of the node can read, in a process's environment, or in a log.
+"""No secret is in a node's process list, which every user of the node can read, in a process's environment, or in a log.
 
-Watched are the agent, the backup's job, Slurm's prolog and epilog, and the lifecycle scripts. The agent has its credentials
-as on a node of HyperPod's: from the instance's metadata.
+Watched are the agent, the backup's job, Slurm's prolog and epilog, and the lifecycle scripts. The agent gets its
+credentials as on a node of HyperPod's: from the instance's metadata.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AGENT_CALLS = ("scontrol", "squeue", "sbatch", "scancel")
 
 @pytest.fixture(scope="module")
 def secrets(cluster: Cluster) -> dict[str, bytes]:
-    """What nobody but its owner is to read, of the whole cluster."""
+    """The secrets of the whole cluster, which only their owners may read."""
     run = cluster.controller.run
     conf = run(f"cat {SLURM_ETC}/slurmdbd.conf")
     return {
@@ -51,7 +51,7 @@ def secrets(cluster: Cluster) -> dict[str, bytes]:
 
 
 class Watch:
-    """What was seen on a node, once it has ended."""
+    """The findings on a node, after the watch has ended."""
 
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
@@ -84,7 +84,7 @@ def watched(node: Node, secrets: dict[str, bytes]) -> Iterator[Watch]:
 
 @pytest.fixture
 def agent(cluster: Cluster) -> Iterator[Drains]:
-    """With credentials from the metadata; its calls of Slurm's programs take a moment, so that none is missed."""
+    """With credentials from the metadata. Its calls of Slurm's programs are slowed down, so that none is missed."""
     controller = cluster.controller
     with asking.agent(cluster) as drains:
         controller.write("/srv/metadata.py", (HERE / "metadata.py").read_text())
@@ -94,7 +94,7 @@ def agent(cluster: Cluster) -> Iterator[Drains]:
             f"systemd-run --quiet --unit=metadata python3 /srv/metadata.py {METADATA_PORT} /srv/metadata.json"
         )
         for program in AGENT_CALLS:
-            # It makes one backup, and asks again and again.
+            # It makes one backup, and repeats its requests.
             seconds = 1 if program == "sbatch" else 0.05
             slow = f'#!/bin/bash\nsleep {seconds}\nexec /usr/bin/{program} "$@"\n'
             controller.write(f"/srv/before/{program}", slow, "755")
@@ -107,7 +107,7 @@ def agent(cluster: Cluster) -> Iterator[Drains]:
 
 @contextmanager
 def prolog_and_epilog(cluster: Cluster, node: Node) -> Iterator[None]:
-    """Of the node and of the controller; each takes a moment."""
+    """Of the node and of the controller. Each is slowed down."""
     conf, run = f"{SLURM_ETC}/slurm.conf", cluster.controller.run
     lines = []
     for option in ("Prolog", "Epilog", "PrologSlurmctld"):
@@ -129,7 +129,7 @@ def test_nothing_of_ours_shows_a_secret(
     with ExitStack() as stack:
         stack.enter_context(prolog_and_epilog(cluster, node))
         there = {each: stack.enter_context(watched(each, secrets)) for each in (node, controller)}
-        # A new one asks for its credentials.
+        # A restarted agent requests its credentials.
         controller.run(f"systemctl restart {asking.UNIT}")
         job = agent.start_job(node)
         request = agent.ask(node)
@@ -172,10 +172,10 @@ SHOWN: dict[str, Any] = {
 
 
 def test_whatever_is_shown_is_seen(cluster: Cluster, secrets: dict[str, bytes]) -> None:
-    """So the other test can fail: each secret and each pattern, in an argument and in the environment."""
+    """Each secret and each pattern, in an argument and in the environment, makes the other test fail."""
     node = cluster.compute[0]
     assert SHOWN.keys() == PATTERNS.keys()
-    # A zero byte ends an argument, and munge's key has some perhaps.
+    # A zero byte ends an argument, and munge's key may contain some.
     texts = {name: value if name != "munge's key" else value.hex().encode() for name, value in secrets.items()}
     shown = {**{name: text.decode() for name, text in texts.items()}, **SHOWN}
     with watched(node, secrets) as watch:

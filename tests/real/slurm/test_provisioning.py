@@ -1,4 +1,4 @@
-"""The lifecycle scripts, as they are uploaded, on every node of a real cluster, under either hook."""
+"""The lifecycle scripts, as they are uploaded, on every node of a real cluster, under both hooks."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_controller_is_the_same_after_a_reboot(
 ) -> None:
     cluster.controller.reboot()
     cluster.await_idle()
-    # The database may come up after slurmctld; the first run waits for it.
+    # The database may start after slurmctld. The first run waits for it.
     result = cluster.controller.provision(scripts)
     assert result.returncode == 0, result
     assert "starting it" not in result.output
@@ -87,7 +87,7 @@ def test_the_controller_is_the_same_after_a_reboot(
 def test_scripts_that_are_killed_in_every_step_of_a_replaced_node_end_well_at_last(
     cluster: Cluster, provisioned: dict[str, Provisioning], scripts: Path, node_type: str
 ) -> None:
-    """The node has the address of the one before, another id and host key, and an empty disk."""
+    """The new node has the same address, another id and host key, and an empty disk."""
     node = next(node for node in reversed(cluster.nodes) if node.instance.node_type == node_type)
     node.replace()
     if node is cluster.controller:
@@ -105,7 +105,7 @@ def test_scripts_that_are_killed_in_every_step_of_a_replaced_node_end_well_at_la
             started = hyperpod.submit(start)
         for step in steps:
             node.run(KILL.format(folder=folder, node_type=node_type, step=step))
-            if step == "slurm":  # the steps after it stand on it
+            if step == "slurm":  # the later steps depend on it
                 again = node.try_run(
                     f"bash {folder}/{node_type}.sh {step} </dev/null", env={"PROVISION_DELAY_S": "0.5"}
                 )
@@ -130,6 +130,7 @@ while read -r line <&3; do
 	break
 done
 """
-"""Ends all processes of a run, as when HyperPod's agent ends or the machine does, at the first thing that the step says.
+"""Kill all processes of a run at the first message of the step, as if HyperPod's agent or the machine had ended.
 
-What it says it has just done, or is about to; the rest of the step is not done."""
+The step has done, or is about to do, what the message says, and nothing after it.
+"""

@@ -1,7 +1,7 @@
-"""Nothing between the file and Slurm is played: the CDK CLI deploys to the local AWS, where IAM is in force, and the guard's
-function asks the agent through the bucket; the agent, with the controller's role, drains a node of real Slurm.
+"""From the file to Slurm with real parts: the CDK CLI deploys to the local AWS, which enforces IAM. The guard's function
+calls the agent through the bucket, and the agent, with the controller's role, drains a node of real Slurm.
 
-HyperPod itself is simulated: its nodes stand for those of the test's cluster (local_aws.py).
+HyperPod itself is simulated: its nodes represent those of the test's cluster (local_aws.py).
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ STATUS, BY_OPERATOR, BY_DEPLOYMENT = (
     f"{CLUSTER_NAME}/{name}.json" for name in ("status", "requests/operator", "requests/deployment")
 )
 SPEED = 25.0
-"""The guard's half hour is over in 72 seconds: longer than all that is waited for here."""
+"""The guard's half hour passes in 72 seconds, which is longer than everything that is awaited here."""
 AT_ONCE = {"create_cluster": 0.1, "launch": 0.1, "boot": 0.1, "shut_down": 1, "count_lag": 0.2, "update_settle": 0.1}
 SETTINGS = "/usr/local/lib/cdk-hyperpod/drain.json"
-"""The agent's, on the controller (lifecycle/steps/45_drain.py)."""
+"""The agent's unit, on the controller (lifecycle/steps/45_drain.py)."""
 OPERATOR = "operator"
 
 
 class OverAws(Drains):
-    """The agent's status as it stands in S3."""
+    """The agent's status in S3."""
 
     def __init__(self, cluster: Cluster, life: Rehearsal) -> None:
         super().__init__(cluster)
@@ -84,7 +84,7 @@ def aws() -> Iterator[LocalAws]:
 
 @pytest.fixture(scope="module")
 def life(aws: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
-    """The cluster's stacks, deployed; its nodes run."""
+    """The cluster's stacks are deployed, and its nodes are running."""
     life = Rehearsal(aws, tmp_path_factory.mktemp("chain"), DEPLOYED)
     made = life.deploy()
     assert made.ok, made.reason
@@ -101,7 +101,7 @@ def roles(life: Rehearsal) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def drains(cluster: Cluster, provisioned: object, life: Rehearsal, roles: dict[str, str]) -> Iterator[OverAws]:
-    """The agent, which has the rights of the controller's role."""
+    """The agent, with the permissions of the controller's role."""
     controller, place = cluster.controller, life.aws.place
     drains = OverAws(cluster, life)
     with asking.agent(cluster), reached_from(controller, place.port), stand_for(life.aws, cluster):
@@ -123,7 +123,7 @@ def drains(cluster: Cluster, provisioned: object, life: Rehearsal, roles: dict[s
 
 
 def uploaded(life: Rehearsal) -> Json:
-    """cluster.json as the deployment has uploaded it: the bucket's name in it has the account by now."""
+    """cluster.json as the deployment has uploaded it, with the account in the bucket's name."""
     groups = life.aws.client("sagemaker").describe_cluster(ClusterName=CLUSTER_NAME)["InstanceGroups"]
     bucket, _, prefix = groups[0]["LifeCycleConfig"]["SourceS3Uri"].removeprefix("s3://").partition("/")
     found = life.aws.client("s3").get_object(Bucket=bucket, Key=f"{prefix.rstrip('/')}/cluster.json")
@@ -152,7 +152,7 @@ def test_a_count_falls_under_a_running_job(cluster: Cluster, drains: OverAws) ->
     (call,) = life.aws.journal(operation="BatchDeleteClusterNodes")
     assert call.request["NodeIds"] == [node.instance.instance_id]
     assert "ScaleDownRole" in call.who
-    # What was on it is at the target, and was before the call.
+    # Its data is at the target, and was there before the call.
     folder = f"/fsx/backup/{node.instance.instance_id}"
     node.run(f"cd {folder}/files && sha256sum --check --quiet --strict ../SHA256SUMS")
     node.run(f"diff -r {WORK} {folder}/files{WORK}")
@@ -166,7 +166,7 @@ def test_a_count_falls_under_a_running_job(cluster: Cluster, drains: OverAws) ->
 
 
 def drained_at(cluster: Cluster, node: Node) -> float:
-    """When the agent had Slurm drain it, with its data saved; by the journal."""
+    """When the agent had Slurm drain it, with its data saved; from the journal."""
     said = cluster.controller.run(f"journalctl --unit={asking.UNIT} --output=short-unix --no-pager")
     (line,) = (line for line in said.splitlines() if f"{node.name}: drain it (saved)" in line)
     return float(line.split()[0])
@@ -180,7 +180,7 @@ def test_what_the_controller_s_role_is_used_for(drains: OverAws, roles: dict[str
     checks = drains.life.aws.checks(role=name_of(roles["controller"]))
     asked = {(check.action, check.allowed) for check in checks}
     rights = ("s3:GetObject", "s3:PutObject", "kms:Decrypt", "kms:GenerateDataKey")
-    # S3 asks for the right to list before it says that there is no such object.
+    # S3 requires permission to list before it reports that an object does not exist.
     assert asked - {("s3:ListBucket", True)} == {(action, True) for action in rights}
 
 
@@ -209,7 +209,7 @@ def denied(call: Any, **arguments: Json) -> None:
 
 @pytest.fixture
 def operator(drains: OverAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalAws:
-    """The terminal of somebody who has exactly the rights that docs/drain-permissions.md names, with the file."""
+    """A terminal with exactly the permissions in docs/drain-permissions.md, and the file."""
     aws = drains.life.aws
     bucket, cluster = f"arn:aws:s3:::{BUCKET}", f"arn:aws:sagemaker:{aws.region}:{aws.account}:cluster/*"
     resources = aws.client("cloudformation").describe_stack_resources(StackName=drains.life.foundation)

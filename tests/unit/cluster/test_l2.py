@@ -80,7 +80,9 @@ def test_a_grant_says_whose_jobs_it_does_not_reach(metadata_users: list[str] | N
     cluster = cluster_in(stack, encryption_key=key, lifecycle_scripts=scripts)
     for name in ("Bucket", "Other"):
         s3.Bucket(stack, name).grant_read(cluster)
-    found = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("only jobs of users in metadata_users"))
+    found = Annotations.from_stack(stack).find_warning(
+        "*", Match.string_like_regexp("only jobs of users in metadata_users")
+    )
     assert len(found) == warned
 
 

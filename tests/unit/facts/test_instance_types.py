@@ -202,7 +202,9 @@ def test_the_tool_rounds_memory_and_leaves_out_what_a_type_does_not_have() -> No
 
 def test_the_tool_refuses_to_guess_a_type_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make_catalogue, "cluster_instance_types", lambda: ["ml.m5.large", "ml.new.large"])
-    with pytest.raises(SystemExit, match=r"^ml\.new\.large: no facts are known\. Add them to MISSING in .*make_catalogue"):
+    with pytest.raises(
+        SystemExit, match=r"^ml\.new\.large: no facts are known\. Add them to MISSING in .*make_catalogue"
+    ):
         make_catalogue.instance_types({"m5.large": DESCRIBED})
 
 

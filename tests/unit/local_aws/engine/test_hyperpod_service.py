@@ -161,5 +161,5 @@ def test_an_unknown_switch_is_refused(engine: LocalAws) -> None:
     for no_time in (0, -1, "an hour"):
         with pytest.raises(ValueError, match="cannot be skipped"):
             engine._control("POST", "clock", no_time)
-    with pytest.raises(ValueError, match="unknown: weather"):
+    with pytest.raises(ValueError, match="unknown fields: weather"):
         engine.change_hyperpod(weather={})

@@ -180,7 +180,7 @@ def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(EngineError, match=f"port {port} is in use by another program: choose another"):
+        with pytest.raises(EngineError, match=f"port {port} is in use by another program"):
             daemon.start(Place(port, home=tmp_path), speed=1.0)
 
 
