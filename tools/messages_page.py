@@ -100,8 +100,10 @@ GENERAL: Mapping[str, tuple[str, str]] = {
     ),
     "quota-key-unknown": ("a quota has no key <key>", "use the key that the message suggests"),
     "nodes-not-in-cluster": (
-        "<node ids> are not in this cluster, so lowering the count would delete other nodes. An id may be mistyped, or its "
-        "node was replaced, or an earlier deployment that rolled back has deleted it",
+        (
+            "<node ids> are not in this cluster, so lowering the count would delete other nodes. An id may be mistyped, or its "
+            "node was replaced, or an earlier deployment that rolled back has deleted it"
+        ),
         "correct the id, or remove it from the list. To delete other nodes, name those. To let the guard choose, name none",
     ),
     "subnet-immutable": (
