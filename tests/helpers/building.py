@@ -1,7 +1,7 @@
-"""What tests need beside the locked packages is built once, into a cache: what those builds have in common.
+"""Common parts of the builds that tests need beside the locked packages. Each is built once, into a cache.
 
-The machine's own Debian mirror, and commands that end at their limit, say how far they are, and
-end with the process that started them. The standard library only: it runs before anything is set up.
+The machine's own Debian mirror, and commands with a time limit that report progress and end with the process that
+started them. The standard library only, because it runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class CannotBuildError(Exception):
 
 
 def debian_mirror() -> str:
-    """The Debian mirror that this machine uses anyway; every mirror has every release. Raises CannotBuildError."""
+    """The Debian mirror that this machine already uses; every mirror has every release. Raises CannotBuildError."""
     told = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Component: main"],
         capture_output=True,
@@ -36,12 +36,12 @@ def debian_mirror() -> str:
 
 
 def say(text: str) -> None:
-    """One line for whoever waits."""
+    """Print one line of progress."""
     print(f"· {text}", file=sys.stderr, flush=True)
 
 
 class _Told:
-    """Whether this process was told to end. Looked at between steps, so that no command is ever left without a parent."""
+    """Whether this process got a signal to end. Checked between steps, so that no command is left without a parent."""
 
     signal = 0
 
@@ -53,13 +53,13 @@ _told = _Told()
 
 
 def heed_signals() -> None:
-    """From here on, Ctrl-C and SIGTERM are heeded between steps."""
+    """From here on, Ctrl-C and SIGTERM take effect between steps."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _told.end)
 
 
 def end_if_told() -> None:
-    """End the process if it was told to."""
+    """End the process if it got a signal to end."""
     if _told.signal:
         sys.exit(128 + _told.signal)
 
@@ -74,10 +74,12 @@ def run_command(
     progress: Callable[[], str] | None = None,
     keep_open: tuple[int, ...] = (),
 ) -> str:
-    """What a command says, which is in `log` afterwards. Raises CannotBuildError with the end of it where it fails.
+    """Run a command and return its output, which is also in `log`. Raises CannotBuildError with the end of the output if
+    it fails.
 
-    It ends, with all that it started, at its limit and when this process is told to end. `progress` says every half
-    minute how far it is. `keep_open`: files that it inherits, such as a lock that lives as long as it does.
+    It ends, with everything that it started, at its limit and when this process gets a signal to end. `progress`
+    returns a text that is printed every half minute. `keep_open`: files that it inherits, such as a lock for its
+    lifetime.
     """
     with log.open("w") as output:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What stands in an account, as the guard's four clients answer, with errors at will; and CloudFormation's event."""
+"""The state of an account, as the guard's four clients return it, with optional errors; and CloudFormation's event."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Json = Any
 STACK = "arn:aws:cloudformation:us-west-2:111122223333:stack/hyperpod-train-foundation/0a1b2c"
 OWNER = "arn:aws:cloudformation:us-west-2:111122223333:stack/hyperpod-train-cluster/0a1b2c"
 OURS = "subnet-00000000000000001"
-"""Made by the foundation."""
+"""Created by the foundation."""
 THEIRS = "subnet-00000000000000002"
-"""Somebody's own."""
+"""Created by another owner."""
 SYSTEM = "fs-00000000000000001"
 
 
 def immutable_settings(**more: Any) -> ImmutableSettings:
-    """What `FakeAccount()` has."""
+    """The contents of `FakeAccount()`."""
     given: dict[str, Any] = {"zone": "us-west-2c", "cidr": "10.0.64.0/19", "efa": False, **more}
     return ImmutableSettings(
         cluster="train", cluster_stack="hyperpod-train-cluster", **{"orchestrator": "slurm", **given}
@@ -36,7 +36,7 @@ def error(code: str, message: str = "no") -> ClientError:
 
 @dataclass
 class FakeAccount:
-    """A cluster and a file system with EFA off, in the first subnet; the second is in another VPC."""
+    """A cluster and a file system without EFA, in the first subnet. The second subnet is in another VPC."""
 
     status: str = "UPDATE_IN_PROGRESS"
     orchestrator: Json = field(default_factory=lambda: {"Slurm": {}})
@@ -51,7 +51,7 @@ class FakeAccount:
     errors: dict[str, ClientError] = field(default_factory=dict)
     """By operation."""
     until: datetime | None = None
-    """When the errors are over. Absent: they stay."""
+    """When the errors end. Absent: never."""
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     calls: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)

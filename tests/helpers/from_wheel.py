@@ -1,4 +1,4 @@
-"""The wheel, and an environment that has the library from it: for tests that run outside of the clone."""
+"""The wheel, and an environment with the library from it, for tests outside of the clone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of a fresh virtual environment with the wheel in it; all else is lent by this environment."""
+    """The bin folder of a new virtual environment with the wheel. This environment provides all other packages."""
     folder = tmp_path_factory.mktemp("fresh") / "venv"
     uv = str(ROOT / ".tools" / "bin" / "uv")
     subprocess.run([uv, "venv", "--quiet", "--offline", "--python", sys.executable, str(folder)], check=True)
@@ -33,7 +33,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(
         [uv, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", python, str(wheel)], check=True
     )
-    # The .pth files of a folder that a .pth file names are not read, so the editable installation stays out.
+    # .pth files are not read in a folder that another .pth file names, so the editable installation is not visible.
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     shared = folder / "lib" / version / "site-packages" / "shared.pth"
     shared.write_text(sysconfig.get_path("purelib") + "\n", "utf-8")
@@ -41,7 +41,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*command: str | Path, cwd: Path, code: int = 0, stdin: int | None = None, **more: str) -> str:
-    """What a command prints, run without anything of the checkout in its environment. `code`: how it has to end."""
+    """The output of a command in an environment without any path of the checkout. `code`: its expected exit code."""
     inherited = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run(
         [str(part) for part in command],

@@ -1,8 +1,8 @@
-"""Pages with steps as tests follow them: their blocks in order, edits of the cluster file, and what commands have to print.
+"""Pages with steps that tests follow: their blocks in order, edits of the cluster file, and expected output.
 
-A page that is followed has its commands in `console` blocks and its edits of cluster.yaml in `yaml` blocks. A line of a
-console block that begins with "$ " is a command, which ends with exit code 0 or as its comment `# exit code N` says. The lines
-below it have to be in what it prints, in this order. In them "…" stands for any text, and spaces count once.
+Such a page has its commands in `console` blocks and its edits of cluster.yaml in `yaml` blocks. A line of a console
+block that begins with "$ " is a command, which ends with exit code 0 or as its comment `# exit code N` says. The lines
+below it must be in its output, in this order. In them "…" stands for any text, and spaces count once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Block:
     language: str
     text: str
     line: int
-    """Of the page, on which the text begins."""
+    """The line of the page on which the text begins."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Command:
     line: int
     code: int
     shown: tuple[str, ...]
-    """What it has to print."""
+    """The expected output."""
 
 
 def blocks(page: str) -> Iterator[Block]:
-    """The code blocks of a page, also those in lists."""
+    """The code blocks of a page, including those in lists."""
     for found in re.finditer(r"^( *)```(\w*)\n(.*?)^\1```$", page, re.MULTILINE | re.DOTALL):
         indent, language, text = found.groups()
         line = page.count("\n", 0, found.start(3)) + 1
@@ -52,14 +52,14 @@ def commands(block: Block) -> Iterator[Command]:
 
 
 def named(text: str, names: Mapping[str, str]) -> str:
-    """With the names of a page, such as its instance ids, replaced by those of a cluster."""
+    """Replace the names of a page, such as its instance ids, by those of a cluster."""
     for name, real in names.items():
         text = text.replace(name, real)
     return text
 
 
 def missing(shown: Sequence[str], printed: str) -> str | None:
-    """The first line that is not in what was printed, after those before it. None: all are."""
+    """The first line that is not in the output after those before it. None: all are."""
     left = " ".join(printed.split())
     for line in shown:
         pattern = ".*?".join(re.escape(" ".join(part.split())) for part in line.split("…"))

@@ -29,7 +29,7 @@ def main(outdir: Path, cases: list[str]) -> None:
 
 
 def check(case: str, outdir: Path) -> dict[str, Any]:
-    """What the packs find in one case, and which findings it acknowledges, for what reason."""
+    """The findings of the packs in one case, and the acknowledged findings with their reasons."""
     folder = ROOT if case.endswith(".yaml") or case == "canary" else ROOT / "examples" / case
 
     def app_with_packs() -> App:
@@ -72,7 +72,7 @@ def build(case: str, folder: Path, make_app: Callable[[], App]) -> None:
 
 
 def findings(outdir: Path) -> Iterator[str]:
-    """Every finding that nobody acknowledged."""
+    """Every finding that is not acknowledged."""
     report = json.loads((outdir / "validation-report.json").read_text("utf-8"))
     for pack in report["pluginReports"]:
         for violation in pack["violations"] if pack["pluginName"] in PACKS else ():

@@ -1,6 +1,6 @@
-"""Makes templates in this process, and reads them: what the tests of the CDK code share.
+"""Synthesizes templates in this process, and reads them: common to the tests of the CDK code.
 
-Assets are hashed and not copied, so a template is the real one and costs a second instead of five.
+Assets are hashed and not copied, so a template is the real one and takes a second instead of five.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Template:
 
 
 def new_app(context: Mapping[str, Any] = CONTEXT, **more: Any) -> App:
-    """An app as `python app.py` makes it, in a folder that goes away with the process."""
+    """An app as `python app.py` creates it, in a folder that is deleted with the process."""
     outdir = tempfile.mkdtemp(dir=_outdirs.name)
     return App(context={**context, **_HASH_ONLY, **more}, outdir=outdir, analytics_reporting=False)
 
@@ -82,7 +82,7 @@ def folder_of(app: App) -> Path:
 
 
 def template_files(folder: Path) -> dict[str, str]:
-    """Every stack's template as it lies in an assembly, by the stack's name."""
+    """Every stack's template in an assembly, by the stack's name."""
     return {
         path.name.removesuffix(".template.json"): path.read_text("utf-8")
         for path in sorted(folder.glob("*.template.json"))
@@ -95,7 +95,7 @@ def templates_in(folder: Path) -> dict[str, Template]:
 
 
 def of_stack(build: Callable[[Stack], object], *, region: str | None = "us-west-2", **context: Any) -> Template:
-    """The template of one stack with what `build` puts into it; region None: it is not known at synth."""
+    """The template of one stack with the resources of `build`; region None: it is unknown at synth."""
     app = new_app(**context)
     stack = Stack(app, "Stack", env=None if region is None else Environment(region=region))
     build(stack)
@@ -131,7 +131,7 @@ def of_example(name: str) -> dict[str, Template]:
 
 @cache
 def assembly_of_example(name: str) -> Path:
-    """The assembly of examples/<name>/app.py, run as it stands."""
+    """The assembly of examples/<name>/app.py, run unchanged."""
     folder = ROOT / "examples" / name
     apps: list[App] = []
 
@@ -147,7 +147,7 @@ def assembly_of_example(name: str) -> Path:
 
 
 def needs(template: Template, name: str) -> set[str]:
-    """Everything that CloudFormation makes before a resource, and deletes after it."""
+    """Everything that CloudFormation creates before a resource, and deletes after it."""
     found: set[str] = set()
 
     def visit(value: object) -> None:
@@ -182,7 +182,7 @@ def walk(value: Any) -> Iterator[Any]:
 
 
 def flat(value: Any) -> str:
-    """A template's text with its references in angle brackets, for comparing with words."""
+    """A template's text with its references in angle brackets, for comparing texts."""
     match value:
         case {"Fn::Join": [str(separator), [*parts]]}:
             return separator.join(flat(part) for part in parts)
@@ -197,7 +197,7 @@ def flat(value: Any) -> str:
 
 
 def filled(value: Any) -> Any:
-    """A part of a template as it is deployed, but for its references, which stand in angle brackets."""
+    """A part of a template as it is deployed, with its references in angle brackets."""
     if isinstance(value, dict):
         late = len(value) == 1 and next(iter(value)).startswith(("Fn::", "Ref"))
         return flat(value) if late else {key: filled(item) for key, item in value.items()}

@@ -1,4 +1,5 @@
-"""A real part that a test needs and this machine lacks: a reason to skip the test, and a failure on CI, which builds all of them."""
+"""A real part that a test needs and this machine lacks: the test is skipped, and fails on CI, which builds all
+parts."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 
 
 def skip(reason: str) -> NoReturn:
-    """`reason`: what is missing, and the command that brings it."""
+    """`reason`: what is missing, and the command that installs it."""
     if os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)

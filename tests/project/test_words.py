@@ -22,7 +22,6 @@ NOT_YET: tuple[str, ...] = (
     "docs/api.md",
     "docs/drain-eks-messages.md",
     "docs/reference.md",
-    "local_aws/",
 )
 """Folders and files that are still to be converted. Remove one when it has no finding."""
 

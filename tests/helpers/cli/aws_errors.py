@@ -1,4 +1,4 @@
-"""The error responses of AWS's services, each in its own protocol; botocore makes its errors of them."""
+"""The error responses of AWS's services, each in its own protocol, from which botocore makes its errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import botocore.session  # type: ignore[import-untyped]
 import pytest
 from botocore.awsrequest import AWSResponse  # type: ignore[import-untyped]
 
-# Why -> protocol, or service where it has words of its own -> HTTP status and code.
+# Reason -> protocol, or service if it has its own codes -> HTTP status and code.
 # Sources: "Common error types" of SageMaker's and CloudFormation's API references, "Error codes for the Amazon EC2 API", S3's "Error
 # responses", EKS' "Common errors".
 ANSWERS: dict[str, dict[str, tuple[int, str]]] = {
@@ -58,7 +58,7 @@ MESSAGE = "Rate exceeded"
 
 
 def answer(why: str, service: str, protocol: str) -> AWSResponse:
-    """The answer of a service that refuses."""
+    """The response of a service that refuses."""
     kinds = ANSWERS[why]
     status, code = kinds.get(service, kinds[protocol])
     headers = {"x-amzn-RequestId": "0a1b2c3d"}
@@ -84,18 +84,19 @@ def answer(why: str, service: str, protocol: str) -> AWSResponse:
 
 
 class _Raw(io.BytesIO):
-    """A body as urllib3 gives it."""
+    """A body in the form of urllib3."""
 
     def stream(self, **_: object) -> Any:
         yield self.read()
 
 
 def intercept(patch: pytest.MonkeyPatch, meet: Callable[[str], str | None]) -> None:
-    """From now on `meet` is asked of every attempt, as SERVICE.Operation, why it is refused; None: it goes to whoever serves it.
+    """From now on, call `meet` with each attempt, as SERVICE.Operation. It returns the reason of a refusal; None: the
+    request is served.
 
-    The attempts, the waits between them and the errors are botocore's own; nothing waits really.
+    The attempts, the waits between them and the errors are botocore's own, but no wait takes time.
     """
-    patch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))  # not everybody's time.sleep
+    patch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))  # only botocore's time.sleep
     _read_models_once(patch)
     make = botocore.session.Session.create_client
 
@@ -115,7 +116,7 @@ def intercept(patch: pytest.MonkeyPatch, meet: Callable[[str], str | None]) -> N
 
 
 def _read_models_once(patch: pytest.MonkeyPatch) -> None:
-    """Each run of a command has a session of its own, which would read the models of its services again: half of a run's time."""
+    """Share the session between runs of a command. Reading the service models again would take half of a run's time."""
     read = botocore.loaders.JSONFileLoader.load_file
     models: dict[str, Any] = {}
 

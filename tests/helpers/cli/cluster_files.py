@@ -1,4 +1,4 @@
-"""Cluster files that commands write into."""
+"""Cluster files for commands that write into them."""
 
 from __future__ import annotations
 

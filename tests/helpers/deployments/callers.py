@@ -1,4 +1,4 @@
-"""Somebody with an IAM role at an EKS cluster's Kubernetes API: the token is made as `aws eks get-token` makes it."""
+"""A caller with an IAM role at an EKS cluster's Kubernetes API. The token is made as `aws eks get-token` makes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PODS = {"Service": "pods.eks.amazonaws.com"}
 
 
 def add_role(aws: LocalAws, name: str) -> None:
-    """A role without any right of IAM's: an access entry is all that it needs. Pods may have it too."""
+    """A role without IAM permissions, because an access entry is all that it needs. Pods can have it too."""
     pods = {"Effect": "Allow", "Principal": _PODS, "Action": ["sts:AssumeRole", "sts:TagSession"]}
     trust = {**_TRUST, "Statement": [*_TRUST["Statement"], pods]}
     aws.client("iam").create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust))
@@ -34,7 +34,7 @@ def add_role(aws: LocalAws, name: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """What the endpoint answers to one token."""
+    """The endpoint's reply to one token."""
 
     url: str
     authority: str
@@ -53,7 +53,7 @@ class Caller:
 
 
 def caller(aws: LocalAws, cluster: str, role: str, *, signed_for: str | None = None) -> Caller:
-    """`role`: a name; `signed_for`: the cluster that the token is made for (absent: the one that is asked)."""
+    """`role`: a name. `signed_for`: the cluster for which the token is signed (absent: the called one)."""
     found = aws.client("eks").describe_cluster(name=cluster)["cluster"]
     return Caller(
         url=found["endpoint"],

@@ -12,7 +12,7 @@ Json = Any
 
 
 def small(name: str) -> Json:
-    """A controller and two P5 nodes, one of which is enough, with a file system; what a deletion must not lose stays."""
+    """A controller, two P5 nodes with a minimum of one, and a file system. Data is retained on deletion."""
     return {
         "name": name,
         "region": "us-west-2",
@@ -47,15 +47,15 @@ CHART = Path(__file__).resolve().parents[1] / "chart"
 
 
 def under_eks(name: str) -> Json:
-    """Five P5 nodes of which one is enough, two without GPUs, and a group that Karpenter fills; two teams with shares,
-    HyperPod's chart, a closed network, and nothing that stays."""
+    """Five P5 nodes with a minimum of one, two nodes without GPUs, and a group that Karpenter scales; two teams with
+    shares, HyperPod's chart, a closed network, and nothing that is retained."""
     role = f"arn:aws:iam::{ACCOUNT}:role/{name}"
     return {
         "name": name,
         "region": "us-west-2",
         "account": ACCOUNT,
         "orchestrator": "eks",
-        # The control plane gets a second one.
+        # The control plane gets a second zone.
         "network": {"availability_zones": ["us-west-2c"]},
         "eks": {
             "dependencies_chart": str(CHART),

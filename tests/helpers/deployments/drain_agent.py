@@ -1,4 +1,4 @@
-"""The drain agent as a reader of a page meets it: every node that is requested is ready and saved at once. Slurm is not there."""
+"""The drain agent for readers of a page: every requested node is ready and saved at once. Slurm does not run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _POLL_S = 0.3
 
 @contextlib.contextmanager
 def agent_after(started: Path, answers: Path, aws: LocalAws, cluster: str) -> Iterator[None]:
-    """While the block runs, the agent answers once the file `started` exists. With its first answer it creates `answers`."""
+    """While the block runs, the agent answers once the file `started` exists.
+
+    With its first answer it creates `answers`.
+    """
     over = threading.Event()
     thread = threading.Thread(target=_serve, args=(started, answers, aws, cluster, over), daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""Roles that may do everything by their own policies, and whether a call is refused all the same."""
+"""Roles whose own policies allow everything, and whether a call is refused all the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cdk_hyperpod_local.session import LocalAws
 Json = Any
 ANYTHING = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 Edit = Callable[[str, Callable[[Json], None]], None]
-"""Changes the statement of a bucket's policy that has this Sid."""
+"""Changes the statement with this Sid in a bucket's policy."""
 
 
 def document(statement: Json) -> Json:
@@ -21,7 +21,7 @@ def document(statement: Json) -> Json:
 
 
 def add_almighty_role(engine: LocalAws, name: str) -> None:
-    """Whoever is of the account may take it on."""
+    """Every caller in the account can assume it."""
     iam = engine.client("iam")
     trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": engine.account}}
     iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(document(trust)))
@@ -29,7 +29,10 @@ def add_almighty_role(engine: LocalAws, name: str) -> None:
 
 
 def allowed_unless(*codes: str) -> Callable[..., bool]:
-    """Whether a call with these arguments is let through. `codes`: how the service says no; another error fails the test."""
+    """Whether a call with these arguments is allowed.
+
+    `codes`: the service's codes of a refusal. Another error fails the test.
+    """
 
     def may(call: Any, **arguments: Json) -> bool:
         try:

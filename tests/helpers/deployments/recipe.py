@@ -1,4 +1,4 @@
-"""The least-privilege policies and the boundary, made and bootstrapped as docs/permissions-boundary.md says."""
+"""The least-privilege policies and the boundary, created and bootstrapped as docs/permissions-boundary.md describes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_policies(engine: LocalAws) -> dict[str, str]:
 
 
 def context(qualifier: str) -> Json:
-    """What cdk.json says of it."""
+    """The context in cdk.json."""
     return {
         "@aws-cdk/core:bootstrapQualifier": qualifier,
         "@aws-cdk/core:permissionsBoundary": {"name": BOUNDARY},
@@ -32,7 +32,7 @@ def context(qualifier: str) -> Json:
 
 
 def bootstrap(engine: LocalAws, qualifier: str, policies: Sequence[str]) -> None:
-    """Let CloudFormation deploy with these policies and no others. `qualifier`: tells this bootstrap from others."""
+    """Let CloudFormation deploy with only these policies. `qualifier`: distinguishes this bootstrap from others."""
     made = Cdk(place=engine.place, region=engine.region).bootstrap(
         *("--qualifier", qualifier, "--toolkit-stack-name", f"CDKToolkit-{qualifier}"),
         *("--cloudformation-execution-policies", ",".join(policies)),

@@ -1,4 +1,4 @@
-"""What one deployment did to a cluster, and turns on a cluster that several tests share."""
+"""The effects of one deployment on a cluster, and turns on a cluster that several tests share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_SECONDS = 30.0
 
 
 class Step:
-    """From here on: which nodes ended, what was called, what failed."""
+    """From here on: terminated nodes, calls, and failures."""
 
     def __init__(self, life: Rehearsal) -> None:
         self._life = life
@@ -28,7 +28,7 @@ class Step:
         self._events = len(_events(life))
 
     def ended(self) -> dict[str, str]:
-        """Instance id (of what was never launched: its logical id) -> why it ended."""
+        """Instance id (of a node that was never launched: its logical id) -> why it was terminated."""
         return {end["node_id"] or end["logical_id"]: end["cause"] for end in self._life.ended()[self._ended :]}
 
     def calls(self) -> Counter[str]:
@@ -36,16 +36,16 @@ class Step:
         return self._life.calls(self._mark)
 
     def callers(self, operation: str) -> list[str]:
-        """Who called it, in order: "CloudFormation" or "ScaleDown"."""
+        """Their callers, in order: "CloudFormation" or "ScaleDown"."""
         callers = self._life.callers(self._mark, operation)
         return ["ScaleDown" if "ScaleDownRole" in who else "CloudFormation" for who in callers]
 
     def polls(self) -> int:
-        """How often the function looked at the nodes."""
+        """How often the function listed the nodes."""
         return len(self._life.aws.journal(since=self._mark, operation="ListClusterNodes"))
 
     def failures(self) -> list[str]:
-        """The reasons in the stack's events, in order, as far as they tell more than that something else failed."""
+        """The reasons in the stack's events, in order, without those that only report another failure."""
         events = _events(self._life)[self._events :]
         failed = [event for event in events if event["ResourceStatus"].endswith("_FAILED")]
         return [event["ResourceStatusReason"] for event in failed if "cancelled" not in event["ResourceStatusReason"]]
@@ -58,7 +58,10 @@ def _events(life: Rehearsal) -> list[Json]:
 
 
 def refused(life: Rehearsal, step: Step, *refusals: Refuse, name: str = "") -> None:
-    """The stack is as it was, its events show the refusals, and nothing was touched. `name`: the cluster's, if it was to change."""
+    """The stack is unchanged, its events show the refusals, and the cluster was not changed.
+
+    `name`: the cluster's, if it was to change.
+    """
     assert life.status() == "UPDATE_ROLLBACK_COMPLETE"
     (reason,) = step.failures()
     assert reason.splitlines()[0] == f"Error: {failures.refused(name or life.name, refusals, first=True)}"
@@ -68,7 +71,10 @@ def refused(life: Rehearsal, step: Step, *refusals: Refuse, name: str = "") -> N
 
 @contextmanager
 def turn(life: Rehearsal, config: Json) -> Iterator[None]:
-    """A test's turn on a shared cluster: it finds the cluster as `config` says, and leaves no node ended at random."""
+    """A test's turn on a shared cluster.
+
+    It begins with the cluster of `config`, and must terminate no node at random.
+    """
     _restore(life, config)
     yield
     life.aws.change_hyperpod(defaults=True)
@@ -77,7 +83,7 @@ def turn(life: Rehearsal, config: Json) -> Iterator[None]:
 
 
 def settle(life: Rehearsal) -> None:
-    """Wait until every node that was asked for runs, and those that end are gone."""
+    """Wait until all requested nodes are running, and the others are terminated."""
     wait_until(lambda: _is_quiet(life))
 
 
@@ -102,7 +108,7 @@ def _restore(life: Rehearsal, config: Json) -> None:
     if template == deployed and _as_told(life, config):
         return
     if template == deployed:
-        # CloudFormation does nothing for a template that it has already.
+        # CloudFormation does nothing for a template that is already deployed.
         _change(life, {**config, "tags": {"turn": "over"}})
     _change(life, config)
     settle(life)

@@ -1,4 +1,4 @@
-"""What the drainer's function is given: its environment, and a question."""
+"""The input of the drainer's function: its environment, and a call without a request."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""An EKS cluster for the drainer: a real API server with its controllers and scheduler, and a test in place of its kubelets.
+"""An EKS cluster for the drainer: a real API server with its controllers and scheduler. Tests act as the kubelets.
 
-The drainer speaks to it as on EKS: over TLS, with a bearer token, as a member of its group and of nothing else.
+The drainer calls it as on EKS: over TLS, with a bearer token, as a member of its group only.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _numbers = itertools.count(1)
 
 
 def of_1_20(send: Send) -> Send:
-    """The server that is built here is of 1.20, which has policy/v1 and CronJobs of batch/v1 as v1beta1; the fields are
-    the same. (That the newer ones are right for EKS's versions, their schemas say: test_requests.py.)"""
+    """The server that is built here is 1.20, which has policy/v1 and CronJobs of batch/v1 as v1beta1, with the same
+    fields. test_requests.py checks the newer versions against EKS's schemas."""
 
     def older(method: str, path: str, body: bytes | None, kind: str) -> Reply:
         if "/cronjobs/" in path:
@@ -45,7 +45,7 @@ def of_1_20(send: Send) -> Send:
 
 @contextmanager
 def control_plane(folder: Path) -> Iterator[Client]:
-    """Its administrator. It knows the drainer by a token, as a member of its group, and gives it exactly its rights."""
+    """The administrator. It gives the drainer a token, its group, and exactly its permissions."""
     (folder / "tokens.csv").write_text(f"admin,admin,admin,system:masters\n{TOKEN},drainer,drainer,{DRAINER_GROUP}\n")
     with running(folder) as client:
         Rig(client, TOKEN).namespace(HOOK.partition("/")[0])
@@ -55,7 +55,7 @@ def control_plane(folder: Path) -> Iterator[Client]:
 
 @dataclass(slots=True)
 class Rig:
-    """One cluster, and what a test makes in it. `clear` takes all of it away."""
+    """One cluster, and the objects of a test. `clear` deletes them all."""
 
     admin: Client
     token: str
@@ -69,7 +69,7 @@ class Rig:
     # -- the drainer --
 
     def ask(self, *nodes: dict[str, Any], request: str = "r-1") -> dict[str, Any]:
-        """A look with a request. All that it answers can be sent."""
+        """A look with a request. Its whole answer can be sent as JSON."""
         asked = {"schema": 1, "id": request, "nodes": list(nodes)}
         return self.send({"schema": 1, "cluster": "train", "requests": {"deployment": asked}})
 
@@ -89,7 +89,7 @@ class Rig:
         return answer
 
     def node_request(self, instance: str, request: str = "20271107T090000", **changed: Any) -> dict[str, Any]:
-        """A request for a node as the scale-down function writes it: twenty-five minutes, none of them over."""
+        """A request for a node in the scale-down function's form: twenty-five minutes, all of them left."""
         return {
             "id": instance,
             "ip": "10.0.0.1",
@@ -111,7 +111,7 @@ class Rig:
         instance: str | None = None,
         **spec: Any,
     ) -> str:
-        """A node that is ready, with room for anything; its instance's id."""
+        """Create a ready node with room for any pods; returns its instance id."""
         instance = instance or f"i-{next(_numbers):017x}"
         manifest = {
             "apiVersion": "v1",
@@ -123,7 +123,7 @@ class Rig:
         room = {"cpu": "96", "memory": "1000Gi", "pods": "100", "ephemeral-storage": "100Gi"}
         ready = {"type": "Ready", "status": "True", "reason": "Test"}
         self.must(self.admin.patch_status(manifest, {"capacity": room, "allocatable": room, "conditions": [ready]}))
-        # The server taints a new node as not ready, and nobody here would take the taint away.
+        # The server taints a new node as not ready, and no controller here would remove the taint.
         self.patch(f"/api/v1/nodes/{name.format(instance)}", {"spec": {"taints": None}})
         return instance
 
@@ -134,7 +134,10 @@ class Rig:
         return name
 
     def pod(self, instance: str, name: str, *, owner: str | None = "ReplicaSet/web", **changed: Any) -> str:
-        """A pod that runs on the node; its path. `changed`: labels, annotations, namespace, and what goes into its spec."""
+        """Create a pod that runs on the node; returns its path.
+
+        `changed`: labels, annotations, namespace, and fields of its spec.
+        """
         namespace = self.namespace(changed.pop("namespace", "team"))
         metadata: Manifest = {"name": name, "namespace": namespace}
         metadata |= {key: changed.pop(key) for key in ("labels", "annotations") if key in changed}
@@ -149,12 +152,12 @@ class Rig:
         return f"/api/v1/namespaces/{namespace}/pods/{name}"
 
     def runs(self, pod: Manifest, phase: str = "Running") -> None:
-        """What the kubelet reports."""
+        """The kubelet's report."""
         ready = "True" if phase == "Running" else "False"
         self.must(self.admin.patch_status(pod, {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}))
 
     def budget(self, name: str, selector: dict[str, str], least: int) -> None:
-        """A PodDisruptionBudget, once its controller has counted."""
+        """A PodDisruptionBudget, after its controller has counted."""
         spec = {"minAvailable": least, "selector": {"matchLabels": selector}}
         self.install_budget({"metadata": {"name": name, "namespace": "team"}, "spec": spec})
 
@@ -171,12 +174,12 @@ class Rig:
         )
 
     def allowed(self, budget: str) -> int:
-        """How many pods a budget lets go now."""
+        """How many pods a budget allows to evict now."""
         path = f"/apis/policy/v1beta1/namespaces/team/poddisruptionbudgets/{budget}"
         return int(self.admin.get(path).body["status"]["disruptionsAllowed"])
 
     def quota(self, hard: dict[str, str]) -> None:
-        """Of the backups' namespace, once it is enforced."""
+        """The quota of the backups' namespace, after it is enforced."""
         metadata = {"name": "tight", "namespace": "ops"}
         self.must(
             self.admin.create(
@@ -188,14 +191,14 @@ class Rig:
         await_answer(lambda: self.admin.get(path), lambda answer: bool(answer.body["status"].get("hard")), "the quota")
 
     def goes_silent(self, instance: str, since: float) -> None:
-        """What the node controller reports when the kubelet does not."""
+        """The node controller's report when the kubelet is silent."""
         moment = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         manifest = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"hyperpod-{instance}"}}
         ready = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": moment}
         self.must(self.admin.patch_status(manifest, {"conditions": [ready]}))
 
     def watch(self, sent: list[str]) -> None:
-        """Write down the paths to which the drainer sends."""
+        """Record the paths of the drainer's requests."""
 
         def watching(send: Send) -> Send:
             def watched(method: str, path: str, body: bytes | None, kind: str) -> Reply:
@@ -208,14 +211,14 @@ class Rig:
 
     @staticmethod
     def until(holds: Callable[[], bool], what: str, limit_s: float = 20) -> None:
-        """Controllers act in their own time."""
+        """Wait for a controller."""
         deadline = time.monotonic() + limit_s
         while not holds():
             assert time.monotonic() < deadline, what
             time.sleep(0.1)
 
     def end_pods(self) -> list[str]:
-        """What kubelets do: pods that were told to end are gone. Their names."""
+        """Act as the kubelets: pods that are being deleted end. Returns their names."""
         gone = []
         for pod in self.admin.get("/api/v1/pods").body["items"]:
             if "deletionTimestamp" in pod["metadata"]:
@@ -246,7 +249,7 @@ class Rig:
         return found
 
     def job_pod(self) -> Manifest:
-        """The pod of the one backup, once the scheduler has placed it. (One of a Job that is no more may come late.)"""
+        """The pod of the only backup, after the scheduler has placed it. (A pod of a deleted Job may come late.)"""
         (job,) = self.jobs()
         listed = f"/api/v1/namespaces/ops/pods?labelSelector=controller-uid%3D{job['metadata']['uid']}"
 
@@ -257,7 +260,7 @@ class Rig:
         return {"apiVersion": "v1", "kind": "Pod", **pod}
 
     def job_ends(self, phase: str) -> None:
-        """Its kubelet reports that the pod has ended, and the Job's controller that the Job has."""
+        """The kubelet reports that the pod has ended, and the Jobs' controller that the Job has."""
         pod = self.job_pod()
         self.runs(pod, phase)
         path = f"/apis/batch/v1/namespaces/ops/jobs/{pod['metadata']['labels']['job-name']}"
@@ -266,7 +269,7 @@ class Rig:
         )
 
     def ended_already(self) -> bool:
-        """Whether the backup has."""
+        """Whether the backup has ended."""
         return any(job["status"].get("conditions") for job in self.jobs())
 
     # -- what it looks like --
@@ -276,7 +279,7 @@ class Rig:
         return found
 
     def held(self, instance: str) -> bool:
-        """Cordoned and marked; a node is never only one of the two by the drainer's doing."""
+        """Cordoned and marked. The drainer never does only one of the two."""
         node = self.raw(instance)
         marked = "cdk-hyperpod.dev/drain" in node["metadata"].get("annotations", {})
         return marked and node["spec"].get("unschedulable", False) is True
@@ -286,7 +289,7 @@ class Rig:
         return not node["spec"].get("unschedulable") and not node["metadata"].get("annotations", {})
 
     def ends(self, path: str) -> bool:
-        """The pod has been told to, or is gone."""
+        """The pod is being deleted, or is deleted."""
         answer = self.admin.get(path)
         return answer.status == 404 or "deletionTimestamp" in answer.body["metadata"]
 
@@ -298,7 +301,7 @@ class Rig:
         assert answer.status in (200, 201), answer.body
 
     def clear(self) -> None:
-        """Nodes, pods, budgets and backups: every test looks at the whole cluster."""
+        """Nodes, pods, budgets and backups: every test sees the whole cluster."""
         self._delete(self.made)
         self.clear_nodes()
 
@@ -315,7 +318,7 @@ class Rig:
         self._delete(f"/api/v1/nodes/{node['metadata']['name']}" for node in nodes)
 
     def clear_jobs(self) -> None:
-        """Somebody has tidied up."""
+        """Delete everything, as an administrator would."""
         self._delete(f"/apis/batch/v1/namespaces/ops/jobs/{job['metadata']['name']}" for job in self.jobs())
 
     def _delete(self, paths: Iterable[str]) -> None:

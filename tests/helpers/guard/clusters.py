@@ -1,4 +1,4 @@
-"""A cluster for the guard, and the guard of it."""
+"""A cluster for the guard, and its guard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROLE = "arn:aws:iam::111122223333:role/hyperpod-train-cluster-ClusterNode605A040
 
 
 def group(number: int = 0, role: str = ROLE) -> Group:
-    """A group with most of what a group may have: about a kilobyte."""
+    """A group with most of the possible settings: about a kilobyte."""
     return Group(
         execution_role=role,
         instance_count=8,

@@ -1,8 +1,9 @@
-"""What `hyp create hyp-pytorch-job` submits, by the SDK's own code from the flags to the request: a program of its own.
+"""Prints what `hyp create hyp-pytorch-job` submits, with the SDK's own code from the flags to the request. A separate
+program.
 
 Standard input: a JSON list of flags by name, such as {"job_name": "a", "instance_type": "ml.p5.48xlarge"}. Standard
-output: the list of what would have been created. Nothing is sent anywhere: the Kubernetes client, the AWS clients and
-the telemetry, which are other packages and are not installed, are stand-ins that note what they are given.
+output: the list of objects that would be created. Nothing is sent: the Kubernetes client, the AWS clients and the
+telemetry are packages that are not installed, and their replacements only record their calls.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ TELEMETRY = "sagemaker.hyperpod.common.telemetry.telemetry_logging"
 
 
 class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Modules of packages that are not installed, and the telemetry, which is."""
+    """Modules of packages that are not installed, and of the telemetry, which is."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -42,25 +43,25 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class StandIn(ModuleType):
-    """A module that has everything."""
+    """A module with any attribute."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        # Exceptions are caught by their classes, and a class is derived from.
+        # Exceptions are caught by their classes, and one class is a base class.
         made = type(name, (Exception,), {}) if name.endswith(("Exception", "Error")) else MagicMock(name=name)
         self.__dict__[name] = made
         return made
 
 
 def untold(*args: object) -> Callable[[Any], Any]:
-    """The decorator that tells AWS of a call, and does not."""
+    """The decorator that would report a call to AWS."""
     del args
     return lambda function: function
 
 
 def main(folder: str) -> None:
-    """Render every job that standard input names."""
+    """Render every job in standard input."""
     sys.path.insert(0, folder)
     sys.meta_path.insert(0, StandIns())
     from hyperpod_pytorch_job_template.registry import SCHEMA_REGISTRY  # type: ignore[import-not-found]

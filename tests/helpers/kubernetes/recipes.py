@@ -50,11 +50,11 @@ RECIPE: Manifest = {
         ],
     },
 }
-"""What the template makes of a recipe for 16 nodes of 8 GPUs."""
+"""The template's result for a recipe with 16 nodes of 8 GPUs."""
 
 FROM_THE_RECIPE = (
     *("job", "render", "--name", "llama-70b", "--image", "train:1"),
     # cluster.instance_type, trainer.num_nodes and trainer.devices of the recipe.
     *("--instance-type", "ml.p5.48xlarge", "--nodes", "16", "--nproc-per-node", "8"),
 )
-"""The same by `cdk-hyperpod job render`, without the namespace."""
+"""The same job by `cdk-hyperpod job render`, without the namespace."""

@@ -1,4 +1,4 @@
-"""Teams and jobs that several tests look at."""
+"""Teams and jobs that several tests use."""
 
 from __future__ import annotations
 
@@ -101,4 +101,4 @@ SAMPLES: dict[str, tuple[Manifest, ...]] = {
     "elastic-job": job_manifests(ELASTIC),
     "elastic-job-with-everything": job_manifests(GOVERNED),
 }
-"""Everything that is rendered, by the name of its golden file."""
+"""All rendered objects, by the name of their golden file."""

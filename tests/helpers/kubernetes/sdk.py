@@ -26,21 +26,20 @@ SDK = FOLDER / "sagemaker" / "hyperpod" / "training"
 
 @cache
 def job_model() -> Any:
-    """The model of a HyperPodPyTorchJob's `spec`, made strict: unknown fields are errors, nothing is converted."""
+    """The model of a HyperPodPyTorchJob's `spec`, made strict: unknown fields are errors, and nothing is converted."""
     return _load("config/hyperpod_pytorch_job_unified_config.py")._HyperPodPytorchJob
 
 
 @cache
 def instance_resources() -> dict[str, dict[str, int]]:
-    """vCPUs, GiB, GPUs, Trainium chips and EFA by instance type, as the SDK knows them."""
+    """vCPUs, GiB, GPUs, Trainium chips and EFA by instance type, in the SDK's table."""
     resources: dict[str, dict[str, int]] = _load("constants.py").INSTANCE_RESOURCES
     return resources
 
 
 @cache
 def reservations() -> tuple[Callable[[int], float], Callable[[int], float]]:
-    """The SDK's functions for the vCPUs and the GiB that a node keeps for itself, alone: their file imports half the
-    SDK."""
+    """Only the SDK's functions for the vCPUs and the GiB that a node reserves: their file imports half the SDK."""
     names = ("_calculate_cpu_reservation", "_calculate_memory_reservation")
     tree = ast.parse(_file("quota_allocation_util.py").read_text("utf-8"))
     tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in names]
@@ -50,7 +49,7 @@ def reservations() -> tuple[Callable[[int], float], Callable[[int], float]]:
 
 
 def submitted_by_hyp(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What `hyp create hyp-pytorch-job` submits for each of these sets of flags."""
+    """The objects that `hyp create hyp-pytorch-job` submits for each of these sets of flags."""
     _file("hyperpod_pytorch_job.py")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(HERE.with_name("hyp.py")), str(FOLDER)],

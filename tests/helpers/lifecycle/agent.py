@@ -1,4 +1,4 @@
-"""Tests of the drain agent: requests, and what Slurm shows, as they are usually; a node and an agent that act on them."""
+"""Tests of the drain agent: typical requests and output of Slurm, and a simulated node and agent."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def backups(*states: str, said: str = "", was: str = "") -> dict[str, Any]:
 
 
 def saving(request: str = "r1") -> Any:
-    """A node whose backup's job has begun."""
+    """A node whose backup job has begun."""
     return slurm_node(state="IDLE+DRAIN", reason=f"cdk-hyperpod:operator:{request}:saving")
 
 
@@ -76,7 +76,7 @@ KILL = "Kill task failed"
 
 
 class Acting:
-    """A node of Slurm's that does what the agent says, and no more. Backups begin when a test says so."""
+    """A node in Slurm that follows the agent. A backup begins when the test starts it."""
 
     def __init__(self, node: Any, settings: Any = SETTINGS) -> None:
         self.slurm = slurm_state(node)
@@ -95,7 +95,7 @@ class Acting:
         self.slurm = self.slurm._replace(backups={slurm.backup_name(node_request(), START): tries})
 
     def look(self) -> tuple[str, list[str]]:
-        """The state, and what is done."""
+        """The state, and the actions."""
         found = decide.decide_node([node_request()], self.slurm, self.settings)
         for act in found.acts:
             self.do(act)
@@ -151,7 +151,7 @@ class Bucket:
 
 
 class Loop:
-    """An agent to which Slurm shows `slurm`; it notes what it would do."""
+    """An agent with this view of Slurm. It records its actions."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bucket, self.slurm = Bucket(), slurm_state(reservations={})

@@ -1,4 +1,4 @@
-"""Tests of a node's backup: folders to save, and where to."""
+"""Tests of a node's backup: source folders and a target."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEEDS_RSYNC = pytest.mark.skipif(
 
 
 class Place:
-    """Folders to save, and a file system to save them on, which /dev/shm stands for."""
+    """Source folders, and a target file system, which /dev/shm represents."""
 
     def __init__(self, source: Path, target: Path) -> None:
         self.source, self.target = source, target

@@ -1,7 +1,7 @@
-"""Measure the backup of a node beside rsync, as root: `PYTHONPATH=tests python -m helpers.lifecycle.bench_backup FOLDER`.
+"""Compare the backup of a node with rsync, as root: `PYTHONPATH=tests python -m helpers.lifecycle.bench_backup FOLDER`.
 
-Everything is below FOLDER, so source and target are on one disk. Each program syncs what it has written; rsync, by a `sync -f`
-at its end, and a second time with --checksum, since the backup compares what it has copied.
+Everything is below FOLDER, so source and target are on one disk. Each program syncs what it has written: rsync with a
+`sync -f` at its end, and a second time with --checksum, since the backup compares its copies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ target_module: Any = load("agent/backup/target.py")
 
 
 def small(folder: Path, files: int) -> None:
-    """So many files of 4 kB, 500 in a folder."""
+    """This many files of 4 kB, 500 in a folder."""
     for i in range(files):
         below = folder / f"{i // 500}"
         if i % 500 == 0:
@@ -30,7 +30,7 @@ def small(folder: Path, files: int) -> None:
 
 
 def large(folder: Path, gigabytes: float) -> None:
-    """So much in files of 1 GB; the last one may be smaller."""
+    """This many bytes in files of 1 GB. The last one may be smaller."""
     folder.mkdir(parents=True)
     megabytes = round(gigabytes * 1000)
     for i in range(0, megabytes, 1000):
@@ -40,7 +40,7 @@ def large(folder: Path, gigabytes: float) -> None:
 
 
 def save(source: Path, target: Path) -> None:
-    """By the backup. Raises SystemExit where it fails."""
+    """With the backup. Raises SystemExit if it fails."""
     order = {"to": f"{target}/backup", "paths": [str(source)], "instance": "i-1", "request": "r", "seconds": 86_400}
     said: list[str] = []
     if backup.main(order, said.append) != 0:
@@ -48,7 +48,7 @@ def save(source: Path, target: Path) -> None:
 
 
 def rsync(source: Path, target: Path) -> None:
-    """The same by rsync: copied and synced, then compared."""
+    """The same with rsync: copied and synced, then compared."""
     for more in ((), ("--checksum",)):
         subprocess.run(["rsync", "-aHAX", *more, str(source), f"{target}/"], check=True)
         subprocess.run(["sync", "-f", str(target)], check=True)
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def _accept_one_disk() -> None:
-    """Its own checks refuse a target on the machine's own disk, or in a folder that others may change."""
+    """Skip its checks, which refuse a target on the machine's own disk, or in a folder that others can change."""
     real = os.stat
 
     def stat(path: Any, **more: Any) -> os.stat_result:

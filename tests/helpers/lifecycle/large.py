@@ -1,8 +1,8 @@
-"""One look of the drain agent at the largest cluster, all of whose nodes are wanted. Prints its memory at most, in MiB.
+"""One look of the drain agent at the largest cluster, with a request for all nodes. Prints its peak memory in MiB.
 
     python -m helpers.lifecycle.large
 
-What Slurm and HyperPod say lies in files, as it would come from programs.
+The output of Slurm and HyperPod is in files, as if it came from programs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def places() -> Iterator[tuple[str, str, str]]:
 
 
 def write(folder: Path) -> None:
-    """What each command prints, by a name for it, and HyperPod's file."""
+    """The output of each command, by a name for it, and HyperPod's file."""
     instances = [{"InstanceId": name, "CustomerIpAddress": ip} for name, _, ip in places()]
     config = {
         "SlurmConfig": {"PrimaryControllerIp": "10.200.0.1"},
@@ -52,7 +52,7 @@ def write(folder: Path) -> None:
 
 
 class Bucket:
-    """Both requests want every node."""
+    """Both requests contain every node."""
 
     size = 0
 
@@ -72,7 +72,7 @@ class Bucket:
 
 
 def look() -> None:
-    """Print the most of two looks: all nodes are idle, so that each gets a backup, and then all have jobs."""
+    """Print the larger of two looks: first all nodes are idle, so that each gets a backup, and then all have jobs."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         subprocess.run([sys.executable, "-c", f"{HEAD}large.write(Path({name!r}))"], check=True)
@@ -92,7 +92,7 @@ def look() -> None:
         idle = False
         looks.look()
         assert bucket.size > MAX_NODES * 100
-        # Not getrusage: its maximum includes that of the process that started this one.
+        # Not getrusage, whose maximum includes that of the parent process.
         (most,) = (line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
         print(int(most) // 1024)
 

@@ -1,4 +1,4 @@
-"""A folder that stands for a node, with the lifecycle scripts as HyperPod downloads them, run for real by bash."""
+"""A folder that represents a node, with the lifecycle scripts as HyperPod downloads them. bash really runs them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ RESOURCE_CONFIG: dict[str, Any] = {
 CLUSTER: dict[str, Any] = {
     "cluster_name": "llm-train",
     "mounts": [{"path": "/fsx", "type": "lustre"}],
-    # A step has tests of its own.
+    # The step has its own tests.
     "steps": {name: name == "mounts" for name in provision.STEPS},
 }
 ROOT_MOUNT = "23 1 259:1 / / rw,relatime shared:1 - ext4 /dev/root rw,discard\n"
@@ -56,7 +56,7 @@ AUTOMOUNT = "95 23 0:53 / /fsx rw,relatime shared:61 - autofs systemd-1 rw,fd=51
 
 @dataclass
 class Node:
-    """A folder with the scripts as HyperPod downloads them, and what they look at."""
+    """A folder with the scripts as HyperPod downloads them, and the files that they read."""
 
     root: Path
     environment: dict[str, str] = field(default_factory=dict)
@@ -64,12 +64,12 @@ class Node:
     def __post_init__(self) -> None:
         shutil.copytree(LIFECYCLE, self.scripts, ignore=shutil.ignore_patterns("__pycache__"))
         for script in self.scripts.rglob("*.*"):
-            script.chmod(0o644)  # what S3 makes of 0755
+            script.chmod(0o644)  # S3 turns mode 0755 into this
         self.write("resource_config.json", json.dumps(RESOURCE_CONFIG))
         self.write("mountinfo", ROOT_MOUNT + FSX_MOUNT)
         self.write("scripts/cluster.json", json.dumps(CLUSTER))
         self.addresses("127.0.0.1", "10.1.0.22")
-        # So that a test that waits does not: the sleeps are counted.
+        # So that a waiting test takes no time: the sleeps are only counted.
         self.command("sleep", f'echo "$1" >>{self.root}/sleeps')
 
     @property
@@ -89,14 +89,14 @@ class Node:
         (self.root / name).write_text(content, "utf-8")
 
     def command(self, name: str, body: str) -> None:
-        """Put a command of this name before all others on the PATH."""
+        """Put a command with this name before all others on the PATH."""
         file = self.root / "bin" / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(f"#!/bin/bash\n{body}\n", "utf-8")
         file.chmod(0o755)
 
     def switch_on(self, *steps: str) -> None:
-        """These steps, and no other."""
+        """Run only these steps."""
         self.write(
             "scripts/cluster.json", json.dumps({**CLUSTER, "steps": {name: name in steps for name in provision.STEPS}})
         )
@@ -139,7 +139,7 @@ def messages(output: str) -> list[str]:
 
 
 def the_error(result: subprocess.CompletedProcess[str]) -> str:
-    """The last line, which says why, of a run that failed as it should."""
+    """The last line, which is the reason, of a run that failed as it should."""
     lines = messages(result.stdout)
     assert lines[-1].startswith("ERROR "), result.stdout
     assert result.returncode != 0

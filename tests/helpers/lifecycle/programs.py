@@ -1,4 +1,4 @@
-"""The programs of lifecycle/, to test their decisions: steps begin with a number, so no import statement finds them."""
+"""The programs of lifecycle/, to test their decisions. Steps begin with a number, so no import statement finds them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lifecycle import provision
 
 LIFECYCLE = Path(provision.__file__).parent
 FILES = [*sorted(LIFECYCLE.rglob("*.py")), drain_protocol()]
-"""All that nodes get of Python."""
+"""All Python code on nodes."""
 
 
 def load(path: str) -> ModuleType:
-    """A program, or a module of a package, by its path in lifecycle/, with what it imports from there."""
+    """A program, or a module of a package, by its path in lifecycle/, with its imports from there."""
     # Nodes have it beside the programs.
     _load(drain_protocol().stem, drain_protocol())
     sys.path.insert(0, str(LIFECYCLE))
@@ -43,7 +43,8 @@ def _load(name: str, file: Path) -> ModuleType:
 
 
 def pythons() -> list[str]:
-    """This Python, and one of the nodes' version where it is on this machine. pyenv has a python3.8 that may not run."""
+    """This Python, and one of the nodes' version if it is on this machine. pyenv may have a python3.8 that does not
+    run."""
     found = [shutil.which("python3.8"), *map(str, Path.home().glob(".pyenv/versions/3.8.*/bin/python3.8"))]
     runs = (
         path

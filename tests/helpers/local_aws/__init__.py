@@ -1,1 +1,1 @@
-"""What tests need beside the local AWS: engines of their own, clusters that live on them, templates that lack a right."""
+"""Helpers for tests with the local AWS: separate engines, clusters on them, and templates without a permission."""

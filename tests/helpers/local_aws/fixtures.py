@@ -1,4 +1,4 @@
-"""pytest fixtures: an engine of one's own, bootstrapped, gone afterwards whatever happened."""
+"""pytest fixtures: a separate, bootstrapped engine, which is always removed afterwards."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from helpers import unbuilt
 
 REGION = "us-west-2"
 SPEED = 1200.0
-"""A quarter of an hour of AWS's time is less than a second; the 3 hours for a minimum are nine."""
+"""A quarter of an hour of AWS's time is less than a second; the 3 hours for a minimum are nine seconds."""
 
 
 @contextlib.contextmanager
 def running_engine(
     *, region: str = REGION, speed: float = SPEED, bootstrap: bool = True, keeps_state: bool = False
 ) -> Iterator[LocalAws]:
-    """Start an engine on a free port; end and forget it when the block is left, or this process dies.
+    """Start an engine on a free port. It is removed when the block is left, or this process is killed.
 
-    `keeps_state`: over a stop inside the block.
+    `keeps_state`: its state survives a stop inside the block.
     """
     if not installation.current().is_ready:
         unbuilt.skip("the local AWS engine is not installed: run `make local-aws-setup`")
@@ -43,6 +43,6 @@ def running_engine(
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[LocalAws]:
-    """One bootstrapped engine for the whole run; every test uses stacks of its own name."""
+    """One bootstrapped engine for the whole run. Every test uses its own stack names."""
     with running_engine() as aws:
         yield aws

@@ -1,7 +1,7 @@
-"""One cluster's life on a running engine: change its file, deploy, look what happened.
+"""One cluster's life on a running engine: change its file, deploy, check the result.
 
-The real CLI deploys (`deploy`); where a test needs many deployments of the cluster's stack alone, `change` gives the same
-template to CloudFormation itself, in a third of the time.
+The real CLI deploys (`deploy`). A test with many deployments of only the cluster's stack can use `change`, which gives
+the same template to CloudFormation directly, in a third of the time.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from stacks import add_stacks
 
 Json = Any
 Edit = Callable[[Json], None]
-"""Changes a template in place, as nobody would: a right left out, a resource that fails."""
+"""Changes a template in place as a user would not: without a permission, or with a failing resource."""
 
 
 class Rehearsal:
-    """`config`: the cluster file's content; `synth`, `deploy` and `change` keep the last one that they were given.
+    """`config`: the cluster file's content. `synth`, `deploy` and `change` keep the last one.
 
     `context`: that of cdk.json; absent: none.
     """
@@ -53,7 +53,10 @@ class Rehearsal:
     # -- deploying -----------------------------------------------------------------------------------------------------
 
     def synth(self, config: Json | None = None, *, edit: Edit | None = None) -> Path:
-        """The cloud assembly, made once for each file; `edit` changes the template of the cluster's stack in a copy."""
+        """The cloud assembly, synthesized once for each file.
+
+        `edit` changes the template of the cluster's stack in a copy.
+        """
         self.config = deepcopy(config or self.config)
         text = yaml.safe_dump(self.config)
         if text not in self._known:
@@ -78,7 +81,7 @@ class Rehearsal:
         return self.cdk.deploy(self.synth(config, edit=edit), only=only, seconds=300)
 
     def change(self, config: Json | None = None, *, edit: Edit | None = None) -> templates.Outcome:
-        """Update the cluster's stack without the CLI, once `deploy` has published what the functions are made of."""
+        """Update the cluster's stack without the CLI, after `deploy` has published the functions' code."""
         template = assemblies.template(self.synth(config, edit=edit), self.cluster)
         return templates.deploy_whole(self.aws, self.cluster, template)
 
@@ -97,7 +100,10 @@ class Rehearsal:
         }
 
     def nodes(self, group: str | None = None) -> dict[str, str]:
-        """Instance id -> status; of one group (absent: of all), oldest first. What is not launched yet has no id."""
+        """Instance id -> status; of one group (absent: of all), oldest first.
+
+        A node that is not launched yet has no id.
+        """
         pages = self.aws.client("sagemaker").get_paginator("list_cluster_nodes").paginate(ClusterName=self.name)
         found = [node for page in pages for node in page["ClusterNodeSummaries"] if node.get("InstanceId")]
         found.sort(key=lambda node: (node["LaunchTime"], node["InstanceId"]))
@@ -108,14 +114,15 @@ class Rehearsal:
         }
 
     def wait_for(self, what: Callable[[], bool], *, seconds: float = 30) -> None:
-        """Until it is so: HyperPod goes on after a deployment, e.g. with launches and with a group's deletion."""
+        """Wait until it is true: HyperPod continues after a deployment, for example with launches and a group's
+        deletion."""
         limit = time.monotonic() + seconds
         while not what():
             assert time.monotonic() < limit, f"not so after {seconds:.0f} s; the groups are {self.groups()}"
             time.sleep(0.2)
 
     def mark(self) -> int:
-        """Now, for `calls` and `ended`."""
+        """The current time, for `calls` and `ended`."""
         return len(self.aws.journal())
 
     def calls(self, since: int) -> Counter[str]:
@@ -123,18 +130,18 @@ class Rehearsal:
         return Counter(entry.operation for entry in self._changes(since))
 
     def callers(self, since: int, operation: str) -> list[str]:
-        """Who called it, in order: "cloudformation.amazonaws.com", or the session's ARN of a function's role."""
+        """Their callers, in order: "cloudformation.amazonaws.com", or the session's ARN of a function's role."""
         return [entry.who for entry in self._changes(since) if entry.operation == operation]
 
     def ended(self, *, at_random: bool = False) -> list[Json]:
-        """Every node that ended so far, with its cause; `at_random`: those that HyperPod chose."""
+        """Every terminated node, with its cause; `at_random`: those that HyperPod chose."""
         found = self.aws.hyperpod()["random_terminations" if at_random else "terminations"]
         return [item for item in found if item["cluster"] == self.name]
 
     # -- behind CloudFormation's back ----------------------------------------------------------------------------------
 
     def resize_by_hand(self, group: str, count: int, minimum: int) -> None:
-        """Change a group's counts as somebody does with the AWS CLI, with all else as CloudFormation sent it last."""
+        """Change a group's counts as with the AWS CLI. Everything else is as CloudFormation sent it last."""
         sagemaker = self.aws.client("sagemaker")
         names = (self.name, sagemaker.describe_cluster(ClusterName=self.name)["ClusterArn"])
         sent = [
@@ -148,7 +155,7 @@ class Rehearsal:
         sagemaker.update_cluster(ClusterName=self.name, InstanceGroups=[spec])
 
     def leave_room(self, instance_type: str, nodes: int) -> None:
-        """From now on there is capacity for so many more nodes of a type, those of other clusters included."""
+        """From now on there is capacity for this many more nodes of a type, in all clusters together."""
         sagemaker = self.aws.client("sagemaker")
         taken = 0
         for cluster in sagemaker.list_clusters(MaxResults=100)["ClusterSummaries"]:
@@ -166,7 +173,7 @@ class Rehearsal:
 
 
 def resized(config: Json, group: str, count: int, minimum: int | None = None) -> Json:
-    """Another count; another minimum too, where one is given."""
+    """Another count, and another minimum if one is given."""
     changed = deepcopy(config)
     (found,) = (item for item in changed["instance_groups"] if item["name"] == group)
     found["instance_count"] = count
@@ -191,7 +198,7 @@ def taking(config: Json, *, nodes: Sequence[str] = (), groups: Sequence[str] = (
 
 
 def broken(resource: Json, *, after: Sequence[str] = ()) -> Edit:
-    """An edit that adds a resource which cannot be made, e.g. to fail a deployment before or after the cluster."""
+    """An edit that adds a resource which cannot be created, to fail a deployment before or after the cluster."""
 
     def edit(template: Json) -> None:
         template["Resources"]["Broken"] = {**json.loads(json.dumps(resource)), "DependsOn": list(after)}

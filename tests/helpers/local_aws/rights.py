@@ -1,4 +1,4 @@
-"""The rights of a template's functions, less one."""
+"""A template's functions without one of their permissions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _POLICIES = ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
 
 
 def without(action: str) -> Callable[[Json], None]:
-    """An edit: no function of the template may do `action` any more. It fails where none may do it anyway."""
+    """An edit: no function of the template may do `action` any more. It fails if none was allowed to."""
 
     def edit(template: Json) -> None:
         found = False
@@ -19,7 +19,7 @@ def without(action: str) -> Callable[[Json], None]:
             granted = [statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"]
             left = [entry for entry in granted if not fnmatch.fnmatchcase(action.lower(), entry.lower())]
             found |= left != granted
-            # A statement needs an action; this one is of no use to anybody.
+            # A statement must have an action, and this one has no effect.
             statement["Action"] = left or ["none:Nothing"]
         assert found, f"no function of the template may do {action}"
 
@@ -27,7 +27,7 @@ def without(action: str) -> Callable[[Json], None]:
 
 
 def _statements(resources: Json) -> Iterator[Json]:
-    """What allows something to a function's role: its policies, and those of resources that name it."""
+    """The policies that allow something to a function's role: its own, and those of resources that name it."""
     roles = [name for name, item in resources.items() if _is_of_a_function(item)]
     for item in resources.values():
         properties = item.get("Properties", {})

@@ -1,4 +1,4 @@
-"""A request as it is, without an SDK: what another user of the machine can send."""
+"""A request without an SDK, as another user of the machine can send it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cdk_hyperpod_local.session import LocalAws
 def send(
     aws: LocalAws, method: str, path: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
 ) -> tuple[int, dict[str, str], str]:
-    """Status, headers by lower-case name, and text. The Host is the engine's unless the headers say another."""
+    """Status, headers by lower-case name, and text. The Host is the engine's, unless the headers contain another."""
     context = ssl.create_default_context(cafile=str(aws.place.authority))
     connection = http.client.HTTPSConnection("127.0.0.1", aws.place.port, context=context, timeout=30)
     with contextlib.closing(connection):

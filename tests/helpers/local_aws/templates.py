@@ -1,4 +1,4 @@
-"""Small stacks without CDK: a template in, a status and the reasons of what failed out."""
+"""Small stacks without CDK: from a template to a status and the reasons of failures."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from cdk_hyperpod_local.session import LocalAws
 
 Json = Any
 _LONGEST_SECONDS = 180.0
-"""As long as the CLI had for the same: a function that gives up after an hour of its own does within a minute."""
+"""As long as the CLI's limit: a function that gives up after an hour of its own time does so within a minute."""
 
 _LONGEST_BODY = 51_200
-"""Bytes that CloudFormation takes in a call."""
+"""Maximum bytes that CloudFormation accepts in a call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,17 +24,19 @@ class Outcome:
     status: str
     outputs: Mapping[str, str]
     reasons: tuple[str, ...]
-    """Of this operation's failed resources, in order."""
+    """Reasons of this operation's failed resources, in order."""
 
 
 def deploy(aws: LocalAws, name: str, resources: Json, **sections: Json) -> Outcome:
-    """Create or update a stack of these resources and wait for its rest."""
+    """Create or update a stack of these resources, and wait until the operation has ended."""
     return deploy_whole(aws, name, {"Resources": resources, **sections})
 
 
 def deploy_whole(aws: LocalAws, name: str, whole: Json, *, role: str | None = None) -> Outcome:
-    """Create or update a stack from its template and wait for its rest. `role`: the ARN of its execution role; absent: none
-    (an update has the last one's)."""
+    """Create or update a stack from its template, and wait until the operation has ended.
+
+    `role`: the ARN of its execution role; absent: none (an update uses the last one's).
+    """
     client = aws.client("cloudformation")
     exists = name in {stack["StackName"] for stack in client.describe_stacks()["Stacks"]}
     change = client.update_stack if exists else client.create_stack
@@ -46,7 +48,7 @@ def deploy_whole(aws: LocalAws, name: str, whole: Json, *, role: str | None = No
 
 
 def _given(aws: LocalAws, name: str, whole: Json) -> dict[str, str]:
-    """The template itself, or where it lies: a longer one goes through the bootstrap's bucket, as with the CLI."""
+    """The template itself, or its address: a longer one is uploaded to the bootstrap's bucket, as with the CLI."""
     body = json.dumps(whole, separators=(",", ":"))
     if len(body.encode()) <= _LONGEST_BODY:
         return {"TemplateBody": body}
@@ -60,7 +62,7 @@ def template(resources: Json, **sections: Json) -> str:
 
 
 def delete(aws: LocalAws, name: str) -> Outcome:
-    """Delete a stack and wait; status DELETE_COMPLETE or DELETE_FAILED."""
+    """Delete a stack and wait. The status is DELETE_COMPLETE or DELETE_FAILED."""
     client = aws.client("cloudformation")
     (stack,) = client.describe_stacks(StackName=name)["Stacks"]
     seen = _events(client, stack["StackId"])
@@ -69,13 +71,13 @@ def delete(aws: LocalAws, name: str) -> Outcome:
 
 
 def part(whole: Json, *resource_types: str) -> Json:
-    """The template with the resources of these types, what they stand on, and the rights that go with it."""
+    """The template with the resources of these types, their dependencies, and the permissions for them."""
     resources = whole["Resources"]
     wanted = {name for name, item in resources.items() if item["Type"] in resource_types}
     while True:
         text = json.dumps([resources[name] for name in wanted])
         named = {name for name in resources if f'"{name}"' in text}
-        # A policy refers to its role or bucket, not the other way round.
+        # A policy refers to its role or bucket, not the reverse.
         of_them = {name for name, item in resources.items() if "Policy" in item["Type"] and _belongs(item, wanted)}
         if named | of_them <= wanted:
             break
@@ -99,7 +101,7 @@ def _rest(client: Any, name: str, seen: int) -> Outcome:
     limit = time.monotonic() + _LONGEST_SECONDS
     while True:
         (stack,) = client.describe_stacks(StackName=name)["Stacks"]
-        # All events of a stack that many tests change are many: they are read once it is at rest.
+        # A stack that many tests change has many events, so they are read once, when the operation has ended.
         if not stack["StackStatus"].endswith("IN_PROGRESS") and (events := _events(client, name)[seen:]):
             break
         assert time.monotonic() < limit, f"{name} is {stack['StackStatus']} after {_LONGEST_SECONDS:.0f} s"

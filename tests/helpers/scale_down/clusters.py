@@ -1,4 +1,4 @@
-"""Short ways to write live clusters and what a deployment wants of them."""
+"""Short ways to write live clusters and the plans of deployments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import (
 )
 
 START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
-"""When the request of a test begins; nodes are older, one minute each."""
+"""When the request of a test begins. Each node is a minute older than the next."""
 
 STACK = "arn:aws:cloudformation:us-west-2:111122223333:stack/train/0a1b"
 OURS = {"cdk-hyperpod:stack-id": STACK}
@@ -34,7 +34,7 @@ def node_id(number: int) -> str:
 
 
 def nodes(group: str, count: int, *, first: int = 1, status: str = "Running", outdated: bool = False) -> list[Node]:
-    """Nodes with growing numbers, each a minute younger than the one before."""
+    """Nodes with increasing numbers, each a minute younger than the one before."""
     return [
         Node(
             group=group,

@@ -1,6 +1,7 @@
-"""The Slurm controller of a Stack: the agent of tests/simulations/lifetimes, on the nodes of the first HyperPod model, and its bucket's client.
+"""The Slurm controller of a Stack: the agent of tests/simulations/lifetimes, for the nodes of the first HyperPod model,
+with its bucket.
 
-The agent and Slurm have a clock of their own. It follows the Stack's clock whenever somebody asks.
+The agent and Slurm have their own clock, which is set to the Stack's clock at each call.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Instance(Protocol):
 
 
 class _Bucket(agent.Bucket):
-    """Hands each status that the agent writes to `distort` first."""
+    """Passes each status that the agent writes to `distort` first."""
 
     def __init__(self, clock: Clock, skew: float) -> None:
         super().__init__(clock, skew, Statuses(), Random(0))
@@ -58,7 +59,7 @@ class _Bucket(agent.Bucket):
 
 
 class _Holds(dict[str, Hold]):
-    """Remembers when each hold ended."""
+    """Records when each hold ended."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         super().__init__()
@@ -71,7 +72,7 @@ class _Holds(dict[str, Hold]):
 
 
 class _Slurm(Slurm):
-    """Remembers on which nodes the agent has ended jobs, and when these ended."""
+    """Records on which nodes the agent has ended jobs, and when these ended."""
 
     ended: dict[str, float]
 
@@ -83,7 +84,7 @@ class _Slurm(Slurm):
 
 
 class _Agent(agent.Agent):
-    """Lets something happen before each look."""
+    """Calls a function before each look."""
 
     def __init__(self, clock: Clock, rng: Random, bucket: _Bucket, slurm: _Slurm, temper: agent.Temper) -> None:
         super().__init__(clock, rng, bucket, slurm, temper)
@@ -95,12 +96,12 @@ class _Agent(agent.Agent):
 
 
 class Controller:
-    """Times are seconds since 1970, as in the Stack; node ids are those of instances."""
+    """Times are seconds since 1970, as in the Stack. Node ids are instance ids."""
 
     def __init__(
         self, now: Callable[[], float], nodes: Callable[[], Iterable[Instance]], address: Callable[[str], str]
     ) -> None:
-        """`nodes`: those of the cluster. `address`: the one that HyperPod reports of a node."""
+        """`nodes`: those of the cluster. `address`: the one that HyperPod reports for a node."""
         self.now, self._instances, self._address = now, nodes, address
         self._began = now()
         self._clock, rng = Clock(), Random(0)
@@ -112,7 +113,7 @@ class Controller:
         self._agent = _Agent(self._clock, rng, self.bucket, self.slurm, self.temper)
         self._addresses: dict[str, str] = {}
         self.strangers: set[str] = set()
-        """Nodes that the controller knows by another address."""
+        """Nodes that the controller has with another address."""
         self.denied: set[str] = set()
         """Calls that the function may not make."""
         self._agent.begin()
@@ -121,12 +122,12 @@ class Controller:
 
     @property
     def held(self) -> dict[str, Hold]:
-        """What the agent has done, by node."""
+        """The agent's actions, by node."""
         return self.slurm.holds
 
     @property
     def given_back(self) -> dict[str, float]:
-        """When nodes went back to work, or left."""
+        """When nodes were released, or deleted."""
         return self._holds.ended
 
     @given_back.setter
@@ -158,13 +159,13 @@ class Controller:
         return node is not None and self.slurm.may_start(node)
 
     def request(self) -> Any:
-        """The deployment's."""
+        """The deployment's request."""
         return json.loads(self.bucket.get("requests/deployment.json") or b"null")
 
     # -- what goes wrong
 
     def dies_in(self, seconds: float) -> None:
-        """The agent says nothing from then on."""
+        """The agent is silent from then on."""
         self.catch_up()
         self._clock.later(seconds, self._dies)
 
@@ -182,11 +183,11 @@ class Controller:
         self.bucket.reads_fail_until = math.inf
 
     def meanwhile(self, meddle: Callable[[], object]) -> None:
-        """What others do before each look of the agent."""
+        """The actions of others before each look of the agent."""
         self._agent.meddle = meddle
 
     def says(self, node_id: str, state: str, message: str) -> None:
-        """What the agent reports of a node that it was asked for, whatever it does there."""
+        """The agent's report of a requested node, whatever it really does there."""
 
         def distort(status: dict[str, Any]) -> None:
             if node_id in status["nodes"]:
@@ -230,7 +231,7 @@ class Controller:
     # -- the agent's clock and nodes
 
     def catch_up(self) -> None:
-        """The agent does what it has done since somebody asked last."""
+        """Perform what the agent has done since the last call."""
         self._clock.pass_time(self.now() - self._began - self._clock.now)
 
     def _nodes(self) -> Iterator[Node]:

@@ -1,7 +1,7 @@
-"""The drainer of an EKS cluster, as ADR 15 tells of it; and the pods and their budgets, as they truly are.
+"""The drainer of an EKS cluster as in ADR 15, with the true state of the pods and their budgets.
 
-Independent of the function, and of the real drainer's code (_lambda/hyperpod/drainer, which tests/real/drainer tries on a real API
-server). It does something only while it is called, and knows what stands on the nodes alone.
+Independent of the function, and of the real drainer's code (_lambda/hyperpod/drainer, which tests/real/drainer tests on
+a real API server). It acts only while it is called, and remembers only what is on the nodes.
 """
 
 from __future__ import annotations
@@ -28,45 +28,45 @@ class Drainer:
     now: Callable[[], float]
     nodes: Callable[[], Iterable[Instance]]
     pods: dict[str, float] = field(default_factory=dict)
-    """Node -> how long a pod needs to end once it is evicted, in seconds."""
+    """Node -> how many seconds a pod needs to end after its eviction."""
     budgets: dict[str, float] = field(default_factory=dict)
-    """Node -> until when a PodDisruptionBudget lets no pod of it go."""
+    """Node -> until when a PodDisruptionBudget prevents the eviction of its pods."""
     saving_s: float = 0
-    """How long the Job of the CronJob runs, where there is one."""
+    """How long the Job of the CronJob runs, if there is one."""
     unsavable: set[str] = field(default_factory=set)
     backup: str | None = None
-    """The CronJob that it was told of."""
+    """The CronJob in its request."""
     karpenters: set[str] = field(default_factory=set)
     lone: set[str] = field(default_factory=set)
-    """Nodes whose pods no controller owns."""
+    """Nodes with pods that no controller owns."""
     absent: set[str] = field(default_factory=set)
     """Nodes that Kubernetes does not have."""
     fails: str = ""
     """How every call fails: a code of AWS, `function`, `timeout`, `garbage`, or `problem`."""
     fails_until: float = math.inf
     evicted: dict[str, float] = field(default_factory=dict)
-    """Node -> when its pods were evicted; until it is given back."""
+    """Node -> when its pods were evicted; until the node is released."""
     evictions: dict[str, float] = field(default_factory=dict)
-    """The same of all nodes that ever were."""
+    """The same for all nodes, also after their release."""
     forbidden: set[str] = field(default_factory=set)
-    """Nodes for which it may not make the Job."""
+    """Nodes for which it may not create the Job."""
     stuck: set[str] = field(default_factory=set)
-    """Nodes that nobody can change, so that they stay cordoned."""
+    """Nodes that cannot be changed, so that they stay cordoned."""
     dead: set[str] = field(default_factory=set)
-    """Nodes whose kubelet tells nothing: said to be ready, and not saved."""
+    """Nodes with a silent kubelet: reported as ready, and not backed up."""
     cordoned: dict[str, Json] = field(default_factory=dict)
-    """Node -> its annotation: who holds it, for which request, until when."""
+    """Node -> its annotation: the holder, the request, and the time."""
     saving: dict[str, float] = field(default_factory=dict)
     """Node -> when its first Job began."""
     jobs: dict[tuple[str, str], float] = field(default_factory=dict)
     """(Node, request) -> when the Job for it began."""
     saved: dict[str, str] = field(default_factory=dict)
-    """Node -> the request that it is saved for."""
+    """Node -> the request for which it is backed up."""
     given_back: dict[str, float] = field(default_factory=dict)
     calls: list[Json] = field(default_factory=list)
 
     def busy(self, node: str) -> bool:
-        """A pod that somebody would miss runs there now."""
+        """A pod that would be lost runs there now."""
         return node in self.pods and self.now() < self.evicted.get(node, math.inf) + self.pods[node]
 
     # -- Lambda

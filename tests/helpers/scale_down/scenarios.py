@@ -1,8 +1,9 @@
-"""What the properties draw: answers that AWS leaves open, groups that change, faults; and how they look at what came of it.
+"""What the property tests draw: undocumented answers, groups that change, faults; and how they check the results.
 
-Left out are combinations in which nothing could keep HyperPod from a random choice. Both begin with a BatchDeleteClusterNodes
-that does not lower the target at once, which nobody has reported: together with an UpdateCluster that counts nodes that are
-shutting down, or with one that ends running nodes while it has requests without an instance to drop.
+Excluded are combinations in which nothing could keep HyperPod from a random choice. Both begin with a
+BatchDeleteClusterNodes that does not lower the target at once, which has not been reported: together with an
+UpdateCluster that counts nodes that are shutting down, or with one that terminates running nodes while it could cancel
+requests without an instance.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ QUICK = Timings(boot=300, shut_down=300, count_lag=90, minimum_limit=7_200)
 SEEDS = st.integers(0, 99)
 
 VANISHED = st.sampled_from(["delete_present", "leave", "delete_blindly"])
-"""The ways in which CloudFormation's handler may treat a group that left the template."""
+"""The ways in which CloudFormation's handler may treat a group that was removed from the template."""
 
 
 @st.composite
@@ -73,7 +74,8 @@ class Change:
 
 @st.composite
 def changes(draw: st.DrawFn, continuous: bool = True) -> list[Change]:
-    """Groups whose counts and minimums change, and how many of their nodes are named: never more than the count allows."""
+    """Groups whose counts and minimums change, and how many of their nodes are named: never more than the count
+    allows."""
     found = []
     for name in draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True)):
         before, after = draw(st.integers(0, 5)), draw(st.integers(0, 5))
@@ -106,7 +108,7 @@ def _spec(name: str, count: int, minimum: int, continuous: bool) -> dict[str, An
 
 
 def stack(template: Template, behaviour: Behaviour, seed: int, **more: Any) -> Stack:
-    """A quiet cluster on which everything goes a few times as fast as on AWS."""
+    """A quiet cluster on which everything is a few times faster than on AWS."""
     return Stack(template, behaviour=behaviour, seed=seed, timings=QUICK, poll=60, **more)
 
 
@@ -122,7 +124,7 @@ def wanted(template: Template) -> Desired:
 
 
 def planned(stack: Stack, template: Template) -> set[str]:
-    """Names of the nodes that the plan would take now."""
+    """Names of the nodes that the plan would delete now."""
     found = plan(clients.read_live(stack.client, template.name), wanted(template), RequestContext())
     assert not found.refusals
     return {pick.node.name for pick in (*found.taken, *found.held)}
@@ -134,7 +136,7 @@ def ids(stack: Stack, group: str | None = None) -> list[str]:
 
 
 def failure(train: Stack, template: Template) -> str:
-    """Why a deployment failed: readable, in one line, with nothing that must stay secret anywhere."""
+    """Why a deployment failed: readable, in one line, and without secrets."""
     assert train.deploy(template) == "rolled back", train.reasons
     (reason,) = train.reasons
     assert "\n" not in reason
@@ -159,13 +161,13 @@ FAULTS = st.fixed_dictionaries(
 
 
 def disturb(stack: Stack, faults: dict[str, Any], victims: set[str]) -> None:
-    """Faults at the polls of the custom resources; some of the nodes are in use for a while."""
+    """Faults at the polls of the custom resources. Some of the nodes are in use for a while."""
     busy = dict.fromkeys(sorted(victims)[:2], stack.clock.now() + 300)
     stack.disturbance = Faults(**faults, in_use_until=busy)
 
 
 def before_poll(train: Stack, number: int, act: Any) -> None:
-    """Something happens right before prepare's poll of that number."""
+    """Call a function right before prepare's poll with that number."""
     real, polls = train.provider.is_complete, iter(range(1000))
 
     def is_complete(event: Mapping[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""The simulated HyperPod behind HTTP, for code that makes its own client."""
+"""The simulated HyperPod behind HTTP, for code that creates its own client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOT_THERE = (
 
 
 def foundation_in(zone: str, cidr: str, subnet: str, *, made: bool = True) -> Replies:
-    """What stands under a cluster in this subnet, which the foundation's stack made, or which was there."""
+    """The resources of a cluster in this subnet, whether the foundation's stack created them or not."""
     resource = (
         f"<member><ResourceType>AWS::EC2::Subnet</ResourceType><PhysicalResourceId>{subnet}</PhysicalResourceId>"
         "<ResourceStatus>CREATE_COMPLETE</ResourceStatus></member>"
@@ -44,7 +44,7 @@ def foundation_in(zone: str, cidr: str, subnet: str, *, made: bool = True) -> Re
 
 @contextmanager
 def serve(model: HyperPod, foundation: Replies | None = None) -> Iterator[str]:
-    """The address of the model, and of what stands under its cluster. Absent: nobody knows of a stack or a subnet."""
+    """The address of the model, and the resources of its cluster. Absent: stack and subnet are unknown."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

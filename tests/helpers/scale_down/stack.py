@@ -1,7 +1,7 @@
-"""A stack with prepare, the cluster and finalize, deployed step by step against the simulated HyperPod.
+"""A stack with prepare, the cluster and finalize, deployed step by step with the simulated HyperPod.
 
-It plays CloudFormation and CDK's provider framework: events in the order of the dependencies, polls, an hour at most for each
-custom resource, and a rollback of whatever was touched when something failed.
+It acts as CloudFormation and CDK's provider framework: events in the order of the dependencies, polls, at most an hour
+for each custom resource, and a rollback of all changed resources if something failed.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Template:
 
 Ending = Literal["complete", "rolled back", "rollback failed"]
 _PAGE = 2
-"""Events of a page; on AWS there are 100 or so."""
+"""Events of a page; on AWS there are about 100."""
 
 
 class Stack:
@@ -138,14 +138,14 @@ class Stack:
         seed: int = 0,
         poll: float = 30.0,
     ) -> None:
-        """The cluster stands and is quiet; unlikely behaviour begins afterwards."""
+        """The cluster exists and is quiet. Unlikely behaviour begins afterwards."""
         self.clock = ManualClock()
         self.name = template.name
         self.hyperpod = HyperPod(clock=self.clock, seed=seed, timings=timings)
         self.agent = Controller(self.clock.now, lambda: self.hyperpod.nodes(template.name), self._address)
         """Of a Slurm cluster whose nodes are drained."""
         self.drainer = Drainer(self.clock.now, lambda: self.hyperpod.nodes(template.name))
-        """Of a cluster under EKS whose nodes are drained."""
+        """Of a cluster with EKS whose nodes are drained."""
         self.template: Template | None = None
         self.status = "CREATE_IN_PROGRESS"
         self.updated: float | None = None
@@ -155,24 +155,24 @@ class Stack:
         self.status_fails, self.status_fails_until = "", 0.0
         self.looks_at_events = 0
         self.status_late = self.events_late = 0.0
-        """Seconds by which CloudFormation's own reads are old."""
+        """How many seconds old CloudFormation's own reads are."""
         self._arn = ""
         self._failed = template
         self._touched: list[str] = []
         self.attributes: dict[str, Json] = {}
-        """What a template may read of each type of resource."""
+        """The attributes of each resource type that a template can read."""
         self.crashes: list[BaseException] = []
-        """What ended the function, other than its own sentence."""
+        """What ended the function, apart from its own message."""
         self._cancel: tuple[str, int] | None = None
         self.given_up: list[Json] = []
-        """Requests whose answers nobody waits for any more, while CDK's state machine goes on polling."""
+        """Requests whose answers are no longer awaited, while CDK's state machine continues to poll."""
         self.reasons: list[str] = []
         self.log: list[str] = []
         self.poll = poll
         self.disturbance = Faults()
         """Faults during polls."""
         self.polling = False
-        """A poll of a custom resource is under way."""
+        """A poll of a custom resource is in progress."""
         self.handler = ClusterHandler(self.hyperpod, vanished_groups=vanished)
         self.client = self.hyperpod.client(principal=LAMBDA)
         self.provider = Provider(
@@ -212,7 +212,7 @@ class Stack:
         return {"Stacks": [stack]}
 
     def describe_stack_events(self, *, StackName: str, NextToken: str = "0") -> Json:
-        """CloudFormation's client, too."""
+        """Also CloudFormation's client."""
         if self.clock.now() < self.events_fail_until:
             raise ClientError({"Error": {"Code": self.events_fail, "Message": "not now"}}, "DescribeStackEvents")
         assert StackName == STACK_ID
@@ -223,7 +223,7 @@ class Stack:
         return {"StackEvents": events[::-1][start : start + _PAGE], **more}
 
     def _seen(self, late: float) -> list[Json]:
-        """Events that are at least so many seconds old; all of them if it is 0."""
+        """Events that are at least this many seconds old; 0: all of them."""
         return [event for event in self.events if not late or event["Timestamp"].timestamp() <= self.clock.now() - late]
 
     # -- CloudFormation --
@@ -263,7 +263,7 @@ class Stack:
         return "complete"
 
     def roll_back(self) -> Ending:
-        """Undo the last, failed deployment; a rollback that failed is continued where it was."""
+        """Undo the last, failed deployment. A failed rollback continues where it was."""
         assert self.template is not None
         self._cancel = None
         self._is("UPDATE_ROLLBACK_IN_PROGRESS")
@@ -295,7 +295,7 @@ class Stack:
         )
 
     def _step(self, step: str, new: Template, old: Template | None) -> None:
-        """What did not change is not touched, and has no event."""
+        """An unchanged resource is not updated, and has no event."""
         if step not in TYPES or (old is not None and getattr(old, step) == getattr(new, step)):
             return
         what = (TYPES[step], self._arn if step == "cluster" else step)
@@ -340,7 +340,7 @@ class Stack:
     # -- the provider framework --
 
     def custom(self, kind: str, properties: Json, old: Json | None, *, request: str = "") -> None:
-        """One custom resource from its event to its answer. Raises ScaleDownError where it fails."""
+        """One custom resource from its event to its answer. Raises ScaleDownError if it fails."""
         event: Json = {
             "RequestType": request or ("Update" if old else "Create"),
             "ResponseURL": "https://secret.example/",
@@ -380,7 +380,8 @@ class Stack:
             assert self.clock.now() - began < 3_600, "CloudFormation's own limit was reached"
 
     def _invoke(self, function: Callable[[Json], Json], event: Json) -> Json:
-        """As the framework does: a function that raised or died is a FAILED resource, and is never polled again."""
+        """As the framework does: if the function raised or was killed, the resource is FAILED, and is never polled
+        again."""
         try:
             return function(event)
         except ScaleDownError:
@@ -390,7 +391,7 @@ class Stack:
             raise ScaleDownError(f"the function died: {error!r}") from error
 
     def poll_given_up(self) -> None:
-        """One poll of every request that was given up. It must not change anything."""
+        """One poll of every abandoned request. It must not change anything."""
         since = self.hyperpod.changes(principal=LAMBDA)
         for event in list(self.given_up):
             self.polling = True

@@ -1,4 +1,4 @@
-"""A lifetime in which nothing has happened yet, and what tests of its judge let happen in it."""
+"""A lifetime without any events yet, and the events that tests of its judge add."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OLD, NEW = Template(groups=(spec(4),)), Template(groups=(spec(3),), digest="2")
 
 
 def lifetime(**switches: Any) -> Lifetime:
-    """One in which nothing has happened yet, with a group p5 of four nodes."""
+    """A lifetime without any events yet, with a group p5 of four nodes."""
     life = Lifetime(0)
     life.switches = life.pod.switches = replace(
         life.switches, list_lag=0.0, unlaunched_listed=True, pages="whole", **switches
@@ -84,7 +84,7 @@ def kinds(faults: Iterable[str]) -> list[str]:
 
 
 def drained(life: Lifetime) -> Draining:
-    """The same lifetime, in which nodes are drained before they go, and one of them is not ready."""
+    """The same lifetime, with nodes that are drained before they are deleted. One of them is not ready."""
     draining = life.draining = ByAgent(life, Random(0))
     life.judge.readiness = Readiness(life, draining)
     draining.unready = {life.pod.groups["p5"].nodes[3]: "job 1 runs"}
@@ -94,7 +94,7 @@ def drained(life: Lifetime) -> Draining:
 def goes(
     life: Lifetime, said: Policy, heard: Heard | None, *, rollback: bool = False, waited: float = 0.0
 ) -> list[str]:
-    """What the judge says where that node goes, so long after the request began."""
+    """The judge's findings if that node is deleted at this time after the request began."""
     made = request(life, rollback=rollback)
     made.heard -= waited
     made.new["Drain"] = said.text()

@@ -22,7 +22,7 @@ class Handler(BaseHTTPRequestHandler):
     folder = Path()
     clock_offset_s = 0.0
     asked = 0
-    """Requests so far, but for those of this number: /-/asked."""
+    """Requests so far, without those for this number: /-/asked."""
 
     def do_GET(self) -> None:
         if self.path == "/-/asked":

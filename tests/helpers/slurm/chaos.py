@@ -32,12 +32,12 @@ SUBMIT = "sbatch --parsable --chdir=/tmp --output=/dev/null"
 BY_SLURM = "Kill task failed"
 ENDED_BY_SOMEBODY = ("CANCELLED", "REQUEUED", "PREEMPTED", "FAILED", "NODE_FAIL", "TIMEOUT")
 SLACK_S = 5
-"""Between a deed and what the accounting says of it."""
+"""Time between an action and its entry in the accounting."""
 
 
 @dataclass
 class Found:
-    """What happened."""
+    """The results."""
 
     jobs: int = 0
     kills: int = 0
@@ -45,12 +45,12 @@ class Found:
     saved: int = 0
     """Nodes that were ready and saved, each compared with its copy."""
     ended: int = 0
-    """Jobs, tasks and components that somebody ended."""
+    """Jobs, tasks and components that were ended."""
     faults: list[str] = field(default_factory=list)
 
 
 class Chaos:
-    """One run on a cluster. `seed` says who does what; what Slurm makes of it is another matter."""
+    """One run on a cluster. `seed` determines the actions, but not Slurm's decisions."""
 
     def __init__(self, cluster: Cluster, drains: Drains, seed: int) -> None:
         self.cluster, self.drains = cluster, drains
@@ -59,13 +59,13 @@ class Chaos:
         self.forced: list[tuple[str, float, float]] = []
         """Nodes whose jobs were to end, from and until when."""
         self.drained: set[str] = set()
-        """Nodes that Slurm had drained before they were asked for."""
+        """Nodes that Slurm had drained before they were requested."""
         self.began = time.time()
 
     # -- alice
 
     def submit(self) -> int:
-        """Some jobs; how many there are more."""
+        """Submit some jobs; returns how many."""
         seconds = self.random.choice([1, 2, 3, 5, 10, 600])
         write = f"echo $SLURM_JOB_ID >>{WORK}/$SLURM_JOB_ID; sleep {seconds}; echo end >>{WORK}/$SLURM_JOB_ID"
         requeue = self.random.choice(["--requeue", "--no-requeue"])
@@ -85,7 +85,7 @@ class Chaos:
     # -- the operator
 
     def ask(self, nodes: Sequence[Node]) -> dict[str, Any]:
-        """For these nodes; what was asked."""
+        """Request these nodes; returns the request's id."""
         now = time.time()
         force = self.random.random() < 0.75
         node_request: dict[str, Any] = {
@@ -106,7 +106,7 @@ class Chaos:
         return {**node_request, "request": request}
 
     def release(self, nodes: Sequence[Node]) -> None:
-        """Ask for none, and see that the nodes are as they were."""
+        """Request no nodes, and check that the nodes are as before."""
         self.drains.ask()
         self.cluster.until(
             lambda: not any(node.instance.instance_id in self.drains.reservations() for node in nodes),
@@ -116,7 +116,8 @@ class Chaos:
         now = time.time()
         self.forced = [(name, begin, min(end, now)) for name, begin, end in self.forced]
         for node in nodes:
-            # A backup that was cancelled as it began may have drained the node since the agent's look: the next one opens it.
+            # A backup that was cancelled at its start may have drained the node since the agent's look. The next look
+            # resumes it.
             until = time.monotonic() + 20
             while (wrong := self._not_as_it_was(node)) and time.monotonic() < until:
                 time.sleep(0.5)
@@ -127,14 +128,14 @@ class Chaos:
                 self.drained.discard(node.name)
 
     def _not_as_it_was(self, node: Node) -> str:
-        """What Slurm has of a node where that is not what it had before somebody asked for it."""
+        """Slurm's state of a node if it differs from the state before the request."""
         line = self.drains.slurm_of(node)
         state = line.partition(" State=")[2].split()[0]
         right = ("DRAIN" in state) == (node.name in self.drained) and "Reason=cdk-hyperpod:" not in line
         return "" if right else line[-300:]
 
     def judge(self, node: Node, node_request: dict[str, Any]) -> bool:
-        """Whether the node came to an end, ready or not; what is saved is compared."""
+        """Whether the drain of the node has ended, ready or not. A saved node is compared."""
         said = self.drains.of(node, node_request["request"])
         if said.get("state") != "ready":
             return said.get("state") in ("timed-out", "backup-failed")
@@ -153,7 +154,7 @@ class Chaos:
     # -- all of them
 
     def run(self, jobs: int, kills: int) -> Found:
-        """Until there were so many of both, and some nodes were saved."""
+        """Until there were enough of both, and some nodes were saved."""
         for node in self.cluster.compute:
             node.run(f"rm -rf {WORK}; mkdir -p -m 1777 {WORK}")
             self.cluster.controller.run(
@@ -198,7 +199,7 @@ class Chaos:
         self.release(nodes)
 
     def _judge_jobs(self, over: float) -> None:
-        """By the accounting: whatever was ended, was on a node whose jobs were to end."""
+        """By the accounting: every ended job was on a node whose jobs were to end."""
         time.sleep(SLACK_S)
         begin = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(self.began))
         said = self.cluster.controller.run(

@@ -1,4 +1,4 @@
-"""The few requests that the tests send to the API server, as the administrator or as anybody else."""
+"""The requests of the tests to the API server, as the administrator or as another user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLURALS = {"PriorityClass": "priorityclasses"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the server said."""
+    """The server's reply."""
 
     status: int
     body: Any
@@ -33,14 +33,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One speaker. `as_member` gives another."""
+    """One user's client. `as_member` returns another."""
 
     cluster: ControlPlane
     user: str | None = None
     groups: tuple[str, ...] = ()
 
     def as_member(self, user: str, *groups: str) -> Client:
-        """The same server, as a user in these groups: what EKS makes of an access entry."""
+        """The same server, as a user in these groups, as EKS maps an access entry."""
         return dataclasses.replace(self, user=user, groups=(*groups, "system:authenticated"))
 
     def get(self, path: str) -> Answer:
@@ -50,28 +50,28 @@ class Client:
         return self.request("POST", _collection(manifest) + ("?dryRun=All" if dry_run else ""), manifest)
 
     def delete(self, manifest: Manifest) -> Answer:
-        """At once, as there is no kubelet that would do it in its own time."""
+        """Without a grace period, because no kubelet would end the pod."""
         return self.request("DELETE", _address(manifest), {"gracePeriodSeconds": 0})
 
     def apply(self, manifest: Manifest) -> Answer:
-        """As `kubectl apply --server-side` does it, from the very YAML that is shipped."""
+        """As `kubectl apply --server-side` does, from the YAML that is shipped."""
         path = f"{_address(manifest)}?fieldManager=cdk-hyperpod"
         return self.request("PATCH", path, document(manifest), "application/apply-patch+yaml")
 
     def apply_all(self, manifests: Iterable[Manifest]) -> None:
-        """Every object; a refusal is an error."""
+        """Apply every object. A refusal is an error."""
         for manifest in manifests:
             answer = self.apply(manifest)
             assert answer.status in (200, 201), f"{manifest['kind']} {manifest['metadata']['name']}: {answer.body}"
 
     def patch_status(self, manifest: Manifest, status: Manifest) -> Answer:
-        """What a kubelet would report."""
+        """Write a status, as a kubelet would."""
         return self.request(
             "PATCH", f"{_address(manifest)}/status", {"status": status}, "application/strategic-merge-patch+json"
         )
 
     def may(self, verb: str, resource: str, namespace: str | None = None, name: str = "") -> bool:
-        """Whether the speaker may: `kubectl auth can-i`. resource: plural.group, with /subresource where there is one."""
+        """Whether the user may: `kubectl auth can-i`. resource: plural.group, with /subresource if there is one."""
         whole, _, subresource = resource.partition("/")
         plural, _, group = whole.partition(".")
         attributes = {
@@ -120,7 +120,7 @@ class Client:
 def await_answer(
     ask: Callable[[], Answer], is_there: Callable[[Answer], bool], what: str, limit_s: float = 30
 ) -> Answer:
-    """Ask until the answer is there; controllers act in their own time."""
+    """Repeat a request until the answer is right, because controllers take time."""
     deadline = time.monotonic() + limit_s
     while not is_there(answer := ask()):
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Objects that the tests put beside the ones that are rendered."""
+"""Objects that the tests create beside the rendered ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from helpers.kubernetes.apiserver.client import Answer, Client, await_answer
 
 
 def kind_of(group: str, version: str, kind: str) -> Manifest:
-    """A stand-in for an operator's kind, with its names and any content."""
+    """A replacement of an operator's kind, with its names and any content."""
     plural = f"{kind.lower()}s"
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     return {
@@ -36,14 +36,14 @@ def kind_of(group: str, version: str, kind: str) -> Manifest:
 
 
 JOBS = kind_of("sagemaker.amazonaws.com", "v1", "HyperPodPyTorchJob")
-"""That of the training operator, whose schema is not published."""
+"""The kind of the training operator, whose schema is not published."""
 KINDS = (
     JOBS,
     kind_of("jobset.x-k8s.io", "v1alpha2", "JobSet"),
     kind_of("kubeflow.org", "v1", "PyTorchJob"),
     kind_of("kubeflow.org", "v2beta1", "MPIJob"),
 )
-"""All that HyperPod's operators bring and a team's Role knows."""
+"""All kinds of HyperPod's operators that a team's Role contains."""
 
 
 def established(answer: Answer) -> bool:
@@ -53,7 +53,7 @@ def established(answer: Answer) -> bool:
 
 
 def install_kinds(admin: Client) -> None:
-    """Once they are served, and quotas count them: until then a quota refuses them."""
+    """Create the kinds, and wait until they are served and quotas count them. Until then a quota refuses them."""
     admin.apply_all(KINDS)
     names = [kind["metadata"]["name"] for kind in KINDS]
     for name in names:
@@ -71,7 +71,7 @@ def install_kinds(admin: Client) -> None:
 
 
 def await_counted(admin: Client, namespace: str, quota: str) -> None:
-    """Kubernetes looks for new kinds every half a minute."""
+    """Kubernetes looks for new kinds every half minute."""
     path = f"/api/v1/namespaces/{namespace}/resourcequotas/{quota}"
 
     def is_counted(answer: Answer) -> bool:
@@ -84,21 +84,21 @@ def await_counted(admin: Client, namespace: str, quota: str) -> None:
 def install(
     admin: Client, team: Team, *, task_governance: bool = False, priority_classes: Sequence[PriorityClass] = ()
 ) -> Client:
-    """A team, as a deployment makes it, once its quota is enforced. Returns a member of it."""
+    """Create a team as a deployment does, and wait until its quota is enforced. Returns a member of it."""
     namespace = namespace_name(team, task_governance=task_governance)
     if task_governance:
         # HyperPod's own part.
         admin.apply_all([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}])
     admin.apply_all(team_manifests(team, task_governance=task_governance, priority_classes=priority_classes))
     await_usable(admin, namespace, quotas=("team-quota", "no-other-priorities"))
-    # The server learns of a LimitRange in its own time, and a quota refuses what declares nothing until then.
+    # The server sees a LimitRange after a while. Until then the quota refuses pods without requests.
     silent = pod(namespace, "silent")
     await_answer(lambda: admin.create(silent, dry_run=True), lambda answer: answer.status == 201, "the defaults")
     return admin.as_member(f"someone-in-{team.name}", group_name(namespace))
 
 
 def await_usable(admin: Client, namespace: str, *, quotas: Iterable[str]) -> None:
-    """Pods need the namespace's default service account; a quota refuses nothing before its first status."""
+    """Pods need the namespace's default service account, and a quota refuses nothing before its first status."""
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
     await_answer(lambda: admin.get(account), lambda answer: bool(answer.body.get("secrets")), "the service account")
     for name in quotas:
@@ -107,9 +107,9 @@ def await_usable(admin: Client, namespace: str, *, quotas: Iterable[str]) -> Non
 
 
 def pod(namespace: str, name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> Manifest:
-    """A pod of one container; resources and everything else by keyword.
+    """A pod with one container; resources and other fields by keyword.
 
-    No scheduler places it: all tests share one control plane, and it would take room on the nodes of another test.
+    It is not scheduled: all tests share one control plane, and it would use the nodes of another test.
     """
     container = {"name": "main", "image": "none", **spec.pop("container", {})}
     return {
@@ -121,12 +121,12 @@ def pod(namespace: str, name: str, *, labels: dict[str, str] | None = None, **sp
 
 
 def requesting(**resources: str) -> dict[str, Any]:
-    """A container that requests so much, which is its limit too."""
+    """A container with these requests, which are also its limits."""
     return {"resources": {"requests": resources, "limits": resources}}
 
 
 def pods_of(job: ElasticJob) -> list[Manifest]:
-    """The pods of a job at its largest size, as the operator makes them from the templates."""
+    """The pods of a job at its largest size, as the operator creates them from the templates."""
     (manifest,) = (item for item in job_manifests(job) if item["kind"] == "HyperPodPyTorchJob")
     pods = []
     for replica in manifest["spec"]["replicaSpecs"]:
@@ -138,7 +138,7 @@ def pods_of(job: ElasticJob) -> list[Manifest]:
 
 
 def add_node(admin: Client, name: str, instance_type: str) -> None:
-    """A node without a kubelet: the scheduler takes it for a healthy one of that type."""
+    """A node without a kubelet, which the scheduler treats as a healthy one of that type."""
     node = allocatable(catalogue()[instance_type])
     amounts = {name: str(count) for name, count in node.devices.items()}
     amounts |= {"cpu": cpu_quantity(node.millicpus), "memory": memory_quantity(node.memory_mib)}
@@ -149,13 +149,13 @@ def add_node(admin: Client, name: str, instance_type: str) -> None:
     ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastHeartbeatTime": None}
     status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
     assert admin.patch_status(manifest, status).status == 200
-    # The server taints a new node as not ready, and nobody here would take the taint away.
+    # The server taints a new node as not ready, and no controller here would remove the taint.
     path = f"/api/v1/nodes/{name}"
     assert admin.request("PATCH", path, {"spec": {"taints": None}}, "application/merge-patch+json").status == 200
 
 
 def of_this_version(manifest: Manifest) -> Manifest:
-    """Kubernetes 1.20 knows policy/v1, which came with 1.21, as policy/v1beta1; the fields are the same."""
+    """Kubernetes 1.20 has policy/v1, which is new in 1.21, as policy/v1beta1, with the same fields."""
     if manifest["apiVersion"] != "policy/v1":
         return manifest
     return {**manifest, "apiVersion": "policy/v1beta1"}

@@ -13,7 +13,7 @@ from helpers.kubernetes.apiserver.client import Client
 
 @contextmanager
 def running(folder: Path) -> Iterator[Client]:
-    """Its administrator. Where it is not built the tests are skipped; on CI they fail."""
+    """The administrator's client. If the server is not built, the tests are skipped; on CI they fail."""
     if built() is None:
         unbuilt.skip(f"Kubernetes {VERSION} is not built here: make kubernetes-apiserver (ten minutes, once)")
     with control_plane(folder) as cluster:

@@ -1,4 +1,4 @@
-"""EKS without an engine: what it refuses, how its clusters and add-ons live, and who may talk to a cluster."""
+"""EKS without an engine: its refusals, the lives of clusters and add-ons, and access to a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ADMIN_POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPoli
 
 
 class Account:
-    """Two zones in one VPC; the role `eks` trusts EKS, `pod` pods; `nodes` says how many have joined."""
+    """Two zones in one VPC. The role `eks` trusts EKS, `pod` trusts pods; `nodes` is the number of joined nodes."""
 
     def __init__(self) -> None:
         self.nodes = 0
@@ -98,7 +98,7 @@ class Apis:
 
 
 class Rehearsed:
-    """An EKS whose clock stands still until it is told to go on."""
+    """An EKS with a clock that only the test moves."""
 
     def __init__(self) -> None:
         self.time = 1_000.0
@@ -134,7 +134,7 @@ class Rehearsed:
         return self.call(eks_addons.describe_addon, clusterName="one", addonName=name)["addon"]
 
     def later(self, seconds: float) -> None:
-        """The API servers start and end in threads, in their own time."""
+        """The API servers start and end in threads, at any time."""
         self.time += seconds
         limit = time.monotonic() + 5
         futures: list[Future[Any]] = [*self.state._starting.values(), *self.state._ending.values()]
@@ -159,7 +159,7 @@ def active(eks: Rehearsed) -> Rehearsed:
 # -- clusters ---------------------------------------------------------------------------------------------------------
 
 
-def test_cluster_comes_up_and_goes(eks: Rehearsed) -> None:
+def test_a_cluster_is_created_and_deleted(eks: Rehearsed) -> None:
     made = eks.create()
     assert made["status"] == "CREATING"
     eks.later(CREATE_SECONDS - 1)
@@ -218,7 +218,7 @@ def test_cluster_under_hyperpod_nodes_stays(active: Rehearsed) -> None:
         active.call(eks_clusters.delete_cluster, name="one")
 
 
-def test_version_goes_up_by_one(active: Rehearsed) -> None:
+def test_a_version_can_be_raised_by_one(active: Rehearsed) -> None:
     with pytest.raises(EksError, match="minor version update from"):
         active.call(eks_clusters.update_cluster_version, name="one", version="1.32")
     active.call(eks_clusters.update_cluster_version, name="one", version="1.35")
@@ -259,7 +259,7 @@ def test_who_a_caller_is(active: Rehearsed) -> None:
     def who(caller: str) -> tuple[str, list[str]] | None:
         return eks_access.identify(active.state, "one", caller)
 
-    # A session's ARN has no path; the entry's role has.
+    # A session's ARN has no path, but the entry's role has one.
     assert who(session("team")) == (session("team"), ["team-a"])
     assert who(session("admin")) == (session("admin"), ["system:masters"])
     assert who(session("stranger")) is None
@@ -269,7 +269,7 @@ def test_who_a_caller_is(active: Rehearsed) -> None:
     assert who(session("admin")) == (session("admin"), [])
 
 
-def test_administrator_of_a_namespace_is_no_master(active: Rehearsed) -> None:
+def test_the_administrator_of_a_namespace_is_not_in_system_masters(active: Rehearsed) -> None:
     enter(active, "admin")
     named = {"clusterName": "one", "principalArn": f"{ROLE}admin", "policyArn": ADMIN_POLICY}
     scope = {"type": "namespace", "namespaces": ["a"]}

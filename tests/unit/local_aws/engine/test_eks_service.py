@@ -1,4 +1,4 @@
-"""EKS in the engine: its stack, IAM in front of it, HyperPod on it, and task governance; with a Kubernetes API behind all."""
+"""EKS in the engine: its stack, IAM, HyperPod on it, and task governance, all with a Kubernetes API."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def standing(**more: Json) -> Json:
 
 @pytest.fixture(scope="module")
 def eks(engine: LocalAws) -> Iterator[templates.Outcome]:
-    """A cluster with one add-on and one access entry, in a stack of its own, which leaves nothing."""
+    """A cluster with one add-on and one access entry, in its own stack, whose deletion leaves nothing."""
     engine.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": engine.region})
     made = templates.deploy(engine, NAME, standing(), Outputs=OUTPUTS)
     assert made.status == "CREATE_COMPLETE", made.reasons
@@ -112,7 +112,7 @@ def eks(engine: LocalAws) -> Iterator[templates.Outcome]:
 
 @pytest.fixture(scope="module")
 def nodes(engine: LocalAws, eks: templates.Outcome) -> Iterator[str]:
-    """ARN of a HyperPod cluster of two nodes on it."""
+    """ARN of a HyperPod cluster with two nodes on it."""
     made = engine.client("sagemaker").create_cluster(**hyperpod(eks))
     until(lambda: status(engine) == "InService")
     yield str(made["ClusterArn"])
@@ -156,7 +156,7 @@ def until(done: Callable[[], bool], *, seconds: float = 20) -> None:
 
 
 def kubernetes(engine: LocalAws, path: str, body: Json = None) -> Json:
-    """Ask the cluster's API as an administrator, or create something; None where there is no such object."""
+    """Read from the cluster's API as an administrator, or create an object. None if the object does not exist."""
     config = json.loads((engine.place.folder / "kubernetes" / NAME / "kubeconfig").read_text())
     server, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     headers = {"Authorization": f"Bearer {user['token']}", "Content-Type": "application/json"}
@@ -192,7 +192,7 @@ def test_cluster_as_the_api_shows_it(engine: LocalAws, eks: templates.Outcome) -
     assert client.list_tags_for_resource(resourceArn=eks.outputs["Eks"])["tags"]["a"] == "b"
 
 
-def test_iam_stands_in_front(engine: LocalAws, eks: templates.Outcome) -> None:
+def test_iam_checks_each_request(engine: LocalAws, eks: templates.Outcome) -> None:
     iam = engine.client("iam")
     trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": engine.account}}
     document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
@@ -409,7 +409,7 @@ def test_quotas_make_namespaces(engine: LocalAws, eks: templates.Outcome, nodes:
     labels = namespace["metadata"]["labels"]
     assert labels["sagemaker.amazonaws.com/sagemaker-managed-queue"] == "true"
 
-    # Another policy, a share of what the cluster has not, and a team's second share.
+    # Another policy, a share of instances that the cluster lacks, and a team's second share.
     again = quota(nodes, "red")
     again["Properties"]["Name"] = "again"
     for resource, reason in (

@@ -1,4 +1,4 @@
-"""What the engine's CloudFormation tells of an update: what it did, and of which resource."""
+"""Events of an update in the engine's CloudFormation: only resources that changed, with their physical ids."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def test_update_tells_what_changed_and_nothing_else(engine: LocalAws) -> None:
     made = len(events(engine))
     changed = templates.physical_id(engine, "events", "Changed")
     assert templates.deploy(engine, "events", stack("2")).status == "UPDATE_COMPLETE"
-    told = events(engine, made)
-    identity = told[0][1]
-    assert told == [
+    recorded = events(engine, made)
+    identity = recorded[0][1]
+    assert recorded == [
         ("events", identity, "UPDATE_IN_PROGRESS"),
         ("Changed", changed, "UPDATE_IN_PROGRESS"),
         ("Changed", changed, "UPDATE_COMPLETE"),
         ("events", identity, "UPDATE_COMPLETE"),
     ]
-    updated = made + len(told)
+    updated = made + len(recorded)
     broken = {"Type": "AWS::CloudFormation::WaitCondition", "Properties": {}, "DependsOn": "Changed"}
     failed = templates.deploy(engine, "events", stack("3", Broken=broken))
     assert failed.status == "UPDATE_ROLLBACK_COMPLETE"

@@ -1,4 +1,4 @@
-"""FSx for Lustre without an engine: what it refuses, and how its file systems live."""
+"""FSx for Lustre without an engine: its refusals, and the lives of file systems."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ HERE = {"account": "000000000000", "region": "us-west-2"}
 
 
 class Network:
-    """One VPC with one subnet; group `sg-open` lets Lustre in, `sg-efa` lets itself in and out, `sg-shut` nothing."""
+    """One VPC with one subnet.
+
+    The group `sg-open` admits Lustre, `sg-efa` all traffic of its own, `sg-shut` nothing.
+    """
 
     def __init__(self) -> None:
         everything = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": "sg-efa"}]}]
@@ -124,7 +127,7 @@ def test_life_of_a_file_system() -> None:
     assert network.interfaces == {}
 
 
-def test_state_goes_on_with_new_identifiers() -> None:
+def test_restored_state_continues_with_new_identifiers() -> None:
     clock, network = Clock(), Network()
     first = Fsx(network=network, now=clock, seed=7)
     one = first.call("CreateFileSystem", request(), **HERE)["FileSystem"]["FileSystemId"]

@@ -1,4 +1,4 @@
-"""What of a function reaches its log, by the function's log level."""
+"""A function's log level decides which of its output reaches its log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def role(engine: LocalAws) -> str:
 def test_a_failing_function_writes_what_its_level_lets_through(
     engine: LocalAws, role: str, level: str, kept: set[str]
 ) -> None:
-    """CDK's framework has FATAL, and fails at each look that finds a resource unfinished: the user's sentence is to be read last."""
+    """CDK's framework has FATAL, and raises at each poll of an unfinished resource.
+
+    The user's message must be the last one.
+    """
     asset = io.BytesIO()
     with zipfile.ZipFile(asset, "w") as packed:
         packed.writestr("index.py", FAILING)

@@ -1,4 +1,4 @@
-"""Who is heard: the owner of the engine, the functions that it runs, and nobody else on the machine."""
+"""The engine accepts its owner and the functions that it runs, and no other user of the machine."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def test_a_wrong_secret_is_refused(
     with pytest.raises(ClientError) as refused:
         getattr(asking, operation)(**arguments)
 
-    # Each protocol has a word of its own for it, as on AWS.
+    # As on AWS, each protocol has its own error code.
     code = refused.value.response["Error"]["Code"]
     assert code in ("SignatureDoesNotMatch", "InvalidSignatureException", "AuthFailure")
 
 
-def test_another_accounts_number_is_no_way_around_it(engine: LocalAws) -> None:
+def test_another_account_s_number_is_refused(engine: LocalAws) -> None:
     asking = client(engine.place, "sts", region=REGION, account="111122223333", secret=WRONG)
 
     with pytest.raises(ClientError, match="SignatureDoesNotMatch"):
@@ -57,7 +57,7 @@ def test_another_accounts_number_is_no_way_around_it(engine: LocalAws) -> None:
 
 
 @pytest.mark.parametrize("key", ["test", f"AKIA{'X' * 16}", f"ASIA{'X' * 16}"])
-def test_nor_is_a_key_that_nobody_gave_out(engine: LocalAws, key: str) -> None:
+def test_a_key_that_iam_did_not_issue_is_refused(engine: LocalAws, key: str) -> None:
     asking = client(engine.place, "sts", region=REGION, account=key, secret="test")
 
     with pytest.raises(ClientError, match=r"SignatureDoesNotMatch|InvalidClientTokenId"):
@@ -123,7 +123,7 @@ def test_what_is_not_signed_is_refused(engine: LocalAws, method: str, path: str)
     assert status in (400, 401, 403), text
 
 
-def test_who_is_up_is_said_to_everybody_and_nothing_else_is(engine: LocalAws) -> None:
+def test_only_the_status_is_public(engine: LocalAws) -> None:
     assert send(engine, "GET", "/_local_aws/status")[0] == 200
     assert send(engine, "GET", "/_local_aws/hyperpod")[0] == 403
     assert send(engine, "POST", "/_local_aws/hyperpod", headers={"Authorization": f"Bearer {WRONG}"})[0] == 403
@@ -131,7 +131,7 @@ def test_who_is_up_is_said_to_everybody_and_nothing_else_is(engine: LocalAws) ->
 
 
 def test_an_answer_to_a_custom_resource_needs_its_address(engine: LocalAws) -> None:
-    """Nobody waits for an address that was guessed."""
+    """An address that was guessed has no effect."""
     status, _, _ = send(engine, "PUT", "/_ministack/cfn-response/00000000-0000-4000-8000-000000000000")
 
     assert status in (200, 404)
@@ -141,13 +141,13 @@ def test_an_answer_to_a_custom_resource_needs_its_address(engine: LocalAws) -> N
     "host", ["example.com", "example.com:{port}", "169.254.169.254", "127.0.0.1", "127.0.0.1.example.com:{port}"]
 )
 def test_another_host_is_refused(engine: LocalAws, host: str) -> None:
-    """A name that somebody's DNS leads here (rebinding), of which a browser takes this for the site."""
+    """A name whose DNS entry leads here (rebinding). A browser would treat the engine as that site."""
     status, _, text = send(engine, "GET", "/_local_aws/status", headers={"Host": host.format(port=engine.place.port)})
 
     assert (status, json.loads(text)["message"].partition(".")[0]) == (421, "the Host header names another host")
 
 
-def test_a_browser_is_refused_and_no_reply_says_that_it_may_ask(engine: LocalAws) -> None:
+def test_a_browser_is_refused_and_no_reply_allows_cross_origin_requests(engine: LocalAws) -> None:
     assert send(engine, "GET", "/_local_aws/status", headers={"Origin": "https://example.com"})[0] == 403
     assert send(engine, "GET", "/_local_aws/status", headers={"Sec-Fetch-Site": "cross-site"})[0] == 403
     url = presigning(engine, environment.secret(engine.place), "s3v4").generate_presigned_url("list_buckets")
@@ -158,7 +158,7 @@ def test_a_browser_is_refused_and_no_reply_says_that_it_may_ask(engine: LocalAws
     assert replies[2][0] == 200
 
 
-def test_each_start_has_a_secret_of_its_own_that_nobody_else_reads(engine: LocalAws) -> None:
+def test_each_start_has_a_new_secret_that_only_the_owner_can_read(engine: LocalAws) -> None:
     with running_engine(bootstrap=False) as other:
         secrets = {environment.secret(aws.place) for aws in (engine, other)}
         assert len(secrets) == 2 and all(len(secret) >= 40 for secret in secrets)

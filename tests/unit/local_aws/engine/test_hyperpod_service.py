@@ -1,4 +1,4 @@
-"""HyperPod behind the engine: IAM in front of it, what it looks up elsewhere, and what goes wrong on purpose."""
+"""HyperPod in the engine: IAM, its checks in other services, and faults on request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME, BUCKET = "service", "sagemaker-scripts"
 
 @dataclass(frozen=True)
 class Caller:
-    """A role, and a SageMaker client that calls as it."""
+    """A role, and a SageMaker client with its session."""
 
     name: str
     aws: LocalAws
@@ -123,7 +123,7 @@ def test_passing_a_role_needs_the_right_to_pass_it(caller: Caller, cluster: str,
     caller.client().update_cluster(ClusterName=NAME, InstanceGroups=groups(nodes_role))
 
 
-def test_a_role_that_nobody_may_assume_is_refused(engine: LocalAws, cluster: str) -> None:
+def test_a_role_that_cannot_be_assumed_is_refused(engine: LocalAws, cluster: str) -> None:
     wrong = groups(f"arn:aws:iam::{engine.account}:role/caller")
     with pytest.raises(ClientError, match="Could not assume role"):
         engine.client("sagemaker").update_cluster(ClusterName=NAME, InstanceGroups=wrong)

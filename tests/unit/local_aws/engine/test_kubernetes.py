@@ -1,4 +1,5 @@
-"""The Kubernetes APIs behind the local AWS's EKS: real kubectl and Helm work against the recording one, and both stay."""
+"""The Kubernetes APIs of the local AWS's EKS: real kubectl and Helm work with the recording one, and both keep their
+objects."""
 
 from __future__ import annotations
 
@@ -116,9 +117,9 @@ def test_kubectl_creates_applies_prunes_and_deletes(run: Run, api: KubernetesApi
     assert api.request("GET", "/api/v1/namespaces/research/resourcequotas/team-quota")[0] == 200
     (quota,) = (item for item in team if item["metadata"]["name"] == "team-quota")
     quota["spec"]["hard"]["pods"] = "7"
-    said = run("kubectl", "apply", "-f", as_file(tmp_path, *team), "--prune", "-l", "prune=me").stdout
-    assert "configmap/more pruned" in said
-    assert "resourcequota/team-quota configured" in said and "limitrange/team-defaults unchanged" in said
+    printed = run("kubectl", "apply", "-f", as_file(tmp_path, *team), "--prune", "-l", "prune=me").stdout
+    assert "configmap/more pruned" in printed
+    assert "resourcequota/team-quota configured" in printed and "limitrange/team-defaults unchanged" in printed
     kept = api.request("GET", "/api/v1/namespaces/research/resourcequotas/team-quota")[1]
     assert kept["spec"]["hard"] == quota["spec"]["hard"]
     run("kubectl", "delete", "-f", as_file(tmp_path, *team[1:]))
@@ -127,15 +128,15 @@ def test_kubectl_creates_applies_prunes_and_deletes(run: Run, api: KubernetesApi
 
 
 def test_kubectl_prunes_neither_quotas_nor_priorities(run: Run, tmp_path: Path) -> None:
-    """What docs/team-quotas.md says of a team that gives up its quota."""
+    """What docs/team-quotas.md describes for a team that gives up its quota."""
     objects = labelled(
         *team_manifests(TEAM, task_governance=False),
         *priority_class_manifests([PriorityClass(name="urgent", value=1000)]),
     )
     run("kubectl", "create", "-f", as_file(tmp_path, *objects), "--save-config")
     fewer = [item for item in objects if item["kind"] not in ("ResourceQuota", "LimitRange", "PriorityClass")]
-    said = run("kubectl", "apply", "-f", as_file(tmp_path, *fewer), "--prune", "-l", "prune=me").stdout
-    assert "pruned" not in said
+    printed = run("kubectl", "apply", "-f", as_file(tmp_path, *fewer), "--prune", "-l", "prune=me").stdout
+    assert "pruned" not in printed
     run("kubectl", "get", "quota/team-quota", "limits/team-defaults", "-n", "research")
     run("kubectl", "get", "pc/urgent")
 
@@ -156,7 +157,7 @@ def test_a_job_has_the_fields_that_the_sdk_knows() -> None:
 
 
 def assert_same_fields(schema: Json, model: Json, definitions: Json) -> None:
-    """As deep as the schema goes; what the model leaves out may be null there."""
+    """Down to the last level of the schema. Fields that the model leaves out may be null there."""
     (model,) = [item for item in model.get("anyOf", [model]) if item.get("type") != "null"]
     model = definitions[model["$ref"].rpartition("/")[2]] if "$ref" in model else model
     assert schema["type"] == model["type"]
@@ -176,7 +177,7 @@ def test_apply_merges_lists_by_their_keys(run: Run, api: KubernetesApi, tmp_path
     ]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod", "namespace": "default"}}
     run("kubectl", "apply", "-f", as_file(tmp_path, {**pod, "spec": {"containers": containers}}))
-    # Somebody else's, which an apply that does not mention it leaves alone.
+    # Another manager's field, which an apply without it does not change.
     added = {"metadata": {"annotations": {"from": "elsewhere"}}}
     assert api.request("PATCH", "/api/v1/namespaces/default/pods/pod", added)[0] == 200
     containers[0] = {"name": "one", "image": "second", "env": [{"name": "B", "value": "3"}]}
@@ -206,8 +207,8 @@ def test_helm_installs_upgrades_and_takes_away(run: Run, api: KubernetesApi) -> 
 
 def test_a_field_that_no_schema_has_is_refused(run: Run, tmp_path: Path) -> None:
     wrong = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "default"}}
-    said = run("kubectl", "create", "-f", as_file(tmp_path, {**wrong, "spec": {"hrad": {}}}), ok=False).stderr
-    assert "'hrad' was unexpected" in said
+    printed = run("kubectl", "create", "-f", as_file(tmp_path, {**wrong, "spec": {"hrad": {}}}), ok=False).stderr
+    assert "'hrad' was unexpected" in printed
 
 
 def test_a_priority_keeps_its_value(api: KubernetesApi) -> None:
@@ -226,14 +227,14 @@ def test_a_team_works_in_its_namespace_only(run: Run, api: KubernetesApi, tmp_pa
     PEOPLE["of-the-team"] = ("someone", [binding["subjects"][0]["name"]])
     as_member = ("--token", "of-the-team")
     run("kubectl", "get", "pods", "-n", "research", *as_member)
-    said = run("kubectl", "get", "pods", "-n", "default", *as_member, ok=False).stderr
+    printed = run("kubectl", "get", "pods", "-n", "default", *as_member, ok=False).stderr
     assert (
         'pods is forbidden: User "someone" cannot list resource "pods" in API group "" in the namespace "default"'
-        in said
+        in printed
     )
     assert "Forbidden" in run("kubectl", "delete", "quota", "--all", "-n", "research", *as_member, ok=False).stderr
     assert "Unauthorized" in run("kubectl", "get", "pods", "--token", "nobody's", ok=False).stderr
-    # Rights come first, as on a real server: who has none does not learn which kinds are served.
+    # As on a real server, permissions are checked first: a caller without any does not learn which kinds exist.
     unserved = ("kubectl", "get", "--raw", "/apis/kueue.x-k8s.io/v1beta1/namespaces/research/workloads")
     assert "Forbidden" in run(*unserved, *as_member, ok=False).stderr
     assert "NotFound" in run(*unserved, ok=False).stderr
@@ -262,7 +263,7 @@ STS = "https://127.0.0.1:9"
     ],
 )
 def test_a_token_holds_one_request_of_one_sts(wrong: str, tmp_path: Path) -> None:
-    """Nobody may have the engine send anything else; an attempt would fail here, where nothing listens."""
+    """A token must not make the engine send another request. An attempt would fail here, because nothing listens."""
     callers = Callers(STS, tmp_path / "nothing")
     assert callers.arn("one", token(wrong)) is None
     with pytest.raises(OSError):

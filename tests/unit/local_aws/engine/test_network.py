@@ -1,4 +1,4 @@
-"""What stands in the network: the types that the engine adds, and what refuses to go while something stands on it."""
+"""Network resources: the types that the engine adds, and the refusal to delete one that is still in use."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_file_system_needs_its_port_open_first(engine: LocalAws) -> None:
     assert "do not permit Lustre LNET network traffic on port 988" in outcome.reasons[0]
 
 
-def test_what_a_file_system_stands_on_stays(engine: LocalAws) -> None:
+def test_the_network_of_a_file_system_cannot_be_deleted(engine: LocalAws) -> None:
     kept = {**file_system(["Port"]), "DeletionPolicy": "Retain"}
     resources = vpc(FileSystem=kept, Port=ingress(988, SourceSecurityGroupId={"Ref": "Group"}))
     outputs = {

@@ -1,4 +1,4 @@
-"""The engine's process: where it listens, what it keeps over a restart, and that nothing of it is left."""
+"""The engine's process: its address, its state after a restart, and its complete end."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_two_engines_share_nothing(engine: LocalAws) -> None:
 
 
 @pytest.mark.slow
-def test_state_outlives_the_process_and_the_rest_goes() -> None:
+def test_state_outlives_the_process_and_nothing_else_does() -> None:
     with running_engine(bootstrap=False, keeps_state=True) as aws:
         bucket = {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "sagemaker-kept"}}
         assert templates.deploy(aws, "kept", {"Parameter": PARAMETER, "Bucket": bucket}).status == "CREATE_COMPLETE"
@@ -72,7 +72,7 @@ def test_state_outlives_the_process_and_the_rest_goes() -> None:
         assert templates.deploy(aws, "kept", {"Bucket": bucket}).status == "UPDATE_COMPLETE"
         pid = daemon.running(aws.place)
         assert pid is not None
-        # A power cut: the engine saved by itself once the stack had come to rest.
+        # As in a power cut: the engine saved its state when the stack operation had ended.
         time.sleep(1.5)
         os.killpg(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -86,7 +86,7 @@ def test_state_outlives_the_process_and_the_rest_goes() -> None:
 
 @pytest.mark.slow
 def test_ends_with_its_folder_and_with_its_owner() -> None:
-    """`make clean` while an engine runs, and a test run that is killed: no process is left, and no folder."""
+    """After `make clean` with a running engine, and after a killed test run, no process and no folder remain."""
     with running_engine(bootstrap=False) as aws, subprocess.Popen(["sleep", "60"]) as owner:
         owned = Place(daemon.free_port())
         daemon.start(owned, speed=SPEED, owner=owner.pid)
@@ -103,7 +103,7 @@ def test_ends_with_its_folder_and_with_its_owner() -> None:
 
 
 def lives(pid: int) -> bool:
-    """A zombie of this very process does not."""
+    """Not for a zombie of this process."""
     try:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text("utf-8")
     except FileNotFoundError:
@@ -112,7 +112,7 @@ def lives(pid: int) -> bool:
 
 @pytest.mark.slow
 def test_ends_while_a_custom_resource_waits() -> None:
-    """A function that never answers holds a thread for an hour; the engine ends all the same."""
+    """A function that never answers blocks a thread for an hour. The engine ends all the same."""
     with running_engine(bootstrap=False) as aws:
         role = {
             "Type": "AWS::IAM::Role",
@@ -175,7 +175,7 @@ def test_nothing_of_another_aws_reaches_the_engine() -> None:
     assert made["HOME"] == "/home/me" and made["PATH"].endswith("/usr/bin")
 
 
-def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -184,7 +184,7 @@ def test_a_taken_port_is_said_in_one_line(tmp_path: Path) -> None:
             daemon.start(Place(port, home=tmp_path), speed=1.0)
 
 
-def test_a_foreign_process_is_not_taken_for_the_engine(tmp_path: Path) -> None:
+def test_another_process_is_not_treated_as_the_engine(tmp_path: Path) -> None:
     place = Place(4999, home=tmp_path)
     place.folder.mkdir(parents=True)
     with subprocess.Popen(["sleep", "30"]) as process:

@@ -1,4 +1,4 @@
-"""preflight and cost against the local AWS: Service Quotas, training plans, offers and prices are services of it."""
+"""preflight and cost with the local AWS, which serves quotas, training plans, offers and prices."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ DENY = {"Effect": "Deny", "Action": "servicequotas:*", "Resource": "*"}
 ALLOW = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 
 
-def told(aws: LocalAws, client: Any = None) -> tuple[int, dict[str, str]]:
+def preflight(aws: LocalAws, client: Any = None) -> tuple[int, dict[str, str]]:
     config = load_config(ROOT / "cluster.yaml").config
     found = rows(config, read_account_state(config, client or aws.client))
     return exit_code(found), {row.check: row.verdict for row in found}
 
 
 def test_quotas_offers_and_plans_are_hyperpods(engine: LocalAws, tmp_path: Path) -> None:
-    code, verdicts = told(engine)
+    code, verdicts = preflight(engine)
     assert (code, {*verdicts.values()}) == (0, {"passed"}), verdicts
 
     kind = load_config(ROOT / "cluster.yaml").config.instance_groups[-1].all_instance_types[0]
     engine.change_hyperpod(quotas={f"{kind} for cluster usage": 0})
     try:
-        code, verdicts = told(engine)
+        code, verdicts = preflight(engine)
         assert (code, verdicts[f"{kind} for cluster usage"]) == (1, "impossible")
     finally:
         engine.change_hyperpod(quotas={f"{kind} for cluster usage": None})
@@ -49,7 +49,7 @@ def test_a_right_that_lacks_is_not_checked(engine: LocalAws) -> None:
     document = {"Version": "2012-10-17", "Statement": [ALLOW, DENY]}
     iam.put_role_policy(RoleName="asks", PolicyName="may", PolicyDocument=json.dumps(document))
 
-    code, verdicts = told(engine, lambda service: engine.client_as("asks", service))
+    code, verdicts = preflight(engine, lambda service: engine.client_as("asks", service))
 
     assert code == 2
     assert verdicts["nodes per cluster"] == "not checked"

@@ -1,4 +1,4 @@
-"""The real CDK CLI with CDK's own custom resources, and IAM in front of everything that the functions do."""
+"""The real CDK CLI with CDK's own custom resources, and IAM for everything that the functions do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sample() -> ModuleType:
 
 
 def left(aws: LocalAws) -> dict[str, set[str]]:
-    """Everything that a stack of the sample could leave behind, of the whole account."""
+    """Everything in the account that a stack of the sample could leave."""
     ec2, lists = aws.client("ec2"), {}
     lists["vpcs"] = {item["VpcId"] for item in ec2.describe_vpcs()["Vpcs"]}
     lists["subnets"] = {item["SubnetId"] for item in ec2.describe_subnets()["Subnets"]}
@@ -57,7 +57,7 @@ def before(engine: LocalAws) -> dict[str, set[str]]:
 def foundation(
     engine: LocalAws, sample: ModuleType, before: dict[str, set[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """The sample's assembly; its first stack is deployed."""
+    """The sample's assembly, with its first stack deployed."""
     assembly: Path = sample.build(tmp_path_factory.mktemp("sample"))
     made = Cdk(place=engine.place, region=engine.region).deploy(assembly, only="sample-foundation", seconds=120)
     assert made.ok, made.reason
@@ -88,7 +88,7 @@ def test_deploy_and_destroy_leave_nothing(engine: LocalAws, foundation: Path, be
     assert [operation for who, operation in calls if who == "cloudformation.amazonaws.com"] == ["CreateCluster"]
     asking = {who.split("/")[1][:29] for who, operation in calls if operation == "ListClusterNodes"}
     assert asking == {"sample-cluster-iscompleteServ"}, "the function's own role asks, nobody else"
-    # Without the CLI, which looks every five seconds; tests/deployments destroys with it.
+    # Without the CLI, which polls every five seconds. tests/deployments destroys with it.
     cloudformation = engine.client("cloudformation")
     for name in ("sample-cluster", "sample-foundation"):
         cloudformation.update_termination_protection(StackName=name, EnableTerminationProtection=False)

@@ -1,4 +1,4 @@
-"""What a request without the owner's signature reaches: the handler of its route, and never AWS behind it."""
+"""A request without the owner's signature reaches the handler of its route, and never AWS behind it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ JSON = {"Content-Type": "application/x-amz-json-1.1"}
 
 
 def forged(service: str) -> dict[str, str]:
-    """What anybody can write: the root key's number, and a signature of noughts."""
+    """A signature that any user can write: the root key's number, and zeros."""
     scope = f"{ACCOUNT}/20260101/{REGION}/{service}/aws4_request"
     return {"Authorization": f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature={'0' * 64}"}
 
@@ -60,7 +60,7 @@ BEHIND = [
 
 
 @pytest.fixture(scope="module", params=["no-api-server", "api-server"])
-def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
+def aws(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAws]:
     """An engine that found no API server on this machine, and one that found one. (No EKS cluster starts it.)"""
     home, has_server = places.home(), request.param == "api-server"
     with pytest.MonkeyPatch.context() as patch:
@@ -80,22 +80,22 @@ def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.mark.parametrize(("headers", "behind", "body", "answer"), BEHIND)
 @pytest.mark.parametrize(("method", "path"), ROUTES, ids=[path for _, path in ROUTES])
 def test_nothing_of_aws_is_behind_an_unsigned_route(
-    asked: LocalAws, method: str, path: str, headers: dict[str, str], behind: str, body: bytes, answer: str
+    aws: LocalAws, method: str, path: str, headers: dict[str, str], behind: str, body: bytes, answer: str
 ) -> None:
-    before = len(asked.checks()), len(asked.journal())
+    before = len(aws.checks()), len(aws.journal())
 
-    status, replied, text = send(asked, method, f"{path}{behind}", headers=headers, body=body)
+    status, replied, text = send(aws, method, f"{path}{behind}", headers=headers, body=body)
 
     assert status in (200, 400, 403, 404), text
     assert not answer or answer not in text
     assert not [name for name in replied if name.startswith("x-amz")], "a service of AWS answered"
-    assert (len(asked.checks()), len(asked.journal())) == before
-    assert asked.client("s3").list_buckets()["Buckets"] == []
+    assert (len(aws.checks()), len(aws.journal())) == before
+    assert aws.client("s3").list_buckets()["Buckets"] == []
 
 
-def test_a_review_of_a_token_is_answered_where_api_servers_are_built(asked: LocalAws) -> None:
+def test_a_token_review_is_answered_if_api_servers_are_built(aws: LocalAws) -> None:
     body = json.dumps({"kind": "TokenReview", "spec": {"token": "made-up"}}).encode()
-    status, _, text = send(asked, "POST", "/_kubernetes/x", headers=JSON, body=body)
+    status, _, text = send(aws, "POST", "/_kubernetes/x", headers=JSON, body=body)
 
     if built() is None:
         assert status == 404
@@ -104,16 +104,16 @@ def test_a_review_of_a_token_is_answered_where_api_servers_are_built(asked: Loca
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"spec": []}', b'{"spec": {"token": 1}}', b"\xff"], ids=repr)
-def test_a_body_that_is_no_review_is_refused_and_nothing_breaks(asked: LocalAws, body: bytes) -> None:
-    status, _, text = send(asked, "POST", "/_kubernetes/x%0d%0ay", body=body)
+def test_an_invalid_token_review_is_refused(aws: LocalAws, body: bytes) -> None:
+    status, _, text = send(aws, "POST", "/_kubernetes/x%0d%0ay", body=body)
 
     assert status in (200, 400, 404)
     assert "true" not in text
 
 
-def test_a_body_that_is_too_long_is_not_read(asked: LocalAws) -> None:
+def test_a_body_that_is_too_long_is_not_read(aws: LocalAws) -> None:
     for method, path in ROUTES[:3]:
-        assert send(asked, method, path, body=b"x" * 2_000_000)[0] == 413
+        assert send(aws, method, path, body=b"x" * 2_000_000)[0] == 413
 
 
 # -- the exploit -------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def handler(event, context):
 
 
 def a_function_that_runs(proof: Path) -> Json:
-    """A template of the attacker's: a custom resource that runs their code as whoever started the engine."""
+    """An attacker's template: a custom resource that runs their code as the user who started the engine."""
     trust = {
         "Effect": "Allow",
         "Principal": {"Service": "lambda.amazonaws.com"},
@@ -159,7 +159,7 @@ def a_function_that_runs(proof: Path) -> Json:
 
 @pytest.mark.parametrize(("method", "path"), ROUTES, ids=[path for _, path in ROUTES])
 def test_another_user_of_the_machine_runs_no_code_as_the_engines_owner(
-    asked: LocalAws, tmp_path: Path, method: str, path: str
+    aws: LocalAws, tmp_path: Path, method: str, path: str
 ) -> None:
     proof, stack = tmp_path / "stolen", f"exploit-{ROUTES.index((method, path))}"
     call = {
@@ -171,18 +171,18 @@ def test_another_user_of_the_machine_runs_no_code_as_the_engines_owner(
     }
 
     status, _, text = send(
-        asked, method, path, headers={**forged("cloudformation"), **FORM}, body=urlencode(call).encode()
+        aws, method, path, headers={**forged("cloudformation"), **FORM}, body=urlencode(call).encode()
     )
 
-    made = [item["StackName"] for item in asked.client("cloudformation").list_stacks()["StackSummaries"]]
+    made = [item["StackName"] for item in aws.client("cloudformation").list_stacks()["StackSummaries"]]
     assert (made, "StackId" in text) == ([], False), (status, text)
     assert not proof.exists()
 
 
-def test_the_same_template_runs_for_the_owner(asked: LocalAws, tmp_path: Path) -> None:
-    """So that the exploit's test cannot pass because its template is broken."""
+def test_the_same_template_runs_for_the_owner(aws: LocalAws, tmp_path: Path) -> None:
+    """This ensures that the test of the attack does not pass because of a broken template."""
     proof = tmp_path / "run"
-    cloudformation = asked.client("cloudformation")
+    cloudformation = aws.client("cloudformation")
     cloudformation.create_stack(
         StackName="mine",
         TemplateBody=json.dumps(a_function_that_runs(proof)),
@@ -195,7 +195,7 @@ def test_the_same_template_runs_for_the_owner(asked: LocalAws, tmp_path: Path) -
     cloudformation.get_waiter("stack_delete_complete").wait(StackName="mine", WaiterConfig={"Delay": 1})
 
 
-def test_a_signal_to_a_wait_condition_arrives(asked: LocalAws) -> None:
+def test_a_signal_to_a_wait_condition_arrives(aws: LocalAws) -> None:
     condition = {"Handle": {"Ref": "Handle"}, "Timeout": "20", "Count": 1}
     template = {
         "Resources": {
@@ -203,14 +203,14 @@ def test_a_signal_to_a_wait_condition_arrives(asked: LocalAws) -> None:
             "Condition": {"Type": "AWS::CloudFormation::WaitCondition", "Properties": condition},
         }
     }
-    cloudformation = asked.client("cloudformation")
+    cloudformation = aws.client("cloudformation")
     cloudformation.create_stack(StackName="waiting", TemplateBody=json.dumps(template))
     signal = json.dumps({"Status": "SUCCESS", "UniqueId": "one", "Data": "there", "Reason": ""}).encode()
 
-    path = until(lambda: handle(cloudformation)).removeprefix(asked.place.url)
-    assert send(asked, "PUT", path, headers=JSON, body=signal)[0] == 403
-    assert send(asked, "PUT", path, body=b"{}")[0] == 400
-    assert send(asked, "PUT", path, body=signal)[0] == 200
+    path = until(lambda: handle(cloudformation)).removeprefix(aws.place.url)
+    assert send(aws, "PUT", path, headers=JSON, body=signal)[0] == 403
+    assert send(aws, "PUT", path, body=b"{}")[0] == 400
+    assert send(aws, "PUT", path, body=signal)[0] == 200
 
     cloudformation.get_waiter("stack_create_complete").wait(StackName="waiting", WaiterConfig={"Delay": 1})
     cloudformation.delete_stack(StackName="waiting")

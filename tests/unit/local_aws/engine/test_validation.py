@@ -50,7 +50,7 @@ def test_problems_of_a_cluster(properties: Json, found: list[str]) -> None:
     assert problems(properties, schema) == found
 
 
-def test_scalars_get_the_types_that_the_schema_asks_for() -> None:
+def test_scalars_get_the_types_of_the_schema() -> None:
     schema = SCHEMAS.of("AWS::FSx::FileSystem", "us-west-2")
     assert schema is not None
     given = {"StorageCapacity": "1200", "LustreConfiguration": {"EfaEnabled": "true", "PerUnitStorageThroughput": "x"}}

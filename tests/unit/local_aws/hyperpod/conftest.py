@@ -1,4 +1,4 @@
-"""A HyperPod per test, on a clock that only the test moves."""
+"""A HyperPod per test, with a clock that only the test moves."""
 
 from __future__ import annotations
 

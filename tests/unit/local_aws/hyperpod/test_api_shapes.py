@@ -19,7 +19,7 @@ Produced = dict[str, list[tuple[dict[str, Any], dict[str, Any]]]]
 
 
 def everything(behaviour: Behaviour) -> Produced:
-    """Requests and responses of every operation, through a life with as many different members as possible."""
+    """Requests and responses of every operation, from a cluster's life with as many different members as possible."""
     produced: Produced = defaultdict(list)
     clock = ManualClock()
     hyperpod = HyperPod(clock=clock, behaviour=behaviour)
@@ -120,7 +120,7 @@ def reads(call: Any) -> None:
 
 
 def problems(shape: Any, value: Any, path: str) -> Iterator[str]:
-    """Everything in which a response differs from its shape."""
+    """All differences between a response and its shape."""
     match shape.type_name:
         case "structure":
             yield from (f"{path}: no member {name}" for name in set(value) - set(shape.members))
@@ -197,7 +197,7 @@ def test_without_an_instance_only_the_instance_id_may_be_missing() -> None:
 
 
 def test_error_codes_are_declared_or_common() -> None:
-    """`client.exceptions` has the modelled ones; ValidationException is none of them, and NotFound has no suffix."""
+    """`client.exceptions` has the modelled ones. ValidationException is not one of them, and NotFound has no suffix."""
     modelled = {shape.name for shape in service_model().error_shapes}
     assert {"ResourceNotFound", "ConflictException", "ResourceInUse", "ResourceLimitExceeded"} <= modelled
     assert "ValidationException" not in modelled

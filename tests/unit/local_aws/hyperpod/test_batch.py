@@ -80,7 +80,7 @@ def test_ninety_nine_ids_and_not_one_more(ready: Make) -> None:
     assert len(delete(hyperpod, *ids(hyperpod)[:99])["Successful"]) == 99
 
 
-def test_logical_ids_take_nodes_that_have_no_instance_yet_at_most_fifty_together(make: Make) -> None:
+def test_logical_ids_delete_nodes_without_an_instance_at_most_fifty_ids_in_a_call(make: Make) -> None:
     hyperpod = make()
     hyperpod.set_capacity(P5, 2)
     hyperpod.call("CreateCluster", slurm(group("p5", 60)))

@@ -1,4 +1,4 @@
-"""Every answer that AWS does not document can be had both ways: one row per value of every field of Behaviour."""
+"""Every undocumented behaviour can be switched: one row for each value of every field of Behaviour."""
 
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ def patched(hyperpod: HyperPod, clock: ManualClock) -> str:
 
 
 def random_ends_after_named(hyperpod: HyperPod, clock: ManualClock) -> list[int]:
-    """Random ends by an update to the count already met: right after BatchDelete, off the list, out of the count."""
+    """Random terminations by an update to the current count: right after BatchDelete, out of the list, out of the
+    count."""
     ended = []
     for wait in (0, 950, 5_000):
         hyperpod.call("CreateCluster", slurm(group("p5", 4), name=f"c{wait}"))
@@ -170,9 +171,9 @@ def absent_patching(hyperpod: HyperPod, clock: ManualClock) -> tuple[bool, bool]
 
 def under_minimum(hyperpod: HyperPod, clock: ManualClock) -> tuple[str, int, int, str]:
     nodes = start(hyperpod, minimum=4)
-    said = refusal(lambda: delete(hyperpod, nodes[0]))
+    code = refusal(lambda: delete(hyperpod, nodes[0]))
     after = p5(hyperpod)["TargetCount"], p5(hyperpod)["MinCount"]
-    return said, *after, refusal(lambda: update(hyperpod, group("p5", 2)))
+    return code, *after, refusal(lambda: update(hyperpod, group("p5", 2)))
 
 
 def blocks(hyperpod: HyperPod, clock: ManualClock) -> str:
@@ -192,7 +193,7 @@ def restarts(hyperpod: HyperPod, clock: ManualClock) -> str:
 
 
 def rollback_victims(hyperpod: HyperPod, clock: ManualClock) -> bool:
-    """Whether the nodes that were there before survive a rollback."""
+    """Whether the earlier nodes survive a rollback."""
     before = set(start(hyperpod, 10))
     hyperpod.set_capacity(P5, 20)
     update(hyperpod, group("p5", 30, minimum=25))
@@ -257,7 +258,7 @@ def count_while_booting(hyperpod: HyperPod, clock: ManualClock) -> Any:
 
 NEVER = {"batch_delete_lowers_target": "never"}
 
-# field -> probe, other fields it needs, and what the probe sees for each value
+# field -> probe, other required fields, and the probe's result for each value
 ROWS: dict[str, tuple[Probe, dict[str, Any], dict[Any, Any]]] = {
     "batch_delete_lowers_target": (
         target_falls,
@@ -323,7 +324,7 @@ def test_both_answers(field: str, value: Any) -> None:
 
 
 def test_a_count_sent_while_nodes_go_is_the_last_word() -> None:
-    """The target was lowered by hand: when the node leaves, nothing more comes off, and nobody replaces it."""
+    """The target was lowered manually. When the node leaves, it is not lowered again, and no replacement comes."""
     for lowers in ("when_gone", "never"):
         hyperpod = HyperPod(clock=ManualClock(), behaviour=Behaviour(batch_delete_lowers_target=lowers))
         first = start(hyperpod)[0]

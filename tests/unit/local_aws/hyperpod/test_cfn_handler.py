@@ -1,4 +1,4 @@
-"""What CloudFormation does to a cluster, and the three ways it may treat a group that left the template."""
+"""CloudFormation's operations on a cluster, and three ways to treat a group that was removed from the template."""
 
 from __future__ import annotations
 
@@ -183,11 +183,11 @@ def test_create_only_properties_mean_replacement(make: Make) -> None:
     assert refused.message == "createOnly properties differ: ClusterName"
 
 
-def test_delete_waits_until_the_cluster_is_gone(make: Make, clock: ManualClock) -> None:
+def test_delete_waits_until_the_cluster_is_deleted(make: Make, clock: ManualClock) -> None:
     hyperpod = make()
     first = created(hyperpod, slurm(group("a", 2)))
     handler = ClusterHandler(hyperpod)
-    for _ in range(2):  # the second: a retry while the first is under way
+    for _ in range(2):  # the second: a retry while the first is in progress
         begun = handler.start("delete", properties=first.properties, physical_id=first.physical_id)
         assert (begun.status, begun.sent) == ("pending", True)
     assert finish(handler, hyperpod, begun).status == "done"
@@ -208,5 +208,5 @@ def test_a_handler_has_720_minutes(make: Make, clock: ManualClock) -> None:
     assert handler.poll(over) == over
 
 
-def test_nothing_to_say_about_a_controller_alone(make: Make) -> None:
+def test_a_controller_alone_is_valid(make: Make) -> None:
     assert created(make(), slurm()).properties["InstanceGroups"] == [CONTROLLER]

@@ -1,4 +1,4 @@
-"""The protocol on bytes, and the stand-in for boto3's client on top of it."""
+"""The protocol in bytes, and the replacement of boto3's client that uses it."""
 
 from __future__ import annotations
 

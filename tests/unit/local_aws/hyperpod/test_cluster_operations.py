@@ -8,8 +8,8 @@ from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock, saved_state
 from cdk_hyperpod_local.hyperpod.samples import group, run_until_quiet, slurm
 
 
-def recorded(hyperpod: HyperPod, **asked: Any) -> list[Any]:
-    found = hyperpod.call("ListClusterOperations", {"ClusterName": "train", **asked})["ClusterOperationSummaries"]
+def recorded(hyperpod: HyperPod, **filters: Any) -> list[Any]:
+    found = hyperpod.call("ListClusterOperations", {"ClusterName": "train", **filters})["ClusterOperationSummaries"]
     return [
         hyperpod.call("DescribeClusterOperation", {"ClusterName": "train", "OperationId": each["OperationId"]})
         for each in found

@@ -1,4 +1,4 @@
-"""Every event that the simulation causes is said as AWS's reference says it; two are of another page, and no event is ours."""
+"""Every event has the text of AWS's reference. Two are from another page, and none is ours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdk_hyperpod_local.hyperpod.samples import group, run_until_quiet, slurm
 REFERENCE = {
     line for line in Path(__file__).with_name("cluster_events.txt").read_text("utf-8").splitlines() if line[:1] != "#"
 }
-# "Minimum capacity requirements (MinCount)", of the pages on continuous provisioning.
+# "Minimum capacity requirements (MinCount)", from the pages on continuous provisioning.
 OTHER_PAGE = {"Minimum capacity reached", "Rollback initiated"}
 P5 = "ml.p5.48xlarge"
 
@@ -21,13 +21,13 @@ def test_each_kind_is_one_of_the_reference() -> None:
     assert {kind.description for kind in events.KINDS} <= REFERENCE | OTHER_PAGE
 
 
-def test_levels_are_what_the_reference_says_that_they_mean() -> None:
+def test_levels_follow_the_reference() -> None:
     for kind in events.KINDS:
         failed = any(word in kind.description for word in ("Failed", "failed", "has <status>"))
         assert kind.level == ("Error" if failed else "Warn" if kind is events.ROLLBACK else "Info"), kind
 
 
-def test_a_whole_life_says_nothing_else(make: Callable[..., HyperPod], clock: ManualClock) -> None:
+def test_a_whole_life_has_no_other_events(make: Callable[..., HyperPod], clock: ManualClock) -> None:
     hyperpod = make()
     hyperpod.set_capacity(P5, 3)
     hyperpod.call("CreateCluster", slurm(group("p5", 2, minimum=1), group("p6", 4, minimum=4)))
@@ -44,10 +44,10 @@ def test_a_whole_life_says_nothing_else(make: Callable[..., HyperPod], clock: Ma
     hyperpod.call("UpdateClusterSoftware", {"ClusterName": "train"})
     run_until_quiet(hyperpod)
 
-    told = {event.description: event for event in hyperpod.cluster("train").events}
+    by_text = {event.description: event for event in hyperpod.cluster("train").events}
     patterns = {kind: re.sub("<[a-z-]+>", "([A-Za-z0-9-]+)", re.sub(r"([.])", r"\\\1", kind.description)) for kind in events.KINDS}  # fmt: skip
     seen = set()
-    for text, event in told.items():
+    for text, event in by_text.items():
         kinds = [kind for kind, pattern in patterns.items() if re.fullmatch(pattern, text)]
         assert kinds, text
         assert (event.level, event.resource) in {(kind.level, kind.resource) for kind in kinds}
@@ -56,7 +56,7 @@ def test_a_whole_life_says_nothing_else(make: Callable[..., HyperPod], clock: Ma
     assert {*events.KINDS} - seen == {events.CLUSTER_FAILED}
 
 
-def test_a_controller_that_fails_fails_the_cluster_and_says_why(make: Callable[..., HyperPod]) -> None:
+def test_a_failed_controller_fails_the_cluster_with_a_reason(make: Callable[..., HyperPod]) -> None:
     hyperpod = make()
     hyperpod.set_capacity("ml.m5.4xlarge", 0)
     hyperpod.call("CreateCluster", slurm(group("p5", 1)))

@@ -1,4 +1,4 @@
-"""What goes wrong on purpose, and the journal of it."""
+"""Faults on request, and their entries in the journal."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_the_journal_tells_who_did_what_when_and_how_it_ended(ready: Make, clock
     assert hyperpod.changes(since=start, principal="bob") == {}
 
 
-def test_somebody_may_listen_and_may_end_the_call() -> None:
+def test_on_call_gets_each_call_and_can_fail_it() -> None:
     heard: list[Call] = []
     hyperpod = HyperPod(clock=ManualClock(), on_call=heard.append)
     hyperpod.call("CreateCluster", slurm(group("p5", 1)))
@@ -194,7 +194,7 @@ def test_clocks() -> None:
         Timings(retry_failed=0)
 
 
-def test_a_hyperpod_without_durations_is_done_at_once() -> None:
+def test_a_hyperpod_without_durations_is_ready_at_once() -> None:
     none = Timings(create_cluster=0, launch=0, boot=0, shut_down=0, count_lag=0, software_update=0)
     hyperpod = HyperPod(clock=ManualClock(), timings=none)
     hyperpod.call("CreateCluster", slurm(group("p5", 3)))

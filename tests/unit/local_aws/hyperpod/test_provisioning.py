@@ -1,4 +1,4 @@
-"""Creation, capacity, minimums and rollback, seen from outside."""
+"""Creation, capacity, minimums and rollback, through the API."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_minimum_holds_the_group_in_creating_until_it_is_met(make: Make, clock
     assert "Minimum capacity reached" in events(hyperpod)
 
 
-def test_a_minimum_means_nothing_once_it_was_met(ready: Make, clock: ManualClock) -> None:
+def test_a_minimum_has_no_effect_after_it_was_met(ready: Make, clock: ManualClock) -> None:
     hyperpod = ready(eks(group("p5", 4, minimum=4, node_type=None)))
     hyperpod.set_capacity(P5, 0)
     ids = [node.instance_id for node in hyperpod.nodes("train", "p5")][:3]
@@ -325,7 +325,7 @@ def test_a_software_update_keeps_nodes_and_excludes_everything_else(ready: Make)
     )
 
 
-def test_list_and_describe_disagree_while_a_node_goes(ready: Make, clock: ManualClock) -> None:
+def test_list_and_describe_disagree_while_a_node_terminates(ready: Make, clock: ManualClock) -> None:
     hyperpod = ready(slurm(group("p5", 3)))
     gone = hyperpod.nodes("train", "p5")[0].instance_id
     hyperpod.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": [gone]})
@@ -374,10 +374,10 @@ def test_target_state_count_counts_nodes_on_the_desired_image(ready: Make) -> No
 def test_a_node_may_stand_for_a_machine_with_an_address_of_its_own(ready: Make) -> None:
     hyperpod = ready(slurm(group("p5", 1)))
     (node,) = hyperpod.nodes("train", "p5")
-    asked = {"ClusterName": "train", "NodeId": node.instance_id}
-    before = hyperpod.call("DescribeClusterNode", asked)["NodeDetails"]
+    request = {"ClusterName": "train", "NodeId": node.instance_id}
+    before = hyperpod.call("DescribeClusterNode", request)["NodeDetails"]
     hyperpod.change_node(node.logical_id, address="10.77.0.21")
-    after = hyperpod.call("DescribeClusterNode", asked)["NodeDetails"]
+    after = hyperpod.call("DescribeClusterNode", request)["NodeDetails"]
     assert after == {**before, "PrivatePrimaryIp": "10.77.0.21", "PrivateDnsHostname": "ip-10-77-0-21.ec2.internal"}
     assert HyperPod.from_json(hyperpod.to_json()).nodes("train", "p5")[0].address == "10.77.0.21"
 

@@ -15,7 +15,7 @@ from cdk_hyperpod_local.hyperpod.samples import eks, group, run_until_quiet, slu
 
 
 def busy_hyperpod() -> HyperPod:
-    """A HyperPod in the middle of everything."""
+    """A HyperPod with all kinds of operations in progress."""
     faults = Faults(undying_nodes={"i-1"}, failing_groups={"x"}, throttle_operations=frozenset({"ListTags"}))
     hyperpod = HyperPod(clock=ManualClock(), seed=5, faults=faults)
     hyperpod.call("CreateCluster", slurm(group("p5", 4, minimum=2), Tags=[{"Key": "a", "Value": "b"}]))
@@ -30,7 +30,7 @@ def busy_hyperpod() -> HyperPod:
     return hyperpod
 
 
-def test_a_restored_hyperpod_goes_on_as_if_nothing_had_happened() -> None:
+def test_a_restored_hyperpod_continues() -> None:
     hyperpod = busy_hyperpod()
     copy = HyperPod.from_json(hyperpod.to_json())
     assert copy.to_json() == hyperpod.to_json()

@@ -1,4 +1,4 @@
-"""UpdateCluster: what it refuses, and that a lower count ends nodes at random."""
+"""UpdateCluster: its refusals, and random terminations by a lower count."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def names(hyperpod: HyperPod) -> list[str]:
     return [g["InstanceGroupName"] for g in described["InstanceGroups"]]
 
 
-def test_a_lower_count_ends_random_nodes_and_says_so(ready: Make) -> None:
+def test_a_lower_count_terminates_random_nodes_and_records_the_cause(ready: Make) -> None:
     hyperpod = ready(slurm(group("p5", 8)))
     update(hyperpod, group("p5", 5))
     victims = hyperpod.random_terminations
@@ -286,7 +286,7 @@ def test_a_cluster_of_scripts_moves_to_slurm_config_by_a_software_update(ready: 
     update(hyperpod, *moved)
 
 
-def test_a_name_is_taken_until_the_cluster_is_gone(ready: Make) -> None:
+def test_a_name_is_in_use_until_the_cluster_is_deleted(ready: Make) -> None:
     hyperpod = ready(slurm(group("p5", 1)))
     hyperpod.call("DeleteCluster", {"ClusterName": "train"})
     with pytest.raises(ApiError, match="Cluster with name train already exists") as taken:

@@ -1,6 +1,7 @@
-"""A small app with what the engine has to run for the real one: see the two stacks.
+"""A small app with everything that the engine must run for a real app: see the two stacks.
 
-`build(folder)` synthesizes in this process. `denied` leaves one action out of the rights of the function that asks.
+`build(folder)` synthesizes in this process. `denied` removes one action from the permissions of the function that calls
+it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def is_complete(event, context):
 
 
 class FoundationStack(Stack):
-    """Network with a NAT gateway and a flow log, key, bucket, file system linked to it; names go through parameters."""
+    """Network with a NAT gateway and a flow log, key, bucket, and a file system that is linked to it.
+
+    Names are parameters.
+    """
 
     def __init__(self, scope: Construct, name: str) -> None:
         super().__init__(scope, name, env=Environment(region=REGION), termination_protection=True)
@@ -82,7 +86,7 @@ class FoundationStack(Stack):
 
 
 class ClusterStack(Stack):
-    """A cluster in that network, and a custom resource that waits for its nodes with the rights it was given."""
+    """A cluster in that network, and a custom resource that waits for its nodes with the given permissions."""
 
     def __init__(self, scope: Construct, name: str, foundation: FoundationStack, denied: str | None) -> None:
         super().__init__(scope, name, env=Environment(region=REGION))
@@ -106,14 +110,14 @@ class ClusterStack(Stack):
                 self._group("workers", 2, role.role_arn, {"nodeType": "Compute", "partitionNames": ["all"]}),
             ],
         )
-        asked = CustomResource(
+        waiting = CustomResource(
             self,
             "Asked",
             service_token=self._provider(cluster.attr_cluster_arn, denied).service_token,
             properties={"ClusterName": name},
         )
-        asked.node.add_dependency(cluster)
-        CfnOutput(self, "Running", value=asked.get_att_string("Running"))
+        waiting.node.add_dependency(cluster)
+        CfnOutput(self, "Running", value=waiting.get_att_string("Running"))
 
     def _group(
         self, name: str, count: int, role: str, slurm: dict[str, object]
