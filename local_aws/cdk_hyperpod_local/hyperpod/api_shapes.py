@@ -153,7 +153,7 @@ def _seconds(value: Any, shape: Shape, path: str) -> float:
 
 
 def response(operation: str, answer: Mapping[str, Any]) -> Json:
-    """A response in the types of boto3: seconds become datetimes (UTC), and members that are None are left out.
+    """A response in the types of boto3: seconds become datetimes (UTC), and members with the value None are left out.
 
     Raises AssertionError for a name or type that the API does not have: an error of the simulation, never of a caller.
     """
