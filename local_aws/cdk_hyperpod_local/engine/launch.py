@@ -109,7 +109,7 @@ async def _serve(asgi: object, options: EngineOptions) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _end if options.owner is None else _kill)
-    watching = asyncio.create_task(_end_when_nobody_cares(options))
+    watching = asyncio.create_task(_end_with_owner_or_folder(options))
     await serve(asgi, config, shutdown_trigger=asyncio.Event().wait)
     watching.cancel()
 
@@ -122,7 +122,7 @@ def _end() -> None:
     _kill()
 
 
-async def _end_when_nobody_cares(options: EngineOptions) -> None:
+async def _end_with_owner_or_folder(options: EngineOptions) -> None:
     """End when the folder is deleted or the owner has ended, such as a test run that was killed."""
     while options.state.exists():
         if options.owner is not None and not _lives(options.owner):
