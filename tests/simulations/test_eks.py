@@ -316,7 +316,7 @@ def _overlooks_karpenter(*asked: Any, **more: Any) -> ClusterSnapshot:
         (changes, "release", _released({"spec": {"unschedulable": None}}), 6, "another's cordon is undone"),
         (changes, "write_mark", _marked(spec={}), 7, "ready nodes do not go"),
         (changes, "write_mark", _marked(status={}), 6, "the drainer changes of a node what is not its own"),
-        (changes, "ask_what_keeps", changes.evict, 14, "the drainer evicts from a node that it does not hold"),
+        (changes, "check_eviction", changes.evict, 14, "the drainer evicts from a node that it does not hold"),
         (changes, "evict", _evicted(method="DELETE"), 6, "the drainer does what it has no right to"),
         (rules, "decide_node", _decided(state="ready", saved=True), 6, "a node that was not ready goes"),
         (changes, "make_job", _saves_nothing, 19, "a node that was not ready goes"),

@@ -133,7 +133,7 @@ def test_what_passes_is_waited_for(operation: str, code: str) -> None:
         ),
         pytest.param(
             {"create": KeyError("whatever")},
-            "nothing was done to it: KeyError; the function's log says more",
+            "nothing was done: KeyError; see the function's log",
             id="what nobody thought of",
         ),
     ],

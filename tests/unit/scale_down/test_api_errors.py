@@ -53,7 +53,7 @@ def test_worth_another_poll(failed: Exception) -> None:
 )
 def test_definite(failed: Exception) -> None:
     assert not passing(failed)
-    assert not api.is_gone(failed)
+    assert not api.is_not_found(failed)
 
 
 @pytest.mark.parametrize("code", ["AccessDeniedException", "AccessDenied", "UnrecognizedClientException"])
@@ -65,7 +65,7 @@ def test_denied_is_a_wait_for_two_minutes(code: str) -> None:
 
 @pytest.mark.parametrize("code", ["ResourceNotFound", "ResourceNotFoundException"])
 def test_gone(code: str) -> None:
-    assert api.is_gone(error(code))
+    assert api.is_not_found(error(code))
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,9 @@ def asking(
     """A request of so many minutes ago, which gives nodes ten. `taken`: a group of whose nodes to take some are gone."""
     began = NOW - timedelta(minutes=minutes)
     wanted = DrainSettings(bucket="drains", minutes=10, force=force, must_be_saved=must)
-    return DrainRequest(drain=wanted, began=began, now=NOW, taken=frozenset({taken}), rolling_back=rolling_back)
+    return DrainRequest(
+        drain=wanted, began=began, now=NOW, partly_deleted=frozenset({taken}), rolling_back=rolling_back
+    )
 
 
 def judged(each: Node, ask: DrainRequest, state: str, message: str = "") -> Readiness:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Wait
-from cdk_hyperpod._lambda.hyperpod.scale_down.group_deletion import GroupDeletion, plan_group_deletion, standing
+from cdk_hyperpod._lambda.hyperpod.scale_down.group_deletion import GroupDeletion, groups_left, plan_group_deletion
 from helpers.scale_down.clusters import START, desired, desired_group, group, live, nodes, request_context
 
 TWO = live(group(), group("old", 2), nodes=[*nodes("p5", 8), *nodes("old", 2, first=100)])
@@ -83,15 +83,15 @@ def test_rollback_spares_old_nodes_of_a_group_that_the_failed_update_took_back_i
 
 def test_what_still_stands_are_the_groups_that_nobody_asked_to_delete_yet() -> None:
     names = [node.name for node in nodes("old", 2, first=100)]
-    assert standing(TWO, KEEP) == {"old": names}
-    assert standing(TWO, desired(desired_group(), groups_to_delete=("p5", "gone", "old"))) == {"old": names}, (
+    assert groups_left(TWO, KEEP) == {"old": names}
+    assert groups_left(TWO, desired(desired_group(), groups_to_delete=("p5", "gone", "old"))) == {"old": names}, (
         "kept, absent"
     )
-    assert standing(TWO, desired(desired_group())) == {}
+    assert groups_left(TWO, desired(desired_group())) == {}
     going = replace(TWO, groups=(*TWO.groups[:2], replace(TWO.groups[2], status=from_the_wire("Deleting"))))
-    assert standing(going, KEEP) == {}
+    assert groups_left(going, KEEP) == {}
     assert plan_group_deletion(going, KEEP) == GroupDeletion()
-    assert standing(replace(TWO, tags={}), KEEP) == {}, "another stack's"
+    assert groups_left(replace(TWO, tags={}), KEEP) == {}, "another stack's"
 
 
 def test_controller_is_known_by_its_type_as_it_comes_from_the_wire() -> None:

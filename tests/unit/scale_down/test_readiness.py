@@ -72,7 +72,7 @@ def test_an_agent_that_does_not_answer_is_asked_again(
     drain: DrainSettings, silent: timedelta | None, minutes: float, rolling_back: bool, awaited: bool
 ) -> None:
     said = AgentStatus(silent=silent, unreachable="cannot be heard", saves=True)
-    stuck = messages.waits.drainer_is_stuck if drain.eks else messages.waits.agent_is_unheard
+    stuck = messages.waits.drainer_is_stuck if drain.eks else messages.waits.agent_is_unreachable
     verdict = decide_readiness([NODE], said, ask(drain, minutes, rolling_back=rolling_back))
     assert (verdict.waits == (stuck("cannot be heard"),)) is awaited
 

@@ -618,7 +618,7 @@ def test_rollback_with_nothing_left_but_a_status_to_wait_for_goes_on(monkeypatch
     monkeypatch.setattr(train.client, "describe_cluster", describe_cluster)
     assert train.deploy(SIX, fail="after") == "rolled back", train.reasons
     assert ids(train) == here
-    assert "time is up, and nothing is left to delete: the rollback goes on" in train.log
+    assert "time is up, and nothing is left to delete: the rollback continues" in train.log
 
 
 def test_rollback_that_took_nodes_at_its_deadline_fails() -> None:

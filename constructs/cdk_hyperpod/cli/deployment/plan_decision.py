@@ -72,8 +72,8 @@ def _busy_nodes(inputs: PlanInputs, workload: NodeWorkload) -> frozenset[str]:
 
 def leaving_nodes(plan: Plan, inputs: PlanInputs) -> list[LeavingNode]:
     """Every node that the deployment would delete: chosen ones first, then those of deleted groups."""
-    chosen = [LeavingNode(pick.node, str(pick.reason)) for pick in (*plan.taken, *plan.held)]
-    deleted_groups = {deletion.group for deletion in plan.deletions}
+    chosen = [LeavingNode(pick.node, str(pick.reason)) for pick in (*plan.deleted_nodes, *plan.held)]
+    deleted_groups = {deletion.group for deletion in plan.deleted_groups}
     live_nodes = () if inputs.live is None else inputs.live.nodes
     return chosen + [
         LeavingNode(node, "group deleted") for node in live_nodes if node.group in deleted_groups and not node.leaving

@@ -1,11 +1,12 @@
-"""Encrypts HyperPod's own log group and lets its events expire. No template can: the group's name holds the cluster's id.
+"""Encrypts HyperPod's own log group and sets its retention. A template cannot, because the group's name has the cluster's id.
 
-HyperPod writes what it does to the nodes, and what lifecycle scripts print, to /aws/sagemaker/Clusters/NAME/ID. It makes the
-group with the first node. Where that has not been, the group is made here: each node but the first finds one anyway. What was
-written before it had the key stays as it was (CloudWatch Logs API reference, AssociateKmsKey).
+HyperPod writes its work on the nodes, and the output of lifecycle scripts, to /aws/sagemaker/Clusters/NAME/ID. HyperPod creates
+the group with the first node. If it does not exist yet, this function creates it: for each node but the first, the group exists
+anyway. Events that were written before the group had the key stay unencrypted by it (CloudWatch Logs API reference,
+AssociateKmsKey).
 
-Nothing here fails a deployment, and nothing deletes a log: what could not be done is told in the answer. The function is uploaded by
-itself, so that a change of it does not update the guard's functions, nor the other way round.
+Nothing here fails a deployment, and nothing deletes a log. The answer reports what could not be done. The function is uploaded
+separately, so a change of it does not update the guard's functions, and a change of those does not update it.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ import boto3  # type: ignore[import-untyped]
 from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
 PATIENCE = timedelta(minutes=3)
-"""How long what may pass is waited for, all calls together: throttling, and the function's own rights, which IAM spreads in
-its own time. The function has five minutes."""
+"""Maximum wait of all calls together for errors that may pass: throttling, and the function's own permissions, which IAM spreads
+with a delay. The function has five minutes."""
 PAUSE = timedelta(seconds=5)
 _ACCESS_GRACE = timedelta(minutes=2)
 """How long AccessDenied is a wait: IAM is eventually consistent."""
 _LONGEST = 1000
-"""Characters of an outcome: CloudFormation takes 4,096 bytes of an answer."""
+"""Characters of an outcome: CloudFormation accepts 4,096 bytes of an answer."""
 _THERE = "ResourceAlreadyExistsException"
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnrecognizedClientException"})
 _PASSING = frozenset(
@@ -54,7 +55,7 @@ class Logs(Protocol):
 
 
 class ClusterLog:
-    """One log group, on a client that is handed in."""
+    """One log group, with a client from outside."""
 
     def __init__(
         self,
@@ -70,23 +71,23 @@ class ClusterLog:
         self._log = log
 
     def decide(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """What CloudFormation is told: always that all is well, and what became of the group."""
+        """The answer to CloudFormation: always SUCCESS, with the result for the group."""
         properties = event["ResourceProperties"]
         group = str(properties["LogGroupName"])
-        told = {key: event[key] for key in ("StackId", "RequestId", "LogicalResourceId")}
-        told |= {"PhysicalResourceId": event.get("PhysicalResourceId", group), "Status": "SUCCESS"}
+        reply = {key: event[key] for key in ("StackId", "RequestId", "LogicalResourceId")}
+        reply |= {"PhysicalResourceId": event.get("PhysicalResourceId", group), "Status": "SUCCESS"}
         if event["RequestType"] == "Delete":
-            return told
+            return reply
         try:
             outcome = self.keep(group, int(properties["RetentionInDays"]), str(properties["KmsKeyId"]))
         except Exception as error:  # noqa: BLE001 - a log group ends no deployment, whatever it is
             self._log(traceback.format_exc())
-            outcome = f"nothing was done to it: {type(error).__name__}; the function's log says more"
+            outcome = f"nothing was done: {type(error).__name__}; see the function's log"
         # Another cluster has another group; the request to delete the old one does nothing.
-        return {**told, "PhysicalResourceId": group, "Data": {"Outcome": outcome}}
+        return {**reply, "PhysicalResourceId": group, "Data": {"Outcome": outcome}}
 
     def keep(self, group: str, days: int, key: str) -> str:
-        """Give the group its expiry and its key, and tell what came of it in one line."""
+        """Set the retention and the key of the group. Returns the result in one line."""
         steps = [" ".join(step.split()).rstrip(".") for step in self._steps(group, days, key)]
         text = " ".join([f"{group}:", *(f"{step[0].upper()}{step[1:]}." for step in steps)])
         return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
@@ -95,14 +96,14 @@ class ClusterLog:
         logs, began = self._logs(), self._now()
         problem = self._try(lambda: logs.create_log_group(logGroupName=group), began)
         if problem is not None:
-            yield f"is not there: {problem}"
+            yield f"does not exist: {problem}"
         problem = self._try(lambda: logs.put_retention_policy(logGroupName=group, retentionInDays=days), began)
         yield f"kept for {days} days" if problem is None else f"NOT limited to {days} days: {problem}"
         problem = self._try(lambda: logs.associate_kms_key(logGroupName=group, kmsKeyId=key), began)
         yield f"encrypted with {key}" if problem is None else f"NOT encrypted with {key}: {problem}"
 
     def _try(self, call: Callable[[], Reply], began: datetime) -> str | None:
-        """Why a call did not succeed; None: it did, or what it makes is there."""
+        """Why a call failed. None: it succeeded, or what it creates exists."""
         while True:
             try:
                 call()
@@ -119,7 +120,7 @@ class ClusterLog:
 
 
 def _code(error: Exception) -> str:
-    """Its wire code; empty for an error that never reached AWS."""
+    """The error's code. Empty for an error that never reached AWS."""
     return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
 
 
@@ -141,7 +142,8 @@ _cluster_log = ClusterLog(lambda: boto3.client("logs"))
 
 def handle(event: Mapping[str, Any], _context: object) -> None:
     """Lambda entry point: `hyperpod.cluster_log.handler.handle`. CloudFormation invokes it itself, and reads the answer at a pre-signed address of S3,
-    signed for an empty content type. Nothing of the event is logged: whoever reads that address could answer in its place."""
+    signed for an empty content type. Nothing of the event is logged, because
+    a reader of that address could answer in the function's place."""
     body = json.dumps(_cluster_log.decide(event)).encode()
     request = urllib.request.Request(event["ResponseURL"], data=body, method="PUT", headers={"Content-Type": ""})
     with urllib.request.urlopen(request, timeout=30):

@@ -1,4 +1,4 @@
-"""The calls that are made, as protocols, and what their errors mean."""
+"""The calls of AWS as protocols, and the meaning of their errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError, PaginationError  # t
 from .text import one_line
 
 ACCESS_GRACE = timedelta(minutes=2)
-"""How long AccessDenied is a wait: IAM is eventually consistent ("Troubleshoot IAM", Changes that I make are not always
+"""How long AccessDenied is a reason to wait: IAM is eventually consistent ("Troubleshoot IAM", Changes that I make are not always
 immediately visible)."""
 
 Reply = Mapping[str, Any]
@@ -33,7 +33,7 @@ class Reads(Protocol):
 
 
 CALL_ERRORS = (ClientError, BotoCoreError)
-"""What a call raises. A BotoCoreError is a lost connection, or credentials that are not there (yet)."""
+"""The errors of a call. A BotoCoreError is a lost connection, or credentials that are missing, maybe not for long."""
 
 _GONE = frozenset({"ResourceNotFound", "ResourceNotFoundException"})
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "UnrecognizedClientException"})
@@ -69,14 +69,14 @@ _SOFTWARE_WORDS = r"update-?cluster-?software|software update|platform software|
 
 
 def code(error: Exception) -> str:
-    """The error's wire code; empty for an error that never reached AWS. HyperPod's exceptions are not all modelled in
-    botocore (ValidationException is not), so the code is what is compared."""
+    """The error's code. Empty for an error that never reached AWS. botocore does not model all of HyperPod's exceptions
+    (ValidationException, for example), so codes are compared."""
     response: Reply = getattr(error, "response", None) or {}
     return str(response.get("Error", {}).get("Code", ""))
 
 
 def reason(error: Exception) -> str:
-    """The error's sentence, in one printable line."""
+    """The error's code and message, in one printable line."""
     response: Reply = getattr(error, "response", None) or {}
     found = response.get("Error", {})
     text = f"{found.get('Code')}: {found.get('Message', '')}" if found else f"{type(error).__name__}: {error}"
@@ -84,17 +84,17 @@ def reason(error: Exception) -> str:
 
 
 def normal(text: str) -> str:
-    """A per-node code without case and underscores: the API's enum says NodeIdInUse, the CLI's help NODE_ID_IN_USE."""
+    """A per-node code without case and underscores: the API's enum has NodeIdInUse, the CLI's help has NODE_ID_IN_USE."""
     return text.replace("_", "").lower()
 
 
-def is_gone(error: Exception) -> bool:
-    """There is no such cluster. The API's code has no suffix "Exception"; other tools have seen one, so both count."""
+def is_not_found(error: Exception) -> bool:
+    """The cluster does not exist. The API's code has no suffix "Exception". Other tools have seen one, so both count."""
     return code(error) in _GONE
 
 
 def needs_software_update(error: Exception) -> bool:
-    """The cluster was never patched, which BatchDeleteClusterNodes demands of old ones (botocore, its description). The
+    """The cluster was never patched. BatchDeleteClusterNodes requires that of old clusters (botocore, its description). The
     error's code is undocumented, so its words decide."""
     if code(error) in _PASSING | _DENIED:
         return False
@@ -143,9 +143,9 @@ def read_tags(sagemaker: Reads, arn: str) -> dict[str, str]:
 def pages(
     call: Callable[..., Reply], member: str, arguments: Mapping[str, Any], *, most: int | None = None
 ) -> Iterator[Any]:
-    """Every item; a page is asked for when it is needed. Raises PaginationError if a token comes again: the pages would never end.
+    """Every item. Pages are read when they are needed. Raises PaginationError if a token comes again: the pages would never end.
 
-    `most`: the pages after which it ends though there are others.
+    `most`: the maximum number of pages.
     """
     token: dict[str, str] = {}
     seen: set[str] = set()
@@ -171,7 +171,7 @@ def again(
     sleep: Callable[[float], None],
     log: Callable[[str], None],
 ) -> _T:
-    """What the call gives, tried again with growing pauses. `until`: the end of the time for calls that fail like this."""
+    """The result of the call, which is repeated with growing pauses. `until`: the end of the time for calls that fail like this."""
     pause = 1.0
     while True:
         try:

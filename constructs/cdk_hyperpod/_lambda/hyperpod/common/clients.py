@@ -19,7 +19,7 @@ def client(service: str) -> Any:
     botocore may not know HyperPod's newer operations and members."""
     session = botocore.session.Session()
     session.register_component("data_loader", Loader(extra_search_paths=[str(_MODELS)]))
-    # The drainer may take a minute, and is asked again by the caller: a look that is sent twice could act beside itself.
+    # The drainer may run for a minute, and the caller repeats the call: two looks at the same time could disturb each other.
     seconds, attempts = (65, 1) if service == "lambda" else (20, 3)
     retries = {"mode": "standard", "total_max_attempts": attempts}
     config = Config(connect_timeout=5, read_timeout=seconds, retries=retries)

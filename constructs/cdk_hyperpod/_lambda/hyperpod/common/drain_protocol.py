@@ -1,8 +1,8 @@
-"""The protocol of drains (docs/adr/0014): what is asked for in a request, and what its reader answers in a status.
+"""The protocol of drains (docs/adr/0014): the requests, and the status with which their reader answers.
 
-One file for all who speak it: the scale-down function and the drainer, which have it beside them; the commands, which
-import it; and the agent on a Slurm controller, which gets a copy with the lifecycle scripts (`_common.assets.pack_lifecycle`). So
-it imports the standard library alone, and runs on Python 3.8, which is what nodes have.
+All participants share this file. The scale-down function and the drainer are uploaded with it. The commands import it. The agent
+on a Slurm controller gets a copy with the lifecycle scripts (`_common.assets.pack_lifecycle`). So it imports only the standard
+library, and runs on Python 3.8, the version on the nodes.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from typing import Any
 MAX_NODES = 6758
 """HyperPod's own limit for a group (botocore: ClusterInstanceCount), and the most that scale_down.max_nodes can be."""
 
-# As texts: compiling them is a part of a function's cold start, and most polls ask for few.
+# As texts: compiling them is a part of a function's cold start, and most polls need few.
 NODE_ID = r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?"
-"""What SageMaker takes for the id of a node (botocore: ClusterNodeId)."""
+"""What SageMaker accepts as the id of a node (botocore: ClusterNodeId)."""
 INSTANCE_ID = r"i-[0-9a-f]{8,17}"
-"""What the protocol takes for one, and what names of nodes, reservations and Jobs have of it: any that EC2 may ever give."""
+"""What the protocol accepts as one, and the form in names of nodes, reservations and Jobs: any id that EC2 may ever give."""
 REQUEST_ID = r"[A-Za-z0-9-]{1,64}"
-"""What a writer may call a request, or what it wants of one node."""
+"""The id of a request, or of the request for one node."""
 
 SCHEMA = 1
 """Of requests and of statuses."""
 WRITERS = ("deployment", "operator")
-"""Who may ask. Each has one request, which nobody else writes."""
+"""Who may write requests. Each writer has one request, which only it writes."""
 MAX_AHEAD_S = 26 * 3600
-"""No request holds a node longer: one that outlives this is no request of ours."""
+"""No request holds a node longer. A longer one is not a request of ours."""
 MAX_REQUEST_BYTES = 2 * 1024**2
 MAX_STATUS_BYTES = 8 * 1024**2
-"""What is read of a status: more than a thousand bytes for every node that a cluster may have."""
+"""Maximum size of a status: more than a thousand bytes for every node that a cluster may have."""
 SILENT_S = 180
-"""The agent writes its status every minute; after this long it is taken for dead."""
+"""The agent writes its status every minute. After this long without one it counts as dead."""
 NO_INSTANCE = "is no instance of this cluster"
 """How the agent's message begins if HyperPod's list on the controller does not have the node."""
 NOT_RELEASED = "not released"
@@ -44,12 +44,12 @@ NOT_RELEASED = "not released"
 
 
 def request_key(cluster_name: str, writer: str) -> str:
-    """Where a writer's request is, in the bucket."""
+    """The key of a writer's request in the bucket."""
     return f"{cluster_name}/requests/{writer}.json"
 
 
 def status_key(cluster_name: str) -> str:
-    """Where the agent's status is."""
+    """The key of the agent's status."""
     return f"{cluster_name}/status.json"
 
 
@@ -62,30 +62,30 @@ class RequestError(Exception):
 
 @dataclass(frozen=True)
 class NodeRequest:
-    """What one writer wants of one node."""
+    """The request of one writer for one node."""
 
     writer: str
     request_id: str
-    """What the writer calls this request. Only a backup that was made for it counts."""
+    """The writer's name for this request. Only a backup that was made for it counts."""
     instance: str
     address: str
-    """By which the agent knows the node. Empty: the drainer is asked, which needs none."""
+    """The address by which the agent knows the node. Empty: the request is for the drainer, which needs none."""
     deadline: float
     """Until when its jobs or pods may run, in seconds since 1970."""
     expires: float
     """Until when the node is held."""
     force: bool
-    """At the deadline: jobs are ended, and pods end with the node. Else the node goes back."""
+    """At the deadline, jobs are ended, and pods end with the node. Otherwise the node is released."""
     backup: bool
     limit: float | None = None
-    """Until when it is waited for in all, where that is sooner than the node is held: a deployment renews what it holds."""
+    """Until when the writer waits for the node, if that is earlier than `expires`: a deployment renews its lease."""
     evict_unmanaged: bool | None = None
-    """Whether pods that no controller owns are evicted. Else the drainer refuses the node. Absent: the agent is asked."""
+    """Whether pods that no controller owns are evicted. Otherwise the drainer refuses the node. None: the request is for the agent."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What one writer wants."""
+    """The request of one writer."""
 
     id: str
     nodes: tuple[NodeRequest, ...]
@@ -93,15 +93,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Member:
-    """What a member of a node's request has to be: its rule, which knows the time, and the words for it."""
+    """The rule for a member of a node's request, which knows the time, and its description."""
 
-    is_right: Callable[[Any, float], bool]
+    is_valid: Callable[[Any, float], bool]
     must_be: str
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Who reads requests, and what it takes."""
+    """A reader of requests, and the members that it accepts."""
 
     title: str
     members: Mapping[str, Member]
@@ -109,10 +109,10 @@ class Reader:
 
 
 def _has_form(pattern: str) -> Member:
-    def is_right(value: Any, _: float) -> bool:
+    def is_valid(value: Any, _: float) -> bool:
         return isinstance(value, str) and re.fullmatch(pattern, value) is not None
 
-    return Member(is_right, f"of the form {pattern}")
+    return Member(is_valid, f"of the form {pattern}")
 
 
 def _is_address(value: Any, _: float = 0.0) -> bool:
@@ -132,17 +132,17 @@ def _is_time(value: Any, now: float) -> bool:
     if not _is_number(value):
         return False
     try:
-        # NaN compares with nothing.
+        # Comparisons with NaN are false.
         return math.isfinite(value) and 0 <= value <= now + MAX_AHEAD_S
     except OverflowError:
         return False
 
 
 def _is_one_of(*words: str) -> Member:
-    def is_right(value: Any, _: float) -> bool:
+    def is_valid(value: Any, _: float) -> bool:
         return isinstance(value, str) and value in words
 
-    return Member(is_right, " or ".join(map(json.dumps, words)))
+    return Member(is_valid, " or ".join(map(json.dumps, words)))
 
 
 _TIME = Member(_is_time, f"a time at most {MAX_AHEAD_S // 3600} h ahead")
@@ -161,7 +161,7 @@ DRAINER = Reader(
     "the drainer",
     {
         **{name: member for name, member in _MEMBERS.items() if name != "limit"},
-        # It needs none, since a replacement has another id; whoever sends one sends an address.
+        # The drainer needs no address, since a replacement has another id. If one is sent, it must be an address.
         "ip": Member(lambda value, now: value == "" or _is_address(value, now), "an address"),
         "unmanaged_pods": _is_one_of("fail", "evict"),
     },
@@ -170,8 +170,8 @@ DRAINER = Reader(
 
 
 def parse_request(writer: str, content: bytes, now: float) -> Request:
-    """The request in an object that the agent reads. Raises RequestError for all of it where anything is wrong: nothing is done
-    by halves."""
+    """The request in an object that the agent reads. Raises RequestError for the whole request if any part is
+    wrong."""
     if len(content) > MAX_REQUEST_BYTES:
         raise RequestError(f"is larger than {MAX_REQUEST_BYTES} bytes")
     try:
@@ -195,7 +195,7 @@ def check_request(reader: Reader, writer: str, found: object, now: float) -> Req
     check_schema(reader, found)
     requests = _check_node_requests(reader, writer, found.get("nodes"), now)
     name = found.get("id")
-    if not _MEMBERS["request"].is_right(name, now):
+    if not _MEMBERS["request"].is_valid(name, now):
         raise RequestError(f"id: must be {_MEMBERS['request'].must_be}, got {show(name)}")
     return Request(str(name), requests)
 
@@ -221,7 +221,7 @@ def wrong_member(reader: Reader, node: Mapping[str, Any], now: float) -> str | N
     for name, member in reader.members.items():
         if name not in node and name in reader.optional:
             continue
-        if not member.is_right(node.get(name), now):
+        if not member.is_valid(node.get(name), now):
             return name
     return None
 
@@ -232,7 +232,7 @@ def _check_node_request(reader: Reader, writer: str, path: str, node: Any, now: 
     wrong = wrong_member(reader, node, now)
     if wrong is not None:
         raise RequestError(f"{path}.{wrong}: must be {reader.members[wrong].must_be}, got {show(node.get(wrong))}")
-    takes_limit = "limit" in reader.members and "limit" in node
+    has_limit = "limit" in reader.members and "limit" in node
     return NodeRequest(
         writer=writer,
         request_id=node["request"],
@@ -242,7 +242,7 @@ def _check_node_request(reader: Reader, writer: str, path: str, node: Any, now: 
         expires=float(node["expires"]),
         force=node["on_timeout"] == "force",
         backup=node["backup"],
-        limit=float(node["limit"]) if takes_limit else None,
+        limit=float(node["limit"]) if has_limit else None,
         evict_unmanaged=node.get("unmanaged_pods") == "evict" if "unmanaged_pods" in reader.members else None,
     )
 
@@ -253,7 +253,7 @@ def make_request(name: str, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any
 
 
 def make_node_request(request: NodeRequest) -> dict[str, Any]:
-    """A node's request as it stands in a writer's."""
+    """A node's request, as a writer's request has it."""
     unmanaged = {True: "evict", False: "fail"}
     return {
         "id": request.instance,
@@ -269,7 +269,7 @@ def make_node_request(request: NodeRequest) -> dict[str, Any]:
 
 
 def show(value: Any) -> str:
-    """What was found in place of something else, as JSON, and not all of it."""
+    """A wrong value as JSON, cut to 80 characters."""
     text = json.dumps(value, default=repr)
     return text if len(text) <= 80 else f"{text[:80]}…"
 
@@ -278,7 +278,7 @@ def show(value: Any) -> str:
 
 
 NO_TIME = "has a status whose time is missing or in the future"
-"""Why a status without an age says nothing. It follows "the agent", as a StatusError does."""
+"""Why a status without an age is unusable. It follows "the agent", as a StatusError does."""
 
 
 class StatusError(Exception):
@@ -299,14 +299,14 @@ class StatusJob:
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """What the agent, or the drainer, says of one node that somebody asked it for."""
+    """What the agent or the drainer reports of one requested node."""
 
     state: str = ""
     message: str = ""
     requests: Mapping[str, str] = field(default_factory=dict)
     """Writer -> id of its request that the node is held for."""
     saved: bool = False
-    """It is ready, and what was to be saved is."""
+    """It is ready, and what had to be saved is saved."""
     absent: bool = False
     """It is a node of the cluster, and neither Slurm nor Kubernetes has it: nothing runs there."""
     address: str = ""
@@ -315,7 +315,7 @@ class NodeStatus:
     jobs: tuple[StatusJob, ...] = ()
     """Some of those that run there."""
     running: int | None = None
-    """How many pods run there. Absent: the node is Slurm's."""
+    """How many pods run there. None: the node is Slurm's."""
 
 
 @dataclass(frozen=True)
@@ -325,15 +325,15 @@ class Status:
     agent: int = 0
     """Version of its writer."""
     beat: float | None = None
-    """When it was written, in seconds since 1970. Absent: it says no such time."""
+    """When it was written, in seconds since 1970. None: it has no such time."""
     requests: Mapping[str, str] = field(default_factory=dict)
     """Writer -> id of its request that was read last."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Writer -> why its request is not taken."""
+    """Writer -> why its request is rejected."""
     problem: str = ""
     """Why nothing is done."""
     backup: str | None = None
-    """Where data is saved to, or by what. Absent: nothing is saved."""
+    """Where data is saved, or by what. None: nothing is saved."""
     nodes: Mapping[str, NodeStatus] = field(default_factory=dict)
     busy: Mapping[str, tuple[StatusJob, ...]] = field(default_factory=dict)
     """Instances that have jobs or pods -> some of the jobs."""
@@ -350,7 +350,7 @@ class Status:
 def parse_status(content: bytes, text: Callable[[object], str]) -> Status:
     """The status in an object. Raises StatusError. Invalid members are ignored.
 
-    `text` makes others' text printable: a status is data of another machine.
+    `text` makes text from outside printable: a status is data of another machine.
     """
     try:
         return check_status(json.loads(content), text)
@@ -395,7 +395,7 @@ def _check_nodes(found: object, text: Callable[[object], str]) -> dict[str, Node
 
 def _check_node(found: Mapping[str, Any], text: Callable[[object], str]) -> NodeStatus:
     return NodeStatus(
-        # Whoever waits for the node shows the state.
+        # Messages about the node show the state.
         state=text(found.get("state") or "") or "no state",
         message=text(found.get("message") or ""),
         requests=_held_for(found.get("requests"), text),

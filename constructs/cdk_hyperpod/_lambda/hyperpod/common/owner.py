@@ -1,11 +1,11 @@
-"""The tags that say which stack a cluster belongs to."""
+"""The tags that name the stack of a cluster."""
 
 from __future__ import annotations
 
 STACK_ID_TAG = "cdk-hyperpod:stack-id"
 """Its value is the id of the CloudFormation stack that the cluster belongs to.
 
-`ScaleDown` changes no live cluster without it: if somebody removes the tag, every deployment that deletes nodes fails.
+`ScaleDown` changes no live cluster without it: if the tag is removed, every deployment that deletes nodes fails.
 """
 
 OWNER_TAGS = (STACK_ID_TAG, "aws:cloudformation:stack-id")

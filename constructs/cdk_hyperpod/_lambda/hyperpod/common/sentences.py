@@ -1,4 +1,4 @@
-"""Sentences of several parts, as they fit into the reason that CloudFormation shows."""
+"""Sentences of several parts, and how they fit into the reason that CloudFormation shows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from .text import one_line
 
 LIMIT = 1000
-"""Characters of a failure's reason that are worth filling; CloudFormation shows little more of them."""
+"""Maximum characters of a failure's reason. CloudFormation shows little more."""
 
 
 def several(count: int, noun: str) -> str:
@@ -29,7 +29,7 @@ def join_clauses(*clauses: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text in one line as a sentence. What begins with a path of the file or an id keeps its first letter."""
+    """The text in one line as a sentence. If it begins with a path of the file or an id, the first letter stays as it is."""
     text = one_line(text).rstrip(".")
     return f"{text[0].upper() if re.match('[a-z]+ ', text) else text[:1]}{text[1:]}."
 

@@ -1,14 +1,14 @@
-"""Text of others as one line: what AWS, Slurm, Kubernetes, a bucket's writer or a user of a node has written.
+"""Text from outside as one line: from AWS, Slurm, Kubernetes, a bucket's writer or a user of a node.
 
-A terminal takes some characters for orders (ESC, CR), and shows others in another order than they stand (U+202E); whoever can
-begin a line can write one in our name.
+A terminal executes some characters (ESC, CR), and shows others in another order (U+202E). A text with a line break could forge a
+line of ours.
 """
 
 from __future__ import annotations
 
 
 def printable(text: object) -> str:
-    """The same number of characters, none of which a terminal takes for anything but text: blanks are spaces, others `?`."""
+    """The same number of characters, all printable: blanks become spaces, other characters `?`."""
     whole = str(text)
     return whole if whole.isprintable() else "".join(map(_shown, whole))
 

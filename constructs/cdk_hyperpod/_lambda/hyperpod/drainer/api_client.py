@@ -1,4 +1,4 @@
-"""A client of the Kubernetes API: the few kinds of request that are sent, what may be sent again, and what an error says."""
+"""A client of the Kubernetes API: the few kinds of requests, which of them may be repeated, and the meaning of errors."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ PAGE = 500
 FIRST_PAGE = 50
 """Objects in the first page. The next one may be larger, if this one was small."""
 MOST_BYTES = 8 * 1024**2
-"""Of one answer. Parsed it may take twenty times as much of the function's 512 MB; the largest object has 1.5 MB (etcd)."""
+"""Maximum size of one answer. Parsed, it may need twenty times as much of the function's 512 MB. The largest object has 1.5 MB
+(etcd)."""
 PAUSES_S = (0.2, 0.5, 1.0)
 """Before a read is sent again."""
 RETRY_S = 15.0
-"""No read is sent again later than this after the first one: whoever asked waits."""
+"""No read is repeated later than this after the first one, because the caller waits."""
 MOST_PAUSE_S = 2.0
-"""However long the server asks for: who waits longer has no time left for the rest."""
+"""Maximum pause, whatever the server requests: a longer one leaves no time for the rest."""
 
 Json = dict[str, Any]
 
@@ -41,11 +42,11 @@ class Reply:
 
 
 Send = Callable[[str, str, bytes | None, str], Reply]
-"""Sends one request: method, path with query, body, its type. Raises OSError or HTTPException where no reply comes."""
+"""Sends one request: method, path with query, body, its type. Raises OSError or HTTPException if no reply comes."""
 
 
 class KubernetesError(Exception):
-    """A request that failed; `status` is 0 where no reply came."""
+    """A request that failed. `status` is 0 if no reply came."""
 
     def __init__(self, what: str, detail: str, status: int = 0, causes: tuple[str, ...] = ()) -> None:
         self.detail = one_line(detail[:1000])[:300]
@@ -63,7 +64,7 @@ class Connection:
     """One HTTPS connection, opened when it is needed, to a server with a certificate of this authority."""
 
     def __init__(self, endpoint: str, authority: str, token: str) -> None:
-        """`authority`: PEM; no other one is trusted. Raises ValueError or SSLError where it is none."""
+        """`authority`: PEM. No other one is trusted. Raises ValueError or SSLError if it is invalid."""
         self._address = urlsplit(endpoint)
         # Not ssl.create_default_context: given nothing it trusts every authority of the machine, and since Python 3.13 it
         # refuses one without a key identifier, such as old EKS clusters have (kubernetes-client/python, issue 2394).
@@ -100,7 +101,7 @@ class Connection:
 
 
 class Api:
-    """What the drainer asks of Kubernetes. Reads are sent again where that may help; what changes something is sent once."""
+    """The drainer's requests to Kubernetes. Reads are repeated if that may help. Changes are sent once."""
 
     def __init__(
         self,

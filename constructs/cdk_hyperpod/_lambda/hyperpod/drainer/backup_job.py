@@ -12,15 +12,15 @@ from .cluster_snapshot import BATCH, ClusterSnapshot, Hook
 from .objects import JOB_LABEL, JOB_REQUEST, Node
 
 KEPT_S = 24 * 3600
-"""How long a backup's Job can be read after its end, if its CronJob does not say it."""
+"""How long a backup's Job can be read after its end, if its CronJob does not set it."""
 LEAST_KEPT_S = 3600
-"""The same if its CronJob says less: a Job that is deleted before a look has seen its end would be made again."""
+"""The minimum: a Job that is deleted before a look has seen its end would be made again."""
 
 
 def job_name(request: NodeRequest, node: Node) -> str:
     """The name of the node's backup Job.
 
-    Only a Job that was made for this request, and since the node was cordoned for it, proves a backup. If somebody had undone
+    Only a Job that was made for this request, and since the node was cordoned for it, proves a backup. If another client had undone
     the cordon, pods may have come since.
     """
     since = node.mark.since if node.mark else 0.0
@@ -70,7 +70,7 @@ def _bind_to_node(pod_spec: Json, node: Node) -> None:
 
 
 def make_probe(requests: Mapping[str, NodeRequest], snapshot: ClusterSnapshot) -> tuple[str, Json] | None:
-    """A Job like the next one that would be made, for the server to say whether it would accept it: path and object.
+    """A Job like the next one that would be made, to find out whether the server would accept it: path and object.
 
     None: no Job is going to be made, or none can be.
     """
@@ -88,7 +88,7 @@ def make_probe(requests: Mapping[str, NodeRequest], snapshot: ClusterSnapshot) -
 
 
 def _node_to_save(request: NodeRequest, snapshot: ClusterSnapshot) -> Node | None:
-    """The node of a request that asks for a backup which has not begun."""
+    """The node of a request whose backup has not begun."""
     nodes = snapshot.nodes.get(request.instance, ())
     if not request.backup or len(nodes) != 1:
         return None

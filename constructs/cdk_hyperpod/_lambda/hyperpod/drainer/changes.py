@@ -31,7 +31,7 @@ class Change:
     first: bool = False
     """It is made before all others. If it fails, no other change is made for the instance."""
     done_statuses: frozenset[int] = frozenset()
-    """HTTP statuses by which the server says that nothing is left to do."""
+    """HTTP statuses that mean that nothing is left to do."""
     begins_drain: bool = False
     """It cordons a node or evicts a pod. It is not made for a request that is going to fail."""
     then: Callable[[Json], Change] | None = None
@@ -70,7 +70,7 @@ def write_mark(node: Node, mark: Mark, purpose: str) -> Change:
 def release(node: Node) -> Change:
     """Remove the mark, and the cordon if it is the drainer's.
 
-    A node that HyperPod keeps pods from stays cordoned: HyperPod may have cordoned it meanwhile, and nothing tells the two
+    A node that HyperPod keeps pods from stays cordoned: HyperPod may have cordoned it meanwhile, and nothing distinguishes the two
     cordons apart.
     """
     body: Json = {"metadata": {"annotations": {MARK: None}}}
@@ -90,8 +90,8 @@ def evict(instance: str, pod: Pod) -> Change:
     return replace(_eviction(instance, pod, f"{pod.path}/eviction"), begins_drain=True)
 
 
-def ask_what_keeps(instance: str, pod: Pod) -> Change:
-    """Ask the server whether it would evict the pod. Nothing is evicted."""
+def check_eviction(instance: str, pod: Pod) -> Change:
+    """Check whether the server would evict the pod. Nothing is evicted."""
     return _eviction(instance, pod, f"{pod.path}/eviction?dryRun=All")
 
 

@@ -36,7 +36,7 @@ class Hook:
     namespace: str
     name: str
     cron_job: Json | None
-    """None: no request asks for a backup now, or `trouble` says why."""
+    """None: no request wants a backup now, or see `trouble`."""
     jobs: Mapping[str, Job]
     pods: Mapping[str, str]
     """Job -> what its pod waits for."""
@@ -67,7 +67,7 @@ class ClusterSnapshot:
 def read_snapshot(api: Api, backup: str | None, now: float, *, wanted: bool) -> ClusterSnapshot:
     """One look: first all nodes, then all pods, so that a node that is cordoned gets no pod that the look does not see.
 
-    `backup`: NAMESPACE/NAME of a CronJob. `wanted`: a request asks for a backup, so the CronJob is read as well. Raises
+    `backup`: NAMESPACE/NAME of a CronJob. `wanted`: a request wants a backup, so the CronJob is read as well. Raises
     KubernetesError.
     """
     nodes = [parse_node(each, now) for each in api.items("/api/v1/nodes")]
@@ -110,7 +110,7 @@ class _PodLists:
 
 
 def _marked_jobs(nodes: Iterable[Node], hook: Hook | None) -> frozenset[str]:
-    """Uids of the Jobs in marks. If Jobs cannot be read, they tell which pods are backups."""
+    """Uids of the Jobs in marks. If Jobs cannot be read, they show which pods are backups."""
     if hook is None or not hook.trouble:
         return frozenset()
     return frozenset(node.mark.job for node in nodes if node.mark and node.mark.job)

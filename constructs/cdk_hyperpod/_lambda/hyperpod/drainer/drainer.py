@@ -77,7 +77,7 @@ class Drainer:
         return Outcome(snapshot, requests, decisions, results, unreleased(results.failed, decisions, snapshot))
 
     def _with_probe(self, requests: Mapping[str, NodeRequest], snapshot: ClusterSnapshot) -> ClusterSnapshot:
-        """The snapshot, with what the server says of the backup's Job before a pod leaves a node for it. Nothing is created."""
+        """The snapshot, with what the server answers about the backup's Job before a pod leaves a node for it. Nothing is created."""
         probe = make_probe(requests, snapshot)
         if probe is None or snapshot.hook is None:
             return snapshot

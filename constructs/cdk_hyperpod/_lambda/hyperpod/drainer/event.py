@@ -1,4 +1,4 @@
-"""What is asked: an event, with one request of docs/adr/0014 or none. All of it is data of another function."""
+"""The event, with one request of docs/adr/0014 or none. All of it is data of another function."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ WRITER = "deployment"
 
 
 def parse_event(event: Any, now: float) -> Request | None:
-    """The request in an event; None: there is none, and only an answer is wanted.
+    """The request in an event. None: the event has no request, and only an answer is wanted.
 
-    Raises RequestError for all of it where anything is wrong: nothing is done by halves.
+    Raises RequestError for the whole request if any part is wrong.
     """
     try:
         return _parse_event(event, now)

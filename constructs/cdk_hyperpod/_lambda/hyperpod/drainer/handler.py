@@ -3,8 +3,8 @@
 Environment: KUBERNETES_ENDPOINT (https://…), KUBERNETES_CA (base64 of PEM, as EKS gives it), EKS_CLUSTER (the EKS cluster's
 name), and BACKUP_CRON_JOB (NAMESPACE/NAME; absent or empty: nothing is saved).
 
-Whoever asks has to wait longer than the function may run (a minute): a look that its asker gave up might hold a node that a
-later one has just given back.
+The caller has to wait longer than the function may run (a minute): a look whose caller gave up might hold a node that a
+later one has just released.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .api_client import Api, Connection
 from .drainer import Drainer
 
 TOKEN_S = 60
-"""What `aws eks get-token` signs for. EKS takes a token for 15 minutes, and each look makes a new one."""
+"""The lifetime that `aws eks get-token` signs. EKS accepts a token for 15 minutes, and each look makes a new one."""
 
 
 def on_event(event: Any, _context: object) -> dict[str, Any]:
-    """Lambda entry point. Never raises for what Kubernetes says or the event holds."""
+    """Lambda entry point. Never raises because of an answer of Kubernetes or the event's content."""
     return _look(event, os.environ)
 
 

@@ -22,7 +22,7 @@ class Mark:
 
     request: NodeRequest
     ours: bool
-    """The cordon is the drainer's. False: somebody had cordoned the node before, or it is not known who did."""
+    """The cordon is the drainer's. False: another client had cordoned the node before, or it is unknown who did."""
     saved: bool
     """The node's data is saved, for this very request."""
     since: float
@@ -54,7 +54,7 @@ def make_mark(mark: Mark) -> str:
 def parse_mark(text: str, instance: str) -> Mark:
     """The mark in an annotation. An invalid text is a mark of no request, whose lease is over.
 
-    A cordon is the drainer's only if the mark says so: what cannot be told stays cordoned.
+    A cordon is the drainer's only if the mark says so. If that is unknown, the node stays cordoned.
     """
     found = _parse_object(text)
     request = NodeRequest(

@@ -25,7 +25,7 @@ MIRROR = "kubernetes.io/config.mirror"
 HEALTH = "sagemaker.amazonaws.com/node-health-status"
 """HyperPod's own word on a node (EKS user guide of HyperPod, "Kubernetes labels"); all but Schedulable keeps pods away."""
 DEAD_AFTER_S = 300
-"""This long after a kubelet fell silent Kubernetes takes its pods for lost (the toleration that it gives every pod)."""
+"""This long after a kubelet fell silent, Kubernetes treats its pods as lost (the toleration that it gives every pod)."""
 TEXT = 300
 """Characters that are kept of a text of any length."""
 
@@ -77,7 +77,7 @@ def parse_node(found: Json, now: float) -> Node:
 
 
 def _instance(name: str, labels: Mapping[str, str], provider: str) -> str:
-    """HyperPod's nodes are called hyperpod-i-…; should they ever be called otherwise, providerID or a label may tell.
+    """HyperPod's nodes are named hyperpod-i-…. If that changes, providerID or a label may have the id.
 
     The name comes first: a node's own kubelet can write labels. EC2 never uses an id again, so the node with the id is the instance.
     """
@@ -154,7 +154,7 @@ def has_to_leave(pod: Json) -> bool:
 
 
 def is_unmanaged(pod: Json) -> bool:
-    """Of a pod that has to leave: whether nothing would create it again. A pod that was deleted leaves by somebody else's doing."""
+    """Of a pod that has to leave: whether nothing would create it again. A pod that another client deleted leaves by itself."""
     return not controller_of(pod) and not _is_deleted(pod)
 
 

@@ -21,8 +21,8 @@ from .view import NodeView, PendingBackup, Phase, view_node
 
 RENEW_S = 300.0
 """The lease in the mark is renewed if it differs by more than this from the requested one. The shortest lease is ten minutes."""
-ASKED_PODS = 3
-"""Pods of a node that timed out for which the server is asked what keeps them."""
+CHECKED_PODS = 3
+"""Pods of a node that timed out whose eviction is checked, to report what keeps them."""
 SHOWN = 3
 """Names that a message shows."""
 
@@ -32,13 +32,13 @@ State = Literal["unknown", "refused", "draining", "backing-up", "backup-failed",
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the answer says of a node, and the changes to make."""
+    """What the answer reports of a node, and the changes to make."""
 
     state: State
     message: str = ""
     changes: tuple[Change, ...] = ()
     release: bool = False
-    """The node goes back to work, and its backup is stopped."""
+    """The node is released, and its backup is stopped."""
     saved: bool = False
     """The node is ready, and what had to be saved is."""
     absent: bool = False
@@ -103,15 +103,15 @@ def give_up_lost_node(view: NodeView) -> Decision | None:
 
 
 def time_out(view: NodeView) -> Decision | None:
-    """The node goes back to work. No pod is evicted any more; the server is only asked what keeps them."""
+    """The node is released. No pod is evicted any more. The evictions are only checked, to report what keeps the pods."""
     if view.phase is not Phase.TIMED_OUT:
         return None
-    asks = tuple(
-        changes.ask_what_keeps(view.request.instance, pod) for pod in view.pods[:ASKED_PODS] if not pod.leaving
+    checks = tuple(
+        changes.check_eviction(view.request.instance, pod) for pod in view.pods[:CHECKED_PODS] if not pod.leaving
     )
     delay = _delay(view.request.instance, view.pending_backup) if view.pending_backup else ""
     message = join_clauses("was released at its deadline", _describe(view.pods), delay)
-    return Decision("timed-out", view.note + message, asks, release=True)
+    return Decision("timed-out", view.note + message, checks, release=True)
 
 
 def reject_impossible_backup(view: NodeView) -> Decision | None:
@@ -262,7 +262,7 @@ def _why_a_node_may_exist(snapshot: ClusterSnapshot) -> str:
 
 
 def _needs_renewal(request: NodeRequest, node: Node, decision: Decision) -> bool:
-    """Whether only the lease in the mark is to be written: the node goes on being held, and no other change writes the mark."""
+    """Whether only the lease in the mark is to be written: the node stays held, and no other change writes the mark."""
     mark = node.mark
     if mark is None or not node.cordoned or mark.request.request_id != request.request_id:
         return False
@@ -304,7 +304,7 @@ def order_changes(
 ) -> list[Change]:
     """All changes that a request leads to. Releases come first, then the changes that cordon and mark nodes."""
     kept = {instance: requests[instance] for instance, decision in decisions.items() if not decision.release}
-    # Each look begins with another node. Evictions that budgets refuse take time, and no node should always wait behind them.
+    # Each look begins with another node. Evictions that budgets refuse need time, and no node should always wait behind them.
     turn = round(snapshot.now) % max(1, len(decisions))
     in_turn = [*decisions.values()]
     made = [change for decision in (*in_turn[turn:], *in_turn[:turn]) for change in decision.changes]

@@ -14,12 +14,12 @@ from .objects import Job, Node, Pod
 
 
 class Phase(Enum):
-    """Where a request stands in its time."""
+    """How far the time of a request has passed."""
 
     DRAINING = auto()
     """Before the deadline."""
     TIMED_OUT = auto()
-    """Past the deadline of a request that fails then: the node goes back to work."""
+    """Past the deadline of a request that fails then: the node is released."""
     FORCED = auto()
     """Past the deadline of a request that forces: pods that still run end with the node."""
 
@@ -118,7 +118,7 @@ def _rejected_pods(request: NodeRequest, pods: Sequence[Pod]) -> tuple[Pod, ...]
 def _backup_of(
     request: NodeRequest, node: Node, held_by: Mark | None, snapshot: ClusterSnapshot
 ) -> PendingBackup | None:
-    """The backup that the request asks for, whether it is done or not. `held_by`: the mark, if the node is held."""
+    """The backup that the request wants, whether it is done or not. `held_by`: the mark, if the node is held."""
     if snapshot.hook is None or not request.backup:
         return None
     job = snapshot.hook.jobs.get(job_name(request, node)) if held_by else None

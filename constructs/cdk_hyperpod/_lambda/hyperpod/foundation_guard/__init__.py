@@ -1,5 +1,5 @@
-"""The foundation's guard: refuses a change of a setting that cannot change after creation, before a stack has changed anything.
+"""The foundation's guard: refuses a change of an immutable setting before a stack has changed anything.
 
-Standard library and botocore only, by relative imports. `plan` asks it the same, before a deployment.
+Standard library and botocore only, by relative imports. `plan` shows the same decision before a deployment.
 May import: common.
 """

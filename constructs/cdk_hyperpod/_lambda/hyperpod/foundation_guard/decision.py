@@ -1,4 +1,4 @@
-"""Compares the settings that cannot change after creation with what exists. Pure; `plan` and the event show the same words."""
+"""Compares the settings that cannot change after creation with what exists. Pure; `plan` and the event show the same text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MOVE_DATA = "undo this change, or first remove storage from the file in a separa
 
 
 def differences(settings: ImmutableSettings, live: Live) -> Iterator[Refuse]:
-    """Why the deployment must not go on. Nothing: it asks for what exists, or nothing exists."""
+    """Why the deployment must not go on. Empty: it requests what exists, or nothing exists."""
     yield from _of_orchestrator(settings, live)
     yield from _of_network(settings, live)
     yield from _of_efa(settings, live)
@@ -59,7 +59,7 @@ def _of_orchestrator(settings: ImmutableSettings, live: Live) -> Iterator[Refuse
 
 
 def _of_network(settings: ImmutableSettings, live: Live) -> Iterator[Refuse]:
-    """The cluster's subnet, if there is one; else the file system's, if the deployment keeps the file system."""
+    """The subnet of the cluster if there is one. Otherwise that of the file system, if the deployment keeps it."""
     if live.cluster_subnet is not None:
         yield from _of_subnet(settings, live.cluster_subnet, "cluster", MOVE_CLUSTER)
     elif live.file_system_subnet is not None and settings.efa is not None:
@@ -79,13 +79,13 @@ def _of_efa(settings: ImmutableSettings, live: Live) -> Iterator[Refuse]:
 
 
 def explain(cluster: str, found: Sequence[Refuse]) -> str:
-    """The reason that CloudFormation shows. The guard comes first of all, so that it speaks for every stack."""
+    """The reason that CloudFormation shows. The guard runs before everything, so no stack was changed."""
     head = f"Changing the foundation of {cluster} was refused, and no stack was changed."
     return fit(head, [str(each) for each in found])
 
 
 def _of_subnet(settings: ImmutableSettings, live: Subnet, what: str, fix: str) -> Iterator[Refuse]:
-    """At most one difference: each of the rest follows from the first."""
+    """At most one difference, because the others follow from the first."""
     place = f"the live {what} is in {live.id}"
     if settings.subnet_id is not None:
         yield from _of_existing_subnet(settings.subnet_id, live, place, fix)

@@ -1,4 +1,4 @@
-"""Looks what lives, and refuses or lets pass. It changes nothing."""
+"""Reads what exists, and refuses or accepts the deployment. It changes nothing."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from .settings import read
 T = TypeVar("T")
 
 PATIENCE = timedelta(minutes=3)
-"""How long what may pass is waited for: throttling, and the function's own rights, which IAM spreads in its own time. The
+"""Maximum wait for errors that may pass: throttling, and the function's own permissions, which IAM spreads with a delay. The
 function has five minutes."""
 STATUS_PATIENCE = timedelta(seconds=30)
-"""The same for the stack's status, which is asked for twice at most: both and the look fit into the five minutes."""
+"""The same for the stack's status, which is read twice at most: both reads and the look fit into the five minutes."""
 
 
 class GuardError(Exception):
-    """A refusal or failure; its text is the reason that CloudFormation shows."""
+    """A refusal or failure. Its text is the reason that CloudFormation shows."""
 
 
 class Guard:
-    """The decision on clients that are handed in."""
+    """The decision, with clients from outside."""
 
     def __init__(
         self,
@@ -45,17 +45,17 @@ class Guard:
         self._log: Callable[[str], None] = lambda text: log(one_line(text))
 
     def check(self, event: Mapping[str, Any]) -> None:
-        """Return where the deployment may go on. Raises GuardError where it must not.
+        """Return if the deployment may go on. Raises GuardError if it must not.
 
-        In a rollback it always may: that goes back to what was there, and a refusal would only leave it stuck half-way. So
-        an update asks that first, and a rollback does not depend on what can be read besides.
+        A rollback always may: it restores what existed before, and a refusal would leave the stack in UPDATE_ROLLBACK_FAILED. So an
+        update reads the stack's status first, and a rollback does not depend on other reads.
         """
         if event["RequestType"] == "Delete":
             return
         stack = str(event["StackId"])
         rolls_back = self._rolls_back(stack) if event["RequestType"] == "Update" else None
         if rolls_back:
-            self._log("the stack rolls back: whatever it goes back to is let through")
+            self._log("the stack rolls back, so nothing is refused")
             return
         settings = read(event["ResourceProperties"])
         try:
@@ -66,7 +66,7 @@ class Guard:
             problem = _unreadable(settings.cluster, error)
         if problem is None:
             return
-        # What could not be told at first may be by now.
+        # A status that could not be read at first may be readable now.
         if rolls_back is None and self._rolls_back(stack):
             self._log(f"the stack rolls back, so this is no refusal: {problem}")
             return
@@ -83,7 +83,7 @@ class Guard:
         return "ROLLBACK" in found["Stacks"][0]["StackStatus"]
 
     def _patiently(self, patience: timedelta, read: Callable[[], T]) -> T:
-        """What a call gives, once it gives something. A wait keeps nobody: the guard comes before everything."""
+        """The result of a call, repeated while its error may pass. The guard runs before everything, so a wait blocks nothing else."""
         began = self._now()
 
         def until(error: Exception) -> datetime:

@@ -35,15 +35,15 @@ class Storage(Protocol):
 
 
 Clients = Callable[[str], Any]
-"""A client of each service, made when it is asked for."""
+"""Makes the client of a service when it is needed."""
 
 
-_GONE = ("FileSystemNotFound", "InvalidSubnetID.NotFound")
+_NOT_FOUND = ("FileSystemNotFound", "InvalidSubnetID.NotFound")
 
 
 def look(settings: ImmutableSettings, stack: str, client: Clients) -> Live:
-    """What exists of what the file may not change. Raises what a call raises. `stack`: the foundation's name or id; what is
-    not there (yet) has no resources."""
+    """What exists of the immutable settings. Raises api.CALL_ERRORS. `stack`: the foundation's name or id. A stack that does not
+    exist (yet) has no resources."""
     made = dict(_resources(client("cloudformation"), stack))
     cluster = _cluster(client("sagemaker"), settings)
     file_system = _file_system(client, made)
@@ -74,7 +74,7 @@ class _FileSystem:
 
 
 def _resources(cloudformation: Stack, stack: str) -> Iterator[tuple[str, str]]:
-    """Physical id and type of what the stack holds."""
+    """Physical id and type of each resource of the stack."""
     try:
         for resource in api.pages(cloudformation.list_stack_resources, "StackResourceSummaries", {"StackName": stack}):
             if resource.get("PhysicalResourceId") and not resource["ResourceStatus"].startswith("DELETE_"):
@@ -85,12 +85,12 @@ def _resources(cloudformation: Stack, stack: str) -> Iterator[tuple[str, str]]:
 
 
 def _cluster(sagemaker: api.Reads, settings: ImmutableSettings) -> _Cluster:
-    """Nothing of a cluster that another stack made, or no stack: the cluster's own guard refuses that."""
+    """Empty for a cluster that this app's stack did not create: the cluster's own guard refuses that."""
     try:
         cluster = sagemaker.describe_cluster(ClusterName=settings.cluster)
         tags = api.read_tags(sagemaker, cluster["ClusterArn"])
     except api.CALL_ERRORS as error:
-        if api.is_gone(error):
+        if api.is_not_found(error):
             return _Cluster()
         raise
     if not _is_owned(tags, settings.cluster_stack):
@@ -117,7 +117,7 @@ def _describe_file_system(fsx: Storage, id: str) -> api.Reply | None:
     try:
         (found,) = fsx.describe_file_systems(FileSystemIds=[id])["FileSystems"]
     except api.CALL_ERRORS as error:
-        if api.code(error) in _GONE:
+        if api.code(error) in _NOT_FOUND:
             return None
         raise
     return None if found.get("Lifecycle") == "DELETING" else found
@@ -130,7 +130,7 @@ def _subnet(client: Clients, id: str | None, made: Mapping[str, str]) -> Subnet 
     try:
         (found,) = network.describe_subnets(SubnetIds=[id])["Subnets"]
     except api.CALL_ERRORS as error:
-        if api.code(error) in _GONE:
+        if api.code(error) in _NOT_FOUND:
             return None
         raise
     return Subnet(

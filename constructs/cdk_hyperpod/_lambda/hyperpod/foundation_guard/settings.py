@@ -6,7 +6,7 @@ property           meaning (all are texts; an empty one is absent)
 ClusterName        the HyperPod cluster's name
 ClusterStack       the name of the stack that it belongs to
 Orchestrator       slurm or eks
-SubnetId           the cluster's own subnet, where it exists already
+SubnetId           the cluster's own subnet, if it exists already
 AvailabilityZone   the first zone of a new network, by name or id
 SubnetCidr         the range of the cluster's own subnet in a new network
 Efa                true or false: whether the foundation's file system has EFA; absent: it makes none
@@ -31,16 +31,16 @@ class ImmutableSettings:
     cluster: str
     """The HyperPod cluster's name."""
     cluster_stack: str
-    """The name of the stack that the cluster belongs to; a cluster of another stack is nobody's concern here."""
+    """The name of the stack that the cluster belongs to; a cluster of another stack is ignored here."""
     orchestrator: Orchestrator
     subnet_id: str | None = None
-    """The cluster's own subnet in an existing VPC. Absent: a subnet that the foundation makes, as below."""
+    """The cluster's own subnet in an existing VPC. None: a subnet that the foundation makes, as below."""
     zone: str | None = None
-    """The name or the id of its zone. Absent: the account's first one, which is not known here."""
+    """The name or the id of its zone. None: the account's first one, which is not known here."""
     cidr: str | None = None
     """Its range, an eighth of the VPC's own."""
     efa: bool | None = None
-    """Whether the foundation's file system has EFA. Absent: it makes none."""
+    """Whether the foundation's file system has EFA. None: it makes none."""
 
 
 def read(properties: Mapping[str, Any]) -> ImmutableSettings:

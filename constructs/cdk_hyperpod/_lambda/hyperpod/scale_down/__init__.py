@@ -1,4 +1,4 @@
-"""The scale-down custom resource: deletes exactly the nodes and the groups that a deployment asks for.
+"""The scale-down custom resource: deletes exactly the nodes and groups that a deployment requests.
 
 Standard library and botocore only, by relative imports. Of the library only `cli/` imports it.
 May import: common.

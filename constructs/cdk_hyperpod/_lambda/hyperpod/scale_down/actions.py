@@ -1,4 +1,4 @@
-"""Frozen values: one class for each action, and the plan that they make up."""
+"""Frozen values: one class for each action, and the plan."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..common.refuse import Refuse
 from .cluster import DesiredGroup, Node
 
 Reason = Literal["named", "failed", "not yet launched", "outdated image", "newest", "launched by the failed update"]
-"""Why a node goes, in the order in which nodes are chosen."""
+"""Why a node is deleted, in the order in which nodes are chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A node to take, and why this one."""
+    """A node to delete, and why this one."""
 
     node: Node
     reason: Reason
@@ -22,7 +22,7 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The same, as it travels from poll to poll."""
+    """The same, as the state between polls has it."""
 
     group: str
     name: str
@@ -33,21 +33,21 @@ class Picked:
 
 @dataclass(frozen=True, slots=True)
 class DeleteNodes:
-    """End these nodes of a group with BatchDeleteClusterNodes."""
+    """Delete these nodes of a group with BatchDeleteClusterNodes."""
 
     group: str
     picks: tuple[Pick, ...]
     minimum: int | None = None
-    """The minimum to set first, should the service reject the call because of the live one. Absent: the live one is no
-    obstacle."""
+    """The minimum to set first if HyperPod rejects the call because of the live minimum. None: the live minimum does not forbid
+    the deletion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lower:
-    """Lower a group's TargetCount to the nodes it has, so that it launches none; or, with its target as it is, the MinCount that
-    blocks BatchDeleteClusterNodes. Ends no node.
+    """Lower a group's TargetCount to the number of its nodes, so that HyperPod launches none. Or lower the MinCount that blocks
+    BatchDeleteClusterNodes, and keep the target. Deletes no node.
 
-    `minimum` is never above the live one: raising it would start a new wait, which is the cluster's own update's to start.
+    `minimum` is never above the live one. A raised minimum starts a wait, and only the cluster's own update may start it.
     """
 
     group: str
@@ -59,20 +59,20 @@ class Lower:
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup:
-    """Delete a group with all its nodes; prepare only makes them ready, finalize asks for it."""
+    """Delete a group with all its nodes. prepare only drains the nodes, finalize deletes the group."""
 
     group: str
     nodes: int
-    """How many nodes go with it."""
+    """How many nodes are deleted with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Nothing can be done about this now; another poll will see."""
+    """Nothing can be done about this now. Another poll tries again."""
 
     why: str
     passing: bool = field(default=False, compare=False)
-    """A status, or lists that differ: no node is on its way out that an UpdateCluster might count."""
+    """It waits for a status or for lists that agree. No node is terminating that an UpdateCluster might count."""
 
 
 Change = DeleteNodes | Lower
@@ -81,29 +81,29 @@ Action = Change | DeleteGroup | Wait | Refuse
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now. A plan that holds a refusal holds nothing else; `changes` are of one kind of call."""
+    """What to do now. A plan with a refusal has nothing else. `changes` are of one kind of call."""
 
     refusals: tuple[Refuse, ...] = ()
     changes: tuple[Change, ...] = ()
     waits: tuple[Wait, ...] = ()
     held: tuple[Pick, ...] = ()
-    """Nodes that go too, as soon as what they wait for is over."""
-    deletions: tuple[DeleteGroup, ...] = ()
+    """Nodes that are deleted later, when nothing makes them wait any more."""
+    deleted_groups: tuple[DeleteGroup, ...] = ()
     """Groups that this deployment deletes, after the cluster's own update."""
     notes: tuple[str, ...] = ()
-    """Worth knowing; changes nothing."""
+    """What a user should know. Notes change nothing."""
 
     @property
     def done(self) -> bool:
-        """Nothing is left to take, to wait for or to refuse ahead of the cluster's own update."""
+        """Nothing is left to delete, to wait for or to refuse before the cluster's own update."""
         return not (self.refusals or self.changes or self.waits)
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """Everything, in the order of a report."""
-        return (*self.refusals, *self.changes, *self.deletions, *self.waits)
+        """All actions, in the order of a report."""
+        return (*self.refusals, *self.changes, *self.deleted_groups, *self.waits)
 
     @property
-    def taken(self) -> tuple[Pick, ...]:
-        """The nodes that the plan ends now (deleted groups' nodes not included)."""
+    def deleted_nodes(self) -> tuple[Pick, ...]:
+        """The nodes that the plan deletes now, without those of deleted groups."""
         return tuple(pick for change in self.changes if isinstance(change, DeleteNodes) for pick in change.picks)

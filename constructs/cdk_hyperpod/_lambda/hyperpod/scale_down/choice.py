@@ -1,4 +1,4 @@
-"""Which nodes of a group would go, and in which order. Pure."""
+"""Which nodes of a group are deleted, and in which order. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .cluster import CONTROLLER, MOVING, Cluster, Desired, DesiredGroup, Group, 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A live group that the file keeps, with its nodes and those of them to take."""
+    """A live group that the file keeps, with its nodes and those to delete."""
 
     group: Group
     wanted: DesiredGroup
@@ -24,7 +24,7 @@ class GroupPlan:
     controller: bool
     """HyperPod never deletes its nodes."""
     counted: bool
-    """The cluster's own update, or its way back, sends a count of the group, which is no autoscaler's then."""
+    """The cluster's own update, or its rollback, sends a count of the group. Then no autoscaler owns it."""
     picks: tuple[Pick, ...]
     fresh: frozenset[str]
     """Names of the nodes that came since the request began."""
@@ -41,7 +41,7 @@ class GroupPlan:
 
     @property
     def crowded(self) -> bool:
-        """A controller group with more nodes than it should have, of which none can be taken."""
+        """A controller group with more nodes than it should have, of which none can be deleted."""
         return self.controller and len(self.staying) > self.wanted.count
 
 
@@ -50,7 +50,7 @@ def find_group_plans(live: Cluster, desired: Desired, context: RequestContext) -
     nodes = by_group(live)
     wanted = {group.name: group for group in desired.groups}
     names = frozenset(desired.nodes_to_delete)
-    # An update of the cluster sends every group, and the way back does, too.
+    # An update of the cluster sends every group, and so does its rollback.
     sent = context.previous is None or not context.previous.same_cluster(desired)
     return [
         _plan_group(group, wanted[group.name], nodes.get(group.name, []), names, context, sent=sent)
@@ -198,7 +198,7 @@ def _picks_of_rollback(group_plan: GroupPlan, context: RequestContext) -> list[P
 
 
 def _later_requests(group: Group, excess: list[Pick], context: RequestContext) -> list[Pick]:
-    """Nodes that are not launched yet, beyond as many as at the first look: HyperPod asks for others in place of nodes that
+    """Nodes that are not launched yet, beyond as many as at the first look: HyperPod launches others in place of nodes that
     terminate."""
     if context.unlaunched is None:
         return []
@@ -225,16 +225,16 @@ def _reason_of_rollback(node: Node, context: RequestContext) -> Reason:
 
 
 def is_ahead(group_plan: GroupPlan, context: RequestContext) -> bool:
-    """More nodes in the list than the target: the difference may be terminating, and no other node goes to make up for it."""
+    """More nodes in the list than the target: the difference may be terminating, and no other node is deleted in its place."""
     if group_plan.wanted.autoscaled and not context.rolling_back:
-        return False  # Only named nodes of it go, and its autoscaler changes the target.
+        return False  # Only its named nodes are deleted, and its autoscaler changes the target.
     if context.rolling_back and group_plan.picks and not context.doubting:
         return False  # The difference stays. By now only nodes of the failed update are picked.
     return len(group_plan.staying) > max(group_plan.group.target, group_plan.wanted.count)
 
 
 def settled(live: Cluster, group_plan: GroupPlan) -> bool:
-    """Whether the group neither changes nor has nodes on their way out."""
+    """Whether the group neither changes nor has terminating nodes."""
     return (
         live.status not in MOVING
         and group_plan.group.status not in MOVING

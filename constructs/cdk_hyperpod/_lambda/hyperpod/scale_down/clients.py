@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from ..common.api import CALL_ERRORS, Reads, Reply, is_gone, pages, read_tags
+from ..common.api import CALL_ERRORS, Reads, Reply, is_not_found, pages, read_tags
 from .cluster import Cluster
 from .live_cluster import read_cluster
 
 PAGE_SIZE = 100
-"""Most that ListClusterNodes gives at once (botocore: MaxResults)."""
+"""Maximum of one ListClusterNodes (botocore: MaxResults)."""
 
 
 class Writes(Protocol):
@@ -34,7 +34,7 @@ class SageMaker(Reads, Writes, Protocol):
 
 
 class Nodes(Protocol):
-    """What is asked of a node that is to be drained."""
+    """The call that finds the address of a node that is drained."""
 
     def describe_cluster_node(self, *, ClusterName: str, NodeId: str) -> Reply: ...
 
@@ -84,10 +84,10 @@ class Lambda(Protocol):
 
 
 def read_live(sagemaker: Reads, name: str, *, tags: bool = False) -> Cluster | None:
-    """The live cluster; absent if there is none of that name, or if it went meanwhile.
+    """The live cluster. None: no cluster has that name, or it was deleted meanwhile.
 
     One ListClusterNodes for each 100 nodes, one DescribeCluster, with `tags` one ListTags. The counts come last: a node that
-    boots or ends between the two makes them look too high, which is a reason to wait, and never too low.
+    boots or ends between the two calls makes them look too high, which is a reason to wait, and never too low.
     """
     try:
         nodes = read_nodes(sagemaker, name)
@@ -98,15 +98,15 @@ def read_live(sagemaker: Reads, name: str, *, tags: bool = False) -> Cluster | N
             read_tags(sagemaker, cluster["ClusterArn"]) if tags else None,
         )
     except CALL_ERRORS as error:
-        if is_gone(error):
+        if is_not_found(error):
             return None
         raise
 
 
 def read_nodes(sagemaker: Reads, name: str) -> list[Reply]:
     """Every node, those not launched yet included."""
-    asked = {"ClusterName": name, "MaxResults": PAGE_SIZE, "IncludeNodeLogicalIds": True}
-    return list(pages(sagemaker.list_cluster_nodes, "ClusterNodeSummaries", asked))
+    arguments = {"ClusterName": name, "MaxResults": PAGE_SIZE, "IncludeNodeLogicalIds": True}
+    return list(pages(sagemaker.list_cluster_nodes, "ClusterNodeSummaries", arguments))
 
 
 def read_events(cloudformation: CloudFormation, stack: str) -> Iterator[Reply]:

@@ -14,12 +14,12 @@ Spec = Mapping[str, Any]
 """A group as UpdateCluster takes it (botocore: ClusterInstanceGroupSpecification)."""
 
 CONTROLLER = "Controller"
-"""SlurmConfig.NodeType of the group whose nodes BatchDeleteClusterNodes never takes (botocore, its NodeIds)."""
+"""SlurmConfig.NodeType of the group whose nodes BatchDeleteClusterNodes never deletes (botocore, its NodeIds)."""
 
 
 MOVING = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"})
-"""Statuses of a cluster or group during which HyperPod rejects changes. Failed and Degraded are not among them: both take
-changes, which is how they are mended."""
+"""Statuses of a cluster or group during which HyperPod rejects changes. Failed and Degraded are not among them:
+in both, HyperPod accepts the changes that repair the cluster."""
 
 
 CLOCKS_APART = timedelta(seconds=30)
@@ -28,7 +28,7 @@ CLOCKS_APART = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Subnets and security groups of a cluster, or of a group that overrides them; their order means nothing."""
+    """Subnets and security groups of a cluster, or of a group that overrides them. Their order does not matter."""
 
     subnets: frozenset[str]
     security_groups: frozenset[str]
@@ -36,20 +36,20 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """What HyperPod cannot change in a group once it lives ("Update a SageMaker HyperPod cluster")."""
+    """What HyperPod cannot change in an existing group ("Update a SageMaker HyperPod cluster")."""
 
     instance_types: tuple[str, ...]
-    """One, or, for a flexible group, all that it may mix."""
+    """One type. For a flexible group, all types that it may mix."""
     flexible: bool = False
     """True: InstanceRequirements, and not InstanceType."""
     node_type: str | None = None
-    """Controller, Login or Compute. Absent: no SlurmConfig (EKS, or Slurm set up by a file on the nodes)."""
+    """Controller, Login or Compute. None: no SlurmConfig (EKS, or Slurm set up by a file on the nodes)."""
     execution_role: str | None = None
     """ARN of the nodes' role."""
     network: Network | None = None
-    """OverrideVpcConfig. Absent: the cluster's own network."""
+    """OverrideVpcConfig. None: the cluster's own network."""
     threads_per_core: int | None = None
-    """Absent: what the instance type does."""
+    """None: the default of the instance type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +58,11 @@ class Node:
 
     group: str
     instance_id: str | None
-    """Absent: not launched yet; then it has a logical id (continuous provisioning only)."""
+    """None: not launched yet. Then it has a logical id (continuous provisioning only)."""
     logical_id: str | None = None
     status: str = "Running"
     launched: datetime | None = None
-    """Absent: not launched yet."""
+    """None: not launched yet."""
     outdated: bool = False
     """It runs an image that has an update."""
 
@@ -73,12 +73,12 @@ class Node:
 
     @property
     def leaving(self) -> bool:
-        """It is shutting down already: nobody has to take it, and nothing brings it back."""
+        """It is shutting down already. It does not have to be deleted, and it does not come back."""
         return self.status in ("ShuttingDown", "NotFound")
 
     @property
     def is_there(self) -> bool:
-        """It has an instance, and is not on its way out."""
+        """It has an instance, and is not shutting down."""
         return self.instance_id is not None and not self.leaving
 
 
@@ -92,7 +92,7 @@ class Group:
     current: int
     """CurrentCount. It falls some time after a node left ListClusterNodes."""
     target: int
-    """TargetCount: what HyperPod works towards."""
+    """TargetCount: the number of nodes that HyperPod works towards."""
     minimum: int = 0
     """MinCount. While a new minimum is unmet, HyperPod rejects BatchDeleteClusterNodes."""
     types_in_use: frozenset[str] = frozenset()
@@ -103,7 +103,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """The live cluster at one moment."""
+    """The live cluster, as one read shows it."""
 
     name: str
     arn: str
@@ -113,11 +113,11 @@ class Cluster:
     groups: tuple[Group, ...]
     nodes: tuple[Node, ...] = ()
     network: Network | None = None
-    """VpcConfig. Absent: HyperPod's own network."""
+    """VpcConfig. None: HyperPod's own network."""
     eks_cluster: str | None = None
-    """ARN of the EKS cluster. Absent: Slurm."""
+    """ARN of the EKS cluster. None: Slurm."""
     tags: Mapping[str, str] | None = None
-    """Absent: not read this time."""
+    """None: not read this time."""
 
     @property
     def staying(self) -> frozenset[str]:
@@ -134,33 +134,33 @@ class DesiredGroup:
     minimum: int = 0
     fixed: Fixed
     autoscaled: bool = False
-    """An autoscaler (Karpenter) owns the count: only named nodes are taken from it."""
+    """An autoscaler (Karpenter) owns the count, so the guard deletes only named nodes."""
     spec: Spec = field(default_factory=dict)
     """The whole specification, as the cluster's own update sends it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainSettings:
-    """How nodes are drained before they go (docs/adr/0014, 0015)."""
+    """How nodes are drained before they are deleted (docs/adr/0014, 0015)."""
 
     bucket: str = ""
-    """Where the agent on a Slurm controller is asked, and answers. Empty: under EKS."""
+    """The bucket of the drain requests and of the status of the agent on a Slurm controller. Empty: under EKS."""
     function: str = ""
     """ARN of the drainer of an EKS cluster. Empty: under Slurm."""
     minutes: int = 25
     """How long jobs and backup may take together."""
     force: bool = False
-    """At the end of that time: end the jobs. Otherwise nothing is taken, and the nodes go back to work."""
+    """End the jobs at the end of that time. Otherwise nothing is deleted, and the nodes are released."""
     undrained: bool = False
-    """Where no agent answers: take the nodes as they are. Otherwise nothing is taken."""
+    """Delete the nodes undrained if no agent responds. Otherwise nothing is deleted."""
     must_be_saved: bool = False
-    """A node that could not be saved does not go."""
+    """A node that could not be saved is not deleted."""
     evict_unmanaged: bool = False
-    """Under EKS, pods that no controller owns are evicted. Otherwise a node with such pods does not go."""
+    """Under EKS, pods that no controller owns are evicted. Otherwise a node with such pods is not deleted."""
 
     @property
     def eks(self) -> bool:
-        """A drainer is called, and answers at once. Otherwise an agent is asked, and answers by a later look."""
+        """The drainer is called, and answers at once. Otherwise the agent reads a request, and its status answers later."""
         return bool(self.function)
 
 
@@ -180,9 +180,9 @@ class Desired:
     digest: str = ""
     """Stands for everything else that the cluster's template sends."""
     drain: DrainSettings | None = None
-    """Absent: nodes go as they are."""
+    """None: nodes are deleted without draining."""
     owner: str | None = None
-    """The stack's id, which the cluster's tag must carry. Absent: not checked (a dry run on someone's own machine)."""
+    """The stack's id, which the cluster's tag must carry. None: not checked (a dry run on someone's own machine)."""
 
     def same_cluster(self, other: Desired) -> bool:
         """Whether CloudFormation has nothing to send to the cluster between the two."""
@@ -196,46 +196,47 @@ class Desired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
-    """When and why somebody plans. Made once for a request; `first`, `doubting` and `young` alone change between its polls."""
+    """The request that a plan is made for. Between the polls of a request, only `first`, `doubting` and `young` change."""
 
     first: bool = True
-    """Nothing has been taken for this request yet: names and limits count now."""
+    """Nothing was deleted for this request yet, so names and limits are checked."""
     began: datetime | None = None
-    """When the request began, by the function's clock. Absent: a dry run."""
+    """When the request began, by the function's clock. None: a dry run."""
     newest: datetime | None = None
-    """The latest LaunchTime, at the first look, of a node that may be older than the request. Absent: there was none, or no first
+    """The latest LaunchTime, at the first look, of a node that may be older than the request. None: there was none, or no first
     look."""
     previous: Desired | None = None
-    """The properties that CloudFormation held before. Absent: a first deployment. In a rollback: the failed update's."""
+    """The properties that CloudFormation held before. None: a first deployment. In a rollback: the failed update's."""
     renamed_from: str | None = None
-    """The cluster's name in the old properties, where it differs."""
+    """The cluster's name in the old properties, if it differs."""
     deployed_ids: frozenset[str] | None = None
-    """Ids that the properties before named already: tombstones. Absent: nobody knows (a dry run), so none is refused."""
+    """Ids that the previous properties named already (tombstones). None: unknown, as in a dry run, so no id is refused."""
     chosen: frozenset[str] = frozenset()
     """Names of the nodes that the first look chose, at most poll_state.MOST_PICKED of them, and of those that are being drained."""
     chosen_requests: Mapping[str, str] = field(default_factory=dict)
     """Of the nodes that the first look chose, those that were not launched when the request began: name -> group."""
     busy: frozenset[str] = frozenset()
-    """Names of the nodes that have jobs, as far as somebody says so."""
+    """Names of the nodes that have jobs, as far as the agent or the drainer reports them."""
     unlaunched: Mapping[str, int] | None = None
-    """Absent: nobody looked before. Group -> how many of its nodes were not launched yet at the first look; a group without any is missing."""
+    """Group -> how many of its nodes were not launched yet at the first look. A group without such nodes is missing. None: there was no
+    earlier look."""
     drained_within: timedelta = timedelta(0)
-    """How long after the request began nodes go at the latest, because they are drained first."""
+    """Maximum time from the beginning of the request until nodes are deleted, because they are drained first."""
     doubting: bool = False
-    """A count that may stand for nodes on their way out, and may as well mean nothing, is worth a wait."""
+    """True: wait if CurrentCount exceeds the listed nodes. The difference may be terminating nodes."""
     young: bool = False
-    """Nodes were to go, and it is so soon that a target may still fall with them by itself."""
+    """Nodes were to be deleted a short time ago, so a target may still fall with them by itself."""
     minimum_blocks: bool = False
-    """HyperPod has just rejected the call that takes nodes, maybe because of a live minimum."""
+    """HyperPod has just rejected the deletion of nodes, maybe because of a live minimum."""
     rolling_back: bool = False
     updated: datetime | None = None
-    """In a rollback: when the failed update of the stack began. Absent: CloudFormation does not say."""
+    """In a rollback: when the failed update of the stack began. None: CloudFormation does not report it."""
     reached: frozenset[str] | None = None
-    """In a rollback: ids of the clusters that the failed update got to. Absent: nobody knows."""
+    """In a rollback: ids of the clusters that the failed update reached. None: unknown."""
 
     def came_since(self, node: Node) -> bool:
-        """Whether HyperPod launched the node after the request began: by its own clock, if the first look can tell. What is older by
-        any clock did not come since, also where a page of that look left it out."""
+        """Whether HyperPod launched the node after the request began, by HyperPod's own clock if the first look read one. A node that
+        is older by any clock did not come since, even if a page of the first look left it out."""
         if self.began is None or node.launched is None:
             return False
         if self.newest is None:
@@ -248,4 +249,4 @@ class RequestContext:
 
 
 FIRST = RequestContext()
-"""A look at a cluster on which nothing happened before."""
+"""The first look at a cluster, outside a deployment."""

@@ -62,7 +62,7 @@ def _in_progress(sagemaker: clients.Operations, cluster: str) -> Iterator[api.Re
 
 
 def read_operation(reply: Mapping[str, Any]) -> Operation | None:
-    """From DescribeClusterOperation. Absent: it is over by now, or its reply is incomplete."""
+    """From DescribeClusterOperation. None: it is over by now, or its reply is incomplete."""
     operation_id, began = str(reply.get("OperationId")), reply.get("CreationTime")
     if reply.get("Status") != "InProgress" or not isinstance(began, datetime) or not _ID.fullmatch(operation_id):
         return None
@@ -74,7 +74,7 @@ def read_operation(reply: Mapping[str, Any]) -> Operation | None:
 
 
 def _lowered(detail: Mapping[str, Any]) -> tuple[int, int] | None:
-    """A group's target before and after. Absent: it is not lowered, or no longer."""
+    """A group's target before and after. None: it is not lowered, or no longer."""
     before, after = _target(detail.get("Original")), _target(detail.get("Desired"))
     if before is None or after is None or detail.get("Status", "InProgress") != "InProgress":
         return None
@@ -90,7 +90,7 @@ def lowered_by_another(
 ) -> Wait | None:
     """The wait for an operation that lowers one of these groups, which the deployment lowers too. Pure.
 
-    `own_since`: operations that began then or later are the guard's own; absent: it has made no call yet.
+    `own_since`: operations that began then or later are the guard's own; None: it has made no call yet.
     """
     for operation in operations:
         is_own = own_since is not None and operation.began >= own_since

@@ -63,7 +63,7 @@ class GroupView:
     @property
     def never_rests(self) -> bool:
         """In a rollback: whether the group may be Updating for as long as capacity is missing, and keep the rollback from its
-        end. It may if all that goes is not launched yet, or if half an hour of waiting has changed nothing."""
+        end. It may if all nodes to delete are not launched yet, or if half an hour of waiting has changed nothing."""
         if not self.context.rolling_back or self.group.status != "Updating":
             return False
         only_requests = all(pick.node.instance_id is None for pick in self.group_plan.picks)
@@ -72,9 +72,9 @@ class GroupView:
     @property
     def spec(self) -> DesiredGroup | None:
         """What to send with a count of the group: the group as CloudFormation knows the live one, because an update may still be
-        cancelled before it reaches the cluster. Absent: CloudFormation does not know it, so no count is sent.
+        cancelled before it reaches the cluster. None: CloudFormation does not know it, so no count is sent.
 
-        In a rollback nobody knows which of the two the live group is, and what it goes back to is right in either case.
+        In a rollback it is unknown which of the two the live group is. The group that it returns to is valid in either case.
         """
         if self.context.rolling_back:
             return self.wanted
@@ -87,7 +87,7 @@ Condition = Callable[[GroupView], Wait | Lower | None]
 
 
 def first_unmet(conditions: tuple[Condition, ...], view: GroupView) -> Wait | Lower | None:
-    """What the first condition that is not true asks for. None: all are true."""
+    """The step of the first condition that is not true. None: all are true."""
     for condition in conditions:
         step = condition(view)
         if step is not None:
@@ -99,7 +99,7 @@ def first_unmet(conditions: tuple[Condition, ...], view: GroupView) -> Wait | Lo
 
 
 def names_fit_the_count(view: GroupView) -> Wait | None:
-    """The count still allows all named nodes to go, as it did at the first look.
+    """The count still allows the deletion of all named nodes, as it did at the first look.
 
     If it does not, another actor deleted nodes or lowered the target. With the named nodes the target would fall below the
     count that CloudFormation sends, and HyperPod would terminate a node at random. Once nodes of the first look are gone,
@@ -126,7 +126,7 @@ def minimum_is_met(view: GroupView) -> Wait | Lower | None:
     """The group has reached its minimum, which blocks deletions during a transition only (botocore, MinInstanceCount).
 
     A minimum is editable while it blocks, so the guard lowers it if the deployment does. A rollback must not wait three hours
-    for a minimum: the guard lowers it to the running nodes, and the cluster's own way back sets it again.
+    for a minimum: the guard lowers it to the running nodes, and the cluster's own rollback sets it again.
     """
     if view.group.status not in ("Creating", "Updating"):
         return None
@@ -160,7 +160,7 @@ def replaced_nodes_are_gone(view: GroupView) -> Wait | None:
 
 
 def minimum_does_not_block(view: GroupView) -> Wait | Lower | None:
-    """If HyperPod has rejected the deletion, maybe because of the minimum, a minimum that the deployment lowers goes first."""
+    """If HyperPod has rejected the deletion, maybe because of the minimum, a minimum that the deployment lowers is sent first."""
     if not view.context.minimum_blocks or not view.falls_below_minimum:
         return None
     return lower_minimum(view, view.wanted.minimum)
@@ -182,7 +182,7 @@ BEFORE_NODES_ARE_DELETED: tuple[Condition, ...] = (
 
 
 def list_is_not_above_target(view: GroupView) -> Wait | None:
-    """The target goes with the minimum as it is, and HyperPod would delete nodes down to it."""
+    """The unchanged target is sent with the minimum, and HyperPod would terminate nodes down to it."""
     listed, target = len(view.group_plan.staying), view.group.target
     if listed <= target:
         return None
@@ -204,7 +204,7 @@ BEFORE_MINIMUM_IS_SENT: tuple[Condition, ...] = (
     no_listed_node_is_leaving,
     target_is_not_below_worst_case,
 )
-"""What must be true before a lower minimum is sent, with the target as it is."""
+"""What must be true before a lower minimum is sent, with an unchanged target."""
 
 
 def lower_minimum(view: GroupView, minimum: int) -> Wait | Lower | None:

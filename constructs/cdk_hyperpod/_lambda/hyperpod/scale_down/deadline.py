@@ -1,4 +1,4 @@
-"""What a request ends with when its time is up, shortly before CloudFormation's own limit. RULES are asked in their order."""
+"""What a request ends with when its time is up, shortly before CloudFormation's own limit. RULES are tried in their order."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def finalize_leaves_groups(poll: Poll, again: Again) -> Done | None:
     return finalize.complete(poll, again.live, [wait.why for wait in again.waits])
 
 
-def rollback_goes_on(poll: Poll, again: Again) -> Done | None:
-    """A rollback without a node left to delete goes on (docs/adr/0010-a-rollback-at-its-deadline.md)."""
+def rollback_continues(poll: Poll, again: Again) -> Done | None:
+    """A rollback without a node left to delete continues (docs/adr/0010-a-rollback-at-its-deadline.md)."""
     if not (poll.rolling_back and _only_passing_waits(again)):
         return None
-    poll.services.log("time is up, and nothing is left to delete: the rollback goes on")
+    poll.services.log("time is up, and nothing is left to delete: the rollback continues")
     return prepare.complete(poll, again.live)
 
 
@@ -49,7 +49,7 @@ def _only_passing_waits(again: Again) -> bool:
     return nothing_left and bool(again.waits) and all(wait.passing for wait in again.waits)
 
 
-RULES: tuple[Callable[[Poll, Again], Done | None], ...] = (finalize_leaves_groups, rollback_goes_on)
+RULES: tuple[Callable[[Poll, Again], Done | None], ...] = (finalize_leaves_groups, rollback_continues)
 
 
 def _out_of_time(poll: Poll, again: Again) -> Failed:
@@ -67,7 +67,7 @@ def _out_of_time(poll: Poll, again: Again) -> Failed:
 
 
 def _deleted_of_planned(poll: Poll, again: Again) -> tuple[int, int] | None:
-    """How many of the nodes of the first look were deleted, and how many there were. Absent: they cannot be counted."""
+    """How many of the nodes of the first look were deleted, and how many there were. None: they cannot be counted."""
     if again.live is None or not _is_counted(poll):
         return None
     gone = {pick.name for pick in poll.state.record.deleted(again.live.staying - again.accepted)}

@@ -1,7 +1,7 @@
-"""What this process has asked HyperPod to delete, request by request: outputs and failures name it.
+"""The nodes whose deletion this process has requested, request by request. Outputs and failures name them.
 
 CDK's framework keeps nothing between polls but what on_event returned. Lambda mostly serves all polls of a request with one
-process. If another process served some, the record is not complete, and the answer says so.
+process. If another process served some, the record is not complete, and the answer reports that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_RECORDS = 8
 @dataclass(frozen=True, slots=True)
 class Rollback:
     """What CloudFormation reported of a rollback: since when the stack is updated, and the clusters that the failed update got to.
-    Absent: it did not report it."""
+    None: it did not report it."""
 
     updated: datetime | None
     reached: frozenset[str] | None
@@ -44,10 +44,10 @@ class DeletionRecord:
     """Its first look found nothing to do. Since then it has released nodes that another request held, or may not have had the
     permission to."""
     resumed: Rollback | None = None
-    """A rollback whose first look found nothing to do, and that has something to do since then. Absent: it is none."""
+    """A rollback whose first look found nothing to do, and that has something to do since then. None: it is not such a rollback."""
 
     def add(self, picks: Iterable[Pick], names: frozenset[str]) -> None:
-        """`names`: those of the picks that HyperPod was asked to delete."""
+        """`names`: those of the picks whose deletion was requested."""
         for pick in picks:
             if pick.node.name in names:
                 self.requested[pick.node.name] = Picked(pick.node.group, pick.node.name, pick.reason)

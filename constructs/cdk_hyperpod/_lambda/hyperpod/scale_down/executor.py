@@ -37,16 +37,16 @@ class Outcome:
 
     accepted: frozenset[str] = frozenset()
     """Names of the nodes whose deletion the service accepted."""
-    unheard: frozenset[str] = frozenset()
-    """Names of nodes in calls that may have acted although their last answer does not say so."""
+    maybe_deleted: frozenset[str] = frozenset()
+    """Names of nodes in calls that may have acted although their last answer does not show it."""
     waits: tuple[str, ...] = ()
-    """What another poll has to see to, node by node where nodes failed."""
+    """What another poll has to try again, node by node if nodes failed."""
     error: Exception | None = None
-    """A definite error of the service. Absent: none."""
+    """A definite error of the service. None: none."""
     call: str = ""
     """The call that failed."""
     unexplained: bool = False
-    """It failed for a reason that nobody documents; a minimum may be it."""
+    """It failed for an undocumented reason. A minimum may be the reason."""
     sent: bool = False
     """Counts were sent."""
 
@@ -55,7 +55,7 @@ class Outcome:
         return replace(
             self,
             accepted=earlier.accepted | self.accepted,
-            unheard=earlier.unheard | self.unheard,
+            maybe_deleted=earlier.maybe_deleted | self.maybe_deleted,
             waits=(*earlier.waits, *self.waits),
         )
 
@@ -92,26 +92,26 @@ def execute(
     deletions = [change for change in plan.changes if isinstance(change, DeleteNodes)]
     if not deletions:
         return _send_counts(poll, context)
-    deleted = _delete_nodes([pick.node for pick in plan.taken], poll)
+    deleted = _delete_nodes([pick.node for pick in plan.deleted_nodes], poll)
     if deleted.error is not None:
         return _lower_minimums(deletions, deleted, poll)
-    return _lower_targets_of_requests([pick.node for pick in plan.taken], deleted, poll)
+    return _lower_targets_of_requests([pick.node for pick in plan.deleted_nodes], deleted, poll)
 
 
 def _lower_minimums(deletions: Sequence[DeleteNodes], deleted: Outcome, poll: _Poll) -> Outcome:
     """After a rejected deletion: a live minimum may forbid it (undocumented). The deployment lowers that minimum anyway, so it
-    goes first."""
+    is lowered first."""
     if not deleted.unexplained or all(deletion.minimum is None for deletion in deletions):
         return deleted
-    gone = deleted.accepted | deleted.unheard
+    gone = deleted.accepted | deleted.maybe_deleted
     sent = _send_counts(poll, replace(poll.context, minimum_blocks=True), gone=gone)
     if not (sent.sent or sent.error or sent.waits):
         return deleted
-    return replace(sent, accepted=deleted.accepted, unheard=deleted.unheard)
+    return replace(sent, accepted=deleted.accepted, maybe_deleted=deleted.maybe_deleted)
 
 
 def _lower_targets_of_requests(nodes: Sequence[Node], deleted: Outcome, poll: _Poll) -> Outcome:
-    """After deleted requests: with its target still up, a group would ask for them again.
+    """After deleted requests: with its target still up, HyperPod would launch nodes for the group again.
 
     Nodes that have an instance terminate for a while, and may be counted so long: a later poll lowers the target of their
     group.
@@ -119,7 +119,7 @@ def _lower_targets_of_requests(nodes: Sequence[Node], deleted: Outcome, poll: _P
     requests = [node for node in nodes if node.instance_id is None and node.name in deleted.accepted]
     if not poll.live.continuous or not requests:
         return deleted
-    gone = deleted.accepted | deleted.unheard
+    gone = deleted.accepted | deleted.maybe_deleted
     groups = {node.group for node in requests}
     return _send_counts(poll, replace(poll.context, young=False), gone=gone, only=groups).after(deleted)
 
@@ -134,7 +134,9 @@ def _delete_nodes(nodes: Sequence[Node], poll: _Poll) -> Outcome:
         try:
             reply = poll.sagemaker.batch_delete_cluster_nodes(ClusterName=poll.live.name, **arguments)
         except api.CALL_ERRORS as error:
-            done = replace(done, unheard=done.unheard | _unheard(names, getattr(error, "response", None)))
+            done = replace(
+                done, maybe_deleted=done.maybe_deleted | _maybe_deleted(names, getattr(error, "response", None))
+            )
             if not _all_failed(error):
                 return _deleted_nothing(error, names, poll).after(done)
             done = Outcome(waits=(f"{sentences.some(sorted(names))}: {api.reason(error)}",)).after(done)
@@ -149,18 +151,18 @@ def _answered(names: frozenset[str], reply: api.Reply) -> Outcome:
     failed = frozenset(failure.name for failure in failures)
     return Outcome(
         accepted=names - failed,
-        unheard=_unheard(names, reply),
+        maybe_deleted=_maybe_deleted(names, reply),
         waits=tuple(f"{failure.name}: {failure.why}" for failure in failures if failure.code not in _DONE),
     )
 
 
-def _unheard(names: frozenset[str], answer: Mapping[str, Any] | None) -> frozenset[str]:
-    """Those of the names that may have been deleted whatever the answer says: all or none."""
+def _maybe_deleted(names: frozenset[str], answer: Mapping[str, Any] | None) -> frozenset[str]:
+    """All of the names if the call may have deleted them whatever its answer is. Otherwise none."""
     return names if _may_have_acted(answer) else frozenset()
 
 
 def _may_have_acted(answer: Mapping[str, Any] | None) -> bool:
-    """Whether a call may have acted whatever its last answer says: there is none, or botocore had tried before."""
+    """Whether a call may have acted whatever its last answer is: there is no answer, or botocore had tried before."""
     if answer is None:
         return True
     metadata = answer.get("ResponseMetadata", {})
@@ -199,14 +201,14 @@ def _failures(reply: api.Reply) -> Iterator[_Failure]:
 def _all_failed(error: Exception) -> bool:
     """A 400 because every node failed. Its code is undocumented, so a per-node code in its words decides; the next poll sees
     which of them are there."""
-    said = api.normal(api.reason(error))
-    return any(code in said for code in (*_DONE, "nodeidinuse", "invalidnodestatus"))
+    reason = api.normal(api.reason(error))
+    return any(code in reason for code in (*_DONE, "nodeidinuse", "invalidnodestatus"))
 
 
 def _deleted_nothing(error: Exception, names: frozenset[str], poll: _Poll) -> Outcome:
     """A call that deleted nothing, for a reason other than its nodes'."""
     definite = Outcome(error=error, call="BatchDeleteClusterNodes")
-    if api.is_gone(error):
+    if api.is_not_found(error):
         return Outcome(waits=(api.reason(error),))
     if api.needs_software_update(error):
         return definite
@@ -240,7 +242,7 @@ def _send_counts(
 ) -> Outcome:
     """The one place that lowers targets and minimums: one UpdateCluster for all these groups; others are left alone (botocore:
     UpdateCluster, its InstanceGroups). `gone`: nodes whose deletion was requested since `poll.live` was read. `only`: of these
-    groups; absent: of all.
+    groups; None: of all.
 
     Between any two calls another actor may change the cluster, and a count that is no longer true ends nodes at random. So it
     plans once more, from what is there now, and sends only what that plan holds, for groups that nothing else has touched
@@ -265,7 +267,7 @@ def _send_counts(
 
 
 def _lowers(plan: Plan, only: Container[str] | None) -> list[Lower]:
-    """The counts of the plan, of these groups. Absent: of all."""
+    """The counts of the plan, of these groups. None: of all."""
     lowers = [change for change in plan.changes if isinstance(change, Lower)]
     if only is None:
         return lowers
@@ -276,7 +278,7 @@ def _update(specs: Sequence[Mapping[str, Any]], poll: _Poll) -> Outcome:
     try:
         poll.sagemaker.update_cluster(ClusterName=poll.live.name, InstanceGroups=specs)
     except api.CALL_ERRORS as error:
-        if api.is_gone(error) or _worth_waiting(error, poll.live, poll.clock):
+        if api.is_not_found(error) or _worth_waiting(error, poll.live, poll.clock):
             return Outcome(waits=(api.reason(error),))
         return Outcome(error=error, call="UpdateCluster")
     return Outcome(sent=True)
@@ -352,7 +354,7 @@ def _delete_beside_another(
     names: Sequence[str], live: Cluster, desired: Desired, sagemaker: clients.SageMaker, error: Exception
 ) -> Exception | None:
     """The same call with a group beside the names, because whether they may travel alone is undocumented. A group that is sent
-    as it is changes nothing. Returns the call's error, or `error` if there is no such group. None: accepted."""
+    unchanged has no effect. Returns the call's error, or `error` if there is no such group. None: accepted."""
     unchanged = _unchanged(live, desired)
     if unchanged is None:
         return error
@@ -360,12 +362,12 @@ def _delete_beside_another(
 
 
 def _delete(names: Sequence[str], live: Cluster, sagemaker: clients.SageMaker, **more: Any) -> Exception | None:
-    """The call's error. None: it was accepted, or the cluster is gone."""
+    """The call's error. None: it was accepted, or the cluster does not exist any more."""
     try:
         sagemaker.update_cluster(ClusterName=live.name, InstanceGroupsToDelete=list(names), **more)
     except api.CALL_ERRORS as error:
         found: Exception = error
-        return None if api.is_gone(found) else found
+        return None if api.is_not_found(found) else found
     return None
 
 

@@ -14,7 +14,7 @@ from .drain.readiness import JOIN_TIME, decide_readiness
 from .drain.requester import DELETION_LEASE, DrainRequester
 from .draining import read_with_held, requester_with_status
 from .executor import Clock, delete_groups
-from .group_deletion import GroupDeletion, deleting, plan_group_deletion, standing
+from .group_deletion import GroupDeletion, deleting, groups_left, plan_group_deletion
 from .poll import Poll, log_notes, no_longer_wanted
 from .poll_state import State
 from .results import Again, Done, Failed, Result
@@ -47,24 +47,24 @@ def _drain_and_delete(poll: Poll, requester: DrainRequester, seen: Cluster, dele
 def _make_ready(poll: Poll, requester: DrainRequester, live: Cluster) -> tuple[Wait, ...]:
     """Hold the nodes of groups to delete, which prepare had drained, and drain those that came since, during the cluster's own
     update. Returns what the deletion still waits for: until the time is up, and then the group stays."""
-    groups = standing(live, poll.desired)
-    doomed = [node for node in live.nodes if node.group in groups]
-    came = _not_drained_by_prepare(doomed, requester, poll.state)
-    requester.ask = replace(requester.ask, nowhere=requester.locate(came))
-    drained = frozenset(node.name for node in doomed) - {node.name for node in came}
-    requester.hold(doomed, live, DELETION_LEASE, drained=drained)
-    verdict = decide_readiness(came, requester.status, requester.ask)
+    groups = groups_left(live, poll.desired)
+    nodes = [node for node in live.nodes if node.group in groups]
+    came = _not_drained_by_prepare(nodes, requester, poll.state)
+    requester.drain_request = replace(requester.drain_request, nowhere=requester.locate(came))
+    drained = frozenset(node.name for node in nodes) - {node.name for node in came}
+    requester.hold(nodes, live, DELETION_LEASE, drained=drained)
+    verdict = decide_readiness(came, requester.status, requester.drain_request)
     return (*verdict.waits, *(Wait(why=why) for why in verdict.never))
 
 
-def _not_drained_by_prepare(doomed: Sequence[Node], requester: DrainRequester, state: State) -> list[Node]:
+def _not_drained_by_prepare(nodes: Sequence[Node], requester: DrainRequester, state: State) -> list[Node]:
     drained = _held_for_other_requests(requester)
-    return [node for node in doomed if node.name not in drained and _is_young(node, state)]
+    return [node for node in nodes if node.name not in drained and _is_young(node, state)]
 
 
 def _held_for_other_requests(requester: DrainRequester) -> frozenset[str]:
     """Names of nodes that an earlier request of a deployment holds, prepare's for example."""
-    requests, own = requester.status.deployment_requests(), requester.ask.request_id
+    requests, own = requester.status.deployment_requests(), requester.drain_request.request_id
     return frozenset(name for name, request_id in requests.items() if request_id != own)
 
 
@@ -101,9 +101,9 @@ def _rejected(poll: Poll, live: Cluster, reason: str) -> Result:
 
 
 def complete(poll: Poll, live: Cluster | None, waits: Sequence[str] = (), accepted: Collection[str] = ()) -> Done:
-    """Done, with the groups that should be gone and are not. `live`: absent: there is no cluster. `accepted`: groups whose deletion
+    """Done, with the groups that should be deleted and still exist. `live`: None: there is no cluster. `accepted`: groups whose deletion
     HyperPod has just accepted."""
     if live is None:
         return Done(messages.attributes.existing_groups({}, {}, waits))
-    left = {name: nodes for name, nodes in standing(live, poll.desired).items() if name not in accepted}
+    left = {name: nodes for name, nodes in groups_left(live, poll.desired).items() if name not in accepted}
     return Done(messages.attributes.existing_groups(left, deleting(live, poll.desired, accepted), waits))

@@ -17,7 +17,7 @@ from .drain.readiness import decide_first_look, nodes_to_drain
 from .drain.requester import DrainRequester
 from .draining import find_requester, read_status, with_status
 from .event import Event
-from .group_deletion import deleting, plan_group_deletion, standing
+from .group_deletion import deleting, groups_left, plan_group_deletion
 from .planner import plan
 from .poll import Poll, log_plan, open_poll, previous_properties, read_until_agreed
 from .poll_state import State, with_plan
@@ -110,7 +110,7 @@ def _decide(event: Event, state: State, services: Services) -> State:
 
 def _with_group_deletion(poll: Poll, live: Cluster | None, context: RequestContext) -> State:
     # The last group cannot be deleted, and a poll's answer reports that it exists.
-    left = live is not None and bool(standing(live, poll.desired) or deleting(live, poll.desired))
+    left = live is not None and bool(groups_left(live, poll.desired) or deleting(live, poll.desired))
     done = plan_group_deletion(live, poll.desired, context).done
     return replace(poll.state, pending=left or not done)
 
@@ -143,7 +143,7 @@ def _refuse(poll: Poll, found: Plan) -> None:
 def _check_drainable(poll: Poll, requester: DrainRequester, found: Plan, live: Cluster | None) -> None:
     """Nodes that cannot be drained, however long the deployment waits, are reason enough to refuse it."""
     draining_is_new = not (poll.previous and poll.previous.drain)
-    why = decide_first_look(found, live, requester.status, requester.ask, new=draining_is_new)
+    why = decide_first_look(found, live, requester.status, requester.drain_request, new=draining_is_new)
     if why:
-        eks = requester.ask.drain.eks
+        eks = requester.drain_request.drain.eks
         raise ScaleDownError(messages.failures.not_drained(poll.desired.cluster, [str(why)], first=True, eks=eks))

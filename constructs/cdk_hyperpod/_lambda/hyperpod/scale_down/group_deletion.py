@@ -14,7 +14,7 @@ from .refusals import owned
 
 @dataclass(frozen=True, slots=True)
 class GroupDeletion:
-    """What finalize asks for: one UpdateCluster with these groups, or a reason to wait, or neither when done."""
+    """What finalize does: one UpdateCluster with these groups, or a wait. Neither: it is done."""
 
     groups: tuple[str, ...] = ()
     wait: Wait | None = None
@@ -22,7 +22,7 @@ class GroupDeletion:
 
     @property
     def done(self) -> bool:
-        """Nothing is left to ask for."""
+        """Nothing is left to do."""
         return not self.groups and self.wait is None
 
 
@@ -33,12 +33,12 @@ def plan_group_deletion(live: Cluster | None, desired: Desired, context: Request
         return GroupDeletion()
     if not owned(live, desired):
         return GroupDeletion(notes=(messages.notes.NOT_OURS,))
-    standing = [group for group in live.groups if group.status != "Deleting"]
+    existing = [group for group in live.groups if group.status != "Deleting"]
     names = _names_to_delete(live, desired, context)
-    groups = [group for group in standing if group.name in names and group.fixed.node_type != CONTROLLER]
+    groups = [group for group in existing if group.name in names and group.fixed.node_type != CONTROLLER]
     if not groups:
         return GroupDeletion()
-    if len(groups) == len(standing):
+    if len(groups) == len(existing):
         return GroupDeletion(notes=(str(messages.refusals.last_group(group.name for group in groups)),))
     # Groups may be deleted while they wait for their minimum; the cluster as a whole must hold still.
     if live.status in MOVING:
@@ -60,9 +60,9 @@ def _names_to_delete(live: Cluster, desired: Desired, context: RequestContext) -
     return (names | {group.name for group in failed}) - _older(live, context.updated) - kept
 
 
-def standing(live: Cluster, desired: Desired) -> dict[str, list[str]]:
-    """Groups that should be gone and of which nobody has asked for their deletion yet, with the names of their nodes. Of another
-    stack's cluster: none."""
+def groups_left(live: Cluster, desired: Desired) -> dict[str, list[str]]:
+    """Groups that should be deleted and whose deletion was not requested yet, with the names of their nodes. Empty for another
+    stack's cluster."""
     if not owned(live, desired):
         return {}
     names = set(desired.groups_to_delete) - {group.name for group in desired.groups}

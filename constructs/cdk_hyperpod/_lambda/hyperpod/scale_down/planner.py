@@ -30,7 +30,7 @@ from .refusals import absent, chased, forbidden, mistaken, over_limit, owned, re
 
 
 def plan(live: Cluster | None, desired: Desired, context: RequestContext = FIRST) -> Plan:
-    """What to do now, ahead of the cluster's own update. `live` absent: there is no such cluster."""
+    """What to do now, ahead of the cluster's own update. `live` None: there is no such cluster."""
     if context.rolling_back:
         return _plan_rollback(live, desired, context)
     if context.renamed_from is not None:
@@ -46,7 +46,7 @@ def plan(live: Cluster | None, desired: Desired, context: RequestContext = FIRST
     unknown = absent(live, desired, context) if context.first else []
     return replace(
         _arrange(live, group_plans, context),
-        deletions=tuple(_deletions(live, desired)),
+        deleted_groups=tuple(_deleted_groups(live, desired)),
         notes=(messages.notes.absent(unknown),) if unknown else (),
     )
 
@@ -118,7 +118,7 @@ def _listed_above_target(view: GroupView) -> bool:
 
 
 def _surely_deleted(view: GroupView) -> tuple[Pick, ...]:
-    """Named nodes, and those of the first look. Whether the others have to go is unknown, so they are not even drained."""
+    """Named nodes, and those of the first look. Whether the others have to be deleted is unknown, so they are not even drained."""
     chosen = view.context.chosen
     return tuple(pick for pick in view.group_plan.picks if pick.reason == "named" or pick.node.name in chosen)
 
@@ -140,7 +140,7 @@ def _delete_nodes(view: GroupView) -> Change | Wait:
 
 
 def _next_picks(view: GroupView) -> tuple[Pick, ...]:
-    """The first look deletes nothing and reports all nodes. After it, nodes that were there before go ahead of the others."""
+    """The first look deletes nothing and reports all nodes. After it, nodes that were there before are deleted before the others."""
     if view.context.first or not view.group_plan.old_picks:
         return view.group_plan.picks
     return view.group_plan.old_picks
@@ -167,7 +167,7 @@ def _lower_target(view: GroupView) -> Change | Wait | None:
     return Lower(group=view.group.name, count=view.wanted.count, minimum=minimum, spec=view.spec)
 
 
-def _deletions(live: Cluster, desired: Desired) -> Iterator[DeleteGroup]:
+def _deleted_groups(live: Cluster, desired: Desired) -> Iterator[DeleteGroup]:
     nodes = by_group(live)
     for group in live.groups:
         if group.name in desired.groups_to_delete and group.status != "Deleting":
@@ -178,10 +178,10 @@ def _deletions(live: Cluster, desired: Desired) -> Iterator[DeleteGroup]:
 
 
 def _plan_rollback(live: Cluster | None, desired: Desired, context: RequestContext) -> Plan:
-    """Delete what the failed update added, ahead of the cluster's own way back, which would choose at random.
+    """Delete what the failed update added, before the rollback of the cluster itself, which would terminate nodes at random.
 
-    A refusal ends in UPDATE_ROLLBACK_FAILED. The only one is for nodes to delete in a cluster of which nobody knows whether
-    CloudFormation sends it back.
+    A refusal ends in UPDATE_ROLLBACK_FAILED. The only one is for nodes to delete in a cluster of which it is unknown whether
+    CloudFormation rolls it back.
     """
     if live is None:
         return Plan()

@@ -1,4 +1,4 @@
-"""Which fields of a live group cannot change, and how a change shows. Source: "Update a SageMaker HyperPod cluster"."""
+"""The fields of a live group that cannot change, and how a change is found. Source: "Update a SageMaker HyperPod cluster"."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Immutable:
-    """A field that only a new group can have otherwise. `difference` gives None if both sides agree, or if one of them is
+    """A field that only a new group can have with another value. `difference` gives None if both sides agree, or if one of them is
     unknown: an unknown value is no reason to refuse a deployment."""
 
     field: str

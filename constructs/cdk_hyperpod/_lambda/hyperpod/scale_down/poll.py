@@ -37,7 +37,7 @@ class Poll:
     event: Event
     desired: Desired
     previous: Desired | None
-    """The properties before. Absent: a first deployment; or the properties of a failed update or of an earlier version of this
+    """The properties before. None: a first deployment; or the properties of a failed update or of an earlier version of this
     resource are invalid."""
     state: State
     services: Services
@@ -52,7 +52,7 @@ class Poll:
         return self.services.now() - self.state.began
 
     def read_cluster(self, *, tags: bool) -> Cluster | None:
-        """The live cluster. Absent: it does not exist. Raises api.CALL_ERRORS."""
+        """The live cluster. None: it does not exist. Raises api.CALL_ERRORS."""
         return self.services.read_cluster(self.desired.cluster, tags=tags)
 
     def read_cluster_patiently(self, *, tags: bool) -> Cluster | None:
@@ -112,7 +112,7 @@ def open_poll(event: Event, state: State, services: Services) -> Poll:
 
 
 def previous_properties(event: Event) -> Desired | None:
-    """Absent: there were none, or they are invalid."""
+    """None: there were none, or they are invalid."""
     try:
         return read_properties(event.old_properties, kind=event.kind, owner=event.stack)
     except MalformedError:
@@ -127,10 +127,10 @@ def _renamed_from(event: Event, desired: Desired) -> str | None:
 
 def no_longer_wanted(poll: Poll) -> Wait | None:
     """Why the poll may make no change: CloudFormation does not wait for its answer any more. If an update is cancelled, or
-    another of its resources fails, CloudFormation goes on without this resource, and CDK's framework goes on polling.
+    another of its resources fails, CloudFormation continues without this resource, and CDK's framework continues to poll.
 
     It is a wait, not a failure: CloudFormation does not read the answer. If the stack's status is ever misleading, a deployment
-    that runs out of time costs no node, but one that goes on with the nodes still there costs random ones.
+    that runs out of time costs no node, but one that continues while the nodes still exist costs random ones.
     """
     stack = poll.services.read_stack(poll.event.stack)
     is_over = _is_later(stack.get("LastUpdatedTime"), poll.state) or stack["StackStatus"] not in _running(poll)
@@ -154,7 +154,7 @@ def read_until_agreed(
     live: Cluster | None, is_enough: Callable[[Cluster], bool], read: Callable[[], Cluster | None]
 ) -> Cluster | None:
     """The cluster, read again until two reads in a row list the same nodes, or one of them is enough: pages of a list may leave
-    nodes out. Absent: it does not exist."""
+    nodes out. None: it does not exist."""
     for _ in range(_MOST_READS - 1):
         if live is None or is_enough(live):
             return live

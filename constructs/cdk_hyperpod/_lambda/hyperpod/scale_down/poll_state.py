@@ -27,7 +27,7 @@ from .deletion_record import DeletionRecord
 _To = TypeVar("_To")
 
 MOST_PICKED = 50
-"""Nodes of the first look that travel by name: a waiter's event has 262,144 bytes, of which the properties may take 240,000."""
+"""Nodes of the first look that the state names: a waiter's event has 262,144 bytes, of which the properties may take 240,000."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class State:
     unlaunched: Mapping[str, int] = field(default_factory=dict)
     newest: datetime | None = None
     record: DeletionRecord = field(default_factory=DeletionRecord)
-    """What was deleted for it; it does not travel."""
+    """What was deleted for it. It stays in this process."""
     settling: bool = False
 
     def write(self) -> dict[str, Any]:
@@ -70,10 +70,10 @@ def with_plan(state: State, live: Cluster | None, plan: Plan) -> State:
     the request."""
     if state.looked is None:
         state = _with_ages(state, live.nodes if live else ())
-    picks = (*plan.taken, *plan.held)
+    picks = (*plan.deleted_nodes, *plan.held)
     return replace(
         state,
-        pending=not plan.done or bool(plan.deletions),
+        pending=not plan.done or bool(plan.deleted_groups),
         planned=len(picks),
         picked=tuple(_picked(pick, state.began) for pick in picks[:MOST_PICKED]),
         settling=bool(picks) or (live is not None and _is_settling(live)),

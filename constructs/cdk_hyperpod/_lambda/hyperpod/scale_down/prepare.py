@@ -21,7 +21,7 @@ from .drain.readiness import decide_readiness, nodes_to_drain
 from .drain.requester import DELETION_LEASE, DRAIN_LEASE, GROUP_LEASE, DrainRequester
 from .draining import read_with_held, requester_with_status, with_status
 from .executor import Clock, Outcome, execute
-from .group_deletion import standing
+from .group_deletion import groups_left
 from .planner import plan
 from .poll import Poll, deleted_groups, log_plan, no_longer_wanted
 from .results import Again, Done, Failed, Result
@@ -35,15 +35,15 @@ class View:
     plan: Plan
     context: RequestContext
     requester: DrainRequester | None
-    """Absent: nodes are deleted without draining."""
+    """None: nodes are deleted without draining."""
 
     @property
     def pending(self) -> tuple[Pick, ...]:
         """Nodes that are still to be deleted, now or later."""
-        return (*self.plan.taken, *self.plan.held)
+        return (*self.plan.deleted_nodes, *self.plan.held)
 
     def again(self, *waits: Wait, left: tuple[Pick, ...] | None = None) -> Again:
-        """Another poll. `left`: absent: all that is pending."""
+        """Another poll. `left`: None: all that is pending."""
         return Again(waits=waits, live=self.live, left=self.pending if left is None else left)
 
 
@@ -83,23 +83,25 @@ def make_ready(poll: Poll, view: View) -> Result | None:
     if requester is None:
         return None
     leaving, deleted = nodes_to_drain(view.plan, live), deleted_groups(poll.state, live)
-    requester.ask = replace(requester.ask, taken=deleted, nowhere=requester.locate(leaving))
-    ready = decide_readiness(leaving, requester.status, requester.ask).ready
+    requester.drain_request = replace(
+        requester.drain_request, partly_deleted=deleted, nowhere=requester.locate(leaving)
+    )
+    ready = decide_readiness(leaving, requester.status, requester.drain_request).ready
     requester.hold(leaving, live, DELETION_LEASE if view.plan.changes and ready else DRAIN_LEASE)
     # A drainer has answered by now.
-    verdict = decide_readiness(leaving, requester.status, requester.ask)
+    verdict = decide_readiness(leaving, requester.status, requester.drain_request)
     if verdict.never:
         first = not (deleted or poll.state.record.requested)
-        eks = requester.ask.drain.eks
+        eks = requester.drain_request.drain.eks
         return Failed(reason=messages.failures.not_drained(poll.desired.cluster, verdict.never, first=first, eks=eks))
     return view.again(*verdict.waits, *view.plan.waits) if verdict.waits else None
 
 
 def no_other_operation(poll: Poll, view: View) -> Result | None:
     """No other operation may lower the same group, as far as HyperPod's record can be read."""
-    if not view.plan.taken or not _may_wait_for_operations(poll, view):
+    if not view.plan.deleted_nodes or not _may_wait_for_operations(poll, view):
         return None
-    groups = {pick.node.group for pick in view.plan.taken}
+    groups = {pick.node.group for pick in view.plan.deleted_nodes}
     live, own_since = view.live, poll.state.began if _may_have_deleted(poll, view) else None
     try:
         wait = lowered_by_another(read_operations(poll.services.sagemaker(), live.name, live.arn), groups, own_since)
@@ -114,7 +116,7 @@ def _may_wait_for_operations(poll: Poll, view: View) -> bool:
 
 
 def _may_have_deleted(poll: Poll, view: View) -> bool:
-    """Whether this request may have asked HyperPod to delete nodes: in this process, or in another one."""
+    """Whether this request may have requested the deletion of nodes: in this process, or in another one."""
     if poll.state.record.requested:
         return True
     return not poll.state.record.complete and bool(deleted_groups(poll.state, view.live))
@@ -187,7 +189,7 @@ is read, and the second read of the cluster comes last."""
 def carry_out(poll: Poll, view: View) -> Result:
     """Make one kind of change."""
     outcome = _execute(poll, view)
-    poll.state.record.add(view.plan.taken, outcome.accepted | outcome.unheard)
+    poll.state.record.add(view.plan.deleted_nodes, outcome.accepted | outcome.maybe_deleted)
     failures = _failures(poll, outcome)
     # Only time can help a rollback, and failing it is worse than waiting.
     if failures and not poll.rolling_back:
@@ -219,7 +221,7 @@ def _failures(poll: Poll, outcome: Outcome) -> list[str]:
 
 
 def complete(poll: Poll, live: Cluster | None, left_out: Mapping[str, int] = MappingProxyType({})) -> Done:
-    """Done, with the nodes that were deleted. `live`: absent: there is no cluster. `left_out`: node -> files that are not in its
+    """Done, with the nodes that were deleted. `live`: None: there is no cluster. `left_out`: node -> files that are not in its
     backup."""
     state, record = poll.state, poll.state.record
     here = live.staying if live else frozenset()
@@ -228,7 +230,7 @@ def complete(poll: Poll, live: Cluster | None, left_out: Mapping[str, int] = Map
     text = messages.attributes.deleted_nodes(
         when=state.began,
         deleted=gone,
-        doomed=standing(live, poll.desired) if live else {},
+        next_groups=groups_left(live, poll.desired) if live else {},
         unsure=None if record.complete else elsewhere,
         left_out=left_out,
         listed=[pick for pick in record.requested.values() if pick not in gone],

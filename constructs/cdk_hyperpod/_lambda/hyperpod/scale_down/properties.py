@@ -9,9 +9,9 @@ property                   resource   required  meaning
 ClusterName                both       yes       the cluster's literal name; never a reference to it (prepare runs first)
 Groups                     both       yes       list of JSON texts, one for each entry of the cluster's InstanceGroups,
                                                 exactly as the template sends it (InstanceGroupName, InstanceCount, …)
-InstanceGroupsToDelete     both       no        list of names; a name whose group is gone does nothing
+InstanceGroupsToDelete     both       no        list of names; a name without a group does nothing
 NodesToDelete              both       no        list of instance ids; an id that is not in the cluster does nothing
-MaxNodes                   both       no        most nodes that one deployment takes, 0 to 6,758; absent: 16
+MaxNodes                   both       no        most nodes that one deployment deletes, 0 to 6,758; absent: 16
 AutoscaledGroups           both       no        list of names of groups whose count an autoscaler owns
 CreateOnly                 prepare    no        JSON text {"VpcConfig": …, "Orchestrator": …} as the template sends
                                                 them; absent: a replacement of the cluster is not looked for
@@ -19,30 +19,30 @@ Digest                     both       no        any text that changes whenever s
                                                 properties does: CloudFormation calls a custom resource only on a change
 Drain                      both       no        JSON text {"Bucket": …, "TimeoutMinutes": 1 to 30, "OnTimeout": "fail" or "force",
                                                 "OnSilent": "fail" or "undrained", "MustBeSaved": true or false}: how nodes
-                                                are drained before they go; under EKS "Function", the ARN of the drainer, in the
+                                                are drained before deletion; under EKS "Function", the ARN of the drainer, in the
                                                 place of Bucket, and optionally "UnmanagedPods": "fail" or "evict"; absent:
-                                                they go as they are
+                                                they are not drained
 Retry                      both       no        any text of at most 256 characters, never looked at: a new one makes
                                                 CloudFormation call both once more, so that they go on
 =========================  =========  ========  ==================================================================
 
-Prepare alone acts on NodesToDelete and MaxNodes. Finalize has them so that CloudFormation calls it where they change and
-nothing else does: somebody may have made a group again that is to be deleted.
+Only prepare uses NodesToDelete and MaxNodes. Finalize has them so that CloudFormation calls it if nothing else changes: a group
+that is to be deleted may have been created again.
 
 ServiceToken and ServiceTimeout belong to CloudFormation. Anything else is refused. The cluster must carry the tag
 `cdk-hyperpod:stack-id` with the value of AWS::StackId (or CloudFormation's own aws:cloudformation:stack-id), which is
 compared with the event's StackId.
 
-What the template may read of an answer (Fn::GetAtt); both are in every answer, whatever was asked for, and 4 kB of it
-at most, which is what CloudFormation takes:
+What the template may read of an answer (Fn::GetAtt); both are in every answer, whatever was requested. CloudFormation accepts
+4 kB of it at most:
 
 ==============  =========  =============================================================================================
 attribute       resource   meaning
 ==============  =========  =============================================================================================
-NodesTaken      prepare    text: nodes that it deleted, and why, the first of them by id, and those that go with their group
-                           next; "nothing" where there are none
-StillStanding   finalize   text: groups that should be gone and are not, or not yet, with their nodes; "nothing" where there
-                           is none
+NodesTaken      prepare    text: nodes that it deleted, and why, the first of them by id, and those that are deleted next with
+                           their group; "nothing" if there are none
+StillStanding   finalize   text: groups that should be deleted and still exist, with their nodes; "nothing" if there are
+                           none
 ==============  =========  =============================================================================================
 """
 
@@ -77,7 +77,7 @@ _CLOUDFORMATION = frozenset({"ServiceToken", "ServiceTimeout"})
 
 MAX_RETRY = 256
 MAX_DRAIN_MINUTES = 30
-"""Nodes take 15 to 20 minutes to go, and CloudFormation waits an hour."""
+"""A termination takes 15 to 20 minutes, and CloudFormation waits an hour."""
 
 _LONGEST_ARN = 170
 
@@ -88,7 +88,7 @@ _FUNCTION = r"arn:aws[a-z-]*:lambda:[a-z0-9-]+:[0-9]{12}:function:[a-zA-Z0-9-_]{
 
 
 class MalformedError(Exception):
-    """Properties that make no sense. Holds every problem."""
+    """Invalid properties, with all problems."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -316,7 +316,7 @@ def _network(reader: _Reader, path: str, value: object) -> Network | None:
 
 
 def spec_with(group: DesiredGroup, *, count: int, minimum: int | None) -> dict[str, Any]:
-    """A group for UpdateCluster with these counts. The minimum is always said, because nobody documents what its absence
-    means to a live group; absent here: standard provisioning, which has none."""
+    """A group for UpdateCluster with these counts. The minimum is always sent, because AWS does not document what its absence
+    means for a live group. None: standard provisioning, which has no minimum."""
     counts = {"InstanceCount": count} | ({} if minimum is None else {"MinInstanceCount": minimum})
     return {**group.spec, **counts}

@@ -1,7 +1,7 @@
-"""Both resources behind the Lambda's two entry points, on clients that are handed in.
+"""Both resources behind the Lambda's two entry points, with clients from outside.
 
 on_event looks once, for as long as that takes, and refuses at once (first_look). is_complete is one poll of prepare or of finalize:
-it reads, plans, has nodes drained first if the file says so, and makes at most one kind of change. What on_event returns is the
+it reads, plans, has nodes drained first if the file configures it, and makes at most one kind of change. What on_event returns is the
 only state (poll_state.State). Nothing of an event is logged, because it holds a ResponseURL.
 """
 
@@ -44,7 +44,7 @@ Answer = dict[str, Any]
 
 
 class Provider:
-    """Both resources, on clients that are handed in."""
+    """Both resources, with clients from outside."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Provider:
         return replace(state, record=record)
 
     def _open(self, event: Event, state: State) -> Poll | Done | Failed:
-        """The poll. Properties that are malformed fail an update. A rollback goes on without doing anything."""
+        """The poll. Properties that are malformed fail an update. A rollback continues without doing anything."""
         try:
             return open_poll(event, state, self.services)
         except MalformedError as error:

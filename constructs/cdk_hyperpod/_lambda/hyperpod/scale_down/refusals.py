@@ -1,4 +1,4 @@
-"""What a deployment must not go on with, looked at together with the live cluster. Pure; refusals only."""
+"""Why a deployment must not go on, given the live cluster. Pure. Only refusals."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .cluster import CONTROLLER, Cluster, Desired, Node, RequestContext
 from .policy import check_group
 
 CHASE = timedelta(minutes=10)
-"""How long after its request, or after nodes were drained for it, a node that was launched may be the first replacement of one
-that was taken."""
+"""How long after its request, or after nodes were drained for it, a node that was launched may be the first replacement of a
+deleted node."""
 
 
 def owned(live: Cluster, desired: Desired) -> bool:
@@ -39,7 +39,7 @@ def replacement(live: Cluster, desired: Desired, previous: Desired | None) -> It
 
 
 def forbidden(live: Cluster, desired: Desired, group_plans: Sequence[GroupPlan], *, first: bool) -> Iterator[Refuse]:
-    """What names, groups and immutable fields forbid. `first`: nothing has been taken for this request yet."""
+    """What names, groups and immutable fields forbid. `first`: nothing was deleted for this request yet."""
     yield from _forbidden_groups(live, desired)
     groups = {group.name for group in live.groups}
     names = frozenset(desired.nodes_to_delete)
@@ -140,13 +140,13 @@ def _launched_instead(group_plan: GroupPlan, context: RequestContext) -> bool:
 
 
 def _has_not_fallen(live: Cluster, group_plan: GroupPlan, context: RequestContext) -> bool:
-    """Whether the target stayed up although all nodes are gone and the group has come to rest."""
+    """Whether the target stayed up although all nodes were deleted and the group does not change any more."""
     return not group_plan.picks and not context.young and settled(live, group_plan)
 
 
 def chased(group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterator[Refuse]:
     """Groups of which only replacements are left to delete, also some that replace replacements: their target does not fall,
-    and deleting them would go on for ever."""
+    and deleting them would never end."""
     if context.began is None:
         return
     since = context.began + CHASE + context.drained_within
@@ -159,7 +159,7 @@ def chased(group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterato
 
 
 def absent(live: Cluster, desired: Desired, context: RequestContext) -> list[str]:
-    """Named ids that are no node of the cluster, and that were not deployed before."""
+    """Named ids that are not nodes of the cluster, and that were not deployed before."""
     here = {node.instance_id for node in live.nodes} | (context.deployed_ids or frozenset())
     return [each for each in desired.nodes_to_delete if each not in here]
 
@@ -167,7 +167,7 @@ def absent(live: Cluster, desired: Desired, context: RequestContext) -> list[str
 def mistaken(
     live: Cluster, desired: Desired, group_plans: Sequence[GroupPlan], context: RequestContext
 ) -> Iterator[Refuse]:
-    """New ids that are no node of the cluster, while others would go by count: a typing error must not cost another node."""
+    """New ids that are not nodes of the cluster, while the count would delete others: a typing error must not cost another node."""
     if not context.first or context.deployed_ids is None:
         return
     going = Counter(
@@ -188,7 +188,7 @@ def over_limit(
 
 
 def _surely_picked(group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterator[Node]:
-    """The nodes that this deployment deletes. If a list is above its target, only named ones are sure to go."""
+    """The nodes that this deployment deletes. If a list is above its target, only named ones are certain to be deleted."""
     for group_plan in group_plans:
         named_alone = is_ahead(group_plan, context)
         for pick in group_plan.picks:

@@ -22,7 +22,7 @@ RELEASING = timedelta(seconds=45)
 
 
 def release(poll: Poll, accepted: frozenset[str] = frozenset()) -> str:
-    """Ask for no node any more. Returns why some of them stay held. Empty: none does, or only until its lease ends.
+    """Request no node any more. Returns why some nodes stay held. Empty: none does, or only until its lease ends.
 
     `accepted`: names of nodes whose deletion HyperPod has accepted in this poll.
     """
@@ -35,7 +35,7 @@ def release(poll: Poll, accepted: frozenset[str] = frozenset()) -> str:
         poll.state.record.releases_again |= requester.released
     except Exception as error:  # noqa: BLE001 - it must not take the place of a refusal, nor end a rollback
         poll.services.log(f"cannot release nodes: {error}")
-        return messages.failures.not_released(requester.held) if requester.ask.drain.eks else ""
+        return messages.failures.not_released(requester.held) if requester.drain_request.drain.eks else ""
     return ""
 
 
@@ -91,7 +91,7 @@ def _with_task(poll: Poll) -> Poll:
 
 def _with_late_status(poll: Poll) -> Poll:
     """A first look that found nothing to do did not wait until CloudFormation's status was this request's. A rollback releases
-    what its update asked for, and must not be mistaken for that update."""
+    what its update requested, and must not be mistaken for that update."""
     if poll.rolling_back or poll.event.request != "Update" or find_requester(poll, before=True) is None:
         return poll
     try:
@@ -125,6 +125,6 @@ def _changes_since(poll: Poll) -> list[str]:
     except api.CALL_ERRORS as error:
         return read_failed(error)
     found = plan(live, poll.desired, poll.context(first=False))
-    if found.done and not found.deletions:
+    if found.done and not found.deleted_groups:
         return []
     return messages.failures.as_reasons(messages.failures.OVERTAKEN_FIRST)

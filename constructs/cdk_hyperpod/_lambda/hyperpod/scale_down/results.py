@@ -23,7 +23,7 @@ class Again:
 
     waits: tuple[Wait, ...]
     live: Cluster | None = None
-    """The cluster as this poll read it. Absent: it could not be read, or does not matter."""
+    """The cluster as this poll read it. None: it could not be read, or does not matter."""
     left: tuple[Pick, ...] = ()
     """Nodes that are still to be deleted."""
     accepted: frozenset[str] = frozenset()
@@ -44,7 +44,7 @@ Result = Done | Again | Failed
 
 
 class ScaleDownError(Exception):
-    """A refusal or failure; its text is the reason that CloudFormation shows."""
+    """A refusal or failure. Its text is the reason that CloudFormation shows."""
 
     def __init__(self, text: str) -> None:
         super().__init__(one_line(text))

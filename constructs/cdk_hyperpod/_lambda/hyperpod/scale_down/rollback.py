@@ -52,7 +52,7 @@ def with_reached(event: Event, state: State, services: Services) -> State:
     except api.CALL_ERRORS as error:
         if not api.is_denied(error):
             raise
-        # A rollback that has nothing to do goes on all the same.
+        # A rollback that has nothing to do continues anyway.
         services.log(f"cannot read how far the failed update got: {api.reason(error)}")
         return state
 
@@ -69,7 +69,7 @@ def _read_reached(event: Event, state: State, services: Services) -> State:
 @dataclass(frozen=True, slots=True)
 class _Rollback:
     left_over: bool | None
-    """Whether the request is left over from the update. Absent: the events never showed the rollback."""
+    """Whether the request is left over from the update. None: the events never showed the rollback."""
     events: Iterator[Mapping[str, Any]]
 
 

@@ -37,7 +37,7 @@ class Services:
         self.write_line(one_line(text))
 
     def read_cluster(self, name: str, *, tags: bool) -> Cluster | None:
-        """The live cluster. Absent: there is none of that name. Raises api.CALL_ERRORS."""
+        """The live cluster. None: no cluster has that name. Raises api.CALL_ERRORS."""
         return clients.read_live(self.sagemaker(), name, tags=tags)
 
     def read_stack(self, stack: str) -> Mapping[str, Any]:

@@ -19,7 +19,7 @@ rollback, and delete the nodes of an update that is over."""
 
 
 def clusters_reached(events: Iterable[Mapping[str, Any]], stack: str) -> frozenset[str] | None:
-    """Physical ids of the clusters that CloudFormation had begun to change when the update failed. Absent: the events do
+    """Physical ids of the clusters that CloudFormation had begun to change when the update failed. None: the events do
     not go back to where it began.
 
     `events` come newest first, and are read no further than necessary: first the rollback, which began with the last
@@ -53,7 +53,7 @@ def _is_cluster_in_progress(event: Mapping[str, Any]) -> bool:
 
 def is_left_over(events: Iterable[Mapping[str, Any]], stack: str, resource: str, received: datetime) -> bool | None:
     """Whether a request belongs to the update, and not to the stack's rollback, which has begun: CloudFormation began with the
-    resource before the rollback, and not since. Absent: the events are late, and do not show the rollback yet. Without events: no.
+    resource before the rollback, and not since. None: the events are late, and do not show the rollback yet. Without events: no.
 
     `events` come newest first, and are read no further than necessary. `resource`: its logical id. `received`: when the function
     received the request; later events belong to another one.

@@ -27,7 +27,7 @@ class Case:
     unlisted: int = 0
     """Nodes in CurrentCount that may have left the list, and may still be terminating."""
     replacements: int = 0
-    """Nodes that TargetCount asks for beyond the staying ones. They may be running, and not in the list yet."""
+    """Nodes that TargetCount requests beyond the staying ones. They may be running, and not in the list yet."""
     wait: Wait
     """What the user reads if this case explains a wait."""
 

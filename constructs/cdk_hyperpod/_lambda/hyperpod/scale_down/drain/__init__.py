@@ -1,1 +1,1 @@
-"""Making nodes ready before they go: what is asked of an agent or the drainer, what it says, and what that means."""
+"""Draining nodes before they are deleted: the requests, the status that answers, and whether nodes are ready."""

@@ -40,16 +40,16 @@ class Channel(Protocol):
     """The channel of one cluster, during one run of the function. Its calls raise api.CALL_ERRORS."""
 
     def read(self) -> AgentStatus:
-        """The current status. Raises UnansweredError if it cannot be used, or there is none."""
+        """The current status. Raises UnansweredError if there is no usable status."""
 
     def write(self, request: Request) -> AgentStatus | None:
-        """Replace the request before. Absent: the status comes by a later read."""
+        """Replace the request before. None: the status comes by a later read."""
 
     def find(self, node: str, status: AgentStatus) -> str | None:
-        """The address of a node for a request; empty: it needs none. Absent: the node cannot be requested yet, or not any more."""
+        """The address of a node for a request; empty: it needs none. None: the node cannot be requested yet, or not any more."""
 
     def excuse(self, error: Exception) -> AgentStatus | None:
-        """The status if a call failed because nothing answers. Absent: AWS rejected it."""
+        """The status if a call failed because nothing answers. None: AWS rejected it."""
 
 
 class UnansweredError(BotoCoreError):  # type: ignore[misc]
@@ -79,7 +79,7 @@ class BucketChannel:
                 raise
             raise NoStatusError(why="has never reported") from None
         content = reply["Body"].read(MAX_STATUS_BYTES)
-        # botocore does not compare the two if it is told how much to read.
+        # botocore does not compare the two if read() has an amount.
         if len(content) != reply["ContentLength"]:
             raise UnansweredError(why=f"has a status of which only {len(content)} bytes came")
         sent = reply["ResponseMetadata"]["HTTPHeaders"]["date"]
@@ -106,7 +106,7 @@ class BucketChannel:
         try:
             found = self._sagemaker().describe_cluster_node(ClusterName=self._cluster, NodeId=node)
         except api.CALL_ERRORS as error:
-            if api.is_gone(error) or api.code(error) == "ValidationException":
+            if api.is_not_found(error) or api.code(error) == "ValidationException":
                 return ""  # it was deleted meanwhile
             raise
         return str(found["NodeDetails"].get("PrivatePrimaryIp") or "")

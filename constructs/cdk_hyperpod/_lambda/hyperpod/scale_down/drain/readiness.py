@@ -55,7 +55,7 @@ class AgentStatus:
     busy: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Ids of the instances that have jobs -> some of them: `4711 of alice`. Agents before version 3 do not report jobs."""
     saves: bool = False
-    """It knows what to save, and where. An agent that was started before slurm.drain.backup was set does not."""
+    """It has a backup configured. An agent that was started before slurm.drain.backup was set does not."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Node -> how many files its backup has left out (slurm.drain.backup.on_unsavable), also after the node was deleted."""
 
@@ -91,8 +91,8 @@ class DrainRequest:
     began: datetime
     now: datetime
     rolling_back: bool = False
-    taken: frozenset[str] = frozenset()
-    """Groups in which some of the nodes to delete are gone. Whether this request deleted them or HyperPod replaced them is not known."""
+    partly_deleted: frozenset[str] = frozenset()
+    """Groups in which some of the nodes to delete are no longer listed. Whether this request deleted them or HyperPod replaced them is not known."""
     nowhere: frozenset[str] = frozenset()
     """Names of nodes that do not run and have no address, so that no request can name them."""
 
@@ -103,7 +103,7 @@ class DrainRequest:
 
     @property
     def forces(self) -> bool:
-        """Whether jobs end at the deadline. Otherwise the nodes go back to work."""
+        """Whether jobs end at the deadline. Otherwise the nodes are released."""
         return self.rolling_back or self.drain.force
 
     @property
@@ -113,7 +113,7 @@ class DrainRequest:
 
     def limit(self, node: Node) -> datetime:
         """Until when the node is waited for."""
-        if self.must_be_ready and self._came_in_place_of_another(node):
+        if self.must_be_ready and self._replaces_a_deleted_node(node):
             # Other nodes are deleted already, and the node may have been seen late: it is waited for as long as polls go on.
             return self.began + DEADLINE
         return self._span(node).end
@@ -126,10 +126,10 @@ class DrainRequest:
             return self._span(node).end
         return self._span(node).until(FORCED_AFTER)
 
-    def _came_in_place_of_another(self, node: Node) -> bool:
+    def _replaces_a_deleted_node(self, node: Node) -> bool:
         if node.launched is None or node.launched <= self.began:
             return False
-        return node.group in self.taken
+        return node.group in self.partly_deleted
 
     def _span(self, node: Node) -> _Span:
         """The time that the node has."""
@@ -165,13 +165,13 @@ def nodes_to_drain(found: Plan, live: Cluster | None) -> list[Node]:
     """Every node that may have jobs and that this plan deletes, now or later."""
     if live is None:
         return []
-    picked = [pick.node for pick in (*found.taken, *found.held)]
+    picked = [pick.node for pick in (*found.deleted_nodes, *found.held)]
     logins = {group.name for group in live.groups if group.fixed.node_type == "Login"}
     return [node for node in (*picked, *_nodes_of_deleted_groups(found, live)) if node.group not in logins]
 
 
 def _nodes_of_deleted_groups(found: Plan, live: Cluster) -> list[Node]:
-    groups = {deletion.group for deletion in found.deletions}
+    groups = {deletion.group for deletion in found.deleted_groups}
     return [node for node in live.nodes if node.group in groups]
 
 
@@ -208,15 +208,15 @@ def decide_first_look(
     unable = check_agent(status, request)
     if unable is None:
         return messages.refusals.DRAINING_IS_NEW if new and _holds_groups(found, status, request) else None
-    nobody = not any(_has_to_be_asked_for(node, request) for node in nodes_to_drain(found, live))
-    return None if nobody else unable
+    nothing_to_drain = not any(_must_be_drained(node, request) for node in nodes_to_drain(found, live))
+    return None if nothing_to_drain else unable
 
 
 def _holds_groups(found: Plan, status: AgentStatus, request: DrainRequest) -> bool:
     """Whether nodes are going to be held until their group is deleted."""
     if request.rolling_back or is_silent(status):
         return False
-    return bool(found.deletions)
+    return bool(found.deleted_groups)
 
 
 # -- all nodes --------------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class _Look:
 
 def decide_readiness(leaving: Iterable[Node], status: AgentStatus, request: DrainRequest) -> Readiness:
     """Whether these nodes may be deleted: the first rule that applies decides for all of them, else each is looked at."""
-    look = _Look([node for node in leaving if _has_to_be_asked_for(node, request)], status, request)
+    look = _Look([node for node in leaving if _must_be_drained(node, request)], status, request)
     for rule in _RULES:
         verdict = rule(look)
         if verdict is not None:
@@ -242,29 +242,29 @@ def decide_readiness(leaving: Iterable[Node], status: AgentStatus, request: Drai
     return _decide_each(look)
 
 
-def _has_to_be_asked_for(node: Node, request: DrainRequest) -> bool:
+def _must_be_drained(node: Node, request: DrainRequest) -> bool:
     return node.is_there and node.name not in request.nowhere
 
 
-def _needs_nobody(look: _Look) -> Readiness | None:
+def _nothing_to_drain(look: _Look) -> Readiness | None:
     return None if look.nodes else READY
 
 
 def _await_an_answer(look: _Look) -> Readiness | None:
     if not look.status.unreachable or not _is_awaited(look):
         return None
-    unheard = messages.waits.drainer_is_stuck if look.request.drain.eks else messages.waits.agent_is_unheard
-    return Readiness(waits=(unheard(look.status.unreachable),))
+    unreachable = messages.waits.drainer_is_stuck if look.request.drain.eks else messages.waits.agent_is_unreachable
+    return Readiness(waits=(unreachable(look.status.unreachable),))
 
 
 def _is_awaited(look: _Look) -> bool:
-    """Whether an agent that does not answer is asked again at the next poll. A drainer can release what it holds only when it
+    """Whether the next poll tries again to reach an agent that does not answer. A drainer can release what it holds only when it
     answers."""
     in_time = any(look.request.now < look.request.limit(node) for node in look.nodes)
     if look.request.rolling_back:
         return in_time
     if not is_silent(look.status):
-        # One call that failed says nothing: pods may be leaving in good order.
+        # One failed call does not mean silence: the drain may be going on.
         return True
     if not look.request.drain.eks or look.request.drain.undrained:
         return False
@@ -277,7 +277,7 @@ def _reject_an_unable_agent(look: _Look) -> Readiness | None:
 
 
 def _go_undrained(look: _Look) -> Readiness | None:
-    """Silence that stops nothing: the file says so, or this is a rollback."""
+    """Silence stops nothing if the file sets on_silent: undrained, or in a rollback."""
     return READY if is_silent(look.status) else None
 
 
@@ -291,7 +291,7 @@ def _stop_at_a_rejected_request(look: _Look) -> Readiness | None:
 
 
 _RULES: tuple[Callable[[_Look], Readiness | None], ...] = (
-    _needs_nobody,
+    _nothing_to_drain,
     _await_an_answer,
     _reject_an_unable_agent,
     _go_undrained,
@@ -406,7 +406,7 @@ def _runs_nothing(node: Node, reported: NodeStatus) -> bool:
     """Slurm runs nothing on a node that it does not know.
 
     A node that HyperPod's own list on the controller does not know may be in it by the next look, unless it is not there yet, or no
-    more. A node that only the agent cannot tell from another may have jobs, whatever its status.
+    more. A node that only the agent cannot distinguish from another may have jobs, whatever its status.
     """
     if reported.absent:
         return True

@@ -70,9 +70,9 @@ class RetryBudget:
 class DrainRequester:
     """Requests drains for one deployment, during one run of the function."""
 
-    def __init__(self, ask: DrainRequest, channel: Channel, *, must: bool) -> None:
+    def __init__(self, drain_request: DrainRequest, channel: Channel, *, must: bool) -> None:
         """`must`: re-raise call errors, except those that mean silence. Otherwise treat them as no answer."""
-        self.ask, self._channel, self._must = ask, channel, must
+        self.drain_request, self._channel, self._must = drain_request, channel, must
         self.status = NO_STATUS
         """The last status. A write may bring a newer one."""
         self.held: frozenset[str] = frozenset()
@@ -116,7 +116,7 @@ class DrainRequester:
     ) -> None:
         """Request these nodes and no other, except those that terminate already: nothing may start there.
 
-        `live`: the cluster; absent: it does not exist any more. `drained`: names of those that were drained for an earlier request.
+        `live`: the cluster; None: it does not exist any more. `drained`: names of those that were drained for an earlier request.
         They keep that request, because with another one they would be backed up once more. Does nothing if the drainer has not
         reported what it holds.
         """
@@ -131,7 +131,7 @@ class DrainRequester:
             self._note_failed_write(error)
 
     def _own_request(self, node: Node, lease: timedelta, drained: Container[str]) -> dict[str, Any] | None:
-        return self._node_request(node, lease, self.ask.request_id, backup=node.name not in drained)
+        return self._node_request(node, lease, self.drain_request.request_id, backup=node.name not in drained)
 
     def _note_failed_write(self, error: Exception) -> None:
         silence = self._channel.excuse(error)
@@ -157,7 +157,7 @@ class DrainRequester:
         self.held = held - kept.keys()
         self.released = bool(self.held)
         self._write(kept)
-        if self.ask.drain.eks:
+        if self.drain_request.drain.eks:
             self._check_release()
 
     def _check_release(self) -> None:
@@ -183,7 +183,7 @@ class DrainRequester:
     def _node_request(
         self, node: Node, lease: timedelta, request_id: str, *, backup: bool = True
     ) -> dict[str, Any] | None:
-        """Absent: the node cannot be requested yet, or not any more."""
+        """None: the node cannot be requested yet, or not any more."""
         address = self._channel.find(node.name, self.status)
         if address is None:
             return None
@@ -193,24 +193,24 @@ class DrainRequester:
                 request_id=request_id,
                 instance=node.name,
                 address=address,
-                deadline=self.ask.deadline(node).timestamp(),
-                limit=self.ask.limit(node).timestamp(),
-                expires=(self.ask.now + lease).timestamp(),
-                force=self.ask.forces,
+                deadline=self.drain_request.deadline(node).timestamp(),
+                limit=self.drain_request.limit(node).timestamp(),
+                expires=(self.drain_request.now + lease).timestamp(),
+                force=self.drain_request.forces,
                 backup=backup,
-                evict_unmanaged=self._evicts_unmanaged if self.ask.drain.eks else None,
+                evict_unmanaged=self._evicts_unmanaged if self.drain_request.drain.eks else None,
             )
         )
 
     @property
     def _evicts_unmanaged(self) -> bool:
         """A rollback is never refused, and an eviction gives a pod more time than the end of its node."""
-        return self.ask.rolling_back or self.ask.drain.evict_unmanaged
+        return self.drain_request.rolling_back or self.drain_request.drain.evict_unmanaged
 
     def _request(self, nodes: list[dict[str, Any]]) -> dict[str, Any]:
         # The status names the request that was read, so another set of nodes needs another id.
         names = ",".join(sorted(node["id"] for node in nodes))
-        request = f"{self.ask.request_id}-{hashlib.sha256(names.encode()).hexdigest()[:8]}"
+        request = f"{self.drain_request.request_id}-{hashlib.sha256(names.encode()).hexdigest()[:8]}"
         return make_request(request, nodes)
 
 

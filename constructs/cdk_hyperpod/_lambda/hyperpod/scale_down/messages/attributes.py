@@ -19,24 +19,26 @@ MOST_SHOWN = 50
 def deleted_nodes(
     when: datetime,
     deleted: Sequence[Picked],
-    doomed: Mapping[str, Sequence[str]],
+    next_groups: Mapping[str, Sequence[str]],
     unsure: Sequence[str] | None,
     left_out: Mapping[str, int],
     listed: Sequence[Picked] = (),
 ) -> str:
     """Which nodes this deployment deleted.
 
-    `listed`: nodes that it requested to delete as well, and that HyperPod still lists. `doomed`: groups that it deletes next, with
+    `listed`: nodes that it requested to delete as well, and that HyperPod still lists. `next_groups`: groups that it deletes next, with
     their nodes. `unsure`: other nodes that are no longer listed, and that another process may have deleted for it. None: there was
     no other process. `left_out`: node -> number of files that are not in its backup.
     """
-    return _fitting(lambda most: " ".join(_list_all(when, deleted, doomed, unsure, left_out, listed, most)) or NOTHING)
+    return _fitting(
+        lambda most: " ".join(_list_all(when, deleted, next_groups, unsure, left_out, listed, most)) or NOTHING
+    )
 
 
 def _list_all(
     when: datetime,
     deleted: Sequence[Picked],
-    doomed: Mapping[str, Sequence[str]],
+    next_groups: Mapping[str, Sequence[str]],
     unsure: Sequence[str] | None,
     left_out: Mapping[str, int],
     listed: Sequence[Picked],
@@ -51,7 +53,7 @@ def _list_all(
             yield f"And {len(deleted) - most} more, in the log."
     if listed:
         yield f"The deletion was requested, and HyperPod still lists: {some([pick.name for pick in listed], most)}."
-    for group, nodes in doomed.items():
+    for group, nodes in next_groups.items():
         yield f'Group "{group}" is deleted next, with {several(len(nodes), "node")} ({some(nodes, most)}).'
     if unsure is not None:
         yield "The log has all: another process of the function may have deleted more."

@@ -111,7 +111,7 @@ def agent_is_stuck(problem: str) -> Wait:
     return Wait(why=f"the drain agent on the controller reports: {one_line(problem)[:300]}")
 
 
-def agent_is_unheard(why: str) -> Wait:
+def agent_is_unreachable(why: str) -> Wait:
     return Wait(why=f"the drain agent {why}")
 
 
