@@ -21,7 +21,10 @@ def found(findings: Iterable[Finding]) -> Found:
 
 def reported(text: str) -> Found:
     """Code and path of each finding in what a command prints."""
-    lines = [re.fullmatch(r" +(?:line \d+ +)?(?:(\S+): )?.* \[([a-z0-9-]+)\]", line) for line in text.split("\n")]
+    lines = [
+        re.fullmatch(r"(?: +|warning: )(?:line \d+ +)?(?:(\S+): )?.* \[([a-z0-9-]+)\]", line)
+        for line in text.split("\n")
+    ]
     return [(line[2], line[1] or "") for line in lines if line]
 
 

@@ -14,6 +14,7 @@ import yaml
 from cdk_hyperpod.cli.deployment.retained import retained_table
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.loader import load_config
+from helpers.findings import reported
 from helpers.judging import REMOVED, ROOT, changed
 
 TOOL = Path(sys.executable).with_name("cdk-hyperpod")
@@ -72,7 +73,8 @@ def test_a_wrong_file_is_told_on_stderr(command: str, capsys: pytest.CaptureFixt
     assert capsys.readouterr() == (
         "",
         (
-            "other.yaml: 2 errors\n  line 1   name: is missing; add `name:` [setting-missing]\n"
+            "other.yaml: 2 errors\n"
+            "  line 1   name: is missing; add `name:` [setting-missing]\n"
             "  line 15  removal: must be one of retain, destroy, got 'keep'; use one of these [value-not-a-choice]\n"
         ),
     )
@@ -135,10 +137,8 @@ def test_the_installed_tool_refuses_a_wrong_file_without_a_stack_trace(folder: P
     done = subprocess.run([TOOL, "check"], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert (
-        done.stderr
-        == "cluster.yaml: 1 error\n  line 1  name: must be text, got 5; put it in quotes [value-of-wrong-type]\n"
-    )
+    assert done.stderr.startswith("cluster.yaml: 1 error\n  line 1  name: ") and done.stderr.count("\n") == 2
+    assert reported(done.stderr) == [("value-of-wrong-type", "name")]
 
 
 @pytest.mark.parametrize("command", ["schema", "check"])
@@ -180,7 +180,8 @@ def test_check_says_what_changes_against_another_version_of_the_file(
     assert main(["check", str(new), "--against", str(new)]) == 0
     assert "No setting differs from" in capsys.readouterr().out
     assert main(["check", str(new), "--against", "none.yaml"]) == 1
-    assert capsys.readouterr().err.startswith("none.yaml: 1 error\n  there is no such file; ")
+    err = capsys.readouterr().err
+    assert err.startswith("none.yaml: 1 error\n") and reported(err) == [("file-to-compare-missing", "")]
 
 
 def test_ctrl_c_while_the_tool_is_still_loading(
@@ -249,7 +250,7 @@ def test_json_of_check_has_the_errors_of_a_wrong_file(capsys: pytest.CaptureFixt
         told = json.loads(out)
         (error,) = told["errors"]
         assert (error["file"], error["path"], told["groups"]) == ("other.yaml", "removal", [])
-        assert "code" in error
+        assert error["code"] == "value-not-a-choice"
         assert error["line"] > 0 and "'keep'" in error["message"] and "'keep'" in err
     assert main(["check", good, "--json"]) == 0
     assert json.loads(capsys.readouterr().out).keys() == told.keys()

@@ -77,7 +77,10 @@ def _lines(loaded: LoadedConfig) -> Iterator[str]:
 def _old(against: str) -> LoadedConfig:
     if not Path(against).exists():
         finding = Finding(
-            path="", problem="there is no such file", remedy="name an existing version of the cluster file by --against"
+            code="file-to-compare-missing",
+            path="",
+            problem="does not exist",
+            remedy="name an existing version of the cluster file after --against",
         )
         raise ConfigError([finding], shown(against))
     return load_config(against)

@@ -284,8 +284,14 @@ def render(**given: Any) -> None:
         findings += check_group(options, config)
         group = next((group for group in config.instance_groups if group.name == options.group), None)
     elif options.instance_type is None:
-        problem, remedy = "is missing", "name the type of the nodes, or a --group of the cluster file"
-        findings.append(Finding(path="instance_type", problem=problem, remedy=remedy))
+        findings.append(
+            Finding(
+                code="job-instance-type-missing",
+                path="instance_type",
+                problem="is missing",
+                remedy="name the type of the nodes, or a --group of the cluster file",
+            )
+        )
     raise_errors([with_option_names(finding) for finding in findings], "job render")
     made = elastic_job(options, group, config)
     findings = [

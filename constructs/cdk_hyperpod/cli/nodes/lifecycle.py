@@ -138,22 +138,30 @@ def has_step(group: InstanceGroup, step: str) -> bool:
 def _refusal(config: ClusterConfig, step: str) -> Finding | None:
     if config.orchestrator == "eks":
         return Finding(
+            code="lifecycle-run-under-eks",
             path="orchestrator",
-            problem="is eks, and under EKS the lifecycle script runs only before a node joins",
+            problem="is eks, and under EKS the lifecycle script runs only before a node joins the cluster",
             remedy="replace the node",
         )
     if config.lifecycle_mode == "bootstrap":
         return Finding(
+            code="lifecycle-run-without-scripts",
             path="lifecycle.mode",
             problem="is bootstrap, so the nodes have no lifecycle scripts",
             remedy="change it, and deploy",
         )
     if config.scripts_folder is not None:
         return Finding(
+            code="lifecycle-run-of-own-scripts",
             path="lifecycle.scripts",
-            problem="is set: scripts of your own may ignore the step's name and run from the beginning",
+            problem="is set, and your own scripts may ignore the step's name and run from the beginning",
             remedy="run the parts that you need yourself",
         )
     if not getattr(config.lifecycle_steps, step):
-        return Finding(path=f"lifecycle.steps.{step}", problem="is false", remedy="remove it, and deploy")
+        return Finding(
+            code="lifecycle-run-of-disabled-step",
+            path=f"lifecycle.steps.{step}",
+            problem="is false",
+            remedy="remove it, and deploy",
+        )
     return None

@@ -49,12 +49,21 @@ def open_channel(target: Target, path: str, by_kubectl: str) -> OperatorChannel:
     """The channel to a cluster's drain agent. Raises ConfigError if its file has no agent. `by_kubectl`: the command to use under EKS."""
     file = target.config
     if file is not None and file.orchestrator == "eks":
-        problem = "is eks, and an EKS cluster has no drain agent"
-        raise ConfigError([Finding(path="orchestrator", problem=problem, remedy=f"run `{by_kubectl}`")], path)
+        is_eks = Finding(
+            code="drain-agent-under-eks",
+            path="orchestrator",
+            problem="is eks, and an EKS cluster has no drain agent",
+            remedy=f"run `{by_kubectl}`",
+        )
+        raise ConfigError([is_eks], path)
     if file is not None and (file.slurm is None or file.slurm.drain is None):
-        problem = "is missing, so the cluster has no drain agent"
-        remedy = "add `slurm: {drain: {}}` and deploy, or drain by scontrol (docs/drain-slurm.md)"
-        raise ConfigError([Finding(path="slurm.drain", problem=problem, remedy=remedy)], path)
+        without_agent = Finding(
+            code="drain-agent-not-in-file",
+            path="slurm.drain",
+            problem="is missing, so the cluster has no drain agent",
+            remedy="add `slurm: {drain: {}}` and deploy, or drain with scontrol (docs/drain-slurm.md)",
+        )
+        raise ConfigError([without_agent], path)
     return OperatorChannel(target)
 
 

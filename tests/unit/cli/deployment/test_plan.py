@@ -24,6 +24,7 @@ from cdk_hyperpod.loader import load_config
 from cdk_hyperpod.names import cluster_stack_name
 from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, VPC, eks, group, run_until_quiet, slurm
+from helpers.findings import reported
 from helpers.judging import REMOVED, ROOT, changed
 from helpers.scale_down.served_hyperpod import foundation_in, serve
 from simulations.lifetimes.agent import status as agent_status
@@ -641,7 +642,8 @@ def test_file_that_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     write({"name": REMOVED})
     status, out, err = run(capsys)
     assert (status, out) == (1, "")
-    assert err == "cluster.yaml: 1 error\n  line 1  name: is missing; add `name:`\n"
+    assert err.startswith("cluster.yaml: 1 error\n  line 1  name: ")
+    assert reported(err) == [("setting-missing", "name")]
 
 
 def test_colour_on_a_terminal_only(

@@ -64,66 +64,70 @@ def test_a_job_of_a_group_goes_to_its_nodes(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "code", "option", "named"),
     [
-        ({"--group": "p6"}, "--group: is not an instance group of the file, got 'p6'; name one of system, p5"),
-        ({"--instance-type": "ml.m5.4xlarge"}, "--instance-type: is not a type of the group p5, got 'ml.m5.4xlarge'; "),
-        (
-            {"--nodes": "9"},
-            "--max-replicas: 9 replicas need more than the team's",
-        ),
-        (
-            {"--min-replicas": "2"},
-            "--nodes: cannot be combined with --min-replicas; ",
-        ),
-        (
-            {"--zone": "us-west-2a"},
-            "--zone: the group p5 is in us-west-2c, got 'us-west-2a'; ",
-        ),
-        (
-            {"--zone": "mars/x"},
-            "--zone: must be an availability zone's name or id, such as us-west-2c or usw2-az3, got",
-        ),
+        ({"--group": "p6"}, "job-group-unknown", "--group", "system, p5"),
+        ({"--instance-type": "ml.m5.4xlarge"}, "job-instance-type-not-of-group", "--instance-type", "ml.p5.48xlarge"),
+        ({"--nodes": "9"}, "job-above-quota", "--max-replicas", "9 replicas"),
+        ({"--min-replicas": "2"}, "job-nodes-with-sizes", "--nodes", "--min-replicas"),
+        ({"--nodes": "0"}, "job-nodes-out-of-range", "--nodes", "got 0"),
+        ({"--zone": "us-west-2a"}, "job-zone-not-of-group", "--zone", "us-west-2c"),
+        ({"--zone": "mars/x"}, "value-malformed", "--zone", "usw2-az3"),
         (
             {"--namespace": "hyperpod-ns-reserch"},
-            "got 'hyperpod-ns-reserch'; did you mean hyperpod-ns-research?",
+            "job-namespace-misspelled",
+            "--namespace",
+            "did you mean hyperpod-ns-research?",
         ),
         (
             {"--namespace": "zebra"},
-            "got 'zebra'; name one of hyperpod-ns-research, hyperpod-ns-inference",
+            "job-namespace-unknown",
+            "--namespace",
+            "hyperpod-ns-research, hyperpod-ns-inference",
         ),
-        (
-            {"--priority-class": "low"},
-            "--priority-class: is not allowed for pods of the team research, got 'low'; name one of urgent",
-        ),
+        ({"--priority-class": "low"}, "job-priority-not-of-team", "--priority-class", "research, got 'low'"),
         (
             {"--priority-class": "urgent", "--base-priority-class": "high"},
-            "--base-priority-class: is not allowed for pods of the team research, got 'high'; name one of urgent",
+            "job-priority-not-of-team",
+            "--base-priority-class",
+            "use one of urgent",
         ),
         (
             {"--priority-class": "urgent", "--namespace": "hyperpod-ns-inference"},
-            "--priority-class: is not allowed for pods of the team inference, got 'urgent'; ",
+            "job-team-without-priorities",
+            "--priority-class",
+            "inference, got 'urgent'",
         ),
         (
             {"--service-account": "team-pods", "--namespace": "hyperpod-ns-inference"},
-            "--service-account: is team-pods, but the team inference has no pod_role_arn",
+            "job-service-account-unknown",
+            "--service-account",
+            "inference",
         ),
-        ({"--nodes": None}, "--min-replicas: is missing; add it, or --nodes for a job of one size"),
+        ({"--group": None}, "job-instance-type-missing", "--instance-type", "--group"),
         (
-            {"--group": None},
-            "--instance-type: is missing; name the type of the nodes, or a --group of the cluster file",
-        ),
-        (
-            {"--config": "tests/helpers/configs/everything.yaml"},
-            "--config: is the file of a cluster under Slurm; submit the job with sbatch",
+            {"--config": str(CONFIGS / "everything.yaml")},
+            "job-of-slurm-cluster",
+            "--config",
+            "sbatch",
         ),
     ],
 )
-def test_what_does_not_fit_the_file(capsys: pytest.CaptureFixture[str], changes: dict[str, object], said: str) -> None:
-    if "--config" in changes:
-        changes = {"--config": str(CONFIGS / "everything.yaml")}
+def test_what_does_not_fit_the_file(
+    capsys: pytest.CaptureFixture[str], changes: dict[str, object], code: str, option: str, named: str
+) -> None:
     assert main(grouped(**changes)) == 1
-    assert said in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert (code, option) in reported(err)
+    assert any(named in line for line in err.splitlines() if line.endswith(f"[{code}]"))
+
+
+def test_a_job_has_nodes_or_both_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(grouped(**{"--nodes": None})) == 1
+    assert reported(capsys.readouterr().err) == [
+        ("job-size-unset", "--min-replicas"),
+        ("job-size-unset", "--max-replicas"),
+    ]
 
 
 def test_what_the_file_gives_the_team_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,8 +152,10 @@ def test_what_aws_excludes_for_elastic_training_is_a_warning(
     elastic = {"--nodes": None, "--min-replicas": "2", "--max-replicas": "4", "--replica-increment-step": "1"}
     assert main(grouped(**{"--config": str(file), **elastic})) == 0
     said = capsys.readouterr()
-    assert "warning: --group: p5 is spot capacity, which AWS does not support" in said.err
-    assert "warning: --config: turns managed tiered checkpointing on" in said.err
+    assert reported(said.err) == [
+        ("elastic-training-on-spot", "--group"),
+        ("elastic-training-with-tiered-storage", "--config"),
+    ]
     assert "elasticPolicy" in said.out
     assert main(grouped(**{"--config": str(file)})) == 0
     assert capsys.readouterr().err == ""
@@ -163,7 +169,9 @@ def test_nodes_with_efa_in_two_zones_need_one(capsys: pytest.CaptureFixture[str]
     file.write_text(yaml.safe_dump(data))
     any_group: dict[str, object] = {"--config": str(file), "--group": None, "--instance-type": "ml.p5.48xlarge"}
     assert main(grouped(**any_group)) == 1
-    assert "--zone: is missing: ml.p5.48xlarge is in us-west-2a and us-west-2c, and EFA" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert reported(err) == [("job-zone-ambiguous", "--zone")]
+    assert "ml.p5.48xlarge nodes are in us-west-2a and us-west-2c" in err
     for chosen in ({"--zone": "us-west-2a"}, {"--group": "far"}):
         assert main(grouped(**any_group | chosen)) == 0
         assert "topology.kubernetes.io/zone: us-west-2a" in capsys.readouterr().out
@@ -257,7 +265,7 @@ def test_every_option_reaches_the_job(capsys: pytest.CaptureFixture[str]) -> Non
         ),
         (
             {"--replica-increment-step": None},
-            (("job-without-step-or-sizes", "")),
+            ("job-without-step-or-sizes", ""),
         ),
         (
             {"--min-replicas": "9"},
@@ -265,7 +273,7 @@ def test_every_option_reaches_the_job(capsys: pytest.CaptureFixture[str]) -> Non
         ),
         (
             {"--replica-increment-step": "5"},
-            (("job-maximum-not-reached", "--replica-increment-step")),
+            ("job-maximum-not-reached", "--replica-increment-step"),
         ),
         (
             {"--replicas": "5"},
@@ -273,9 +281,9 @@ def test_every_option_reaches_the_job(capsys: pytest.CaptureFixture[str]) -> Non
         ),
         (
             {"--quota-nodes": "6"},
-            (("job-above-quota", "--max-replicas")),
+            ("job-above-quota", "--max-replicas"),
         ),
-        ({"--quota-nodes": "0"}, "--quota-nodes: must be 1 or more, got 0; change it"),
+        ({"--quota-nodes": "0"}, ("job-quota-nodes-too-low", "--quota-nodes")),
         (
             {"--namespace": "kube-system"},
             ("namespace-reserved", "--namespace"),
@@ -286,7 +294,7 @@ def test_every_option_reaches_the_job(capsys: pytest.CaptureFixture[str]) -> Non
         ),
         (
             {"--queue": "Q"},
-            (("value-malformed", "--queue")),
+            ("value-malformed", "--queue"),
         ),
         (
             {"--env": "1=x"},
@@ -306,34 +314,31 @@ def test_every_option_reaches_the_job(capsys: pytest.CaptureFixture[str]) -> Non
         ),
         (
             {"--graceful-shutdown-timeout": "0"},
-            (("job-without-shutdown-time", "--graceful-shutdown-timeout")),
+            ("job-without-shutdown-time", "--graceful-shutdown-timeout"),
         ),
         ({"--max-retries": "-1"}, ("value-out-of-range", "--max-retries")),
         ({"--scaling-timeout": "-1"}, ("value-out-of-range", "--scaling-timeout")),
         (
             {"--train-batch-size": "128"},
-            (("job-scale-config-with-step", "--train-batch-size")),
+            ("job-scale-config-with-step", "--train-batch-size"),
         ),
-        ({"--train-batch-size": "0"}, "--train-batch-size: must be 1 or more, got 0; change it"),
-        (
-            {"--learning-rate": "0.1"},
-            (
-                "--learning-rate: needs --train-batch-size, with which it goes into the settings by size; add "
-                "--train-batch-size, or pass the rate to the script"
-            ),
-        ),
+        ({"--train-batch-size": "0"}, ("job-batch-size-too-low", "--train-batch-size")),
+        ({"--learning-rate": "0.1"}, ("job-learning-rate-without-batch", "--learning-rate")),
     ],
 )
 def test_what_is_wrong_is_said_in_the_commands_words(
-    changes: dict[str, str | None], said: tuple[str, str] | str, capsys: pytest.CaptureFixture[str]
+    changes: dict[str, str | None], said: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments(changes)) == 1
     out = capsys.readouterr()
     assert (out.out, out.err.split("\n")[0]) == ("", "job render: 1 error")
-    if isinstance(said, str):
-        assert out.err == f"job render: 1 error\n  {said}\n"  # the command's own checks have no codes yet
-    else:
-        assert reported(out.err) == [said]
+    assert reported(out.err) == [said]
+
+
+def test_texts_of_findings_name_options_not_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments({"--learning-rate": "0.1"})) == 1
+    err = capsys.readouterr().err
+    assert err.count("--train-batch-size") == 2 and "train_batch_size" not in err
 
 
 @pytest.mark.parametrize(("instance_type", "processes"), [("ml.p5.48xlarge", "8"), ("ml.m5.4xlarge", "16")])
@@ -368,4 +373,5 @@ def test_the_command_says_no_stack_trace_and_exits_1() -> None:
     command = Path(sys.executable).parent / "cdk-hyperpod"
     done = subprocess.run([command, *arguments({"--max-replicas": "1"})], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("job render: 1 error\n  --min-replicas: 2 is more than --max-replicas")
+    assert done.stderr.startswith("job render: 1 error\n")
+    assert reported(done.stderr) == [("job-minimum-above-maximum", "--min-replicas")]

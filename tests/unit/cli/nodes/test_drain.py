@@ -24,6 +24,7 @@ from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.cli.nodes import operator_channel
 from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import group, run_until_quiet, slurm
+from helpers.findings import reported
 from helpers.judging import changed
 from helpers.lifecycle.programs import load
 from helpers.scale_down.served_hyperpod import serve
@@ -635,7 +636,7 @@ def test_a_file_without_an_agent_is_refused(cluster: ClusterWithBucket, run: Cal
     write({})
     status, _, err = run("undrain", "i-0123456789abcdef0")
     assert status == 1
-    assert "slurm.drain: is missing, so the cluster has no drain agent" in err
+    assert reported(err) == [("drain-agent-not-in-file", "slurm.drain")]
 
 
 @pytest.mark.parametrize(
@@ -659,4 +660,4 @@ def test_under_eks_it_names_kubectl_s_own_command(
     status, out, err = run(*words)
     assert (status, out) == (1, "")
     assert says in err
-    assert "orchestrator: is eks, and an EKS cluster has no drain agent" in err
+    assert reported(err) == [("drain-agent-under-eks", "orchestrator")]

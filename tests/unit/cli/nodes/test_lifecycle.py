@@ -16,7 +16,8 @@ from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.cli.nodes.lifecycle import RUN_AGAIN, STEPS, has_step
 from cdk_hyperpod.config.cluster import ENTRY_SCRIPTS
 from cdk_hyperpod.loader import load_config
-from helpers.judging import changed
+from helpers.findings import reported
+from helpers.judging import ROOT, changed
 from helpers.lifecycle.node_folder import CLUSTER, Node
 from lifecycle import lib, provision
 
@@ -194,20 +195,23 @@ def test_the_nodes_that_are_asked_are_those_that_have_the_step(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "expected"),
     [
-        (
-            {"lifecycle": {"mode": "bootstrap"}},
-            "lifecycle.mode: is bootstrap, so the nodes have no lifecycle scripts; ",
-        ),
-        ({"lifecycle": {"steps": {"users": False}}}, "lifecycle.steps.users: is false; remove it, and deploy"),
+        ({"lifecycle": {"mode": "bootstrap"}}, ("lifecycle-run-without-scripts", "lifecycle.mode")),
+        ({"lifecycle": {"steps": {"users": False}}}, ("lifecycle-run-of-disabled-step", "lifecycle.steps.users")),
     ],
 )
 def test_nodes_without_the_step_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, object], words: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, object], expected: tuple[str, str]
 ) -> None:
     assert main(["lifecycle", "run", "users", "--config", write(tmp_path, **settings)]) == 1
-    assert words in capsys.readouterr().err
+    assert reported(capsys.readouterr().err) == [expected]
+
+
+def test_under_eks_no_step_can_be_run_again(capsys: pytest.CaptureFixture[str]) -> None:
+    eks = str(ROOT / "tests/helpers/configs/eks.yaml")
+    assert main(["lifecycle", "run", "users", "--config", eks]) == 1
+    assert reported(capsys.readouterr().err) == [("lifecycle-run-under-eks", "orchestrator")]
 
 
 def test_scripts_of_one_s_own_are_not_begun_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,4 +221,4 @@ def test_scripts_of_one_s_own_are_not_begun_anew(tmp_path: Path, capsys: pytest.
         (scripts / name).touch()
     path = write(tmp_path, lifecycle={"scripts": "mine"})
     assert main(["lifecycle", "run", "users", "--config", path]) == 1
-    assert "lifecycle.scripts: is set: scripts of your own" in capsys.readouterr().err
+    assert reported(capsys.readouterr().err) == [("lifecycle-run-of-own-scripts", "lifecycle.scripts")]
