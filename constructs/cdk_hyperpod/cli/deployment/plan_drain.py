@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..._lambda.hyperpod.scale_down.actions import Plan
     from ..._lambda.hyperpod.scale_down.cluster import Cluster
 
-_NEVER_RAN = "has never been heard of"
+_NO_BUCKET = "has not written a status yet, because its bucket does not exist"
 _JOBS_UNREAD = "Which jobs run on them was not read"
 _NEXT_DEPLOYMENT_RELEASES = "The next deployment that changes the cluster releases those that it does not delete (another scale_down.retry is a change)."
 _RELEASE_BY_HAND = (
@@ -42,14 +42,14 @@ def _read_agent_status(config: ClusterConfig, live: Cluster | None, client: Clie
     try:
         bucket = drain_bucket_name(config.name, live.arn.split(":")[4], config.region)
         status = BucketChannel(bucket, config.name, lambda: client("s3"), lambda: client("sagemaker")).read()
-    except NoStatusError:
-        status = AgentStatus(unreachable=_NEVER_RAN)
+    except NoStatusError as error:
+        status = AgentStatus(unreachable=str(error))
     except UnansweredError as error:
         return NodeWorkload(unread=(f"{_JOBS_UNREAD}: the drain agent {error}.",))
     except api.CALL_ERRORS as error:
         if aws.code(error) != "NoSuchBucket":
             return NodeWorkload(unread=(f"{_JOBS_UNREAD}: {aws.sentence(error)}",))
-        status = AgentStatus(unreachable=_NEVER_RAN)
+        status = AgentStatus(unreachable=_NO_BUCKET)
     if is_silent(status):
         return NodeWorkload(status=status, unread=(f"{_JOBS_UNREAD}: the drain agent on the controller is silent.",))
     return NodeWorkload(status=status)

@@ -28,7 +28,10 @@ ENDED = ("ready", "unknown", "refused", "timed-out", "backup-failed")
 """States that a node keeps until an operator acts."""
 FAILED = ("timed-out", "backup-failed")
 """States after which the same drain request is sent anew."""
-INSTALL = "Install it by `cdk-hyperpod lifecycle run drain | bash`, or read `journalctl -u cdk-hyperpod-drain` on the controller"
+_START_AGENT = (
+    "If it does not run, start it by `cdk-hyperpod lifecycle run drain | bash`. `journalctl -u cdk-hyperpod-drain` on the "
+    "controller shows its errors"
+)
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([mh])")
 
 _DRAIN = """\
@@ -316,7 +319,7 @@ def _check_awake(reading: StatusReading, *, is_requested: bool = True) -> None:
     """Raises DrainError if the agent is silent. `is_requested`: there is a drain request, which then waits for the agent."""
     if reading.silence:
         kept = "the drain request is kept, but " if is_requested else ""
-        raise DrainError(f"{kept}the agent on the controller {reading.silence}. {INSTALL}")
+        raise DrainError(f"{kept}the agent on the controller {reading.silence}. {_START_AGENT}")
 
 
 def _show_status(channel: OperatorChannel, *, as_json: bool) -> int:

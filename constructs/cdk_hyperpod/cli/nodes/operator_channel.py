@@ -37,6 +37,7 @@ from .. import aws, live
 from ..live import Target
 from ..tables import complain
 
+NO_STATUS = "has not written a status yet. It writes one within a minute of its start"
 NO_OBJECT = "not a JSON object"
 """What is wrong with a node's request that cannot be read at all."""
 
@@ -147,7 +148,7 @@ class OperatorChannel:
         """Read the agent's status."""
         content, etag, now = self._read(status_key(self.target.name))
         if not etag:
-            return StatusReading(Status(), now, "has never written its status")
+            return StatusReading(Status(), now, NO_STATUS)
         try:
             return StatusReading(parse_status(content, one_line), now)
         except StatusError as error:

@@ -490,9 +490,7 @@ def test_an_agent_that_is_silent_or_refuses_is_told(
     (one, _) = cluster.nodes("work")
     status, _, err = run("drain", one)
     assert status == 1
-    assert (
-        "the drain request is kept, but the agent on the controller has never written its status. Install it by" in err
-    )
+    assert "the drain request is kept, but the agent on the controller has not written a status yet" in err
     cluster.answer(beat=time.time() - 600)
     status, _, err = run("drain", "--status")
     assert status == 1
