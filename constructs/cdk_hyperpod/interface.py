@@ -16,8 +16,8 @@ from constructs import Construct, DependencyGroup
 
 from ._common.acknowledge import without_traces
 from .errors import Finding, raise_errors
-from .typed.judge import check_value
 from .typed.known import is_known
+from .typed.validation import check_value
 
 if TYPE_CHECKING:
     from aws_cdk import aws_events as events

@@ -14,7 +14,7 @@ from .rules import check_cluster
 from .rules.files import check_dependencies_chart, check_scripts
 from .typed.build import structure
 from .typed.document import Document
-from .typed.judge import require_arguments
+from .typed.validation import require_arguments
 from .typed.words import shown_name
 from .typed.yaml_text import YamlProblem, decoded, in_words
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from .errors import Finding
-from .typed.judge import check_at_synth
+from .typed.validation import check_at_synth
 
 
 def foundation_stack_name(cluster_name: str) -> str:

@@ -23,8 +23,8 @@ from cdk_hyperpod.names import drain_bucket_name
 from cdk_hyperpod_local import environment
 from cdk_hyperpod_local.session import LocalAws
 from helpers.cli.aws_errors import intercept
-from helpers.judging import changed
 from helpers.local_aws.fixtures import running_engine
+from helpers.validating import changed
 from simulations.lifetimes.agent import status as agent_status
 
 pytestmark = pytest.mark.slow

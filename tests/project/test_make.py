@@ -11,7 +11,7 @@ from shutil import copy
 
 import pytest
 
-from helpers.judging import ROOT
+from helpers.validating import ROOT
 
 # `synth` and `check` tell what the file alone tells.
 ASKS_AWS = re.compile(r"\b(cdk (?:diff|deploy|destroy)|cdk-hyperpod (?:plan|why|credentials|retained))\b([^|;\n]*)")

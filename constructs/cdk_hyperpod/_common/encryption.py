@@ -11,7 +11,7 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from ..errors import raise_errors
-from ..typed.judge import check_arguments
+from ..typed.validation import check_arguments
 from .pseudo import PARTITION, URL_SUFFIX
 from .removal import check_removal, refuse_removal
 from .tags import KEY_TAG

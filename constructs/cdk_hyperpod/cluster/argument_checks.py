@@ -18,8 +18,8 @@ from ..errors import Finding
 from ..guard.drain_channel import IEksDrainer
 from ..interface import RoleName
 from ..rules import check_file_system_zone, check_rules
-from ..typed.judge import as_tuple, check_at_synth
 from ..typed.known import UNKNOWN, is_known
+from ..typed.validation import as_tuple, check_at_synth
 from ..typed.words import item_paths, show
 from .roles import node_type_of
 

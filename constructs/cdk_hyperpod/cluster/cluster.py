@@ -47,8 +47,8 @@ from ..scripts.lifecycle_scripts import LifecycleScripts
 from ..storage.lustre import LustreMount
 from ..storage.openzfs import OpenZfsMount
 from ..typed.annotations import arguments_of, field_types
-from ..typed.judge import as_tuple, check_arguments, check_call, check_config, require_arguments
 from ..typed.known import UNKNOWN, is_known
+from ..typed.validation import as_tuple, check_arguments, check_call, check_config, require_arguments
 from .argument_checks import (
     RolesInUse,
     accounting_database_of,

@@ -1,4 +1,4 @@
-"""HyperPodPyTorchJobs that shrink and grow, as values; `rules/jobs.py` judges them, `kubernetes/jobs.py` renders them.
+"""HyperPodPyTorchJobs that shrink and grow, as values; `rules/jobs.py` validates them, `kubernetes/jobs.py` renders them.
 
 Sources: "Using elastic training in Amazon SageMaker HyperPod"
 (https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-eks-elastic-training.html), the SDK's model of the resource

@@ -13,7 +13,7 @@ from constructs import Construct
 from ..config.cluster import ClusterArn
 from ..config.eks import AddOn, is_on
 from ..loader import LoadedConfig
-from ..typed.judge import require_arguments
+from ..typed.validation import require_arguments
 from .control_plane import EksControlPlane, add_on
 
 _NAMES = {

@@ -25,8 +25,8 @@ from ..loader import LoadedConfig
 from ..network.network import HyperPodNetwork
 from ..rules import check_control_plane, has_neuron
 from ..rules.charts import check_chart
-from ..typed.judge import check_arguments, check_call, check_value, without_refused
 from ..typed.known import UNKNOWN
+from ..typed.validation import check_arguments, check_call, check_value, without_refused
 from .kubectl import connect, control_plane_security_group, finish_provider, kubectl_options
 
 # Add-ons of daemon sets only, which are healthy where there is no node yet.

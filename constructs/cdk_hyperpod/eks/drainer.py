@@ -36,7 +36,7 @@ from ..names import drainer_name
 from ..network.security_groups import allow_tcp, closed_security_group
 from ..rules.scale_down_drain import check_backup_namespace, check_existing
 from ..storage.lustre import LustreMount
-from ..typed.judge import check_arguments, check_at_synth, require_arguments
+from ..typed.validation import check_arguments, check_at_synth, require_arguments
 from .control_plane import EksControlPlane, access_entries, after_cluster
 from .manifests import file_system_manifests
 

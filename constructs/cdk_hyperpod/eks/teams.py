@@ -31,7 +31,7 @@ from ..kubernetes.teams import (
 from ..loader import LoadedConfig
 from ..rules import check_eks_teams
 from ..storage.lustre import LustreMount
-from ..typed.judge import as_tuple, check_at_synth, check_call, require_arguments
+from ..typed.validation import as_tuple, check_at_synth, check_call, require_arguments
 from ..typed.words import item_paths
 from .control_plane import EksControlPlane
 from .manifests import file_system_manifests, karpenter_manifests

@@ -23,8 +23,8 @@ from ..errors import ConfigError, Finding, raise_errors
 from ..loader import LoadedConfig
 from ..names import check_name_known, drain_bucket_name
 from ..rules import check_writers
-from ..typed.judge import check_arguments, require_arguments
 from ..typed.known import is_known
+from ..typed.validation import check_arguments, require_arguments
 
 DRAIN_OPERATORS = "drain-operators"
 """The code of the warning that the drain operators are not named."""

@@ -33,7 +33,7 @@ from ..loader import LoadedConfig
 from ..rules import check_scale_down
 from ..rules.guard import check_guarded, check_size
 from ..typed.annotations import arguments_of, field_types
-from ..typed.judge import as_tuple, check_call, check_config, require_arguments
+from ..typed.validation import as_tuple, check_call, check_config, require_arguments
 from .cluster_template import ClusterTemplate, without_tags
 from .deployed_stack import function_name_prefix, register_guard
 from .drain_channel import DrainChannel, IEksDrainer, drain_properties

@@ -36,7 +36,7 @@ from ..facts.s3_prefix_lists import S3_PREFIX_LISTS
 from ..loader import LoadedConfig
 from ..rules import check_network, what_closed_means
 from ..typed.annotations import arguments_of, field_types
-from ..typed.judge import as_tuple, check_at_synth, check_call, check_config, require_arguments
+from ..typed.validation import as_tuple, check_at_synth, check_call, check_config, require_arguments
 from .endpoint_policies import endpoint_policy
 from .flow_log import add_flow_log
 from .given_vpc import VpcChoice, check_one_vpc, choose_vpc

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..config.cluster import ClusterConfig
 from ..errors import Finding
 from ..facts.instance_types import regions
-from ..typed.judge import check_config
 from ..typed.known import UNKNOWN, is_known
+from ..typed.validation import check_config
 from ..typed.words import join, show
 from .accounts import check_accounts
 from .drain_agent import check_backup, check_drain_agent

@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from ..config.cluster import ClusterConfig
 from ..config.slurm import DrainBackup, SlurmConfig
 from ..errors import Finding
-from ..typed.judge import check_repeated
 from ..typed.known import is_known
+from ..typed.validation import check_repeated
 from ..typed.words import item_paths
 from .lifecycle import check_writers
 from .storage import mount_paths

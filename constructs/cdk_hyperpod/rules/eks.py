@@ -21,8 +21,8 @@ from ..config.zones import ZONES_WITHOUT_EKS, control_plane_zone, control_plane_
 from ..errors import Finding
 from ..kubernetes.teams import cluster_nodes
 from ..names import eks_stack_name
-from ..typed.judge import check_repeated
 from ..typed.known import UNKNOWN, is_known
+from ..typed.validation import check_repeated
 from ..typed.words import item_paths, join, show, shown_name
 from .governance import check_task_governance
 from .network import PRIVATE, own_zones

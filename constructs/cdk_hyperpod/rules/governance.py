@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from ..config.governance import TaskGovernance
 from ..errors import Finding
-from ..typed.judge import check_kinds, field_findings
 from ..typed.known import is_known
+from ..typed.validation import check_kinds, field_findings
 from ..typed.words import item_paths, show
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from ..config.cluster import InstanceGroup, Orchestrator
 from ..errors import Finding
 from ..facts.instance_types import InstanceType, catalogue, suggestion
-from ..typed.judge import check_repeated
 from ..typed.known import is_known
+from ..typed.validation import check_repeated
 from ..typed.words import item_paths, show
 from .wording import EKS_ONLY
 

@@ -11,7 +11,7 @@ from ..facts.instance_types import InstanceType, catalogue, suggestion
 from ..kubernetes.allocatable import Allocatable, allocatable
 from ..kubernetes.quantities import cpu_quantity, memory_quantity, parse_quantity
 from ..kubernetes.replicas import COORDINATION, SCALE_CONFIG_FOLDER, queue_of, ranks_per_replica, replica_resources
-from ..typed.judge import check_kinds, field_findings
+from ..typed.validation import check_kinds, field_findings
 from ..typed.words import join, show
 from .teams import namespace_findings
 

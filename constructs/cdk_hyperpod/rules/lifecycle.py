@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from ..config.cluster import ClusterConfig
 from ..errors import Finding
-from ..typed.judge import check_repeated
 from ..typed.known import is_known
+from ..typed.validation import check_repeated
 
 MAX_WRITERS = 100
 MAX_WRITERS_CHARACTERS = 15_000

@@ -17,8 +17,8 @@ from ..config.zones import ZoneSubnet, is_zone_id, more_endpoints, plan_subnets,
 from ..errors import Finding
 from ..facts.instance_types import regions
 from ..facts.s3_prefix_lists import S3_PREFIX_LISTS
-from ..typed.judge import check_repeated
 from ..typed.known import UNKNOWN, is_known
+from ..typed.validation import check_repeated
 from ..typed.words import item_paths, show
 from .groups import known_types
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from ..config.cluster import InstanceGroup, ScaleDownConfig
 from ..errors import Finding
-from ..typed.judge import check_repeated
 from ..typed.known import is_known
+from ..typed.validation import check_repeated
 from ..typed.words import show
 
 

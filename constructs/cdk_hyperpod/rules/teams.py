@@ -11,8 +11,8 @@ from ..errors import Finding
 from ..kubernetes.drainer import BACKUP_NAMESPACE
 from ..kubernetes.quantities import parse_quantity
 from ..kubernetes.teams import DEFAULT_DISK, POD_SERVICE_ACCOUNT, namespace_name, quota_hard
-from ..typed.judge import check_kinds, check_repeated, field_findings
 from ..typed.known import is_known
+from ..typed.validation import check_kinds, check_repeated, field_findings
 from ..typed.words import item_paths, join, show
 from . import quotas
 

@@ -13,8 +13,8 @@ from typing import Any
 from ..config.cluster import ClusterConfig
 from ..config.slurm import AccountingDatabase, Group, SlurmAccount, SlurmConfig, User
 from ..errors import Finding
-from ..typed.judge import check_repeated
 from ..typed.known import is_known
+from ..typed.validation import check_repeated
 from ..typed.words import item_paths, show
 from .storage import is_the_nodes_own, mount_paths
 from .wording import SLURM_ONLY

@@ -32,8 +32,8 @@ from ..guard.drain_channel import DrainChannel, agent_settings
 from ..loader import LoadedConfig
 from ..names import bucket_label, check_name_known
 from ..rules import check_backup, check_users, check_writers
-from ..typed.judge import as_tuple, check_call, require_arguments, without_refused
 from ..typed.known import UNKNOWN, is_known
+from ..typed.validation import as_tuple, check_call, require_arguments, without_refused
 from ..typed.words import show
 from .script_folder import ScriptFolder, checksums, content_hash, find_scripts
 

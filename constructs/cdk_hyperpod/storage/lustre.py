@@ -31,8 +31,8 @@ from ..network.network import HyperPodNetwork
 from ..network.security_groups import allow_all, allow_tcp, closed_security_group
 from ..rules import check_storage
 from ..typed.annotations import field_types
-from ..typed.judge import as_tuple, check_arguments, check_call, check_config, check_value
 from ..typed.known import is_known
+from ..typed.validation import as_tuple, check_arguments, check_call, check_config, check_value
 from .dns_name import file_system_dns_name
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from ..config.cluster import OpenZfsConfig
 from ..errors import raise_errors
 from ..network.network import HyperPodNetwork
 from ..network.security_groups import allow_tcp
-from ..typed.judge import check_arguments, check_config
+from ..typed.validation import check_arguments, check_config
 from .dns_name import file_system_dns_name
 
 # The portmapper, NFS, and mount, status and lock (FSx for OpenZFS user guide, "File system access control with VPC").

@@ -1,4 +1,4 @@
-"""The one walk over annotations: what a type says, as a form that building, judging and the schema match on."""
+"""The one walk over annotations: what a type says, as a form that building, validation and the schema match on."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from cdk_hyperpod.loader import load_config
 from cdk_hyperpod.names import drain_bucket_name
 from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import VPC, group, run_until_quiet, slurm
-from helpers.judging import changed
+from helpers.validating import changed
 
 Json = Any
 

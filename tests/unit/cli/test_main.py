@@ -15,7 +15,7 @@ from cdk_hyperpod.cli.deployment.retained import retained_table
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.loader import load_config
 from helpers.findings import reported
-from helpers.judging import REMOVED, ROOT, changed
+from helpers.validating import REMOVED, ROOT, changed
 
 TOOL = Path(sys.executable).with_name("cdk-hyperpod")
 

@@ -11,7 +11,7 @@ import yaml
 
 from cdk_hyperpod.cli.main import main
 from helpers.cli.aws_errors import intercept
-from helpers.judging import changed
+from helpers.validating import changed
 
 COMMANDS = [["nodes"], ["connect", "i-0123456789abcdef0", "--print"], ["logs", "i-0123456789abcdef0"], ["watch"]]
 COMMANDS += [["replace", "i-0123456789abcdef0", "--yes"], ["reboot", "i-0123456789abcdef0", "--yes"]]

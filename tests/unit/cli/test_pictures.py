@@ -18,7 +18,7 @@ from cdk_hyperpod.cli.deployment.account_state import AccountState, LiveCluster,
 from cdk_hyperpod.cli.deployment.preflight_checks import PER_CLUSTER, TOTAL, usage_quota
 from cdk_hyperpod_local.hyperpod.samples import VPC, group, slurm
 from helpers.cli.drawing import picture
-from helpers.judging import ROOT
+from helpers.validating import ROOT
 from simulations.lifetimes.agent import status as agent_status
 from unit.cli.conftest import FakeAws, Run, deployed, refused, write
 

@@ -20,7 +20,7 @@ from cdk_hyperpod.cli.deployment.preflight_checks import PER_CLUSTER, TOTAL, usa
 from cdk_hyperpod.cli.deployment.prices import Prices, keep
 from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, VPC, eks, group, slurm
 from helpers.cli.drawing import picture
-from helpers.judging import ROOT, changed
+from helpers.validating import ROOT, changed
 from simulations.lifetimes.agent import status as agent_status
 from unit.cli.conftest import FakeAws, Run, deployed
 

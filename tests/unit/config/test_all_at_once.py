@@ -10,7 +10,7 @@ import yaml
 from cdk_hyperpod.errors import ConfigError, Finding, raise_errors
 from cdk_hyperpod.loader import load_config
 from helpers.findings import found
-from helpers.judging import REMOVED, Changes, findings_of, judge
+from helpers.validating import REMOVED, Changes, findings_of, validate
 
 FULL_OF_MISTAKES = """\
 name: -bad-
@@ -113,19 +113,19 @@ def test_a_file_full_of_mistakes_gets_them_all_in_its_own_order(
     ],
 )  # fmt: skip
 def test_a_wrong_leaf_hides_and_invents_nothing(changes: Changes, paths: list[str]) -> None:
-    assert [path for _, path in judge(changes)] == paths
+    assert [path for _, path in validate(changes)] == paths
 
 
 def test_a_group_that_names_a_zone_is_told_so_though_another_has_a_scarce_type() -> None:
     changes = {"network": REMOVED, "instance_groups.0.availability_zone": "us-west-2a"}
 
-    assert [path for _, path in judge(changes)] == ["instance_groups[head].availability_zone"]
+    assert [path for _, path in validate(changes)] == ["instance_groups[head].availability_zone"]
 
 
 def test_the_same_mistake_in_two_groups_of_one_name_is_told_twice() -> None:
     group = {"name": "twin", "instance_type": "ml.m5.xlarge", "instance_count": 1, "node_type": "compute"}
 
-    assert judge({"instance_groups.1": group, "instance_groups.2": group}) == [
+    assert validate({"instance_groups.1": group, "instance_groups.2": group}) == [
         ("partition-missing", "instance_groups[1].partition"),
         ("partition-missing", "instance_groups[2].partition"),
         ("group-name-duplicated", "instance_groups[2].name"),
@@ -148,7 +148,7 @@ def test_a_mistake_behind_an_anchor_is_told_where_it_is_used() -> None:
 def test_a_hundred_wrong_groups_are_told_in_full() -> None:
     group = {"instance_type": "ml.m5.xlarge", "instance_count": -1, "node_type": "compute", "partition": "p"}
 
-    assert judge({f"instance_groups.{n}": {**group, "name": f"g{n}"} for n in range(2, 100)}) == [
+    assert validate({f"instance_groups.{n}": {**group, "name": f"g{n}"} for n in range(2, 100)}) == [
         ("value-out-of-range", f"instance_groups[g{n}].instance_count") for n in range(2, 100)
     ]
 

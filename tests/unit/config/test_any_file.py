@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from cdk_hyperpod.config.schema import json_schema
 from cdk_hyperpod.errors import ConfigError, Finding
 from cdk_hyperpod.loader import LoadedConfig
-from helpers.judging import ROOT, SMALL, changed, load_text
+from helpers.validating import ROOT, SMALL, changed, load_text
 
 DEFAULT: dict[str, Any] = yaml.safe_load((ROOT / "cluster.yaml").read_text("utf-8"))
 # Every setting that there is, so that mutations reach all of them.

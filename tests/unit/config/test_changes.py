@@ -29,9 +29,9 @@ from cdk_hyperpod.rules import check_cluster
 from cdk_hyperpod.typed.build import structure
 from cdk_hyperpod.typed.schema import places
 from cdk_hyperpod_local.hyperpod import ClusterHandler, HyperPod, ManualClock, Progress, replacement_reasons
-from helpers.judging import REMOVED
-from helpers.judging import changed as edited
 from helpers.synthesis import CONFIGS, Json, flat, folder_of, new_app, of_file, templates_in
+from helpers.validating import REMOVED
+from helpers.validating import changed as edited
 from stacks import add_stacks
 
 OWN_KEY = "arn:aws:kms:us-west-2:111122223333:key/99999999-0000-1111-2222-333344445555"

@@ -15,7 +15,7 @@ from cdk_hyperpod.errors import ConfigError
 from cdk_hyperpod.loader import MAX_FILE_BYTES, load_config
 from cdk_hyperpod.typed.yaml_text import MAX_VALUES
 from helpers.findings import found
-from helpers.judging import SMALL, changed, changed_findings, findings_of, judge, load_text
+from helpers.validating import SMALL, changed, changed_findings, findings_of, load_text, validate
 
 EMPTY = ("file-empty", "the file is empty")
 NO_SETTINGS = "value-not-settings"
@@ -314,7 +314,7 @@ def test_own_scripts_that_are_incomplete(has: tuple[str, ...] | None, code: str,
     ],
 )  # fmt: skip
 def test_own_scripts_in_a_place_that_is_no_folder(name: str, code: str) -> None:
-    assert judge({"lifecycle": {"scripts": name}}) == [(code, "lifecycle.scripts")]
+    assert validate({"lifecycle": {"scripts": name}}) == [(code, "lifecycle.scripts")]
 
 
 # -- text that something else would take the place of -------------------------------------------------------------------

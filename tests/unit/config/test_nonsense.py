@@ -7,7 +7,7 @@ import yaml
 
 from cdk_hyperpod.errors import Finding
 from helpers.findings import Found, found
-from helpers.judging import ROOT, changed, findings_of, judge
+from helpers.validating import ROOT, changed, findings_of, validate
 
 EKS = yaml.safe_load((ROOT / "tests/helpers/configs/eks.yaml").read_text("utf-8"))
 STORAGE = {"capacity_gib": 1200}
@@ -34,7 +34,7 @@ def of_eks(**settings: object) -> Found:
     ],
 )
 def test_no_file_system_is_mounted_over_what_a_node_needs(path: str) -> None:
-    (message,) = judge({"storage": {**STORAGE, "mount_path": path}})
+    (message,) = validate({"storage": {**STORAGE, "mount_path": path}})
 
     assert message[1] == "storage.mount_path"
 
@@ -43,7 +43,7 @@ def test_no_file_system_is_mounted_over_what_a_node_needs(path: str) -> None:
     "path", ["/fsx", "/mnt/data", "/home/shared", "/opt/data", "/...", "/.fsx", "/etcetera", "/data/etc"]
 )
 def test_a_folder_of_its_own_is_good(path: str) -> None:
-    assert judge({"storage": {**STORAGE, "mount_path": path}}) == []
+    assert validate({"storage": {**STORAGE, "mount_path": path}}) == []
 
 
 @pytest.mark.parametrize(
@@ -55,26 +55,28 @@ def test_a_folder_of_its_own_is_good(path: str) -> None:
 )
 def test_no_bucket_has_such_a_name(name: str) -> None:
     link = {"file_system_path": "/a", "bucket_name": name}
-    (message,) = judge({"storage": {**STORAGE, "data_repositories": [link]}})
+    (message,) = validate({"storage": {**STORAGE, "data_repositories": [link]}})
 
     assert message == ("value-malformed", "storage.data_repositories[0].bucket_name")
 
 
 @pytest.mark.parametrize("name", ["a.b", "192.168.0.1a", "my-s3alias-2", "1.2.3"])
 def test_another_bucket_has(name: str) -> None:
-    assert judge({"storage": {**STORAGE, "data_repositories": [{"file_system_path": "/a", "bucket_name": name}]}}) == []
+    assert (
+        validate({"storage": {**STORAGE, "data_repositories": [{"file_system_path": "/a", "bucket_name": name}]}}) == []
+    )
 
 
 @pytest.mark.parametrize("path", ["/..", "/.", "/a/..", "/a/../b", "/./a"])
 def test_a_link_lies_below_the_file_systems_root(path: str) -> None:
-    (message,) = judge({"storage": {**STORAGE, "data_repositories": [{"file_system_path": path}]}})
+    (message,) = validate({"storage": {**STORAGE, "data_repositories": [{"file_system_path": path}]}})
 
     assert message == ("value-malformed", "storage.data_repositories[0].file_system_path")
 
 
 @pytest.mark.parametrize("prefix", ["..", "../x", "a/..", "a/../b", "a//b", "./a"])
 def test_a_prefix_leads_nowhere_else(prefix: str) -> None:
-    (message,) = judge({"storage": {**STORAGE, "data_repositories": [{"file_system_path": "/a", "prefix": prefix}]}})
+    (message,) = validate({"storage": {**STORAGE, "data_repositories": [{"file_system_path": "/a", "prefix": prefix}]}})
 
     assert message == ("value-malformed", "storage.data_repositories[0].prefix")
 
@@ -82,8 +84,8 @@ def test_a_prefix_leads_nowhere_else(prefix: str) -> None:
 def test_a_file_system_of_240_pib_is_a_slip() -> None:
     gib = 240 * 1024**2 // 2400 * 2400
 
-    assert judge({"storage": {"capacity_gib": gib}}) == [("capacity-too-large", "storage.capacity_gib")]
-    assert judge({"storage": {"capacity_gib": 2400 * 1000}}) == []
+    assert validate({"storage": {"capacity_gib": gib}}) == [("capacity-too-large", "storage.capacity_gib")]
+    assert validate({"storage": {"capacity_gib": 2400 * 1000}}) == []
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def test_such_a_role_does(name: str) -> None:
     ],
 )  # fmt: skip
 def test_no_plan_or_key_is_of_another_partition(change: dict[str, object]) -> None:
-    (message,) = judge({f"instance_groups.1.{name}": value for name, value in change.items()})
+    (message,) = validate({f"instance_groups.1.{name}": value for name, value in change.items()})
 
     assert message[0] == "value-malformed" and message[1].endswith("_arn")
 

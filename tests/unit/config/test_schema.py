@@ -18,7 +18,7 @@ from cdk_hyperpod.config.schema import json_schema, reference
 from cdk_hyperpod.facts.instance_types import catalogue, regions
 from cdk_hyperpod.typed.build import structure
 from cdk_hyperpod.typed.known import UNKNOWN
-from helpers.judging import REMOVED, ROOT, SMALL, Changes, changed, judge
+from helpers.validating import REMOVED, ROOT, SMALL, Changes, changed, validate
 from tools.make_docs import generated
 
 SCHEMA = json_schema()
@@ -79,7 +79,7 @@ def test_the_default_cluster_names_its_schema_for_editors() -> None:
 )  # fmt: skip
 def test_what_the_schema_refuses_the_loader_refuses(changes: Changes) -> None:
     assert not VALIDATOR.is_valid(changed(changes))
-    assert judge(changes) != []
+    assert validate(changes) != []
 
 
 def test_the_schema_offers_the_types_and_regions_that_there_are() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from helpers.judging import REMOVED, judge
+from helpers.validating import REMOVED, validate
 
 STORAGE = {"capacity_gib": 4800}
 OPEN = ("drain-operators", "slurm.drain.operators")
@@ -39,7 +39,7 @@ def hooked(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_what_can_work_is_taken(changes: dict[str, Any]) -> None:
-    assert [line for line in judge(changes) if "drain" in line[1]] == [OPEN]
+    assert [line for line in validate(changes) if "drain" in line[1]] == [OPEN]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_what_can_work_is_taken(changes: dict[str, Any]) -> None:
     ],
 )
 def test_what_cannot_work_is_refused(changes: dict[str, Any], says: tuple[str, str]) -> None:
-    assert says in judge(changes)
+    assert says in validate(changes)
 
 
 EXISTING = {"name": "shared", "security_group_id": "sg-0123456789abcdef0"}
@@ -144,7 +144,7 @@ REACHED = {**EXISTING, "endpoint": "https://0A1B.gr7.us-west-2.eks.amazonaws.com
     ],
 )
 def test_under_eks_a_function_drains(changes: dict[str, Any]) -> None:
-    assert not [path for _, path in judge(changes) if "drain" in path]
+    assert not [path for _, path in validate(changes) if "drain" in path]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_under_eks_a_function_drains(changes: dict[str, Any]) -> None:
     ],
 )
 def test_what_nobody_could_reach_or_save_is_refused(changes: dict[str, Any], says: tuple[str, str]) -> None:
-    assert says in judge(changes)
+    assert says in validate(changes)
 
 
 @pytest.mark.parametrize(
@@ -197,5 +197,5 @@ def test_what_nobody_could_reach_or_save_is_refused(changes: dict[str, Any], say
     ],
 )
 def test_operators(operators: list[str], says: tuple[str, str] | None) -> None:
-    found = [line for line in judge({"slurm": {"drain": {"operators": operators}}}) if "operators" in line[1]]
+    found = [line for line in validate({"slurm": {"drain": {"operators": operators}}}) if "operators" in line[1]]
     assert found == ([] if says is None else [says])

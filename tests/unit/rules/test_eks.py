@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from helpers.findings import Found, found
-from helpers.judging import REMOVED, SMALL, Changes, changed, findings_of
+from helpers.validating import REMOVED, SMALL, Changes, changed, findings_of
 
 EKS: Mapping[str, Any] = yaml.safe_load("""
 name: small
@@ -47,14 +47,14 @@ CHART_FIRST = ("chart-on-a-new-cluster", "eks.dependencies_chart")  # fmt: skip
 ALSO_FIXED = {"name": "spare", "instance_type": "ml.g6.xlarge", "instance_count": 4}
 
 
-def judge_whole(changes: Changes, base: Mapping[str, Any] = EKS) -> Found:
+def validate_whole(changes: Changes, base: Mapping[str, Any] = EKS) -> Found:
     return found(findings_of(yaml.safe_dump(changed(changes, base), sort_keys=False, allow_unicode=True)))
 
 
-def judge(changes: Changes, base: Mapping[str, Any] = EKS) -> Found:
+def validate(changes: Changes, base: Mapping[str, Any] = EKS) -> Found:
     """Without the warnings that the small cluster itself gets."""
     of_the_base = ("chart-on-a-new-cluster", "group-few-pod-addresses")
-    return [each for each in judge_whole(changes, base) if each[0] not in of_the_base]
+    return [each for each in validate_whole(changes, base) if each[0] not in of_the_base]
 
 
 @pytest.mark.parametrize(
@@ -147,32 +147,32 @@ def judge(changes: Changes, base: Mapping[str, Any] = EKS) -> Found:
     ],
 )  # fmt: skip
 def test_rule(bad: Changes, expected: Found, good: Changes) -> None:
-    assert judge(bad) == expected
-    assert judge(good) == []
+    assert validate(bad) == expected
+    assert validate(good) == []
 
 
 @pytest.mark.parametrize(
     ("setting", "value"), [("eks", {"dependencies_chart": "installed"}), ("teams", [TEAM])], ids=["eks", "teams"]
 )
 def test_under_slurm_nothing_of_eks_has_a_meaning(setting: str, value: object) -> None:
-    assert judge({setting: value}, SMALL) == [("orchestrator-not-eks", setting)]
+    assert validate({setting: value}, SMALL) == [("orchestrator-not-eks", setting)]
 
 
 def test_what_the_subnets_hold_counts_the_endpoints_of_eks_and_more_addresses_for_each_p5() -> None:
     # A /24 less 5 of AWS's own and 13 endpoints holds 2 nodes of 81 addresses; a /21 network is cut in eight of them.
-    assert judge({"network.cidr": "10.0.0.0/21", "instance_groups.1.instance_count": 2}) == []
-    assert judge({"network.cidr": "10.0.0.0/21", "instance_groups.1.instance_count": 3}) == [
+    assert validate({"network.cidr": "10.0.0.0/21", "instance_groups.1.instance_count": 2}) == []
+    assert validate({"network.cidr": "10.0.0.0/21", "instance_groups.1.instance_count": 3}) == [
         ("subnet-too-small", "network")
     ]
 
 
 def test_a_chart_that_cannot_be_installed_yet_is_a_warning() -> None:
-    assert judge_whole(LARGE) == [CHART_FIRST]
-    assert judge_whole({**OLD_EKS, **LARGE}) == []
+    assert validate_whole(LARGE) == [CHART_FIRST]
+    assert validate_whole({**OLD_EKS, **LARGE}) == []
 
 
 def test_a_type_of_few_addresses_is_a_warning() -> None:
-    (_, said) = judge_whole({"instance_groups.0.instance_type": "ml.m5.2xlarge"})
+    (_, said) = validate_whole({"instance_groups.0.instance_type": "ml.m5.2xlarge"})
     assert said == ("group-few-pod-addresses", "instance_groups[system]")
 
 
@@ -188,14 +188,14 @@ def test_a_type_of_few_addresses_is_a_warning() -> None:
 )
 def test_a_mistake_of_autoscaling_blames_no_share_and_hides_no_type(changes: Changes) -> None:
     team = {**TEAM, "quota": {"ml.p5.48xlarge": 8, "ml.p5e.48xlarge": 1}}
-    mistake, of_type = judge({"instance_groups.1.instance_count": 0, **changes, "teams": [team]})
+    mistake, of_type = validate({"instance_groups.1.instance_count": 0, **changes, "teams": [team]})
     assert mistake[1].startswith(("eks.autoscaling", "instance_groups[work].instance_count"))
     assert of_type == ("instance-type-not-in-cluster", "teams[research].quota.ml.p5e.48xlarge")
 
 
 def test_an_administrator_in_a_team_is_told_beside_an_arn_that_is_none() -> None:
     changes = {"eks.admin_role_arns": ["admin", ADMIN], "teams": [{**TEAM, "role_arns": ["research", ADMIN]}]}
-    assert judge(changes) == [
+    assert validate(changes) == [
         ("value-malformed", "eks.admin_role_arns[0]"),
         ("team-role-is-administrator", "teams[research].role_arns"),
         ("value-malformed", "teams[research].role_arns[0]"),
@@ -206,4 +206,4 @@ def test_an_administrator_in_a_team_is_told_beside_an_arn_that_is_none() -> None
 def test_under_eks_only_oncreate_is_documented(mode: str | None) -> None:
     settings = {} if mode is None else {"lifecycle": {"mode": mode}}
     refused = [("lifecycle-mode-under-eks", "lifecycle.mode")]
-    assert judge(settings) == (refused if mode in ("extended", "bootstrap") else [])
+    assert validate(settings) == (refused if mode in ("extended", "bootstrap") else [])

@@ -6,7 +6,7 @@ import pytest
 
 from cdk_hyperpod.facts.instance_types import catalogue
 from helpers.findings import Found
-from helpers.judging import REMOVED, Changes, judge
+from helpers.validating import REMOVED, Changes, validate
 
 PLAN = "arn:aws:sagemaker:us-west-2:111122223333:training-plan/large"
 KEY = "arn:aws:kms:us-west-2:111122223333:key/0a1b"
@@ -140,10 +140,10 @@ MODE = "node_provisioning_mode"
     ],
 )  # fmt: skip
 def test_rule(bad: Changes, expected: Found, good: Changes) -> None:
-    assert judge(bad) == expected
-    assert judge(good) == []
+    assert validate(bad) == expected
+    assert validate(good) == []
 
 
 @pytest.mark.parametrize("settings", [{}, {"instance_memory_allocation_percentage": 20}], ids=["default", "20 percent"])
 def test_tiered_storage_under_slurm_is_a_warning(settings: dict[str, int]) -> None:
-    assert judge({"tiered_storage": settings}) == [("tiered-storage-under-slurm", "tiered_storage")]
+    assert validate({"tiered_storage": settings}) == [("tiered-storage-under-slurm", "tiered_storage")]

@@ -10,7 +10,7 @@ import yaml
 
 from cdk_hyperpod.loader import load_config
 from helpers.findings import Found
-from helpers.judging import changed, judge
+from helpers.validating import changed, validate
 
 ALL_SCRIPTS = ("controller.sh", "login.sh", "compute.sh", "node.sh")
 
@@ -60,7 +60,7 @@ def test_mode(folder: Path, settings: dict[str, Any], expected: tuple[str, str |
     ],
 )  # fmt: skip
 def test_what_contradicts_itself_is_refused(settings: dict[str, Any], expected: Found) -> None:
-    assert judge(settings) == expected
+    assert validate(settings) == expected
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_a_buckets_policy_has_room_for_so_many_writers(count: int, length: int, 
     writers = [f"{start}{'p' * (length - len(start) - 5)}/{number:04}" for number in range(count)]
     assert {len(arn) for arn in writers} == {length}
     refused = [("writers-too-many", "lifecycle.writers")]
-    assert judge({"lifecycle": {"writers": writers}}) == ([] if accepted else refused)
+    assert validate({"lifecycle": {"writers": writers}}) == ([] if accepted else refused)

@@ -14,7 +14,7 @@ from cdk_hyperpod.facts.instance_types import regions
 from cdk_hyperpod.rules import check_network, check_region
 from cdk_hyperpod.rules.network import check_subnet_room, what_closed_means
 from helpers.findings import Found, found
-from helpers.judging import REMOVED, SMALL, Changes, changed, changed_findings, judge, load_text
+from helpers.validating import REMOVED, SMALL, Changes, changed, changed_findings, load_text, validate
 
 NO_ZONES: Changes = {"network": REMOVED}
 VPC = "vpc-0123456789abcdef0"
@@ -87,7 +87,7 @@ def new(cidr: object) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_rule(bad: Changes, expected: Found, good: Changes) -> None:
-    assert judge(bad) == expected
+    assert validate(bad) == expected
     assert [finding for finding in changed_findings(good) if finding.level == "error"] == []
 
 
@@ -108,7 +108,7 @@ def test_every_region_of_aws_is_accepted_or_refused_as_such(region: str) -> None
 def test_a_zone_should_be_named_for_types_that_few_zones_offer(of_group: list[str]) -> None:
     changes = {**NO_ZONES, "instance_groups.1.instance_type": REMOVED, "instance_groups.1.instance_types": of_group}
 
-    assert judge(changes) == ([] if len(of_group) == 1 else [("zone-unnamed", "network.availability_zones")])
+    assert validate(changes) == ([] if len(of_group) == 1 else [("zone-unnamed", "network.availability_zones")])
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_nodes_in_another_zone_than_their_file_system_are_warned_of(
 ) -> None:
     changes = {"instance_groups.1.availability_zone": zone, **({} if storage is REMOVED else {"storage": storage})}
 
-    assert judge(changes) == (
+    assert validate(changes) == (
         [] if of_storage is None else [("file-system-in-another-zone", "instance_groups[work].availability_zone")]
     )
 
@@ -134,9 +134,9 @@ def test_nodes_in_another_zone_than_their_file_system_are_warned_of(
 def test_nodes_of_an_existing_vpc_without_a_way_to_aws_services_are_warned_of() -> None:
     closed = {"vpc_id": VPC, "subnets": [SUBNET]}
 
-    assert judge({"network": closed}) == [("endpoint-group-missing", "network.endpoint_security_group_id")]
-    assert judge({"network": {**closed, **ENDPOINTS}}) == []
-    assert judge({"network": {**closed, "internet_egress": True}}) == []
+    assert validate({"network": closed}) == [("endpoint-group-missing", "network.endpoint_security_group_id")]
+    assert validate({"network": {**closed, **ENDPOINTS}}) == []
+    assert validate({"network": {**closed, "internet_egress": True}}) == []
 
 
 @pytest.mark.parametrize("region", ["ap-south-2", "ap-southeast-3", "ap-southeast-4", "eu-south-2"])
@@ -144,11 +144,11 @@ def test_an_existing_vpc_names_s3s_prefix_list_where_the_library_does_not_know_i
     subnet = {**SUBNET, "availability_zone": f"{region}a"}
     closed = {"region": region, "network": {"vpc_id": VPC, "subnets": [subnet], **ENDPOINTS}}
 
-    assert [line for line in judge(closed) if "prefix" in line[1]] == [
+    assert [line for line in validate(closed) if "prefix" in line[1]] == [
         ("prefix-list-unknown", "network.s3_prefix_list_id")
     ]
     for more in ({"network.s3_prefix_list_id": "pl-01234567"}, {"network.internet_egress": True}):
-        assert not [line for line in judge({**closed, **more}) if "prefix" in line[1]]
+        assert not [line for line in validate({**closed, **more}) if "prefix" in line[1]]
 
 
 @pytest.mark.parametrize(
@@ -167,22 +167,22 @@ def test_an_existing_vpc_names_s3s_prefix_list_where_the_library_does_not_know_i
 def test_endpoint_policies_say_whose_endpoints_they_are(
     settings: dict[str, object], said: tuple[str, str] | None
 ) -> None:
-    assert judge({f"network.{key}": value for key, value in settings.items()}) == ([] if said is None else [said])
+    assert validate({f"network.{key}": value for key, value in settings.items()}) == ([] if said is None else [said])
 
 
 def test_an_endpoints_policy_has_room_for_200_accounts_more() -> None:
     accounts = [f"{number:012}" for number in range(201)]
 
-    def judged(count: int) -> Found:
-        return judge({"network.endpoint_policies": "account", "network.trusted_accounts": accounts[:count]})
+    def of_accounts(count: int) -> Found:
+        return validate({"network.endpoint_policies": "account", "network.trusted_accounts": accounts[:count]})
 
-    assert judged(200) == []
-    assert judged(201) == [("trusted-accounts-too-many", "network.trusted_accounts")]
+    assert of_accounts(200) == []
+    assert of_accounts(201) == [("trusted-accounts-too-many", "network.trusted_accounts")]
 
 
 def test_the_policies_of_an_existing_vpcs_endpoints_are_not_ours() -> None:
     existing = {"vpc_id": VPC, "subnets": [SUBNET], **ENDPOINTS, "endpoint_policies": "account"}
-    assert judge({"network": existing}) == [("endpoint-policies-in-existing-vpc", "network.endpoint_policies")]
+    assert validate({"network": existing}) == [("endpoint-policies-in-existing-vpc", "network.endpoint_policies")]
 
 
 @pytest.mark.parametrize(

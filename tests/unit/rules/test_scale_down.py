@@ -9,9 +9,9 @@ import pytest
 from cdk_hyperpod import InstanceGroup
 from cdk_hyperpod.config import ScaleDownConfig
 from cdk_hyperpod.rules import check_scale_down
-from cdk_hyperpod.typed.judge import check_config
+from cdk_hyperpod.typed.validation import check_config
 from helpers.findings import Found, found
-from helpers.judging import judge
+from helpers.validating import validate
 
 GROUPS = (InstanceGroup(name="head", instance_count=1), InstanceGroup(name="work", instance_count=4))
 NODES = tuple(f"i-{n:017x}" for n in range(17))
@@ -39,12 +39,12 @@ def test_rule(bad: dict[str, Any], expected: Found, good: dict[str, Any]) -> Non
 
 
 def test_more_ids_than_max_nodes_may_stand_there() -> None:
-    """Ids of nodes that are gone may stay, and only the live cluster tells which are: the deployment judges the limit."""
-    assert judge({"scale_down": {"nodes_to_delete": list(NODES), "max_nodes": 1}}) == []
+    """Ids of nodes that are gone may stay, and only the live cluster shows which are, so the deployment checks the limit."""
+    assert validate({"scale_down": {"nodes_to_delete": list(NODES), "max_nodes": 1}}) == []
 
 
 def test_a_node_id_that_is_wrong_hides_no_other_mistake() -> None:
-    expected = judge({"scale_down": {"nodes_to_delete": [5, "i-1", NODES[0], NODES[0]]}})
+    expected = validate({"scale_down": {"nodes_to_delete": [5, "i-1", NODES[0], NODES[0]]}})
 
     assert expected == [
         ("value-duplicated", "scale_down.nodes_to_delete"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from helpers.findings import Found
-from helpers.judging import judge
+from helpers.validating import validate
 
 FS = {"file_system_id": "fs-0123456789abcdef0", "mount_name": "abcdefgh"}
 
@@ -72,5 +72,5 @@ def linked(*paths: str, **settings: object) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_rule(bad: dict[str, Any], expected: Found, good: dict[str, Any]) -> None:
-    assert judge({"storage": bad}) == expected
-    assert judge({"storage": good}) == []
+    assert validate({"storage": bad}) == expected
+    assert validate({"storage": good}) == []

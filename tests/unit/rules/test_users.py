@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from helpers.findings import Found
-from helpers.judging import judge
+from helpers.validating import validate
 
 GROUPS = [{"name": "research", "gid": 5000}]
 ALICE = {"name": "alice", "uid": 5001, "group": "research"}
@@ -22,7 +22,7 @@ def people(*users: Any, groups: Any = GROUPS, **more: Any) -> dict[str, Any]:
 
 
 def test_people_as_they_should_be() -> None:
-    assert judge(people(ALICE, BOB)) == []
+    assert validate(people(ALICE, BOB)) == []
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,15 @@ def test_people_as_they_should_be() -> None:
 def test_what_a_node_would_refuse(settings: dict[str, Any], expected: Found | None) -> None:
     if expected is None:
         without_storage = {name: value for name, value in settings.items() if value is not None}
-        assert judge(without_storage) == [("home-without-storage", "users")]
+        assert validate(without_storage) == [("home-without-storage", "users")]
     else:
-        assert judge(settings) == expected
+        assert validate(settings) == expected
 
 
 def test_all_at_once() -> None:
-    found = judge(people({**ALICE, "uid": 10}, {"name": "Bob", "uid": 5001}, groups=[{"name": "research", "gid": 1}]))
+    found = validate(
+        people({**ALICE, "uid": 10}, {"name": "Bob", "uid": 5001}, groups=[{"name": "research", "gid": 1}])
+    )
     assert [path for _, path in found] == [
         "groups[research].gid", "users[alice].uid", "users[Bob].group", "users[Bob].name"
     ]  # fmt: skip
@@ -81,17 +83,17 @@ def test_all_at_once() -> None:
 
 def test_homes_lie_on_openzfs_where_it_is() -> None:
     storage = {**FS, "openzfs": {"file_system_id": "fs-0fedcba9876543210", "mount_path": "/nfs"}}
-    assert judge(people({**ALICE, "home": "/nfs/bob"}, BOB, storage=storage)) == [("home-duplicated", "users[bob]")]
+    assert validate(people({**ALICE, "home": "/nfs/bob"}, BOB, storage=storage)) == [("home-duplicated", "users[bob]")]
 
 
 @pytest.mark.parametrize(("mode", "database", "warned"), [("customer_managed", {}, True), ("customer_managed", {"accounting_database": DATABASE}, False), ("extended", {}, False)])  # fmt: skip
 def test_accounts_without_a_database(mode: str, database: dict[str, Any], warned: bool) -> None:
-    found = judge({"slurm": {"accounts": [{"name": "a"}], **database}, "lifecycle": {"mode": mode}})
+    found = validate({"slurm": {"accounts": [{"name": "a"}], **database}, "lifecycle": {"mode": mode}})
     assert found == [("accounts-without-database", "slurm.accounts")][: int(warned)]
 
 
 def test_accounts_may_have_users_of_a_directory_of_one_s_own() -> None:
-    assert judge({"slurm": {"accounts": [{"name": "a", "users": ["Somebody.of-LDAP"]}]}}) == []
+    assert validate({"slurm": {"accounts": [{"name": "a", "users": ["Somebody.of-LDAP"]}]}}) == []
 
 
 ACCOUNTS = {"slurm": {"accounts": [{"name": "a", "users": ["alice", "bob"]}]}}
@@ -107,20 +109,20 @@ ACCOUNTS = {"slurm": {"accounts": [{"name": "a", "users": ["alice", "bob"]}]}}
     ],
 )  # fmt: skip
 def test_what_is_only_worth_knowing(settings: dict[str, Any], message: tuple[str, str]) -> None:
-    assert judge(settings) == [message]
+    assert validate(settings) == [message]
 
 
 def test_a_user_whose_name_is_no_name_is_told_without_guesses_about_accounts() -> None:
-    assert judge(people(ALICE, {**BOB, "name": 7}, **ACCOUNTS)) == [("value-of-wrong-type", "users[1].name")]
+    assert validate(people(ALICE, {**BOB, "name": 7}, **ACCOUNTS)) == [("value-of-wrong-type", "users[1].name")]
 
 
 def test_accounts_that_fit_their_users() -> None:
-    assert judge(people(ALICE, BOB, **ACCOUNTS)) == []
+    assert validate(people(ALICE, BOB, **ACCOUNTS)) == []
 
 
 @pytest.mark.parametrize("name", ["cdrom", "tape", "kmem", "_apt"])
 def test_groups_of_every_debian(name: str) -> None:
-    found = judge(people({**ALICE, "group": name}, groups=[{"name": name, "gid": 5000}]))
+    found = validate(people({**ALICE, "group": name}, groups=[{"name": name, "gid": 5000}]))
     assert found == [("name-of-the-system", f"groups[{name}].name")]
 
 
@@ -149,5 +151,5 @@ def test_groups_of_every_debian(name: str) -> None:
     ],
 )
 def test_whose_jobs_may_take_the_nodes_role(settings: dict[str, Any], message: tuple[str, str] | None) -> None:
-    found = [each for each in judge(settings) if "metadata" in each[1]]
+    found = [each for each in validate(settings) if "metadata" in each[1]]
     assert found == ([message] if message else [])

@@ -145,7 +145,7 @@ def test_a_wrong_folder_of_scripts_is_a_message(
 
 
 def test_an_error_of_the_constructs_is_a_message_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the loader lets through, the constructs judge once more, and app.py must not show a stack trace."""
+    """Whatever the loader lets through, the constructs validate again, and app.py must not show a stack trace."""
     import app
     import stacks
     from cdk_hyperpod import HyperPodError

@@ -17,11 +17,11 @@ from cdk_hyperpod.config import NetworkConfig, StorageConfig
 from cdk_hyperpod.errors import Finding
 from cdk_hyperpod.rules import check_cluster, check_network, check_storage
 from cdk_hyperpod.typed.build import structure
-from cdk_hyperpod.typed.judge import check_config
 from cdk_hyperpod.typed.known import UNKNOWN, is_known
+from cdk_hyperpod.typed.validation import check_config
 from cdk_hyperpod.typed.words import item_paths, show
 from helpers.findings import found
-from helpers.judging import REMOVED, SMALL, Changes, changed_findings, findings_of, judge
+from helpers.validating import REMOVED, SMALL, Changes, changed_findings, findings_of, validate
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ from helpers.judging import REMOVED, SMALL, Changes, changed_findings, findings_
     ],
 )  # fmt: skip
 def test_a_setting_of_the_wrong_shape(changes: Changes, message: tuple[str, str]) -> None:
-    assert judge(changes) == [message]
+    assert validate(changes) == [message]
 
 
 @pytest.mark.parametrize(
@@ -118,11 +118,11 @@ def test_the_value_is_shown_as_yaml_has_it(changes: Changes, shown: str) -> None
 
 def test_of_two_settings_that_have_the_word_the_missing_one_is_meant() -> None:
     """`type` for instance_type, where node_type is the nearer one by its letters."""
-    assert judge({"instance_groups.1.instance_type": REMOVED, "instance_groups.1.type": "ml.m5.large"}) == [
+    assert validate({"instance_groups.1.instance_type": REMOVED, "instance_groups.1.type": "ml.m5.large"}) == [
         ("instance-type-missing", "instance_groups[work]"),
         ("setting-misspelled", "instance_groups[work].type"),
     ]
-    assert judge({"instance_groups.1.node_type": REMOVED, "instance_groups.1.type": "compute"})[-1] == (
+    assert validate({"instance_groups.1.node_type": REMOVED, "instance_groups.1.type": "compute"})[-1] == (
         ("setting-misspelled", "instance_groups[work].type")
     )
 

@@ -16,7 +16,7 @@ from cdk_hyperpod.cli.cluster_file import init
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.loader import load_config
 from helpers.findings import reported
-from helpers.judging import ROOT
+from helpers.validating import ROOT
 
 GIVEN = ["--name", "train", "--region", "us-west-2"]
 WRITTEN = [".gitignore", "app.py", "cdk.json", "cluster.yaml", "requirements.txt"]

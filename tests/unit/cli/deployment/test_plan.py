@@ -25,8 +25,8 @@ from cdk_hyperpod.names import cluster_stack_name
 from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, VPC, eks, group, run_until_quiet, slurm
 from helpers.findings import reported
-from helpers.judging import REMOVED, ROOT, changed
 from helpers.scale_down.served_hyperpod import foundation_in, serve
+from helpers.validating import REMOVED, ROOT, changed
 from simulations.lifetimes.agent import status as agent_status
 
 OWNER = f"arn:aws:cloudformation:us-west-2:000000000000:stack/{cluster_stack_name('small')}/0a1b2c"

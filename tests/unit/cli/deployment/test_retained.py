@@ -15,7 +15,7 @@ from cdk_hyperpod.cli.aws import AwsError
 from cdk_hyperpod.cli.deployment.retained import retained_table, what_stays
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.loader import load_config
-from helpers.judging import ROOT, changed, load_text
+from helpers.validating import ROOT, changed, load_text
 
 KEY = "KMS key"
 LOGS = "Access log bucket"

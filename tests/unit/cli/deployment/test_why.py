@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod.cli.deployment.why import first_reason
 from cdk_hyperpod.cli.main import main
-from helpers.judging import ROOT, changed
+from helpers.validating import ROOT, changed
 
 STACK = "arn:aws:cloudformation:us-west-2:111122223333:stack/hyperpod-train-cluster/0a1b2c"
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -25,10 +25,10 @@ from cdk_hyperpod.cli.nodes import operator_channel
 from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import group, run_until_quiet, slurm
 from helpers.findings import reported
-from helpers.judging import changed
 from helpers.lifecycle.programs import load
 from helpers.scale_down.served_hyperpod import serve
 from helpers.slurm.bucket import serve as serve_bucket
+from helpers.validating import changed
 from simulations.lifetimes.agent import status as agent_status
 
 Printed = tuple[int, str, str]

@@ -17,8 +17,8 @@ from cdk_hyperpod.cli.nodes.lifecycle import RUN_AGAIN, STEPS, has_step
 from cdk_hyperpod.config.cluster import ENTRY_SCRIPTS
 from cdk_hyperpod.loader import load_config
 from helpers.findings import reported
-from helpers.judging import ROOT, changed
 from helpers.lifecycle.node_folder import CLUSTER, Node
+from helpers.validating import ROOT, changed
 from lifecycle import lib, provision
 
 LOGIN = {"name": "door", "instance_type": "ml.m5.xlarge", "instance_count": 1, "node_type": "login"}

@@ -14,7 +14,7 @@ from cdk_hyperpod.cli.deployment.preflight import read_account_state
 from cdk_hyperpod.cli.deployment.preflight_checks import exit_code, rows
 from cdk_hyperpod.loader import load_config
 from cdk_hyperpod_local.session import LocalAws
-from helpers.judging import ROOT
+from helpers.validating import ROOT
 
 pytestmark = pytest.mark.slow
 DENY = {"Effect": "Deny", "Action": "servicequotas:*", "Resource": "*"}

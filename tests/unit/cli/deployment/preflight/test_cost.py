@@ -13,7 +13,7 @@ from cdk_hyperpod.cli.deployment.cost import CostError, cost_lines, read_prices
 from cdk_hyperpod.cli.deployment.prices import Prices, cache_file, cached, costs, hourly, keep, usage_end
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.loader import load_config
-from helpers.judging import ROOT
+from helpers.validating import ROOT
 
 HOURLY = {
     "Cluster:ml.m5.4xlarge": 1.0, "Cluster:ml.p5.48xlarge": 60.0, "ReservedCluster:ml.p5.48xlarge": 30.0,

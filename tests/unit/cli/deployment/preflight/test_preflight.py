@@ -45,7 +45,7 @@ from cdk_hyperpod.config.lifecycle import LifecycleConfig
 from cdk_hyperpod.facts.instance_types import catalogue
 from cdk_hyperpod_local.hyperpod import ApiError, HyperPod, Place, Plan, limits
 from cdk_hyperpod_local.hyperpod.samples import ROLE, run_until_quiet
-from helpers.judging import ROOT
+from helpers.validating import ROOT
 
 ACCOUNTS = 2_000
 ZONES = {"us-west-2a": "usw2-az1", "us-west-2b": "usw2-az2"}

@@ -66,7 +66,7 @@ def findings_of(text: str | bytes) -> list[Finding]:
         return list(error.findings)
 
 
-def judge(changes: Changes) -> Found:
+def validate(changes: Changes) -> Found:
     """Code and path of each finding about the small cluster with changes."""
     return found(changed_findings(changes))
 

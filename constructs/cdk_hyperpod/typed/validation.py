@@ -31,14 +31,14 @@ KNOWN_LATE = "is known at deployment only, and is needed at synthesis"
 def check_value(value: object, annotation: Any, path: str) -> Iterator[Finding]:
     """Why a value is not what the annotation says, at any depth of it."""
     findings: list[Finding] = []
-    _judge(value, annotation, path, findings)
+    _validate(value, annotation, path, findings)
     yield from findings
 
 
 def check_kinds(value: object, annotation: Any, path: str) -> Iterator[Finding]:
     """Like `check_value`, without bounds and patterns. If it finds nothing, a rule can read every field."""
     findings: list[Finding] = []
-    _judge(value, annotation, path, findings, bounds=False)
+    _validate(value, annotation, path, findings, bounds=False)
     yield from findings
 
 
@@ -110,20 +110,20 @@ def without_refused(value: T, findings: list[Finding], path: str = "") -> T:
 
     Invalid names stay, since the paths of list items contain them.
     """
-    return _judge_fields(value, path, findings, bounds=True)
+    return _validate_fields(value, path, findings, bounds=True)
 
 
-def _judge_fields(value: T, path: str, findings: list[Finding], *, bounds: bool) -> T:
+def _validate_fields(value: T, path: str, findings: list[Finding], *, bounds: bool) -> T:
     changed = {}
     for name, annotation in field_types(type(value)).items():
         before = getattr(value, name)
-        after = _judge(before, annotation, join(path, name), findings, bounds=bounds)
+        after = _validate(before, annotation, join(path, name), findings, bounds=bounds)
         if after is not before and not (name == "name" and isinstance(before, str)):
             changed[name] = after
     return dataclasses.replace(value, **changed) if changed else value  # type: ignore[type-var]
 
 
-def _judge(value: Any, annotation: Any, path: str, findings: list[Finding], *, bounds: bool = True) -> Any:
+def _validate(value: Any, annotation: Any, path: str, findings: list[Finding], *, bounds: bool = True) -> Any:
     """The value as far as the annotation accepts it, UNKNOWN in place of the rest."""
     expected = shape(annotation)
     if value is UNKNOWN or (value is None and expected.optional):
@@ -136,14 +136,14 @@ def _judge(value: Any, annotation: Any, path: str, findings: list[Finding], *, b
         return UNKNOWN
     match expected.form:
         case Items(item, exact) if isinstance(value, tuple) or (not exact and _is_list(value)):
-            return _judge_items(value, item, path, findings, bounds=bounds)
+            return _validate_items(value, item, path, findings, bounds=bounds)
         case Names(key, item) if isinstance(value, Mapping) and isinstance(shape(item).form, (Fields, Made)):
             for each, held in value.items():
-                _judge(each, key, path, findings, bounds=bounds)
-                _judge(held, item, f"{path}[{show(each)}]", findings, bounds=bounds)
+                _validate(each, key, path, findings, bounds=bounds)
+                _validate(held, item, f"{path}[{show(each)}]", findings, bounds=bounds)
             return value
         case Fields(kind) if isinstance(value, kind):
-            return _judge_fields(value, path, findings, bounds=bounds)
+            return _validate_fields(value, path, findings, bounds=bounds)
     problem = _problem(expected.form, value) or (_out_of_bounds(value, expected.bounds) if bounds else None)
     if problem is None:
         return value
@@ -151,11 +151,11 @@ def _judge(value: Any, annotation: Any, path: str, findings: list[Finding], *, b
     return UNKNOWN
 
 
-def _judge_items(
+def _validate_items(
     values: Sequence[Any], kind: Any, path: str, findings: list[Finding], *, bounds: bool
 ) -> Sequence[Any]:
     paths = item_paths(path, values)
-    items = tuple(_judge(item, kind, paths[i], findings, bounds=bounds) for i, item in enumerate(values))
+    items = tuple(_validate(item, kind, paths[i], findings, bounds=bounds) for i, item in enumerate(values))
     return values if all(map(operator.is_, items, values)) else items
 
 
