@@ -15,15 +15,6 @@ import pytest
 from helpers.repository import ROOT, prose_lines, tracked
 
 CODE = ("constructs/", "lifecycle/", "stacks/", "local_aws/", "tools/", "examples/", "app.py")
-NOT_YET: tuple[str, ...] = (
-    "constructs/cdk_hyperpod/_lambda/",
-    "constructs/cdk_hyperpod/config/",
-    "constructs/cdk_hyperpod/typed/",
-    "docs/api.md",
-    "docs/drain-eks-messages.md",
-    "docs/reference.md",
-)
-"""Folders and files that are still to be converted. Remove one when it has no finding."""
 
 
 def instead_of() -> dict[str, str]:
@@ -88,20 +79,10 @@ def all_findings() -> tuple[tuple[str, str], ...]:
     )
 
 
-def is_to_come(name: str) -> bool:
-    return name.startswith(NOT_YET)
-
-
 def test_no_phrase_of_the_list_is_written() -> None:
-    found = [finding for name, finding in all_findings() if not is_to_come(name)]
+    found = [finding for _, finding in all_findings()]
     if found:
         pytest.fail("\n".join(found), pytrace=False)
-
-
-def test_what_is_still_to_be_converted_has_findings() -> None:
-    with_findings = {name for name, _ in all_findings()}
-    clean = [entry for entry in NOT_YET if not any(name.startswith(entry) for name in with_findings)]
-    assert clean == [], "remove these from NOT_YET"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""What a change of each setting does to what stands: one table, for `plan`, for synthesis and for the reference.
+"""The effect of a change of each setting on an existing cluster: one table, for `plan`, for synthesis and for the
+reference.
 
-Every setting of the typed model has an entry; tests/unit/config/test_changes.py walks over the fields, changes them, and compares
-the entries with what a deployment does to nodes.
+Every setting of the typed model has an entry. tests/unit/config/test_changes.py changes each field, and compares the
+entry with what a deployment does to nodes.
 """
 
 from __future__ import annotations
@@ -39,28 +40,28 @@ from .teams import PriorityClass, Team
 Effect = Literal["in place", "new nodes only", "replaces", "refused"]
 EFFECTS: Mapping[Effect, str] = {
     "in place": "running nodes stay, except those that a line below names",
-    "new nodes only": "running nodes keep what they have; new and replaced ones have it",
-    "replaces": "something is made anew, and the old one goes or stays behind",
-    "refused": "while the cluster lives; nothing is changed",
+    "new nodes only": "running nodes do not change; new and replaced ones get it",
+    "replaces": "something is created again, and the old one is deleted or stays",
+    "refused": "while the cluster exists; nothing is changed",
 }
-"""Each effect, and what it means."""
+"""Each effect, and its meaning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a change of one setting does. Of settings with settings in them: what adding or taking out all of them does."""
+    """What a change of one setting does. If the setting has settings of its own: what adding or removing all of them does."""
 
     effect: Effect
     says: str = ""
-    """What else is worth knowing, in a few words. Empty: nothing."""
+    """What else to know, in a few words. Empty: nothing."""
     unless: Callable[[Any, Any], bool] | None = None
-    """Of the old and the new value: whether this change is of the harmless kind, so that it happens in place. Absent: none is."""
-    taken_out: Change | None = None
-    """What happens where it, or an item of a list, is no longer there. Absent: the same."""
+    """A function of the old and the new value: whether this change happens in place. None: no change does."""
+    removed: Change | None = None
+    """What happens if the setting, or an item of a list, is removed. None: the same."""
 
 
 class Within:
-    """Settings that are there, absent or not, with what their absence means: each one in them has its own effect."""
+    """Settings that apply their defaults if they are absent. Each setting in them has its own effect."""
 
 
 IN_PLACE = Change(effect="in place")
@@ -89,7 +90,7 @@ def _same_first(old: Sequence[object] | None, new: Sequence[object] | None) -> b
 
 
 def _does_not_shrink(old: int | None, new: int | None) -> bool:
-    # Where one side has none, it is another file system: `file_system_id` and `storage` tell of that.
+    # If one side has none, it is another file system, which the entries of `file_system_id` and `storage` describe.
     return old is None or new is None or new > old
 
 
@@ -101,15 +102,15 @@ def _all(kind: type, change: Change) -> dict[str, Change]:
     return {field.name: change for field in dataclasses.fields(kind)}
 
 
-_NEW_CLUSTER = "make a new cluster under another name, and move over"
-_NEW_GROUP = "add a new group, move the work over, and delete this one"
-_BESIDE = "another cluster beside the first, which stays"
-_CHECKED = "only used for checks"
-_USERS = _new_nodes("lifecycle run users brings it to the others")
-_ACCOUNTS = _new_nodes("lifecycle run accounting brings it to the controller")
-_DRAIN = _new_nodes("lifecycle run drain brings it to the controller")
-_DRAINED = _in_place("deployments that take nodes go by it")
-_LINK = _replaces("the link; no file goes, here or in S3")
+_NEW_CLUSTER = "create a new cluster under another name, and move your work there"
+_NEW_GROUP = "add a new group, move the work there, and delete this one"
+_BESIDE = "creates a second cluster, and the first one stays"
+_CHECKED = "used for checks only"
+_USERS = _new_nodes("lifecycle run users applies it to the others")
+_ACCOUNTS = _new_nodes("lifecycle run accounting applies it to the controller")
+_DRAIN = _new_nodes("lifecycle run drain applies it to the controller")
+_DRAINED = _in_place("applies to deployments that delete nodes")
+_LINK = _replaces("the link; no file is deleted, here or in S3")
 
 CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
     ClusterConfig: {
@@ -117,25 +118,25 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "region": _replaces(_BESIDE),
         "instance_groups": Change(
             effect="in place",
-            says="a new group's nodes come",
-            taken_out=_refused(
-                "unless scale_down.instance_groups_to_delete names the group: then its nodes are deleted"
-            ),
+            says="a new group's nodes are added",
+            removed=_refused("unless scale_down.instance_groups_to_delete names the group; then its nodes are deleted"),
         ),
         "account": _replaces(_BESIDE),
         "orchestrator": _refused(_NEW_CLUSTER),
-        "node_provisioning_mode": _refused(f"HyperPod fixes it at creation: {_NEW_CLUSTER}"),
+        "node_provisioning_mode": _refused(f"it cannot change after creation: {_NEW_CLUSTER}"),
         "node_recovery": IN_PLACE,
         "network": WITHIN,
         "eks": _refused(_NEW_CLUSTER),
-        "teams": _in_place("a team that is dropped goes with its namespace and all that runs in it"),
-        "storage": _new_nodes("what becomes of the data of one that is dropped, removal says"),
+        "teams": _in_place("removing a team deletes its namespace and all that runs in it"),
+        "storage": _new_nodes("if you remove it, removal decides what happens to its data"),
         "tiered_storage": IN_PLACE,
         "lifecycle": WITHIN,
         "groups": _USERS,
         "users": _USERS,
         "slurm": WITHIN,
-        "encrypt_root_volumes": _new_nodes("HyperPod may refuse it of a group that lives: decide it before"),
+        "encrypt_root_volumes": _new_nodes(
+            "HyperPod may reject it for an existing group, so decide before you create the group"
+        ),
         "scale_down": WITHIN,
         "removal": IN_PLACE,
         "log_retention_days": IN_PLACE,
@@ -143,11 +144,13 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "tags": IN_PLACE,
     },
     InstanceGroup: {
-        "name": _refused("another name is another group: name the old one in scale_down"),
-        "instance_count": _in_place("more: nodes come; fewer: nodes go; scale_down says which ones"),
+        "name": _refused("another name is another group; to delete the old one, name it in scale_down"),
+        "instance_count": _in_place(
+            "more: nodes are added; fewer: nodes are deleted, and scale_down decides which ones"
+        ),
         "instance_type": _refused(_NEW_GROUP),
-        "instance_types": _in_place("a type of which the group has nodes cannot go"),
-        "min_instance_count": _in_place("it guards the next transition, and terminates no running node"),
+        "instance_types": _in_place("a type of which the group has nodes cannot be removed"),
+        "min_instance_count": _in_place("it applies to the next transition, and terminates no running node"),
         "node_type": _refused(_NEW_GROUP),
         "partition": IN_PLACE,
         "availability_zone": _refused(_NEW_GROUP),
@@ -162,7 +165,7 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
     EbsVolume: {
         "volume_size_gib": NEW_NODES,
         "root_volume": NEW_NODES,
-        "volume_kms_key_arn": _refused(f"HyperPod changes no key of a group that lives: {_NEW_GROUP}"),
+        "volume_kms_key_arn": _refused(f"HyperPod cannot change the key of an existing group: {_NEW_GROUP}"),
     },
     Taint: {
         "key": IN_PLACE,
@@ -170,14 +173,12 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "value": IN_PLACE,
     },
     NetworkConfig: {
-        "availability_zones": _refused(
-            f"you cannot change the first zone; others come and go: {_NEW_CLUSTER}", _same_first
-        ),
+        "availability_zones": _refused(f"only the first zone cannot change; for another, {_NEW_CLUSTER}", _same_first),
         "internet_egress": IN_PLACE,
         "cidr": _refused(_NEW_CLUSTER),
         "interface_endpoints": IN_PLACE,
         "vpc_id": _refused(_NEW_CLUSTER),
-        "subnets": _refused(f"you cannot change the first subnet; others come and go: {_NEW_CLUSTER}", _same_first),
+        "subnets": _refused(f"only the first subnet cannot change; for another, {_NEW_CLUSTER}", _same_first),
         "endpoint_security_group_id": IN_PLACE,
         "s3_prefix_list_id": IN_PLACE,
         "endpoint_policies": IN_PLACE,
@@ -185,21 +186,21 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "organization_id": IN_PLACE,
     },
     SubnetConfig: {
-        "subnet_id": _refused(f"you cannot change the first subnet: {_NEW_CLUSTER}"),
+        "subnet_id": _refused(f"the first subnet cannot change; for another, {_NEW_CLUSTER}"),
         "availability_zone": _in_place(_CHECKED),
         "cidr": _in_place(_CHECKED),
     },
     EksConfig: {
-        "dependencies_chart": _in_place("the chart's pods may start again"),
-        "dependencies_chart_digest": _in_place("the chart's pods may start again"),
-        "kubernetes_version": _refused("EKS goes up by one version at a time, and never down", _rises),
+        "dependencies_chart": _in_place("the chart's pods may restart"),
+        "dependencies_chart_digest": _in_place("the chart's pods may restart"),
+        "kubernetes_version": _refused("EKS can only raise it, one version at a time", _rises),
         "existing_cluster": _refused(_NEW_CLUSTER),
         "public_access_cidrs": IN_PLACE,
         "admin_role_arns": IN_PLACE,
-        "image_registry": _in_place("the chart's pods start again"),
-        "autoscaling": _in_place("without it, counts are the file's again"),
+        "image_registry": _in_place("the chart's pods restart"),
+        "autoscaling": _in_place("without it, groups get the counts of the file"),
         "add_ons": WITHIN,
-        "priority_classes": _in_place("pods that run keep theirs"),
+        "priority_classes": _in_place("running pods keep theirs"),
         "task_governance": WITHIN,
     },
     ExistingEksCluster: {
@@ -209,48 +210,52 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "certificate_authority": IN_PLACE,
     },
     AutoscalingConfig: {
-        "instance_groups": _in_place("Karpenter may terminate nodes of a group that leaves the list"),
+        "instance_groups": _in_place("Karpenter may terminate nodes of a group that you remove from the list"),
         "limits": _in_place("lowering it terminates no node"),
     },
-    AddOnsConfig: _all(AddOnsConfig, _in_place("the add-on's pods start again")),
-    AddOn: _all(AddOn, _in_place("the add-on's pods start again")),
+    AddOnsConfig: _all(AddOnsConfig, _in_place("the add-on's pods restart")),
+    AddOn: _all(AddOn, _in_place("the add-on's pods restart")),
     PriorityClass: {
-        "name": _replaces("the class; pods that run keep what they have"),
-        "value": _refused("Kubernetes changes no value: make a class of another name"),
-        "preempts": _refused("Kubernetes does not change it: make a class of another name"),
+        "name": _replaces("the class; running pods keep their priority"),
+        "value": _refused("Kubernetes cannot change it: create a class with another name"),
+        "preempts": _refused("Kubernetes cannot change it: create a class with another name"),
         "description": IN_PLACE,
     },
     TaskGovernance: {
-        "priority_classes": _in_place("acts on what is queued from then on"),
-        "fair_share": _in_place("acts on what is queued from then on"),
-        "idle_resource_sharing": _in_place("acts on what is queued from then on"),
+        "priority_classes": _in_place("applies to jobs that are queued later"),
+        "fair_share": _in_place("applies to jobs that are queued later"),
+        "idle_resource_sharing": _in_place("applies to jobs that are queued later"),
     },
-    TaskClass: _all(TaskClass, _in_place("acts on what is queued from then on")),
+    TaskClass: _all(TaskClass, _in_place("applies to jobs that are queued later")),
     Team: {
-        "name": _replaces("the team: the old one goes with its namespace and all that runs in it"),
+        "name": _replaces("the team; the old one is deleted with its namespace and all that runs in it"),
         "quota": _in_place("running pods stay"),
         "borrow_limit": _in_place("preemption may take back what was borrowed"),
         "absolute_borrow_limits": _in_place("preemption may take back what was borrowed"),
         "hard": _in_place("running pods stay"),
-        "namespace": _replaces("the namespace: the old one goes with all that runs in it"),
+        "namespace": _replaces("the namespace; the old one is deleted with all that runs in it"),
         "pod_security": _in_place("running pods stay"),
-        "role_arns": _in_place("access ends at once; no pod stops"),
+        "role_arns": _in_place("access of a removed role ends at once; no pod stops"),
         "pod_role_arn": _in_place("running pods get it with their next credentials"),
         "priority_classes": _in_place("running pods stay"),
         "patch_workloads": IN_PLACE,
         "fair_share_weight": IN_PLACE,
-        "default_vcpus": _in_place("new pods have it"),
-        "default_memory_gib": _in_place("new pods have it"),
+        "default_vcpus": _in_place("applies to new pods"),
+        "default_memory_gib": _in_place("applies to new pods"),
     },
     StorageConfig: {
-        "capacity_gib": _refused("FSx grows a file system and never shrinks it", _does_not_shrink),
-        "throughput_mbps_per_tib": _in_place("with efa, FSx fixes it at creation"),
-        "efa": _refused("it makes a new, empty file system: take storage out first, in a deployment of its own"),
+        "capacity_gib": _refused("FSx can only raise it", _does_not_shrink),
+        "throughput_mbps_per_tib": _in_place("with efa, it cannot change after creation"),
+        "efa": _refused(
+            "it would create a new, empty file system: first remove storage from the file in a separate deployment"
+        ),
         "metadata_iops": IN_PLACE,
         "automatic_backup_retention_days": IN_PLACE,
-        "data_repositories": _in_place("a link that is dropped takes no file with it"),
+        "data_repositories": _in_place("removing a link deletes no file"),
         "mount_path": NEW_NODES,
-        "file_system_id": _new_nodes("what becomes of the data of one that was made here, removal says"),
+        "file_system_id": _new_nodes(
+            "removal decides what happens to the data of a file system that this file created"
+        ),
         "mount_name": NEW_NODES,
         "security_group_id": IN_PLACE,
         "availability_zone": _in_place(_CHECKED),
@@ -275,103 +280,105 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "steps": WITHIN,
         "writers": IN_PLACE,
     },
-    LifecycleSteps: _all(LifecycleSteps, _new_nodes("lifecycle run brings it to the others")),
+    LifecycleSteps: _all(LifecycleSteps, _new_nodes("lifecycle run applies it to the others")),
     Group: _all(Group, _USERS),
     User: _all(User, _USERS),
     SlurmConfig: {
-        "accounting_database": _in_place("Slurm's history stays where it was"),
+        "accounting_database": _in_place("Slurm's history stays in the old database"),
         "accounts": _ACCOUNTS,
-        "metadata_users": _new_nodes("lifecycle run metadata brings it to the others"),
+        "metadata_users": _new_nodes("lifecycle run metadata applies it to the others"),
         "drain": _DRAIN,
     },
-    AccountingDatabase: _all(AccountingDatabase, _in_place("Slurm's history stays where it was")),
+    AccountingDatabase: _all(AccountingDatabase, _in_place("Slurm's history stays in the old database")),
     SlurmAccount: _all(SlurmAccount, _ACCOUNTS),
     DrainAgentConfig: {"backup": _DRAIN, "operators": IN_PLACE},
     DrainBackup: _all(DrainBackup, _DRAIN),
     ScaleDownConfig: {
-        "nodes_to_delete": Change(effect="in place", says="exactly these nodes are deleted", taken_out=IN_PLACE),
+        "nodes_to_delete": Change(effect="in place", says="exactly these nodes are deleted", removed=IN_PLACE),
         "instance_groups_to_delete": Change(
-            effect="in place", says="these groups are deleted with all their nodes", taken_out=IN_PLACE
+            effect="in place", says="these groups are deleted with all their nodes", removed=IN_PLACE
         ),
         "max_nodes": IN_PLACE,
         "drain": _DRAINED,
-        "retry": _in_place("what should be gone is deleted"),
+        "retry": _in_place("what should have been deleted is deleted"),
     },
     ScaleDownDrain: _all(ScaleDownDrain, _DRAINED),
 }
 """By the class that has the setting, in the order of its fields."""
 
 
-Kind = Literal["changed", "added", "taken out"]
+Kind = Literal["changed", "added", "removed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """One setting of a file that is another one than before."""
+    """One setting of a file that differs from the deployed one."""
 
     path: str
-    """Where it is, as findings name it: instance_groups[p5].instance_count."""
+    """Its path, as in findings: instance_groups[p5].instance_count."""
     effect: Effect
     says: str
     kind: Kind
-    """Whether both have a value, which may be a default, or one of them."""
+    """changed: both files have a value, which may be a default. Otherwise only one of them has."""
     old: str
     """The value before, in a few characters. Empty: there was none, or it is too long to keep."""
     new: str
-    """The value now, likewise."""
+    """The value now. Empty: there is none, or it is too long to keep."""
 
     def __str__(self) -> str:
         match self.kind:
             case "changed" if self.old or self.new:
-                said = f" {_shown(self.old)} → {_shown(self.new)}"
+                words = f" {_shown(self.old)} → {_shown(self.new)}"
             case "added" if self.new not in ("", "true"):
-                said = f" {_shown(self.new)}"
+                words = f" {_shown(self.new)}"
             case kind:
-                said = f" {kind}"
-        return f"{self.path}:{said}" + (f"; {self.says}" if self.says else "")
+                words = f" {kind}"
+        return f"{self.path}:{words}" + (f"; {self.says}" if self.says else "")
 
 
 Record = Mapping[str, Any]
-"""A file's settings by path, without those that have their defaults: what a stack's metadata keeps of what was deployed."""
+"""A file's settings by path, without those that have their defaults. A stack's metadata keeps it for the deployed file."""
 
 METADATA = "cdk-hyperpod:settings"
-"""Where a resource of the cluster's stack has the file's record, in its metadata."""
+"""The key of the file's record in the metadata of a resource of the cluster's stack."""
 
 _SHOWN = 64
-"""Characters of a value that a record keeps; of a longer one, such as a key, its digest."""
+"""Characters of a value that a record keeps. A longer one, such as a key, is kept as a digest."""
 _EMPTY = "nothing"
 _THERE = True
-"""Stands for settings with settings in them, where being there means something."""
+"""The record's value for settings with settings in them, if their presence has an effect."""
 _KEYS = ("name", "subnet_id", "file_system_path", "key", "root_volume")
-"""What names an item of a list: the first of these that it has."""
+"""What identifies an item of a list: the first of these that it has."""
 
 
 def record(config: ClusterConfig) -> dict[str, Any]:
-    """The settings of a file, for the next deployment to compare with. The same for the same file, however it is written."""
+    """The settings of a file, for the next deployment to compare with. The same for the same settings, however they are
+    written."""
     return dict(_flat(config, ""))
 
 
 def changed(old: Record, new: Record) -> tuple[Changed, ...]:
-    """Every setting that differs, in the order of the typed model. What is below something that came or went is told with it.
+    """Every setting that differs, in the order of the typed model. Settings in something that was added or removed have
+    no entry of their own.
 
-    `old` may come from another release: paths that this one does not know are passed over.
+    `old` may come from another release. Paths that this release does not know are ignored.
     """
     found = []
-    told: list[str] = []
+    reported: list[str] = []
     for path in sorted(old.keys() | new.keys(), key=_order):
         place = _place(path)
         if (
             old.get(path) == new.get(path)
             or place is None
-            or any(path.startswith((f"{each}.", f"{each}[")) for each in told)
+            or any(path.startswith((f"{each}.", f"{each}[")) for each in reported)
         ):
             continue
         entry, default = place
         before, after = old.get(path, default), new.get(path, default)
-        kind: Kind = "changed" if None not in (before, after) else "added" if before is None else "taken out"
+        kind: Kind = "changed" if None not in (before, after) else "added" if before is None else "removed"
         if kind != "changed" or entry.unless is not None:
-            told.append(path)
-        change = (entry.taken_out if kind == "taken out" else None) or entry
+            reported.append(path)
+        change = (entry.removed if kind == "removed" else None) or entry
         if change.unless is not None and change.unless(before, after):
             change = IN_PLACE
         found.append(
@@ -399,8 +406,8 @@ def _flat(value: Any, path: str, *, without: str = "") -> Iterator[tuple[str, An
 
 
 def _items(items: Sequence[Any], kind: type, path: str, entry: Change | Within) -> Iterator[tuple[str, Any]]:
-    """Item by item, by what names them; their order only where it means something. An item whose settings all have one effect
-    is one value, which is less to keep."""
+    """Item by item, by its identifying setting. Their order is kept only if it has a meaning. An item whose settings
+    all have one effect is one value, to keep the record small."""
     key = next(each for each in _KEYS if each in field_types(kind))
     ordered = isinstance(entry, Change) and entry.unless is not None
     if ordered and items:
@@ -460,12 +467,13 @@ def _words(value: Any) -> str:
 
 
 def _names(path: str) -> list[str]:
-    """The settings on a path, without what names items."""
+    """The settings on a path, without the identifiers of items."""
     return re.sub(r"\[[^]]*\]", "", path).split(".")
 
 
 def _place(path: str) -> tuple[Change, Any] | None:
-    """The table's entry for a path, and the setting's default; None: this release has no such setting, or none with an effect."""
+    """The table's entry for a path, and the setting's default. None: this release has no such setting, or none with an
+    effect."""
     *above, name = _names(path)
     kind: type = ClusterConfig
     for each in above:
@@ -482,7 +490,7 @@ def _place(path: str) -> tuple[Change, Any] | None:
 
 
 def _order(path: str) -> tuple[object, ...]:
-    """The order of the typed model; items of one list by their names."""
+    """The order of the typed model. Items of one list are sorted by their names."""
     kind: type | None = ClusterConfig
     places = []
     for name in _names(path):
@@ -493,7 +501,7 @@ def _order(path: str) -> tuple[object, ...]:
 
 
 def _kind_at(kind: type, name: str) -> type | None:
-    """The class of what is in a setting; None: it has no settings in it, or there is no such setting."""
+    """The class of a setting's value. None: it has no settings in it, or there is no such setting."""
     if name not in field_types(kind):
         return None
     match shape(field_types(kind)[name]).form:

@@ -1,8 +1,8 @@
-"""The typed model of a cluster: what `cluster.yaml` may say, and the values that the constructs take.
+"""The typed model of a cluster: the settings of `cluster.yaml`, and the values that the constructs take.
 
-One set of frozen values serves the file and the library. The text under each field is its reference: the
-JSON schema and docs/reference.md are generated from it. Every field says what a change does to running nodes.
-Rules that join several fields are in `rules/`; nothing here imports aws_cdk.
+One set of frozen values serves the file and the library. The text under each field is its reference: the JSON schema
+and docs/reference.md are generated from it. Each field's text and `changes.py` say what a change does to running nodes.
+Rules about several fields are in `rules/`. Nothing here imports aws_cdk.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENTRY_SCRIPTS: Mapping[NodeType, str] = {
 }
 """What HyperPod runs on a node of each type (LifeCycleConfig.OnInitComplete or OnCreate)."""
 EKS_ENTRY_SCRIPT = "node.sh"
-"""What HyperPod runs on a node under EKS, where all nodes are of one kind."""
+"""What HyperPod runs on a node under EKS, where all nodes have one type."""
 
 ClusterName = Annotated[
     str,
@@ -68,7 +68,7 @@ InstanceCount = Annotated[int, Range(0, MAX_NODES)]
 LogRetentionDays = Literal[
     1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653
 ]  # fmt: skip
-"""What CloudWatch takes (CloudWatch Logs API reference, PutRetentionPolicy)."""
+"""The values that CloudWatch accepts (CloudWatch Logs API reference, PutRetentionPolicy)."""
 ZONE = Pattern(
     r"[a-z]{2}(-[a-z]+)+-[0-9][a-f]|[a-z]+[0-9]-az[1-6]",
     "an availability zone's name or id, such as us-west-2c or usw2-az3",
@@ -91,15 +91,16 @@ class EbsVolume:
     """Size in GiB of the second volume, mounted at /opt/sagemaker. Required, except for the root volume, whose size
     HyperPod decides."""
     root_volume: bool = False
-    """True: this entry is about the root volume, and names the key that encrypts it. Continuous provisioning only."""
+    """True: this entry describes the root volume, and names the key that encrypts it. Continuous provisioning only."""
     volume_kms_key_arn: KmsKeyArn | None = None
-    """The key that encrypts the volume. Absent: the cluster's own key, and under standard provisioning, which takes no
-    key of yours, AWS's. HyperPod changes no key of a group that lives: make a new group, and delete the old one."""
+    """The key that encrypts the volume. Absent: the cluster's own key. Standard provisioning accepts no customer
+    managed key and uses AWS's. HyperPod cannot change the key of an existing group. Create a new group and delete the
+    old one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """A Kubernetes taint that a group's nodes carry. Means something only under EKS."""
+    """A Kubernetes taint of a group's nodes. EKS only."""
 
     key: str
     """The taint's key."""
@@ -114,39 +115,41 @@ class InstanceGroup:
     """A group of equal nodes.
 
     HyperPod identifies a group by its name: another name is another group. The type, node type, zone and threads per
-    core of an existing group cannot change; add a new group, move the work over, and delete the old one.
+    core of an existing group cannot change: add a new group, move the work there, and delete the old one.
     """
 
     name: GroupName
     """The group's name, unique in the cluster."""
     instance_count: InstanceCount
-    """How many nodes the group should have (0 to 6,758). More: HyperPod adds nodes. Fewer: nodes go; `scale_down`
-    says which ones (HyperPod by itself would terminate nodes at random). 0 keeps the empty group."""
+    """How many nodes the group should have (0 to 6,758). If you raise it, HyperPod adds nodes. If you lower it, nodes
+    are deleted, and `scale_down` decides which ones (HyperPod by itself would terminate nodes at random). 0 keeps the
+    empty group."""
     instance_type: str | None = None
-    """What every node is, such as ml.p5.48xlarge. Exactly one of this and `instance_types`."""
+    """The instance type of every node, such as ml.p5.48xlarge. Set exactly one of this and `instance_types`."""
     instance_types: tuple[str, ...] = ()
-    """Up to 20 types that the group may mix, the most wanted first; HyperPod scales the last ones down first. Needs
-    continuous provisioning."""
+    """Up to 20 types that the group may mix, the preferred one first. HyperPod deletes nodes of the last ones first.
+    Requires continuous provisioning."""
     min_instance_count: InstanceCount = 0
-    """How many nodes must be up before the group is InService (MinInstanceCount). Needs continuous provisioning. It
-    guards only the group's next transition: if it is not met within three hours, the group goes back to what it was
-    (a new one to 0). It never terminates a running node, and is not a floor for later scale-downs."""
+    """How many nodes must be running before the group is InService (MinInstanceCount). Requires continuous
+    provisioning. It counts only during the group's next transition: if it is not reached within three hours, the group
+    returns to its previous size (a new one to 0). It never terminates a running node, and does not limit later
+    scale-downs."""
     node_type: NodeType | None = None
     """Slurm only, and required there: one controller group, at most one login group, any number of compute groups."""
     partition: PartitionName | None = None
-    """Slurm only: the partition of a compute group (required), which may hold several groups. HyperPod itself makes the
-    partition dev, of all nodes, and Slurm takes DEFAULT for its own."""
+    """Slurm only: the partition of a compute group (required). A partition may have several groups. HyperPod itself
+    creates the partition dev, with all nodes, and Slurm reserves the name DEFAULT."""
     availability_zone: Zone | None = None
     """The zone of the group's nodes. Absent: the cluster's own, the first of `network.availability_zones`. EFA does
     not cross zones."""
     threads_per_core: Annotated[int, Range(1, 2)] | None = None
-    """1 turns hyper-threading off, 2 on. Absent: what the instance type does."""
+    """1 turns hyper-threading off, 2 on. Absent: the default of the instance type."""
     ebs_volumes: tuple[EbsVolume, ...] = ()
-    """EBS volumes: at most one root and one second volume. Absent: HyperPod's own, the root volume as
-    `encrypt_root_volumes` says."""
+    """EBS volumes: at most one root and one second volume. Absent: HyperPod's own volumes. `encrypt_root_volumes`
+    decides the key of the root volume."""
     on_start_deep_health_checks: tuple[Literal["instance_stress", "instance_connectivity"], ...] = ()
-    """Checks that new nodes must pass, in hours rather than minutes, before they take work. HyperPod refuses updates
-    of the cluster while they run."""
+    """Checks that new nodes must pass before they run jobs. They take hours rather than minutes. HyperPod rejects
+    updates of the cluster while they run."""
     training_plan_arn: (
         Annotated[
             str,
@@ -160,7 +163,7 @@ class InstanceGroup:
     ) = None
     """The SageMaker training plan whose reserved capacity the group uses. Absent: on demand."""
     spot: bool = False
-    """True: spot capacity, which AWS takes back when it needs it. Needs continuous provisioning."""
+    """True: spot capacity, which AWS reclaims when it needs it. Requires continuous provisioning."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """EKS only: Kubernetes labels of the nodes (at most 50)."""
     taints: tuple[Taint, ...] = ()
@@ -168,65 +171,65 @@ class InstanceGroup:
 
     @property
     def all_instance_types(self) -> tuple[str, ...]:
-        """Every type that a node of this group may be, the most wanted first."""
+        """Every type that a node of this group may have, the preferred one first."""
         return self.instance_types or (() if self.instance_type is None else (self.instance_type,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubnetConfig:
-    """A private subnet that exists already."""
+    """An existing private subnet."""
 
     subnet_id: Annotated[str, Pattern(r"subnet-[0-9a-f]{8,17}", "a subnet id such as subnet-0123456789abcdef0")]
-    """The subnet. You cannot change the first one: for another, make a new cluster."""
+    """The subnet. The first one cannot change after creation: for another, create a new cluster."""
     availability_zone: Zone
-    """The zone that it lies in."""
+    """The subnet's zone."""
     cidr: str | None = None
-    """Its IPv4 range. Absent: whether it has room for every node is not checked."""
+    """The subnet's IPv4 range. Absent: no check whether it has enough addresses for every node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkConfig:
-    """Where the nodes live. A new VPC, or an existing one by its id."""
+    """The nodes' network: a new VPC, or an existing one by its id."""
 
     availability_zones: tuple[Zone, ...] = ()
-    """Zone names or zone ids, all of one kind; the first is the cluster's own. Under EKS one is enough: the control plane gets
-    a subnet in a second one, which a warning names. Absent: the account's first zone, with a warning for P5 and Trn1, which
-    few zones offer. A new EKS cluster needs at least one named. You cannot change the first one: for another, make a new
-    cluster. Take a zone out only after the deployment that takes out its last group."""
+    """Zone names or zone ids, all of one kind. The first is the cluster's own, and cannot change after creation: for
+    another, create a new cluster. Under EKS one is enough: the control plane gets a subnet in a second zone, which a
+    warning names. Absent: the account's first zone, with a warning for P5 and Trn1, which few zones offer. A new EKS
+    cluster requires at least one. Remove a zone only after the deployment that deletes its last group."""
     internet_egress: bool = False
-    """True: the nodes reach the internet, in a new VPC through a NAT gateway. False: only AWS services, through
-    endpoints."""
+    """True: the nodes reach the internet, in a new VPC through a NAT gateway. False: they reach only AWS services,
+    through endpoints."""
     cidr: str = "10.0.0.0/16"
-    """The IPv4 range of a new VPC, /16 to /21; an eighth of it is one zone's private subnet. You cannot change it:
-    for another one, make a new cluster."""
+    """The IPv4 range of a new VPC, /16 to /21. Each zone's private subnet is an eighth of it. It cannot change after
+    creation: for another one, create a new cluster."""
     interface_endpoints: bool | None = None
-    """Endpoints for the AWS services that nodes call. Absent: made in a new VPC without internet egress."""
+    """Endpoints for the AWS services that nodes call. Absent: created in a new VPC without internet egress."""
     vpc_id: Annotated[str, Pattern(r"vpc-[0-9a-f]{8,17}", "a VPC id such as vpc-0123456789abcdef0")] | None = None
-    """An existing VPC. Absent: a new one. Its subnets, routes and endpoints stay yours."""
+    """An existing VPC. Absent: a new one. You manage an existing VPC's subnets, routes and endpoints."""
     subnets: tuple[SubnetConfig, ...] = ()
-    """The existing VPC's private subnets; the first one's zone is the cluster's own."""
+    """The existing VPC's private subnets. The zone of the first one is the cluster's own."""
     endpoint_security_group_id: SecurityGroupId | None = None
-    """The security group of an existing VPC's interface endpoints: the nodes are let into it. Absent: without
-    `internet_egress`, they reach S3's gateway endpoint and nothing else."""
+    """The security group of an existing VPC's interface endpoints, which gets a rule for the nodes. Absent: without
+    `internet_egress`, the nodes reach S3's gateway endpoint and nothing else."""
     s3_prefix_list_id: (
         Annotated[str, Pattern(r"pl-[0-9a-f]{8,17}", "a prefix list's id such as pl-68a54001")] | None
     ) = None
-    """S3's managed prefix list of the region, which is all that nodes reach besides endpoints while `internet_egress` is
-    false. Absent: the library's own table, which lacks a few regions; an existing VPC there needs it."""
+    """S3's managed prefix list of the region. Besides endpoints, nodes reach nothing else while `internet_egress` is
+    false. Absent: the library's own table, which lacks a few regions; an existing VPC there requires this setting."""
 
     endpoint_policies: Literal["none", "account", "organization"] = "none"
-    """Who may call AWS through a new VPC's endpoints, and whose resources. account: the cluster's own account and
-    `trusted_accounts`. organization: the accounts of `organization_id` and `trusted_accounts`. none: whoever has keys, of
-    any account: a program on a node could copy data to anybody's bucket in the region. The owner of an
-    existing VPC sets its endpoints' policies. A change touches no node, and applies to what nodes call from then on."""
+    """Who may call AWS through a new VPC's endpoints, and whose resources may be called. account: the cluster's own
+    account and `trusted_accounts`. organization: the accounts of `organization_id` and `trusted_accounts`. none: anyone
+    with keys of any account, so a program on a node could copy data to any bucket in the region. The owner of an
+    existing VPC sets its endpoints' policies. A change touches no node, and applies to later calls."""
     trusted_accounts: tuple[Annotated[str, Pattern(r"[0-9]{12}", "12 digits in quotes")], ...] = ()
-    """Other accounts whose principals may call through the endpoints, and whose resources may be called. At most 200:
-    each endpoint's policy lists them. Absent: none."""
+    """Other accounts whose principals may call through the endpoints, and whose resources may be called. At most 200,
+    because each endpoint's policy lists them. Absent: none."""
     organization_id: (
         Annotated[str, Pattern(r"o-[a-z0-9]{10,32}", "an organization's id such as o-a1b2c3d4e5")] | None
     ) = None
-    """The organization, where `endpoint_policies` says organization, as `aws organizations describe-organization` prints
-    it."""
+    """The organization, as `aws organizations describe-organization` prints it. Required if `endpoint_policies` is
+    organization."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +260,7 @@ class DataRepository:
             "a prefix without a leading slash, such as runs/a",
         ),
     ] = ""
-    """Where in the bucket. Absent: the folder's own path."""
+    """The prefix in the bucket. Absent: the folder's own path."""
     auto_import: tuple[Literal["new", "changed", "deleted"], ...] = ("new", "changed", "deleted")
     """Which changes in S3 appear in the file system."""
     auto_export: tuple[Literal["new", "changed", "deleted"], ...] = ()
@@ -266,19 +269,19 @@ class DataRepository:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenZfsConfig:
-    """An FSx for OpenZFS file system that exists already, which every node mounts beside Lustre, for homes.
+    """An existing FSx for OpenZFS file system for homes, which every node mounts in addition to Lustre.
 
     Slurm only. A change reaches new nodes only.
     """
 
     file_system_id: Annotated[str, Pattern(r"fs-[0-9a-f]{8,17}", "a file system id such as fs-0123456789abcdef0")]
-    """The file system. Its root volume is what is mounted. Its NFS export needs the option no_root_squash: root makes the
-    homes of `users`."""
+    """The file system. Nodes mount its root volume. Its NFS export must have the option no_root_squash, because root
+    creates the homes of `users`."""
     mount_path: Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")] = "/home"
-    """Where nodes mount it. Homes of `users` lie here. What the image has in this place, such as the home of its own
-    user, is hidden behind it."""
+    """Where nodes mount it. It contains the homes of `users`. The mount hides whatever the image has at this path, such
+    as /home/ubuntu."""
     security_group_id: SecurityGroupId | None = None
-    """Its security group: the nodes are let into it. Absent: you let them in."""
+    """Its security group, which gets a rule for the nodes. Absent: you allow the nodes in yourself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,17 +289,19 @@ class StorageConfig:
     """The FSx for Lustre file system that every node mounts: a new one, or an existing one by its id."""
 
     capacity_gib: int | None = None
-    """Capacity in GiB of a new file system: 1200, or a multiple of 2400; steps are larger with EFA. It can only grow."""
+    """Capacity in GiB of a new file system: 1200, or a multiple of 2400. With EFA the steps are larger. You can only
+    raise it."""
     throughput_mbps_per_tib: LustreThroughput = DEFAULT_LUSTRE_THROUGHPUT
     """Throughput in MB/s for each TiB (PERSISTENT_2)."""
     efa: bool = False
-    """True: nodes with EFA reach the file system over it, and the throughput is then fixed. A change is refused while the
-    file system lives: take storage out first, in a deployment of its own. Running nodes keep what they have mounted."""
+    """True: nodes with EFA reach the file system over it, and the throughput cannot change after creation. A change is
+    refused while the file system exists: first remove storage from the file in a separate deployment. Running nodes
+    keep their mounts."""
     metadata_iops: int | None = None
     """Provisioned metadata operations a second: 1500, 3000, 6000 or a multiple of 12000 up to 192000. Absent: automatic,
     by capacity."""
     automatic_backup_retention_days: Annotated[int, Range(0, 90)] = 0
-    """How many days daily backups are kept; 0 for none. FSx has none for a file system with data repositories."""
+    """How many days daily backups are kept; 0 for none. FSx does not back up a file system with data repositories."""
     data_repositories: tuple[DataRepository, ...] = ()
     """Links to S3, at most 8."""
     mount_path: Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")] = "/fsx"
@@ -304,71 +309,76 @@ class StorageConfig:
     file_system_id: (
         Annotated[str, Pattern(r"fs-[0-9a-f]{8,17}", "a file system id such as fs-0123456789abcdef0")] | None
     ) = None
-    """An existing file system. Needs `mount_name`."""
+    """An existing file system. Requires `mount_name`."""
     mount_name: (
         Annotated[str, Pattern(r"[A-Za-z0-9_-]{1,8}", "the file system's mount name, 1 to 8 characters")] | None
     ) = None
     """The existing file system's mount name, as `aws fsx describe-file-systems` prints it."""
     security_group_id: SecurityGroupId | None = None
-    """The existing file system's security group: the nodes are let into it. Absent: you let them in."""
+    """The existing file system's security group, which gets a rule for the nodes. Absent: you allow the nodes in yourself."""
     availability_zone: Zone | None = None
     """The existing file system's zone. Absent: not checked against the nodes' zones."""
     openzfs: OpenZfsConfig | None = None
-    """An FSx for OpenZFS file system for homes, beside Lustre. Absent: none."""
+    """An FSx for OpenZFS file system for homes, in addition to Lustre. Absent: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleDownDrain:
-    """Deployments drain nodes before they delete them. Under Slurm the agent of `slurm.drain` does it, and saves what its `backup`
-    names; under EKS a function in the VPC cordons the nodes and evicts their pods, within their PodDisruptionBudgets.
+    """Deployments drain nodes before they delete them. Under Slurm the agent of `slurm.drain` drains them and saves
+    what its `backup` names. Under EKS a function in the VPC cordons the nodes and evicts their pods, within their
+    PodDisruptionBudgets.
 
-    No node goes before all that the deployment takes are ready, so where one is not, none has gone. A change touches no node.
+    A deployment deletes its nodes only when all of them are ready. If one is not ready, none is deleted. A change of
+    these settings touches no node.
     """
 
     timeout_minutes: Annotated[int, Range(1, 30)] = 25
-    """How long the nodes' jobs or pods, and what is saved, may take together, in minutes. CloudFormation waits 60 in all, and nodes
-    take 15 to 20 to go. For longer jobs, drain before you deploy: `cdk-hyperpod drain --hold 12h` under Slurm, `kubectl
-    drain` under EKS."""
+    """Maximum time in minutes for the nodes' jobs or pods and the backup together. CloudFormation waits 60 minutes in
+    all, and a node takes 15 to 20 minutes to terminate. For longer jobs, drain before you deploy: `cdk-hyperpod drain
+    --hold 12h` under Slurm, `kubectl drain` under EKS."""
     on_timeout: Literal["fail", "force"] = "fail"
-    """fail: the deployment fails, nothing is deleted, and the nodes go back to work. force: the nodes go at the end of the time,
-    unless their data must be saved and is not. Under Slurm, jobs that still run after four fifths of the time are requeued, or
-    cancelled if Slurm cannot requeue them. Under EKS, pods that still run end with the node at the end of the time; the backup
-    begins after four fifths of it, whatever runs, and what pods write after that is lost."""
+    """fail: the deployment fails, no node is deleted, and the nodes run jobs again. force: the nodes are deleted at the
+    end of the time, unless their data must be saved and is not. Under Slurm, jobs that still run after four fifths of
+    the time are requeued, or cancelled if Slurm cannot requeue them. Under EKS, pods that still run end with the node
+    at the end of the time. The backup begins after four fifths of it, even if pods still run, and what pods write after
+    that is lost."""
     on_silent: Literal["fail", "undrained"] | None = None
-    """What happens if the agent, or under EKS the function, does not answer for three minutes. fail: the deployment fails, and
-    says what to do. undrained: nodes go as they are, and their jobs or pods end. Absent: fail; required for a Slurm cluster
-    of another app."""
+    """What happens if the agent, or under EKS the function, does not answer for three minutes. fail: the deployment
+    fails, and its message says what to do. undrained: nodes are deleted without a drain, and their jobs or pods end.
+    Absent: fail. Required for a Slurm cluster of another app."""
     backup_cron_job: CronJobName | None = None
-    """EKS only: NAMESPACE/NAME of a suspended CronJob of yours, such as hyperpod-backup/save-node: the library creates the
-    namespace hyperpod-backup, and no team has permissions there. A Job of it runs on each node after the pods have left; when it
-    has succeeded, the node is ready. If it fails, the node stays. Absent: nothing is saved. Under Slurm, `slurm.drain.backup`."""
+    """EKS only: NAMESPACE/NAME of a suspended CronJob of yours, such as hyperpod-backup/save-node. The library creates
+    the namespace hyperpod-backup, and no team has permissions there. A Job of it runs on each node after the pods have
+    left. If it succeeds, the node is ready. If it fails, the node stays. Absent: nothing is saved. Under Slurm, set
+    `slurm.drain.backup` instead."""
     unmanaged_pods: Literal["fail", "evict"] = "fail"
-    """EKS only: pods that no controller owns, so that nothing creates them again. fail: a deployment fails before anything is
-    evicted if such a pod runs on a node that it would delete, also under on_timeout: force. evict: they are evicted like others.
-    Finished pods, and those of DaemonSets and static manifests, do not count."""
+    """EKS only: pods without a controller, which nothing creates again. fail: a deployment fails before it evicts any
+    pod if such a pod runs on a node that it would delete, also under on_timeout: force. evict: they are evicted like
+    other pods. Finished pods, and those of DaemonSets and static manifests, do not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleDownConfig:
-    """What a deployment may take away. Absent: nothing is ever taken by name."""
+    """What a deployment may delete. Absent: no node or group is deleted by name."""
 
     nodes_to_delete: tuple[NodeId, ...] = ()
-    """Instance ids: exactly these nodes are deleted. Ids of nodes that are gone may stay in the list, up to a few thousand."""
+    """Instance ids: exactly these nodes are deleted. Ids of deleted nodes may stay in the list, up to a few thousand."""
     instance_groups_to_delete: tuple[GroupName, ...] = ()
-    """Groups to delete with all their nodes. A name may stay here once its group is gone."""
+    """Groups to delete with all their nodes. The name of a deleted group may stay here."""
     max_nodes: Annotated[int, Range(0, MAX_NODES)] = 16
-    """One deployment never takes more nodes than this."""
+    """One deployment never deletes more nodes than this."""
     drain: ScaleDownDrain | None = None
-    """Nodes are drained and saved before they go. Absent: they go as they are, and their jobs or pods end."""
+    """Drain nodes and save their data before they are deleted. Absent: nodes are deleted without a drain, and their
+    jobs or pods end."""
     retry: Annotated[str, Pattern(r"[^\r\n]{1,256}", "1 to 256 characters in one line")] | None = None
-    """Any text, such as a date: with another text, the next deployment goes on with a group that should be gone and is still there
-    (the stack's output StillStanding names it). Without it, the same file again changes nothing. Running nodes: only those
-    that should be gone are deleted."""
+    """Any text, such as a date. If you change it, the next deployment continues to delete a group that should be
+    deleted and still exists (the stack's output StillStanding names it). Without a change, the same file changes
+    nothing. Running nodes: only those that should have been deleted are deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TieredStorageConfig:
-    """Managed tiered checkpointing: memory of the nodes as the fastest place for checkpoints."""
+    """Managed tiered checkpointing: memory of the nodes is the fastest tier for checkpoints."""
 
     instance_memory_allocation_percentage: Annotated[int, Range(20, 100)] | None = None
     """Share of each node's memory in percent. Absent: HyperPod's own share."""
@@ -379,73 +389,74 @@ class ClusterConfig:
     """A whole cluster, as `cluster.yaml` describes it."""
 
     name: ClusterName
-    """The HyperPod cluster's name; stack names derive from it. Another name makes another cluster beside the first."""
+    """The HyperPod cluster's name. Stack names are derived from it. Another name creates a second cluster, and the
+    first one stays."""
     region: str
     """The AWS region, such as us-west-2."""
     instance_groups: tuple[InstanceGroup, ...]
-    """The groups of nodes, 1 to 100. Dropping a group from the file is not enough to delete it."""
+    """The groups of nodes, 1 to 100. To delete a group, it is not enough to remove it from this list."""
     account: Annotated[str, Pattern(r"[0-9]{12}", "12 digits in quotes")] | None = None
-    """The AWS account. Absent: whichever account it is deployed to."""
+    """The AWS account. Absent: the account of the deployment."""
     orchestrator: Orchestrator = "slurm"
-    """What schedules work on the nodes. You cannot change it: for another one, make a new cluster."""
+    """What schedules work on the nodes. It cannot change after creation: for another one, create a new cluster."""
     node_provisioning_mode: Literal["continuous", "standard"] = "continuous"
-    """continuous: nodes are usable as they arrive, and missing ones are tried for again and again. standard: all of
-    them or none. Chosen at creation."""
+    """continuous: nodes are usable as they arrive, and HyperPod keeps trying to create missing ones. standard: all
+    nodes or none. It cannot change after creation."""
     node_recovery: Literal["automatic", "none"] = "automatic"
     """automatic: HyperPod reboots or replaces nodes that it finds faulty."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
-    """Where the nodes live. Absent: a new VPC without internet egress."""
+    """The nodes' network. Absent: a new VPC without internet egress."""
     eks: EksConfig | None = None
-    """The EKS cluster. Required under EKS, and means nothing elsewhere."""
+    """The EKS cluster. Required under EKS, and invalid under Slurm."""
     teams: tuple[Team, ...] = ()
-    """EKS only: who shares the cluster. Absent: only the administrators get in through this file."""
+    """EKS only: who shares the cluster. Absent: this file gives access to administrators only."""
     storage: StorageConfig | None = None
     """The shared file system. Absent: none."""
     tiered_storage: TieredStorageConfig | None = None
     """Managed tiered checkpointing, which AWS announced for EKS clusters. Absent: off."""
     lifecycle: LifecycleConfig | None = None
-    """What runs on a new node. Absent: HyperPod sets it up, and the library's scripts run afterwards."""
+    """What runs on a new node. Absent: HyperPod sets the node up, and the library's scripts run afterwards."""
     groups: tuple[Group, ...] = ()
-    """Slurm only: Linux groups of every node. Absent: those of the image."""
+    """Slurm only: Linux groups on every node. Absent: those of the image."""
     users: tuple[User, ...] = ()
-    """Slurm only: Linux users of every node. Absent: those of the image."""
+    """Slurm only: Linux users on every node. Absent: those of the image."""
     slurm: SlurmConfig | None = None
-    """Slurm only: accounting, accounts and limits. Absent: Slurm keeps its history on the controller, and limits
-    nobody."""
+    """Slurm only: accounting, accounts and limits. Absent: Slurm keeps its history on the controller, and has no limits."""
     encrypt_root_volumes: bool | None = None
-    """True: the nodes' root volumes are encrypted with the cluster's own key, or the one that a group's `ebs_volumes` name.
-    False: with a key that AWS owns, unless a group says otherwise. Absent: true under continuous provisioning, false
-    under standard, which takes no key of yours. HyperPod changes no key of a group that lives and may refuse one for a
-    group that had none, so decide it before the groups exist
+    """True: the nodes' root volumes are encrypted with the cluster's own key, or with the key that a group's
+    `ebs_volumes` name. False: with a key that AWS owns, unless a group names another. Absent: true under continuous
+    provisioning, false under standard, which accepts no customer managed key. HyperPod cannot change the key of an
+    existing group, and may reject a key for a group that had none, so decide before you create the groups
     (https://docs.aws.amazon.com/sagemaker/latest/dg/smcluster-cmk.html)."""
     scale_down: ScaleDownConfig | None = None
-    """What a deployment may take away. Absent: nothing is ever taken by name."""
+    """What a deployment may delete. Absent: no node or group is deleted by name."""
     removal: Removal = "retain"
-    """What `cdk destroy`, or a change that makes a new file system, does with data, and destroy with what data stands
-    on (its subnet, VPC, key). It counts once it is deployed."""
+    """What `cdk destroy`, or a change that creates a new file system, does with data, and, under destroy, with what the
+    data depends on (its subnet, VPC, key). A change takes effect once it is deployed."""
     log_retention_days: LogRetentionDays = 365
-    """How many days CloudWatch keeps what HyperPod and the lifecycle scripts write of the nodes: the log group
-    /aws/sagemaker/Clusters/NAME/ID, which is encrypted with the cluster's key. Events stay when the stacks go, until they
-    expire; after `removal: destroy` nobody can read them, because the key goes. A change touches no node."""
+    """How many days CloudWatch keeps what HyperPod and the lifecycle scripts log about the nodes: the log group
+    /aws/sagemaker/Clusters/NAME/ID, which is encrypted with the cluster's key. Events stay after the stacks are
+    deleted, until they expire. After `removal: destroy` they cannot be read, because the key is deleted. A change
+    touches no node."""
     termination_protection: bool = True
     """True: CloudFormation refuses to delete the stacks until this is false and deployed."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags of every resource that has tags."""
+    """Tags of every resource that supports tags."""
 
     @property
     def encrypts_root_volumes(self) -> bool:
-        """Whether root volumes get the cluster's key, with what an absent `encrypt_root_volumes` means."""
+        """Whether root volumes get the cluster's key. Applies the default of an absent `encrypt_root_volumes`."""
         wanted = self.encrypt_root_volumes
         return self.node_provisioning_mode == "continuous" if wanted is None else wanted
 
     @property
     def scripts_folder(self) -> str | None:
-        """The user's own folder of lifecycle scripts, as the file names it; None for the library's."""
+        """The user's own folder of lifecycle scripts, as the file names it. None: the library's scripts."""
         return None if self.lifecycle is None else self.lifecycle.scripts
 
     @property
     def lifecycle_mode(self) -> LifecycleMode:
-        """What runs on a new node, with what an absent `mode` means."""
+        """What runs on a new node. Applies the default of an absent `mode`."""
         if self.lifecycle is not None and self.lifecycle.mode is not None:
             return self.lifecycle.mode
         return default_mode(own_scripts=self.scripts_folder is not None, orchestrator=self.orchestrator)
@@ -457,7 +468,7 @@ class ClusterConfig:
 
     @property
     def home_path(self) -> str:
-        """Where users' homes lie that name no place of their own: on shared storage, where there is some."""
+        """The parent folder of the homes of users without `home`: on shared storage, if there is any."""
         if self.storage is None:
             return "/home"
         return f"{self.storage.mount_path}/home" if self.storage.openzfs is None else self.storage.openzfs.mount_path

@@ -1,6 +1,6 @@
-"""The part of the typed model that means something under EKS only: `eks` and what is below it.
+"""The part of the typed model that applies under EKS only: `eks` and its settings.
 
-`teams.py` has the part that says who shares the cluster.
+`teams.py` has the teams that share the cluster.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .patterns import RoleArn
 from .teams import PriorityClass
 
 INSTALLED = "installed"
-"""What `dependencies_chart` says where the HyperPod chart is in the EKS cluster already."""
+"""The value of `dependencies_chart` if the HyperPod chart is already in the EKS cluster."""
 DEFAULT_KUBERNETES_VERSION = "1.34"
 
 Cidr = Annotated[str, Pattern(r"[0-9.]{7,15}/[0-9]{1,2}", "an IPv4 range such as 203.0.113.0/24")]
@@ -23,14 +23,14 @@ Cidr = Annotated[str, Pattern(r"[0-9.]{7,15}/[0-9]{1,2}", "an IPv4 range such as
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingEksCluster:
-    """An EKS cluster that exists already, in the VPC of `network`. Its authentication mode must include the API:
-    `cdk-hyperpod preflight` says whether it does."""
+    """An existing EKS cluster, in the VPC of `network`. Its authentication mode must include the API, which
+    `cdk-hyperpod preflight` checks."""
 
     name: Annotated[str, Pattern(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}", "an EKS cluster's name, 1 to 100 characters")]
     """The EKS cluster's name. A change would replace the HyperPod cluster and terminate every node, so a deployment refuses it."""
     security_group_id: Annotated[str, Pattern(r"sg-[0-9a-f]{8,17}", "a security group id such as sg-0123456789abcdef0")]
-    """The cluster security group, as `aws eks describe-cluster` prints it: nodes and kubectl are let into it, and it to
-    the nodes."""
+    """The cluster security group, as `aws eks describe-cluster` prints it. It gets rules for the nodes and kubectl, and
+    the nodes' group gets one for it."""
     endpoint: (
         Annotated[
             str,
@@ -41,13 +41,13 @@ class ExistingEksCluster:
         ]
         | None
     ) = None
-    """The address of its API, as `aws eks describe-cluster` prints it. Required with `scale_down.drain`, and means nothing
-    without. EKS keeps it for the EKS cluster's life."""
+    """The address of its API, as `aws eks describe-cluster` prints it. Required with `scale_down.drain`, and not used
+    without. EKS never changes it."""
     certificate_authority: (
         Annotated[str, Pattern(r"[A-Za-z0-9+/]+={0,2}", "the certificate in base64, in one line", length=20_000)] | None
     ) = None
     """The certificate of its API (certificateAuthority.data), as `aws eks describe-cluster` prints it. Required with
-    `scale_down.drain`, and means nothing without. It is no secret."""
+    `scale_down.drain`, and not used without. It is no secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +55,13 @@ class AddOn:
     """One add-on of the EKS cluster. A change restarts the add-on's pods and no other."""
 
     enabled: bool | None = None
-    """Whether it is installed. Absent: as its place below says. False: it is not wanted, or yours to bring."""
+    """Whether it is installed. Absent: the default of each add-on, below. False: it is not installed by this library.
+    You may install it yourself."""
     version: (
         Annotated[str, Pattern(r"v[0-9]+\.[0-9]+\.[0-9]+(-[a-z0-9.]+)?", "a version such as v1.3.0-eksbuild.1")] | None
     ) = None
     """The add-on's version, as `aws eks describe-addon-versions` prints it. Absent: EKS's default for the Kubernetes
-    version when the add-on is made; it then stays until a version is named."""
+    version when the add-on is created. It does not change until you name a version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,36 +69,36 @@ class AddOnsConfig:
     """The add-ons of the EKS cluster. None of them terminates a node."""
 
     vpc_cni: AddOn = field(default_factory=AddOn)
-    """Network addresses of pods. On in a new EKS cluster, where nothing runs without it."""
+    """Network addresses of pods. On in a new EKS cluster, in which nothing runs without it."""
     kube_proxy: AddOn = field(default_factory=AddOn)
-    """Services' addresses on each node. On in a new EKS cluster, where nothing runs without it."""
+    """Services' addresses on each node. On in a new EKS cluster, in which nothing runs without it."""
     eks_pod_identity_agent: AddOn = field(default_factory=AddOn)
-    """IAM roles of pods, which the training operator needs. On in a new EKS cluster."""
+    """IAM roles of pods, which the training operator requires. On in a new EKS cluster."""
     coredns: AddOn = field(default_factory=AddOn)
     """Names of services. On in a new EKS cluster."""
     cert_manager: AddOn = field(default_factory=AddOn)
-    """Certificates, which the training operator needs. On with the training operator."""
+    """Certificates, which the training operator requires. On if the training operator is."""
     training_operator: AddOn = field(default_factory=AddOn)
-    """HyperPodPyTorchJob, and with it elastic training (which needs version 1.2 or later). On."""
+    """HyperPodPyTorchJob, and with it elastic training (which requires version 1.2 or later). On."""
     task_governance: AddOn = field(default_factory=AddOn)
     """Queues, shares and priorities between teams (Kueue, run by HyperPod). On."""
     observability: AddOn = field(default_factory=AddOn)
-    """Metrics of nodes and jobs, sent to Amazon Managed Service for Prometheus: a workspace is made, and billed by what
-    it stores. Off."""
+    """Metrics of nodes and jobs, sent to a new workspace of Amazon Managed Service for Prometheus, which AWS bills by
+    what it stores. Off."""
     fsx_csi_driver: AddOn = field(default_factory=AddOn)
-    """The driver that mounts the file system into pods. On where there is one."""
+    """The driver that mounts the file system into pods. On if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscalingConfig:
-    """Karpenter, run by HyperPod: nodes come when pods need them and go when they are empty."""
+    """Karpenter, run by HyperPod: it adds nodes when pods need them, and terminates empty ones."""
 
     instance_groups: tuple[str, ...]
-    """The groups that it scales, 1 to 10. Their counts are Karpenter's, from 0. A deployment that would send less than
-    it holds is refused. If you take a group out of this list, Karpenter terminates its nodes."""
+    """The groups that it scales, 1 to 10. Karpenter owns their counts, from 0. A deployment that would send a lower
+    count than Karpenter holds is refused. If you remove a group from this list, Karpenter terminates its nodes."""
     limits: Mapping[str, str] = field(default_factory=dict)
-    """The most that its nodes may have together, in Kubernetes' words, such as {cpu: "1536", nvidia.com/gpu: "64"}.
-    Absent: whole nodes for all that the teams' quotas let them hold together. Lowering it terminates no node."""
+    """The most that its nodes may have together, as Kubernetes quantities, such as {cpu: "1536", nvidia.com/gpu: "64"}.
+    Absent: whole nodes for all that the teams' quotas allow together. Lowering it terminates no node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,23 +106,23 @@ class EksConfig:
     """The EKS cluster that schedules work on the nodes: a new one, or an existing one."""
 
     dependencies_chart: str
-    """HyperPod's Helm chart, which must be in the EKS cluster before the HyperPod cluster: its folder or archive,
-    relative to this file, or `installed` where somebody else installed it."""
+    """HyperPod's Helm chart, which must be in the EKS cluster before the HyperPod cluster is created: its folder or
+    archive, relative to this file, or `installed` if it is already there."""
     dependencies_chart_digest: (
         Annotated[str, Pattern(r"sha256:[0-9a-f]{64}", "sha256: and 64 hexadecimal digits")] | None
     ) = None
-    """The chart's content, so that nobody installs another by accident. Required beside a path; leave it out once, and
-    the error says what it is."""
+    """The chart's content hash, so that no other chart is installed by accident. Required with a path. If you leave it
+    out, the error shows its value."""
     kubernetes_version: Literal["1.34", "1.35"] | None = None
-    """The Kubernetes version of a new EKS cluster. Absent: 1.34. It can only rise, one version at a time; the nodes'
-    own is HyperPod's to update."""
+    """The Kubernetes version of a new EKS cluster. Absent: 1.34. You can only raise it, one version at a time. HyperPod
+    updates the nodes' own version."""
     existing_cluster: ExistingEksCluster | None = None
     """An existing EKS cluster. Absent: a new one with the HyperPod cluster's name."""
     public_access_cidrs: tuple[Cidr, ...] = ()
-    """Addresses of the internet that may reach the API of a new EKS cluster; EKS refuses private ones. Absent: none; it
-    is reached from inside the VPC only."""
+    """Addresses of the internet that may reach the API of a new EKS cluster. EKS rejects private ones. Absent: none,
+    and the API is reached from inside the VPC only."""
     admin_role_arns: tuple[RoleArn, ...] = ()
-    """IAM roles that may do everything in the EKS cluster. Absent: only this library's own kubectl function may."""
+    """IAM roles with all permissions in the EKS cluster. Absent: only this library's own kubectl function has them."""
     image_registry: (
         Annotated[
             str,
@@ -132,16 +133,16 @@ class EksConfig:
         ]
         | None
     ) = None
-    """Where the chart's images come from: copies, under the names that they have in their public registries. Required
+    """The registry of copies of the chart's images, under the names that they have in their public registries. Required
     in a closed network, which reaches no public registry."""
     autoscaling: AutoscalingConfig | None = None
-    """Karpenter. Absent: every group has the count that the file says."""
+    """Karpenter. Absent: every group has the count of the file."""
     add_ons: AddOnsConfig = field(default_factory=AddOnsConfig)
     """The add-ons of the EKS cluster, and their versions."""
     priority_classes: tuple[PriorityClass, ...] = ()
-    """Kubernetes' own PriorityClasses. (Task governance orders jobs by its own.)"""
+    """Kubernetes' own PriorityClasses. (Task governance has classes of its own to order jobs.)"""
     task_governance: TaskGovernance = field(default_factory=TaskGovernance)
-    """How the teams' jobs are queued, where the add-on is on. A change by itself stops no running pod; preemption may."""
+    """How the teams' jobs are queued, if the add-on is on. A change by itself stops no running pod, but preemption may."""
 
     @property
     def autoscaled_groups(self) -> tuple[str, ...]:
@@ -150,7 +151,7 @@ class EksConfig:
 
 
 def is_on(eks: EksConfig, name: str, *, has_file_system: bool) -> bool:
-    """Whether an add-on of `AddOnsConfig` is installed, with what an absent `enabled` means."""
+    """Whether an add-on of `AddOnsConfig` is installed. Applies the default of an absent `enabled`."""
     add_on = getattr(eks.add_ons, name, None)
     if isinstance(add_on, AddOn) and isinstance(add_on.enabled, bool):
         return add_on.enabled

@@ -1,4 +1,4 @@
-"""The part of the typed model that says how teams' jobs are queued: task governance. EKS only."""
+"""The part of the typed model about queues of teams' jobs: task governance. EKS only."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..typed.bounds import Pattern, Range
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskClass:
-    """How urgent a kind of work is: jobs name it by the label kueue.x-k8s.io/priority-class, with -priority behind it, such
-    as training-priority (awsome-distributed-training, task-governance). Orders whole jobs, where a PriorityClass orders
-    pods."""
+    """The priority of a kind of work. Jobs name it by the label kueue.x-k8s.io/priority-class, with the suffix
+    -priority, such as training-priority (awsome-distributed-training, task-governance). It orders whole jobs, whereas a
+    PriorityClass orders pods."""
 
     name: Annotated[
         str,
@@ -24,16 +24,16 @@ class TaskClass:
     ]
     """The name, such as training."""
     weight: Annotated[int, Range(0, 100)]
-    """100 goes first."""
+    """The class with the highest weight is first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskGovernance:
-    """How the teams' jobs are queued. One for a cluster; a change acts on what is queued from then on."""
+    """How the teams' jobs are queued. One for a cluster. A change applies to jobs that are queued later."""
 
     priority_classes: tuple[TaskClass, ...] = ()
-    """At most 10. Absent: jobs go in the order in which they came."""
+    """At most 10. Absent: jobs run in the order of their submission."""
     fair_share: bool = True
-    """True: idle nodes go to the teams by their `fair_share_weight`. False: first come, first served."""
+    """True: idle nodes are shared between teams by their `fair_share_weight`. False: first come, first served."""
     idle_resource_sharing: bool = False
-    """True: nodes that are in no team's share may be borrowed too, up to each team's ceiling."""
+    """True: teams may also borrow nodes that are in no team's share, up to each team's ceiling."""

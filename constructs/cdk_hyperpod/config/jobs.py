@@ -50,31 +50,30 @@ LabelValue = Annotated[
 class ElasticPolicy:
     """How far a job may shrink and grow, and in which steps.
 
-    The job saves a checkpoint and starts again at every change of size. The defaults of the three times are those of
-    AWS's guide; what the operator does where a time is missing is not published, so none is ever left out.
+    The job saves a checkpoint and restarts at every change of size. The defaults of the three times are those of AWS's
+    guide. What the operator does if a time is missing is not published, so all three are always rendered.
     """
 
     min_replicas: Replicas
-    """The fewest replicas that the job runs with. It waits where there is no room for them."""
+    """The fewest replicas that the job runs with. The job waits until they fit."""
     max_replicas: Replicas
-    """The most. The operator asks for them all the time, which is what makes an autoscaler add nodes up to the team's
-    quota."""
+    """The most. The operator always requests them, so an autoscaler adds nodes up to the team's quota."""
     replica_increment_step: Annotated[int, Range(1, MAX_NODES)] | None = None
-    """Sizes are min_replicas, and so many more, up to max_replicas. Exactly one of this and the next."""
+    """Sizes are min_replicas, then this many more each time, up to max_replicas. Set exactly one of this and
+    replica_discrete_values."""
     replica_discrete_values: tuple[int, ...] = ()
-    """The sizes themselves, such as (2, 4, 8), min_replicas and max_replicas among them."""
+    """The sizes themselves, such as (2, 4, 8). They include min_replicas and max_replicas."""
     scaling_timeout_in_seconds: Seconds = 60
-    """How long the operator waits before it grows the job, so that capacity that comes and goes does not restart it
-    each time."""
+    """How long the operator waits before it grows the job, so that capacity that is free only briefly does not restart it."""
     graceful_shutdown_timeout_in_seconds: Seconds = 600
-    """How long the job has to save its checkpoint and end at a change of size; then it is stopped, and what it did since
-    its last checkpoint is lost."""
+    """How long the job has to save its checkpoint and end at a change of size. After that it is stopped, and its
+    progress since the last checkpoint is lost."""
     faulty_scale_down_timeout_in_seconds: Seconds = 30
-    """How long the operator tries to replace failed replicas before it goes on with fewer."""
+    """How long the operator tries to replace failed replicas before it continues with fewer."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Every number of replicas that the job may run with, ascending. Meaningful once `check_job` finds nothing."""
+        """Every number of replicas that the job may run with, ascending. Correct only if `check_job` finds nothing."""
         if self.replica_increment_step:
             return tuple(range(self.min_replicas, self.max_replicas + 1, self.replica_increment_step))
         return tuple(sorted(self.replica_discrete_values))
@@ -82,47 +81,47 @@ class ElasticPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnevenBatch:
-    """A global batch that cannot be dealt out evenly: some ranks get one sample more. As in the recipes."""
+    """A global batch that cannot be distributed evenly: some ranks get one sample more. As in the recipes."""
 
     num_dp_groups_with_small_batch_size: int
-    """How many ranks get the smaller local batch; all others get the larger."""
+    """How many ranks get the smaller local batch. All others get the larger one."""
     small_local_batch_size: int
-    """Samples of a step on those ranks."""
+    """Samples of a step on each of those ranks."""
     large_local_batch_size: int
-    """Samples of a step on all others."""
+    """Samples of a step on each of the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleSettings:
-    """What differs at one size: an entry of the recipes' `scale_config`. Absent values are the recipe's own."""
+    """The settings of one size: an entry of the recipes' `scale_config`. Absent values are the recipe's own."""
 
     train_batch_size: Annotated[int, Range(1, 10**9)]
-    """The global batch: samples of one optimizer step over all ranks. The same at every size, or the loss would depend on
-    how much of the cluster was free."""
+    """The global batch: samples of one optimizer step over all ranks. It must be the same at every size, so that the
+    loss does not depend on the free capacity."""
     micro_train_batch_size: Annotated[int, Range(1, 10**9)] | None = None
-    """Samples that a rank takes at a time; gradients are accumulated up to its part of the global batch."""
+    """Samples that a rank processes at a time. Gradients are accumulated up to its part of the global batch."""
     learning_rate: float | None = None
     """The learning rate at this size."""
     uneven_batch: UnevenBatch | None = None
-    """How the global batch is dealt out where the ranks do not divide it. Absent: evenly."""
+    """How the global batch is distributed if the number of ranks does not divide it. Absent: evenly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPolicy:
-    """What the operator does when pods fail and when the job is over."""
+    """What the operator does when pods fail and when the job has ended."""
 
     clean_pod_policy: Literal["All", "None"] = "None"
-    """Whether pods are deleted when the job is over. None keeps them, and with them `kubectl logs`."""
+    """Whether pods are deleted when the job has ended. None keeps them, and with them `kubectl logs`."""
     job_max_retry_count: Annotated[int, Range(0, 10000)] | None = None
-    """How often the job is started again after a failure. Absent: the operator's own number."""
+    """How often the job is restarted after a failure. Absent: the operator's default."""
     max_full_job_restarts: Annotated[int, Range(0, 10000)] | None = None
-    """How many restarts of the whole job within `eval_period_seconds` are one too many. Absent: no such limit."""
+    """How many restarts of the whole job within `eval_period_seconds` are one too many. Absent: no limit."""
     scale_up_snooze_time_in_seconds: Seconds | None = None
     """How long after a restart the job does not grow. Absent: 0."""
     eval_period_seconds: Annotated[int, Range(1, 604800)] = 3600
-    """The time over which restarts are counted. Rendered only beside one of the two above."""
+    """The time over which restarts are counted. Rendered only if one of the two settings above is set."""
     ttl_seconds_after_finished: Annotated[int, Range(-1, 31536000)] | None = None
-    """When the finished job is deleted; -1: never. Absent: the operator's own time."""
+    """How long after its end the job is deleted; -1: never. Absent: the operator's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,53 +129,54 @@ class ClaimMount:
     """A PersistentVolumeClaim of the namespace, mounted in every replica."""
 
     claim_name: ObjectName
-    """The claim, such as the one of the shared file system. A job waits until it exists."""
+    """The claim, such as that of the shared file system. A job waits until it exists."""
     mount_path: Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")]
-    """Where the container sees it."""
+    """Its path in the container."""
     read_only: bool = False
     """True: the container cannot write there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
-    """A taint of nodes that a job may run on all the same. As in `Taint` of an instance group."""
+    """A taint of nodes that the job tolerates. As in `Taint` of an instance group."""
 
     key: str
     """The taint's key."""
     effect: Literal["no_schedule", "prefer_no_schedule", "no_execute"]
     """What the taint does to pods that do not tolerate it."""
     value: str | None = None
-    """The taint's value. Absent: it has none."""
+    """The taint's value. Absent: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticJob:
-    """A PyTorch training job; elastic where it may have several sizes. A replica gets a whole node of the type unless vcpus or memory_gib say less."""
+    """A PyTorch training job, which is elastic if it has several sizes. A replica gets a whole node of the type unless
+    vcpus or memory_gib request less."""
 
     name: Name
     """The job's name, unique in its namespace."""
     namespace: Namespace
     """The team's namespace: hyperpod-ns-<team> under task governance."""
     image: str
-    """The container image, with the elastic agent (PyPI: hyperpod-elastic-agent) in it."""
+    """The container image, which must contain the elastic agent (PyPI: hyperpod-elastic-agent)."""
     instance_type: str
-    """The nodes that it runs on, such as ml.p5.48xlarge: they carry it as a label, and the catalogue knows their size."""
+    """The type of its nodes, such as ml.p5.48xlarge. Nodes have it as a label, and the catalogue has its size."""
     elastic_policy: ElasticPolicy
-    """How far the job shrinks and grows. With one size it is an ordinary job, which the operator never resizes."""
+    """How far the job shrinks and grows. A job with one size is an ordinary job, which the operator never resizes."""
     node_labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the nodes that it runs on, besides their type: those of an instance group, and its zone, which EFA does not
-    cross. (No affinity between the pods does that: AWS's SDK cannot read a job that has one, and `hyp list` lists none of
-    the team's jobs then.) Absent: any node of the type."""
+    """Labels of its nodes besides their type: those of an instance group, and its zone, since EFA does not cross zones.
+    (An affinity between the pods cannot replace it: AWS's SDK cannot read a job that has one, and `hyp list` then lists
+    none of the team's jobs.) Absent: any node of the type."""
     tolerations: tuple[Toleration, ...] = ()
-    """The taints of the nodes that it runs on. Absent: it waits for nodes without any."""
+    """The taints of its nodes. Absent: it waits for nodes without taints."""
     threads_per_core: Annotated[int, Range(1, 2)] | None = None
-    """That of the nodes' group: with 1 they have half the vCPUs. Absent: what the type does."""
+    """Threads per core of the nodes' group: with 1 they have half the vCPUs. Absent: the default of the type."""
     neuron_resource: Literal["neuron", "neurondevice"] | None = None
-    """By which name it requests Trainium chips; both count the same ones. Kueue admits only what its queue covers, and AWS's
-    SDK and recipes request neurondevice, so that is what a job that goes through Kueue requests where this is absent.
-    Otherwise neuron, which every version of the device plug-in has."""
+    """The resource name by which it requests Trainium chips. Both names count the same chips. Kueue admits only what
+    its queue covers, and AWS's SDK and recipes request neurondevice, so absent means neurondevice for a job that goes
+    through Kueue. Otherwise it means neuron, which every version of the device plug-in has."""
     replicas: Replicas | None = None
-    """How many it starts with. Absent: min_replicas, so that it starts as soon as it can."""
+    """How many replicas it starts with. Absent: min_replicas, so that it starts as soon as possible."""
     script: str | None = None
     """The training script, started by `hyperpodrun`. Absent: `command`, or else the image's own entry point, which must
     call hyperpodrun."""
@@ -185,35 +185,38 @@ class ElasticJob:
     command: tuple[str, ...] = ()
     """The container's command, in place of hyperpodrun and the script."""
     nproc_per_node: Annotated[int, Range(1, 512)] | None = None
-    """Processes of a replica. Absent: one for each GPU or NeuronCore, or 1."""
+    """Processes of a replica. Absent: one for each GPU or NeuronCore, or 1 if the node has none."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables. HYPERPOD_SIGNAL_COORDINATION=distributed is always there: without it
-    elastic_event_detected() returns False for ever, and every change of size costs what came after the last checkpoint."""
+    """Environment variables. HYPERPOD_SIGNAL_COORDINATION=distributed is always set: without it
+    elastic_event_detected() always returns False, and every change of size loses the progress since the last
+    checkpoint."""
     vcpus: Annotated[int, Range(1, 1024)] | None = None
     """vCPUs of a replica, as request and limit. Absent: all that pods can have of the node."""
     memory_gib: Annotated[int, Range(1, 65536)] | None = None
     """Host memory of a replica in GiB, as request and limit. Absent: all that pods can have of the node."""
     queue_name: LabelValue | None = None
-    """Kueue's local queue. Absent: <namespace>-localqueue in the namespaces of task governance, otherwise none, and the
-    job does not go through Kueue."""
+    """Kueue's local queue. Absent: <namespace>-localqueue in the namespaces of task governance. Elsewhere there is no
+    queue, and the job does not go through Kueue."""
     workload_priority_class: LabelValue | None = None
-    """Kueue's priority class for the job; under task governance the name of a `TaskClass` with -priority behind it, such as
-    training-priority. Absent: the queue's default. A job of higher priority takes replicas from one of
-    lower priority down to its minimum, or all of them."""
+    """Kueue's priority class of the job. Under task governance it is the name of a `TaskClass` with the suffix
+    -priority, such as training-priority. Absent: the queue's default. A job of higher priority preempts replicas of one
+    of lower priority down to its minimum, or all of them."""
     priority_class_name: ObjectName | None = None
     """The PriorityClass of the pods. Absent: none, which is priority 0."""
     base_priority_class_name: ObjectName | None = None
-    """Another PriorityClass, a higher one, for the first min_replicas pods: a preemption then takes what the job grew by,
-    and never its minimum. Absent: all pods are equal, and a preemption may pause the job."""
+    """Another, higher PriorityClass for the first min_replicas pods. A preemption then ends only the additional pods,
+    and never the minimum. Absent: all pods are equal, and a preemption may pause the job."""
     service_account_name: ObjectName | None = None
     """The pods' service account. Absent: the namespace's default."""
     claims: tuple[ClaimMount, ...] = ()
-    """Shared file systems. An elastic job needs one: its checkpoint is read on other nodes than those that wrote it."""
+    """Shared file systems. An elastic job requires one, because its checkpoint is read on other nodes than those that
+    wrote it."""
     disruption_budget: bool = False
-    """True: also a PodDisruptionBudget, so that evictions (draining, consolidation by Karpenter) stop at min_replicas. A
-    drain then waits for the job where it is at its minimum. Kueue's preemptions and failing nodes ask no budget."""
+    """True: also create a PodDisruptionBudget, so that evictions (draining, consolidation by Karpenter) stop at
+    min_replicas. A drain then waits for a job that is at its minimum. The budget does not limit Kueue's preemptions and
+    failing nodes."""
     run_policy: RunPolicy = field(default_factory=RunPolicy)
-    """What happens when pods fail and when the job is over."""
+    """What happens when pods fail and when the job has ended."""
     scale_config: Mapping[int, ScaleSettings] = field(default_factory=dict)
-    """Settings by size, in the recipes' form; needs replica_discrete_values with the same sizes. They become a ConfigMap,
-    /config/scale_config.yaml in each replica. Absent: the script is the same at every size."""
+    """Settings by size, in the recipes' form. Requires replica_discrete_values with the same sizes. They become a
+    ConfigMap, /config/scale_config.yaml in each replica. Absent: the script is the same at every size."""

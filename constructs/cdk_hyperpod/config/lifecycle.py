@@ -1,4 +1,4 @@
-"""The part of the typed model that says what happens on a node between its launch and its first job: `lifecycle`."""
+"""The part of the typed model about what runs on a node between its launch and its first job: `lifecycle`."""
 
 from __future__ import annotations
 
@@ -13,59 +13,58 @@ LifecycleMode = Literal["extended", "customer_managed", "bootstrap"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleSteps:
-    """The steps of the library's scripts (docs/lifecycle.md). Each runs where it is of use; false switches it off.
+    """The steps of the library's scripts (docs/lifecycle.md). Each runs on the nodes that need it. False turns it off.
 
-    A change reaches new and replaced nodes; `cdk-hyperpod lifecycle run STEP` brings it to those that live.
+    A change reaches new and replaced nodes. `cdk-hyperpod lifecycle run STEP` applies it to running ones.
     """
 
     mounts: bool = True
-    """Wait until the file systems are mounted; fail a node without them."""
+    """Wait until the file systems are mounted. A node without them fails."""
     clock: bool = True
-    """Have the image's time service keep the clock, and set one that is off: munge refuses what is five minutes old."""
+    """Run the image's time service, and set a wrong clock: munge rejects credentials that are five minutes old."""
     slurm: bool = True
-    """Wait until Slurm answers; start by systemctl what the image left off."""
+    """Wait until Slurm answers. Start by systemctl what the image left off."""
     users: bool = True
-    """Make the file's `users` and `groups`, their homes and keys; lock who is no longer in the file."""
+    """Create the file's `users` and `groups`, their homes and keys. Lock users who are no longer in the file."""
     metadata: bool = True
-    """Refuse the instance's metadata, and so the node's role, to users, where the file has `slurm.metadata_users`."""
+    """Block users' access to the instance's metadata, and so to the node's role, if the file has `slurm.metadata_users`."""
     slurm_conf: bool = True
-    """Keep our lines in slurm.conf, in one included file: what the steps access, system and accounting need there."""
+    """Keep the library's lines in slurm.conf, in one included file: the steps access, system and accounting need them."""
     accounting: bool = True
-    """Make `slurm.accounts` and their limits."""
+    """Create `slurm.accounts` and their limits."""
     drain: bool = True
-    """Start the agent that drains nodes, where the file has `slurm.drain`."""
+    """Start the drain agent, if the file has `slurm.drain`."""
     access: bool = True
-    """Drain login nodes, so that they run no jobs; let users log in to compute nodes only while they have a job there."""
+    """Drain login nodes, so that they run no jobs. Let users log in to compute nodes only while they have a job there."""
     upgrades: bool = True
-    """Keep upgrades of packages from ending jobs: hold kernel, Lustre client, EFA and drivers as the image has them, and
-    keep needrestart from restarting Slurm, munge, Docker and containerd. Fixes come with a new image."""
+    """Keep upgrades of packages from ending jobs: hold kernel, Lustre client, EFA and drivers at the image's versions,
+    and keep needrestart from restarting Slurm, munge, Docker and containerd. Fixes come with a new image."""
     system: bool = True
     """Raise memlock and nofile, rotate logs."""
     container_data: bool = True
-    """Put the data of containers on NVMe disks, else on the second volume: Docker's and Enroot's, under EKS containerd's
+    """Put container data on NVMe disks, or else on the second volume: Docker's and Enroot's, and under EKS containerd's
     and the kubelet's."""
     checks: bool = True
-    """Say which GPUs, Neuron and EFA devices and disks are there, and whether Slurm knows containers and its topology;
-    warn, and never fail."""
+    """Report which GPUs, Neuron and EFA devices and disks a node has, and whether Slurm has containers and its topology
+    configured. It warns, and never fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleConfig:
-    """What runs on a new node, and after what. A change touches no running node: new and replaced ones have it."""
+    """What runs on a new node, and in which order. A change touches no running node, and applies to new and replaced ones."""
 
     mode: LifecycleMode | None = None
     """extended: HyperPod sets the node up, and the scripts run afterwards (OnInitComplete). customer_managed: the
     scripts run instead, and do everything (OnCreate). bootstrap: HyperPod sets the node up, and no script runs. Absent:
-    extended; with `scripts`, and under EKS, customer_managed."""
+    extended, but customer_managed with `scripts` and under EKS."""
     scripts: str | None = None
-    """A folder of scripts, relative to this file, in place of the ones that come with the library, which run under
-    either hook."""
+    """A folder of scripts, relative to this file, in place of the library's own, which support both hooks."""
     steps: LifecycleSteps = field(default_factory=LifecycleSteps)
     """Which steps of the library's scripts run."""
     writers: tuple[Annotated[str, ROLE_ARN], ...] = ()
-    """IAM roles that may change the scripts in their bucket, which run as root on every node, beside CDK's own upload and
-    what empties the bucket on destroy. At most 100, with 15,000 characters together: the bucket's policy lists them.
-    Absent: none, whatever their policies say."""
+    """IAM roles that may change the scripts in their bucket, which run as root on every node. CDK's own upload may too,
+    and so may the function that empties the bucket on destroy. At most 100, with 15,000 characters together, because
+    the bucket's policy lists them. Absent: no other role may, whatever its policies allow."""
 
 
 def switches(steps: LifecycleSteps) -> dict[str, bool]:
@@ -74,8 +73,8 @@ def switches(steps: LifecycleSteps) -> dict[str, bool]:
 
 
 def default_mode(*, own_scripts: bool, orchestrator: str) -> LifecycleMode:
-    """The mode where none is named.
+    """The mode if the file names none.
 
-    Scripts that somebody wrote before there were modes do everything themselves. Under EKS only OnCreate is documented.
+    Users' scripts that are older than modes do everything themselves. Under EKS only OnCreate is documented.
     """
     return "customer_managed" if own_scripts or orchestrator == "eks" else "extended"

@@ -1,7 +1,7 @@
-"""What a deployment sends of the groups: the same for the template and for `cdk-hyperpod plan`. Pure; free of CDK.
+"""What a deployment sends for the groups: the same for the template and for `cdk-hyperpod plan`. Pure, and without CDK.
 
-What the file does not tell (ARNs, subnets, where scripts and file systems are) the caller hands in: tokens in a template, what
-lives in a plan.
+The caller passes what the file does not contain (ARNs, subnets, where scripts and file systems are): tokens in a
+template, the live cluster's values in a plan.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from .cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, EbsVolume, InstanceGroup, 
 from .lifecycle import LifecycleMode
 
 Spec = dict[str, Any]
-"""A structure of AWS::SageMaker::Cluster and of the SageMaker API, by their names, which are the same."""
+"""A structure of AWS::SageMaker::Cluster and of the SageMaker API, which use the same names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterContext:
-    """What a group's specification says of the cluster that the group is in."""
+    """What a group's specification needs to know of its cluster."""
 
     continuous: bool
     """Whether the nodes are provisioned continuously."""
     encrypts_root_volumes: bool
-    """Whether root volumes get `volume_key_arn` where the group does not speak of them."""
+    """Whether root volumes get `volume_key_arn` if the group has no entry for them."""
     lifecycle_mode: LifecycleMode
     """What runs on a new node."""
     scripts_uri: str
     """Where the scripts are, as s3://BUCKET/PREFIX."""
     volume_key_arn: str | None = None
-    """The key of volumes that name none. None: AWS's own."""
+    """The key of volumes without a key of their own. None: AWS's own."""
     mounts: Sequence[Spec] = ()
     """File systems that every node mounts (InstanceStorageConfigs)."""
 
     def volumes(self, group: InstanceGroup) -> tuple[EbsVolume, ...]:
-        """The group's volumes of which something has to be said: its own, and the root volume by its key."""
+        """The volumes that the specification lists: the group's own, and the root volume if it gets a key."""
         if not self.encrypts_root_volumes or any(volume.root_volume for volume in group.ebs_volumes):
             return group.ebs_volumes
         return (EbsVolume(root_volume=True), *group.ebs_volumes)
 
     def volume_key(self, volume: EbsVolume) -> str | None:
-        """HyperPod takes a customer managed key under continuous provisioning only.
+        """The volume's key. HyperPod accepts a customer managed key under continuous provisioning only.
 
         https://docs.aws.amazon.com/sagemaker/latest/dg/smcluster-cmk.html
         """
@@ -54,25 +54,30 @@ class ClusterContext:
 
 
 def render_group(group: InstanceGroup, cluster: ClusterContext, *, role_arn: str, network: Spec | None) -> Spec:
-    """A group as the cluster has it (ClusterInstanceGroupSpecification). `network`: OverrideVpcConfig; None: the cluster's own."""
-    return _said(
+    """The group's ClusterInstanceGroupSpecification. `network`: OverrideVpcConfig. None: the cluster's own network."""
+    return _without_empty(
         InstanceGroupName=group.name,
         InstanceType=group.instance_type,
-        InstanceRequirements=_said(InstanceTypes=list(group.instance_types)),
+        InstanceRequirements=_without_empty(InstanceTypes=list(group.instance_types)),
         InstanceCount=group.instance_count,
+<<<<<<< HEAD
         # Sent even if it is 0: it is not documented whether an update without it keeps the minimum of the group.
+=======
+        # Sent even if it is 0: it is not documented whether an update without it keeps the group's minimum.
+>>>>>>> d74ce35d (Settings of the file: texts say who acts, in AWS's words)
         MinInstanceCount=group.min_instance_count if cluster.continuous else None,
         ExecutionRole=role_arn,
         LifeCycleConfig=_life_cycle_config(group, cluster),
         SlurmConfig=None
         if group.node_type is None
-        else _said(
+        else _without_empty(
             NodeType=group.node_type.capitalize(), PartitionNames=None if group.partition is None else [group.partition]
         ),
-        KubernetesConfig=_said(
+        KubernetesConfig=_without_empty(
             Labels=dict(group.labels),
             Taints=[
-                _said(Key=taint.key, Value=taint.value, Effect=_in_capitals(taint.effect)) for taint in group.taints
+                _without_empty(Key=taint.key, Value=taint.value, Effect=_in_capitals(taint.effect))
+                for taint in group.taints
             ],
         ),
         InstanceStorageConfigs=[
@@ -88,7 +93,7 @@ def render_group(group: InstanceGroup, cluster: ClusterContext, *, role_arn: str
 
 
 def _life_cycle_config(group: InstanceGroup, cluster: ClusterContext) -> Spec | None:
-    """Which hook names the script decides who sets the node up: OnInitComplete HyperPod, OnCreate the script."""
+    """The hook decides who sets the node up: HyperPod with OnInitComplete, the script with OnCreate."""
     if cluster.lifecycle_mode == "bootstrap":
         return None
     hook = "OnCreate" if cluster.lifecycle_mode == "customer_managed" else "OnInitComplete"
@@ -97,7 +102,7 @@ def _life_cycle_config(group: InstanceGroup, cluster: ClusterContext) -> Spec | 
 
 
 def _ebs_volume(volume: EbsVolume, cluster: ClusterContext) -> Spec:
-    return _said(
+    return _without_empty(
         RootVolume=volume.root_volume or None,
         VolumeSizeInGB=volume.volume_size_gib,
         VolumeKmsKeyId=cluster.volume_key(volume),
@@ -105,22 +110,22 @@ def _ebs_volume(volume: EbsVolume, cluster: ClusterContext) -> Spec:
 
 
 def mount_spec(*, dns_name: str, mount_path: str, mount_name: str | None) -> Spec:
-    """A file system that a node mounts. `mount_name`: Lustre's; None: it is OpenZFS."""
+    """A file system that a node mounts. `mount_name`: Lustre's. None: it is OpenZFS."""
     kind = "FsxOpenZfsConfig" if mount_name is None else "FsxLustreConfig"
-    return {kind: _said(DnsName=dns_name, MountName=mount_name, MountPath=mount_path)}
+    return {kind: _without_empty(DnsName=dns_name, MountName=mount_name, MountPath=mount_path)}
 
 
 def network_spec(*, subnets: Sequence[str], security_groups: Sequence[str]) -> Spec:
-    """Where nodes are (VpcConfig)."""
+    """The nodes' network (VpcConfig)."""
     return {"SecurityGroupIds": [*security_groups], "Subnets": [*subnets]}
 
 
 def guard_properties(
     cluster_name: str, groups: object, scale_down: ScaleDownConfig, *, autoscaled_groups: Sequence[str], digest: object
 ) -> Spec:
-    """What both resources of the guard are told: all its settings, so that CloudFormation calls both where one of them changes.
-    `groups`: a JSON text each, because CloudFormation would turn the numbers of nested properties into text. `digest`: what
-    changes with anything else of the cluster."""
+    """The properties of both resources of the guard. Both have all settings, so that CloudFormation calls both if one
+    changes. `groups`: a JSON text each, because CloudFormation would turn the numbers of nested properties into text.
+    `digest`: changes with any other setting of the cluster."""
     return {
         "ClusterName": cluster_name,
         "Groups": groups,
@@ -133,24 +138,24 @@ def guard_properties(
     }
 
 
-def _said(**values: Any) -> Spec:
-    """Without what says nothing."""
+def _without_empty(**values: Any) -> Spec:
+    """The values without empty ones."""
     return {name: value for name, value in values.items() if value not in (None, [], {})}
 
 
 def _in_capitals(word: str) -> str:
-    """`no_schedule` as the API has it: NoSchedule."""
+    """`no_schedule` as the API spells it: NoSchedule."""
     return "".join(part.capitalize() for part in word.split("_"))
 
 
 def in_words_of_cdk(spec: Mapping[str, Any]) -> Spec:
-    """The same as CDK's class of the resource takes it: `VolumeSizeInGB` is volumeSizeInGb there."""
+    """The same with the names of CDK's class of the resource: `VolumeSizeInGB` is volumeSizeInGb there."""
     return {_in_camel_case(name): _of_cdk(name, value) for name, value in spec.items()}
 
 
 def _of_cdk(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
-        # Labels have names of their own.
+        # The names of labels are users' own.
         return value if name == "Labels" else in_words_of_cdk(value)
     return [_of_cdk(name, item) for item in value] if isinstance(value, list) else value
 

@@ -1,4 +1,4 @@
-"""The JSON schema of a cluster file, and its reference page: both made from the typed model in `config/`."""
+"""The JSON schema of a cluster file and its reference page, both made from the typed model in `config/`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .cluster import ClusterConfig
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema, for editors to complete and check a cluster file with (JSON Schema 2020-12)."""
+    """The schema with which editors complete and check a cluster file (JSON Schema 2020-12)."""
     definitions = {kind.__name__: object_schema(kind) for kind in places(ClusterConfig)}
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -31,13 +31,13 @@ def json_schema() -> dict[str, Any]:
 
 
 def reference() -> str:
-    """The reference page, in Markdown: every setting, its type, its default and what a change does."""
+    """The reference page, in Markdown: every setting, its type, its default and the effect of a change."""
     parts = [
         "# Reference of the cluster file",
         "Made from `constructs/cdk_hyperpod/config/` by `make docs`; change it there.",
-        "What a change of a setting does, while the cluster lives, stands beside it:",
+        'The column "a change" says what a change does while the cluster exists:',
         "\n".join(f"- {effect}: {says}" for effect, says in EFFECTS.items()),
-        "`cdk-hyperpod plan` says it of each setting that differs from what is deployed.",
+        "`cdk-hyperpod plan` prints it for each setting that differs from what is deployed.",
     ]
     for kind, path in places(ClusterConfig).items():
         title = f"`{path}`" if path else "The file"
@@ -61,8 +61,8 @@ def _change_words(kind: type, name: str) -> str:
     if not isinstance(entry, Change):
         return "as below"
     words = f"{entry.effect}: {entry.says}".removesuffix(": ")
-    gone = entry.taken_out
-    return words if gone is None or gone.effect == entry.effect else f"{words}; taken out: {gone.effect}, {gone.says}"
+    removed = entry.removed
+    return words if removed is None or removed.effect == entry.effect else f"{words}; removed: {removed.effect}, {removed.says}"
 
 
 def _type_words(schema: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The part of the typed model that means something under Slurm only: who works on the cluster, and how much each may have."""
+"""The part of the typed model that applies under Slurm only: the cluster's users, their accounts and limits, and draining."""
 
 from __future__ import annotations
 
@@ -37,34 +37,35 @@ SlurmUser = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A Linux group that every node has. A change reaches new nodes; `cdk-hyperpod lifecycle run users` the others."""
+    """A Linux group on every node. A change reaches new nodes. `cdk-hyperpod lifecycle run users` applies it to the others."""
 
     name: LinuxName
     """The group's name."""
     gid: LinuxId
-    """Its number, the same on every node, 1001 to 60000. Files keep the number: never give it to another group."""
+    """Its number, the same on every node, 1001 to 60000. Files keep the number, so never give it to another group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """A Linux user whom every node has. A change reaches new nodes; `cdk-hyperpod lifecycle run users` the others.
+    """A Linux user on every node. A change reaches new nodes. `cdk-hyperpod lifecycle run users` applies it to the
+    others.
 
-    Taking a user out locks the account and leaves the home. A key for logging in from node to node is made in the home,
-    on the node; it is never in the template or in S3.
+    Removing a user locks the account and keeps the home. A key for logging in from node to node is created in the home,
+    on the node. It is never in the template or in S3.
     """
 
     name: LinuxName
     """The user's name."""
     uid: LinuxId
-    """The number, the same on every node, 1001 to 60000. Files keep the number: never give it to somebody else."""
+    """The number, the same on every node, 1001 to 60000. Files keep the number, so never give it to another user."""
     group: str
     """The user's own group, one of `groups`."""
     groups: tuple[str, ...] = ()
     """Other groups of `groups` that the user is in."""
     home: Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")] | None = None
-    """The home. Absent: a folder of the user's name, where OpenZFS is mounted, else in `home` on the Lustre file system,
-    else in /home, which each node has for itself. Beside other users' homes, and in no folder of the system. Another one
-    moves no file."""
+    """The home. Absent: a folder with the user's name, in the OpenZFS mount if there is one, else in `home` on the
+    Lustre file system, else in /home, which is local to each node. It must be outside other users' homes and the
+    system's folders. A change moves no file."""
     ssh_public_keys: tuple[
         Annotated[
             str,
@@ -76,45 +77,48 @@ class User:
         ],
         ...,
     ] = ()
-    """Public keys that let the user in. Absent: only those that the user puts into the home."""
+    """Public keys with which the user can log in. Absent: only those that the user puts into the home."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmAccount:
-    """A Slurm account: users who share limits. A change reaches the controller when its step runs; no node is terminated.
+    """A Slurm account: users who share limits. A change reaches the controller when its step runs. No node is
+    terminated.
 
-    As soon as one account is there, Slurm runs jobs of users with an account only, and root's. Taking an account out
-    takes its users out of it in Slurm; the account itself stays there, empty, with its usage and limits.
+    As soon as there is one account, Slurm runs jobs only of root and of users with an account. If you remove an
+    account, the step removes its users from it in Slurm. The account itself stays there, empty, with its usage and
+    limits.
     """
 
     name: AccountName
     """The account's name in Slurm."""
     users: tuple[SlurmUser, ...] = ()
-    """Who is in it: names of `users`, or of others that the nodes know. The first account that names a
-    new user becomes the user's default; a later change of order does not move it. Absent: nobody; an account without users stays, and keeps its usage."""
+    """Its members: names of `users`, or of other users that the nodes know. The first account that names a new user
+    becomes the user's default. A later change of order does not change it. Absent: no users. An account without users
+    stays, and keeps its usage."""
     fairshare: Annotated[int, Range(1, 1_000_000)] | None = None
-    """Its share of the cluster beside other accounts' shares. Absent: 1."""
+    """Its share of the cluster relative to the shares of other accounts. Absent: 1."""
     grp_nodes: Annotated[int, Range(0, MAX_NODES)] | None = None
     """How many nodes its jobs may have together (GrpTRES node). Absent: no limit."""
     grp_gpus: Annotated[int, Range(0, 100_000)] | None = None
     """How many GPUs its jobs may have together (GrpTRES gres/gpu). Absent: no limit."""
     grp_jobs: Annotated[int, Range(0, 1_000_000)] | None = None
-    """How many of its jobs run at once. Absent: no limit."""
+    """How many of its jobs may run at once. Absent: no limit."""
     grp_submit_jobs: Annotated[int, Range(0, 1_000_000)] | None = None
-    """How many of its jobs run or wait. Absent: no limit."""
+    """How many of its jobs may run or wait. Absent: no limit."""
     max_jobs: Annotated[int, Range(0, 1_000_000)] | None = None
-    """How many jobs each of its users runs at once. Absent: no limit."""
+    """How many jobs of each of its users may run at once. Absent: no limit."""
     max_submit_jobs: Annotated[int, Range(0, 1_000_000)] | None = None
-    """How many jobs each of its users has running or waiting. Absent: no limit."""
+    """How many jobs of each of its users may run or wait. Absent: no limit."""
     max_wall_minutes: Annotated[int, Range(1, 525_600)] | None = None
-    """How long one of its jobs may take, in minutes. Absent: no limit."""
+    """Maximum run time of one of its jobs, in minutes. Absent: no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountingDatabase:
     """A database of yours for Slurm's accounts and history (Orchestrator.Slurm.AccountingDatabase).
 
-    HyperPod connects slurmdbd to it, and reads the secret; no script does. Needs continuous provisioning.
+    HyperPod connects slurmdbd to it and reads the secret. No script does. Requires continuous provisioning.
     """
 
     endpoint: Annotated[
@@ -134,8 +138,7 @@ class AccountingDatabase:
             length=2048,
         ),
     ]
-    """The secret in Secrets Manager that holds the database user's name and password. The controller's role may read it,
-    and no other."""
+    """The secret in Secrets Manager with the database user's name and password. Only the controller's role may read it."""
     port: Annotated[int, Range(1, 65535)] | None = None
     """The port that it listens on. Absent: 3306."""
     name: Annotated[str, Pattern(r"[a-zA-Z0-9$_]{1,64}", "1 to 64 letters, digits, $ and _")] | None = None
@@ -144,70 +147,76 @@ class AccountingDatabase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainBackup:
-    """How a node is saved, when its jobs have ended, before it is drained: its folders `paths` are copied `to` another, every
-    file compared by its sha256, or a `hook` of your own does it."""
+    """How a node's data is saved after its jobs have ended and before it is drained: its folders `paths` are copied
+    `to` another one, and every file is compared by its sha256. Or a `hook` of your own saves it."""
 
     paths: tuple[
         Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")], ...
     ] = ()
-    """Folders on the node's own disks, 1 to 20. The status names folders that a node does not have; a node that has none of
-    them is not saved. It names file systems that are mounted below these folders, too: they are left out. Absent: `hook`
-    saves the node."""
+    """Folders on the node's own disks, 1 to 20. The status names folders that a node does not have. A node that has
+    none of them is not saved. File systems that are mounted below these folders are left out, and the status names
+    them, too. Absent: `hook` saves the node."""
     to: (
         Annotated[
             str, Pattern(rf"(/{PATH_SEGMENT}){{2,}}", "a folder such as /fsx/backup, and not a file system itself")
         ]
         | None
     ) = None
-    """A folder on a file system of the file. If it does not exist, it is made so that only root may enter it. Each node has a
-    folder in it that is root's alone, named by its instance id. The library never deletes anything in it. Required with `paths`."""
+    """A folder on a file system of the file. If it does not exist, it is created so that only root may enter it. It
+    gets a folder for each node, named by its instance id and accessible to root only. The library never deletes
+    anything in it. Required with `paths`."""
     hook: Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "a program such as /fsx/admin/save-node")] | None = None
-    """A program of yours on the nodes, in place of `paths` and `to`, such as one on the shared file system. Root alone may be
-    able to change it and the folders above it. It runs on the node as root, up to three times; the node is saved when it
-    has ended with 0. It gets DRAIN_INSTANCE_ID, DRAIN_NODE (Slurm's name), DRAIN_REQUEST and DRAIN_SECONDS, the time there is."""
+    """A program of yours on the nodes, such as one on the shared file system, in place of `paths` and `to`. Only root
+    may be able to change it and the folders above it. It runs on the node as root, up to three times. The node is saved
+    when it exits with 0. It gets DRAIN_INSTANCE_ID, DRAIN_NODE (Slurm's name), DRAIN_REQUEST and DRAIN_SECONDS, the
+    remaining time."""
     timeout_minutes: Annotated[int, Range(1, 1440)] | None = None
-    """How long one of the three tries may take, in minutes; then it is ended and has failed. Absent: as long as the node is held."""
+    """Maximum time of each of the three tries, in minutes. After that the try is ended and has failed. Absent: as long
+    as the node is held."""
     on_failure: Literal["fail", "continue"] = "fail"
-    """fail: the node is not drained; its reservation stays until the backup succeeds or nobody wants the node. continue:
-    it is drained all the same, and its status says that nothing could be saved."""
+    """fail: the node is not drained. Its reservation stays until the backup succeeds or no request names the node.
+    continue: it is drained, and its status reports that nothing could be saved."""
     on_unsavable: Literal["fail", "skip"] = "fail"
-    """What to do with single files that cannot be saved, such as one that a process keeps writing. fail: the backup fails.
-    skip: from the second try on they are left out, the node is saved, and its status and the manifest say how many files of
-    whom. Before the last try, processes of users (uid 1001 and above) that keep writing below `paths` are ended."""
+    """What to do with single files that cannot be saved, such as one that a process keeps writing. fail: the backup
+    fails. skip: from the second try on they are left out, the node is saved, and its status and the manifest report how
+    many files of which user. Before the last try, processes of users (uid 1001 and above) that keep writing below
+    `paths` are ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainAgentConfig:
-    """An agent on the controller that drains nodes when somebody asks: `cdk-hyperpod drain`, and deployments where
-    `scale_down.drain` says so.
+    """An agent on the controller that drains nodes on request: for `cdk-hyperpod drain`, and for deployments with
+    `scale_down.drain`.
 
-    It comes with the scripts: to a controller that lives, `cdk-hyperpod lifecycle run drain` brings it. A change touches no
+    The scripts install it. On a running controller, `cdk-hyperpod lifecycle run drain` installs it. A change touches no
     running node.
     """
 
     backup: DrainBackup | None = None
     """What is saved of a node. Absent: nothing."""
     operators: tuple[Annotated[str, ROLE_ARN], ...] = ()
-    """IAM roles that may write the operators' request, which `cdk-hyperpod drain` and `undrain` do, such as
-    arn:aws:iam::111122223333:role/aws-reserved/sso.amazonaws.com/us-west-2/AWSReservedSSO_Operators_0123456789abcdef. At most 100,
-    with 15,000 characters together: the bucket's policy lists them. Absent: every principal with permission in S3, and a warning."""
+    """IAM roles that may write the operators' drain request, as `cdk-hyperpod drain` and `undrain` do, such as
+    arn:aws:iam::111122223333:role/aws-reserved/sso.amazonaws.com/us-west-2/AWSReservedSSO_Operators_0123456789abcdef.
+    At most 100, with 15,000 characters together, because the bucket's policy lists them. Absent: every principal with
+    permission in S3, and a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmConfig:
-    """What Slurm is to do beyond running jobs."""
+    """What Slurm does besides running jobs."""
 
     accounting_database: AccountingDatabase | None = None
-    """Where accounts and history are kept. Absent: in a database on the controller node, lost with the node. A change
-    updates the cluster and terminates no node."""
+    """The database of accounts and history. Absent: a database on the controller node, which is lost with the node. A
+    change updates the cluster and terminates no node."""
     accounts: tuple[SlurmAccount, ...] = ()
-    """Accounts and their limits. Absent: every user may run jobs, without limits. Before you take the last account out,
-    take its users out and run the step: without accounts in the file the scripts leave the database alone."""
+    """Accounts and their limits. Absent: every user may run jobs, without limits. Before you remove the last account,
+    remove its users and run the step: without accounts in the file the scripts do not change the database."""
     metadata_users: tuple[SlurmUser, ...] | None = None
-    """Users whose jobs may reach the instance's metadata, and so take the node's role. []: no user. Root, the system's users and the
-    image's own user always reach it, all other users then do not, and neither do containers behind a bridge; an nft rule on
-    every node refuses them. Absent: every user's jobs can take the role, and so do what is granted to the cluster."""
+    """Users whose jobs may reach the instance's metadata, and so assume the node's role. []: no user. Root, the
+    system's users and the image's own user always reach it. All other users then do not, and neither do containers
+    behind a bridge: an nft rule on every node rejects their calls. Absent: every user's jobs can assume the role, with
+    all that is granted to the cluster."""
     drain: DrainAgentConfig | None = None
-    """An agent on the controller drains nodes, and saves their data, before they go. Absent: there is no agent, and no bucket
-    for its requests. Before you take this out of the file, give held nodes back with `cdk-hyperpod undrain`: the bucket is
-    deleted, and the agent on a running controller gets no more requests."""
+    """An agent on the controller that drains nodes, and saves their data, before they are deleted. Absent: there is no
+    agent, and no bucket for its requests. Before you remove this from the file, release held nodes with `cdk-hyperpod
+    undrain`: the bucket is deleted, and the agent on a running controller gets no more requests."""

@@ -1,7 +1,7 @@
-"""Availability zones and the private subnets that lie in them: pure planning.
+"""Availability zones and their private subnets: pure planning.
 
-A zone's subnet has its place in the VPC's range by the zone's own letter or number, not by its place in a list.
-Naming one zone more, or naming them in another order, therefore moves no subnet that has nodes in it.
+The position of a zone's subnet in the VPC's range follows from the zone's own letter or number, not from its position
+in a list. Naming one more zone, or naming them in another order, therefore moves no subnet with nodes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from .cluster import ClusterConfig, NetworkConfig
 from .eks import EksConfig, is_on
 
 SLOTS = 8
-"""The VPC's range is cut in eight: zones a to f (1 to 6) have the first six, the account's first zone, where none is
-named, the seventh; the eighth is for public subnets, cut in eight again."""
+"""The VPC's range is divided into eight: zones a to f (1 to 6) have the first six. The seventh is for the account's
+first zone, if no zone is named. The eighth is for public subnets, and is again divided into eight."""
 _UNNAMED_SLOT = 6
 _PUBLIC_SLOT = 7
 
@@ -41,11 +41,12 @@ EKS_INTERFACE_ENDPOINTS = ("eks", "eks-auth", "lambda")
 
 
 ZONES_WITHOUT_EKS = frozenset({"use1-az3", "usw1-az2", "cac1-az3"})
-"""Where no subnet of a control plane may be (https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html)."""
+"""Zones that do not support a subnet of a control plane
+(https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html)."""
 
-# Where a second subnet of the control plane may be, by the zones' letters and by the numbers of their ids. Append only: a
-# change of an entry's first two would move the subnet of a cluster that stands. Which letter an id has, differs between
-# accounts: us-east-1e mostly is use1-az3, and in us-west-1 no letter is sure to be there.
+# Zones for a second subnet of the control plane, by the zones' letters and by the numbers of their ids. Append only: a change
+# of an entry's first two would move the subnet of an existing cluster. The letter of an id differs between accounts:
+# us-east-1e usually is use1-az3, and in us-west-1 no letter exists in every account.
 _EKS_ZONES: Mapping[str, tuple[str, str]] = {
     "ap-northeast-1": ("acd", "124"),
     "ap-northeast-2": ("abcd", "1234"),
@@ -71,22 +72,22 @@ _EKS_ZONES: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneSubnet:
-    """One zone's private subnet, before it has an id."""
+    """A zone's private subnet, before it has an id."""
 
     key: str
-    """What names the subnet in the template: the zone, or Default for the account's first one."""
+    """The subnet's name in the template: the zone, or Default for the account's first one."""
     availability_zone: str | None
     """None: the account's first zone."""
     cidr: str | None
-    """None: an existing subnet whose range nobody told."""
+    """None: an existing subnet without a known range."""
     public_cidr: str | None = None
-    """The range of the zone's public subnet, should it need one."""
+    """The range of the zone's public subnet, if it needs one."""
     endpoints: int = 0
-    """How many interface endpoints lie in it."""
+    """How many interface endpoints are in it."""
 
 
 def is_zone_id(zone: str) -> bool:
-    """Whether a zone is given by its id (usw2-az3), which means the same in every account, not by its name."""
+    """Whether a zone is given by its id (usw2-az3), which is the same in every account, not by its name."""
     return "-az" in zone
 
 
@@ -98,16 +99,16 @@ def zone_prefixes(region: str) -> tuple[str, str]:
 
 
 def second_zone(region: str, zone: str) -> str | None:
-    """The zone of the subnet that an EKS control plane gets besides this one; None: nobody can say from here.
+    """The zone of the second subnet of an EKS control plane. None: it is not known here.
 
-    It follows from the two names alone, so that nothing else that a file says ever moves it.
+    It depends on the two names alone, so that no other setting ever moves the subnet.
     """
     names, ids = _eks_zones(region)
     return next((other for other in (ids if is_zone_id(zone) else names) if other != zone), None)
 
 
 def two_zones(region: str) -> tuple[str, ...]:
-    """Two zones of a region that have EKS, as an example; none where the region is not known."""
+    """Two zones of a region that have EKS, as an example. Empty: the region is unknown."""
     names, ids = _eks_zones(region)
     return tuple((names or ids)[:2])
 
@@ -121,17 +122,16 @@ def _eks_zones(region: str) -> tuple[list[str], list[str]]:
 
 
 def control_plane_zones(zones: Sequence[str | None], second: str | None) -> list[str | None]:
-    """Where a new EKS cluster's control plane is: in the first of the zones that have a subnet, and in `second`; None: in
-    the first two.
+    """The zones of a new EKS cluster's control plane: the first one with a subnet, and `second`. None: the first two.
 
-    EKS keeps the zones that it began with. A third one, which a group may need later, therefore never counts.
+    EKS keeps the zones of its creation. A third one, which a group may need later, therefore never counts.
     """
     distinct = list(dict.fromkeys(zones))
     return distinct[:2] if second is None else [*distinct[:1], second]
 
 
 def control_plane_zone(config: ClusterConfig) -> str | None:
-    """The second zone of a cluster file that names one; None: it needs none, or must name two."""
+    """The second zone for a cluster file that names one. None: the cluster needs none, or must name two."""
     network, eks = config.network, config.eks
     if config.orchestrator != "eks" or not isinstance(eks, EksConfig) or not isinstance(network, NetworkConfig):
         return None
@@ -142,25 +142,25 @@ def control_plane_zone(config: ClusterConfig) -> str | None:
 
 
 def zones_of_all(config: ClusterConfig) -> tuple[str, ...]:
-    """The zones of the network, and those that groups name besides."""
+    """The zones of the network, and other zones that groups name."""
     of_groups = [group.availability_zone for group in config.instance_groups if group.availability_zone is not None]
     return tuple(dict.fromkeys([*config.network.availability_zones, *of_groups]))
 
 
 def control_plane_subnet(network: NetworkConfig, zone: str) -> ZoneSubnet:
-    """The subnet of a control plane's second zone, where it would be if the network named that."""
+    """The subnet of a control plane's second zone, at the position that it would have if the network named the zone."""
     return plan_subnets(dataclasses.replace(network, availability_zones=(zone,)))[0]
 
 
 def has_interface_endpoints(network: NetworkConfig) -> bool:
-    """Whether the network makes interface endpoints: asked for, or needed in a new closed VPC."""
+    """Whether the network creates interface endpoints: on request, or because a new closed VPC needs them."""
     if network.vpc_id is not None:
         return False
     return not network.internet_egress if network.interface_endpoints is None else network.interface_endpoints
 
 
 def more_endpoints(config: ClusterConfig) -> tuple[str, ...]:
-    """The services that a cluster calls besides `INTERFACE_ENDPOINTS`."""
+    """The services that a cluster calls in addition to `INTERFACE_ENDPOINTS`."""
     if config.orchestrator != "eks":
         return ()
     observed = isinstance(config.eks, EksConfig) and is_on(config.eks, "observability", has_file_system=False)
@@ -170,9 +170,9 @@ def more_endpoints(config: ClusterConfig) -> tuple[str, ...]:
 def plan_subnets(
     network: NetworkConfig, group_zones: Sequence[str] = (), services: Sequence[str] = ()
 ) -> tuple[ZoneSubnet, ...]:
-    """The private subnets of a network and of the zones that groups name; the cluster's own first.
+    """The private subnets of a network and of the zones that groups name, the cluster's own first.
 
-    `services`: what has an interface endpoint besides `INTERFACE_ENDPOINTS`.
+    `services`: those with an interface endpoint in addition to `INTERFACE_ENDPOINTS`.
     """
     endpoints = len(INTERFACE_ENDPOINTS) + len(services) if has_interface_endpoints(network) else 0
     if network.subnets:

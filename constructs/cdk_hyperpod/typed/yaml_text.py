@@ -1,4 +1,4 @@
-"""YAML that somebody else wrote: read with a bound on what it unfolds to, and with the line of what is wrong."""
+"""YAML that the user wrote: read with a limit on its expanded size, and with the lines of errors."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import yaml
 from .words import show, shown_name
 
 MAX_VALUES = 20_000
-"""How many values a file holds at most, one that has an alias as often as it is used. 100 groups and as many nodes to
-delete as a group can have are half of this."""
+"""The maximum number of values in a file. A value with an alias counts as often as it is used. 100 groups with as many
+nodes to delete as a group can have need half of this."""
 
 MAX_DEPTH = 50
-"""How deep lists and settings lie in each other at most; a cluster file has six levels."""
+"""The maximum nesting of lists and settings. A cluster file has six levels."""
 
 
 class YamlProblem(Exception):
-    """Text that cannot be read as YAML; the message is one line, with the number of the line where it is known."""
+    """Text that cannot be read as YAML. The message is one line, with the line number if it is known."""
 
     def __init__(self, words: str, line: int | None = None) -> None:
         super().__init__(words)
@@ -25,7 +25,7 @@ class YamlProblem(Exception):
 
 
 class Loader(yaml.SafeLoader):
-    """SafeLoader that stops at a file that unfolds to too much, and says where a value is that cannot be read."""
+    """A SafeLoader with a limit on the expanded size, which reports the line of an unreadable value."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -34,7 +34,7 @@ class Loader(yaml.SafeLoader):
         self._sizes: dict[int, int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """One value, counted; the values behind an alias count each time."""
+        """One value, counted. The values behind an alias count each time."""
         before = self._count
         is_alias = self.check_event(yaml.AliasEvent)
         mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
@@ -49,20 +49,20 @@ class Loader(yaml.SafeLoader):
         elif id(node) in self._sizes:
             self._count += self._sizes[id(node)]
         else:
-            raise _problem("a value that holds itself", mark)
+            raise _problem("a value contains itself", mark)
         if self._count > MAX_VALUES:
-            raise _problem(f"more than {MAX_VALUES:,} values, aliases unfolded,", mark)
+            raise _problem(f"more than {MAX_VALUES:,} values, counting each use of an alias,", mark)
         return node
 
     def scan_flow_scalar_non_spaces(self, double: bool, start_mark: yaml.Mark) -> Any:
-        """Quoted text; an escape may name a character that there is not, at which PyYAML fails in words of its own."""
+        """Quoted text. PyYAML raises an error without a line for an escape of a character that does not exist."""
         try:
             return super().scan_flow_scalar_non_spaces(double, start_mark)
         except (OverflowError, ValueError):
-            raise _problem("an escape that names no character", self.get_mark()) from None
+            raise _problem("the escape of a character that does not exist", self.get_mark()) from None
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """A value in Python; what PyYAML lets through for a date that is none, a number that is none, has its line."""
+        """A value in Python. PyYAML raises an error without a line for an invalid date or number."""
         try:
             return super().construct_object(node, deep)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
@@ -84,14 +84,14 @@ def decoded(content: bytes) -> str:
 
 _PLAINER = {"found unhashable key": "found a key that is not plain text"}
 _TAG = ("could not determine a constructor for the tag", "only plain values are allowed, and not the tag")
-"""PyYAML's words of Python's things, and plainer ones."""
+"""PyYAML's words about Python, and plain ones."""
 
 
 def in_words(error: yaml.YAMLError | RecursionError, text: str) -> YamlProblem:
-    """What PyYAML says of a text over several lines, on one."""
+    """PyYAML's error, which may have several lines, on one line and in plain words."""
     if isinstance(error, yaml.MarkedYAMLError):
-        said = [_PLAINER.get(part, part) for part in (error.context, error.problem) if part]
-        words = shown_name(", ".join(said).replace(*_TAG), 300)
+        parts = [_PLAINER.get(part, part) for part in (error.context, error.problem) if part]
+        words = shown_name(", ".join(parts).replace(*_TAG), 300)
         if error.problem_mark is None:
             return YamlProblem(words)
         line = error.problem_mark.line + 1

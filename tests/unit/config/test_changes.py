@@ -275,7 +275,7 @@ def test_a_changed_setting_is_told_with_its_effect_and_nothing_else_s(setting: s
     told, entry = found[path], entry_of(setting)
     if told.path.endswith("]") and not path.startswith(("users", "groups", "slurm.accounts", "eks.task_governance")):
         # What names an item has no change of its own: the old item goes, and another one comes.
-        assert told.kind in ("added", "taken out")
+        assert told.kind in ("added", "removed")
     elif setting not in ("EksConfig.dependencies_chart_digest",):
         assert told.effect == entry.effect
     assert told.effect in EFFECTS and str(told).startswith(f"{path}:")

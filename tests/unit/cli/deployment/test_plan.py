@@ -785,12 +785,12 @@ def test_each_changed_setting_with_what_its_change_does(
 
     assert status == 0
     assert out.split("\n\n", 1)[1] == (
-        "New nodes only: running nodes keep what they have; new and replaced ones have it\n"
-        "  lifecycle.steps.clock: true → false; lifecycle run brings it to the others\n"
+        "New nodes only: running nodes do not change; new and replaced ones get it\n"
+        "  lifecycle.steps.clock: true → false; lifecycle run applies it to the others\n"
         "\n"
         "In place: running nodes stay, except those that a line below names\n"
-        "  instance_groups[work].instance_count: 2 → 5; more: nodes come; fewer: nodes\n"
-        "    go; scale_down says which ones\n"
+        "  instance_groups[work].instance_count: 2 → 5; more: nodes are added; fewer:\n"
+        "    nodes are deleted, and scale_down decides which ones\n"
         "  node_recovery: automatic → none\n"
     )
 
