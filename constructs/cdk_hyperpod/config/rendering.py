@@ -60,11 +60,7 @@ def render_group(group: InstanceGroup, cluster: ClusterContext, *, role_arn: str
         InstanceType=group.instance_type,
         InstanceRequirements=_without_empty(InstanceTypes=list(group.instance_types)),
         InstanceCount=group.instance_count,
-<<<<<<< HEAD
-        # Sent even if it is 0: it is not documented whether an update without it keeps the minimum of the group.
-=======
         # Sent even if it is 0: it is not documented whether an update without it keeps the group's minimum.
->>>>>>> d74ce35d (Settings of the file: texts say who acts, in AWS's words)
         MinInstanceCount=group.min_instance_count if cluster.continuous else None,
         ExecutionRole=role_arn,
         LifeCycleConfig=_life_cycle_config(group, cluster),

@@ -62,7 +62,11 @@ def _change_words(kind: type, name: str) -> str:
         return "as below"
     words = f"{entry.effect}: {entry.says}".removesuffix(": ")
     removed = entry.removed
-    return words if removed is None or removed.effect == entry.effect else f"{words}; removed: {removed.effect}, {removed.says}"
+    return (
+        words
+        if removed is None or removed.effect == entry.effect
+        else f"{words}; removed: {removed.effect}, {removed.says}"
+    )
 
 
 def _type_words(schema: Mapping[str, Any]) -> str:

@@ -47,16 +47,6 @@ class Team:
     absolute_borrow_limits: Mapping[str, int] = field(default_factory=dict)
     """The same in nodes of each type, such as {ml.p5.48xlarge: 4}, instead of `borrow_limit`."""
     hard: Mapping[str, str] = field(default_factory=dict)
-<<<<<<< HEAD
-    """Values of the ResourceQuota in Kubernetes' own words, in place of the computed ones or beside them, such as
-    {requests.memory: 5120Gi, secrets: "500"}. Absent: the computed ones, and for every team 1000 pods (50 for each node
-    where that is more), 100 claims, 1000 ConfigMaps, 200 Secrets, 1000 of each kind of job (Jobs, HyperPodPyTorchJobs,
-    JobSets, PyTorchJobs, MPIJobs), 200 Deployments with 2200 ReplicaSets, 100 ServiceAccounts, 1000
-    PodDisruptionBudgets and 200 Services; none of those is a load balancer or opens a port of the nodes
-    (services.loadbalancers and services.nodeports: a load balancer takes a node port for each of its ports); with a
-    quota, 100 GiB of each node's disk (requests.ephemeral-storage). Kinds that are no part of Kubernetes are counted a
-    while after they came (docs/team-quotas.md). With limits.cpu Kubernetes refuses every job of `hyp`. Acts on new objects only."""
-=======
     """Values of the ResourceQuota as Kubernetes quantities, in place of the computed ones or in addition to them, such
     as {requests.memory: 5120Gi, secrets: "500"}. Absent: the computed ones, and for every team 1000 pods (50 for each
     node if that is more), 100 claims, 1000 ConfigMaps, 200 Secrets, 1000 of each kind of job (Jobs,
@@ -64,9 +54,8 @@ class Team:
     1000 PodDisruptionBudgets and 200 Services. None of the Services is a load balancer or opens a port of the nodes
     (services.loadbalancers and services.nodeports: a load balancer takes a node port for each of its ports). With a
     quota, also 100 GiB of each node's disk (requests.ephemeral-storage). Kinds that are no part of Kubernetes are
-    counted only a while after they were installed (docs/eks.md). With limits.cpu Kubernetes rejects every job of `hyp`.
+    counted only a while after they were installed (docs/team-quotas.md). With limits.cpu Kubernetes rejects every job of `hyp`.
     Applies to new objects only."""
->>>>>>> d74ce35d (Settings of the file: texts say who acts, in AWS's words)
     namespace: Namespace | None = None
     """The team's namespace, which must not exist yet. It is created with the team and deleted with it. Absent: the
     team's name, or hyperpod-ns-<team> under task governance, which creates that namespace itself and allows no other.

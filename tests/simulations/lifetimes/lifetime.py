@@ -20,7 +20,7 @@ from .function import FINALIZE, PREPARE, Framework, MakeProvider, Write
 from .hyperpod import HyperPod, Measure, Pace, Refused, Spec
 from .profiles import PROFILES, Profile, profile_of
 from .readiness import Readiness
-from .validation import Cause, Expected, Judge
+from .judge import Cause, Expected, Judge
 
 ROLE = "arn:aws:iam::111122223333:role/nodes"
 

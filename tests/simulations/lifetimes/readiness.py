@@ -13,7 +13,7 @@ from .cloudformation import ClusterUpdate, Deployment
 from .draining import SILENT, Draining, Policy, read_policy
 from .function import FINALIZE, PREPARE, Killed, Look, Request, Write
 from .hyperpod import Ending, Node
-from .validation import Cause
+from .judge import Cause
 
 if TYPE_CHECKING:
     from .lifetime import Lifetime

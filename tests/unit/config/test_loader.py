@@ -120,7 +120,9 @@ def yaml_error(reason: str, code: str = "file-not-yaml") -> tuple[str, str]:
             id="huge and cut inside a character",
         ),
         pytest.param(
-            "[" + "x," * MAX_VALUES + "]", yaml_error("more than 20,000 values, counting each use of an alias, in line 1"), id="many"
+            "[" + "x," * MAX_VALUES + "]",
+            yaml_error("more than 20,000 values, counting each use of an alias, in line 1"),
+            id="many",
         ),
     ],
 )

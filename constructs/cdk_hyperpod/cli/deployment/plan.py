@@ -180,7 +180,6 @@ def _show(prediction: _Prediction) -> None:
         say("", *wrapped(note))
 
 
-<<<<<<< HEAD
 def _setting_lines(prediction: _Prediction) -> list[str]:
     """The changed settings in words."""
     from ..changes import change_lines
@@ -193,56 +192,6 @@ def _setting_lines(prediction: _Prediction) -> list[str]:
     if is_deployed:
         return ["", "The stack keeps no record of its file. The next deployment writes one."]
     return []
-=======
-def _left_out(found: Plan, live: Cluster | None, said: AgentStatus | None) -> tuple[str, ...]:
-    """Which nodes that would go are saved without some of their files."""
-    if said is None:
-        return ()
-    doomed = {deletion.group for deletion in found.deleted_groups}
-    going = [pick.node for pick in (*found.deleted_nodes, *found.held)]
-    going += [node for node in (live.nodes if live else ()) if node.group in doomed and not node.leaving]
-    names = sorted({node.name for node in going} & said.left_out.keys())
-    if not names:
-        return ()
-    counts = ", ".join(f"{name} {said.left_out[name]}" for name in names[:20])
-    more = f", and {len(names) - 20} more nodes" if len(names) > 20 else ""
-    return (f"Files left out of backups: {counts}{more}. manifest.json beside each backup lists them by owner.",)
-
-
-def _content(found: Plan, live: Cluster | None, notes: Sequence[str], said: AgentStatus | None) -> dict[str, Any]:
-    """What --json prints: whoever would go, and why; what a deployment would refuse, wait for, or say besides."""
-    doomed = [deletion.group for deletion in found.deleted_groups]
-    going = [(pick.node, str(pick.reason)) for pick in (*found.deleted_nodes, *found.held)]
-    going += [
-        (node, "group deleted") for node in (live.nodes if live else ()) if node.group in doomed and not node.leaving
-    ]
-    return {
-        "nodes": [
-            {
-                "node": node.name,
-                "group": node.group,
-                "status": node.status,
-                "launch_time": node.launched,
-                "reason": why,
-                "jobs": _jobs(node, said),
-            }
-            for node, why in going
-        ],
-        "deleted_groups": doomed,
-        "refusals": [
-            {"code": each.code, "path": each.path, "problem": each.why, "remedy": each.fix} for each in found.refusals
-        ],
-        "waits": [wait.why for wait in found.waits],
-        "notes": [*found.notes, *notes],
-    }
-
-
-def _jobs(node: Node, said: AgentStatus | None) -> list[str] | None:
-    """Some of its jobs with their users, `4711 of alice`, or of its pods, `research/train-0`; None: nobody knows."""
-    from ..._lambda.hyperpod.scale_down.drain.readiness import is_silent
-
-    return None if said is None or is_silent(said) else list(said.busy.get(node.name, ()))
->>>>>>> 14eec63e (Names and docstrings of the functions use the words of AWS, Slurm and Kubernetes)
 
 
 def _confirmed(*, yes: bool) -> int:

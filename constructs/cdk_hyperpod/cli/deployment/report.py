@@ -76,19 +76,10 @@ def _refusals(plan: Plan, desired: Desired, colour: bool) -> Iterator[str]:
         yield from wrapped(f"→ {refusal.fix} [{refusal.code}]", "    ", "      ")
 
 
-<<<<<<< HEAD
 def _changes(plan: Plan, live: Cluster, desired: Desired, workload: _Workload, colour: bool) -> Iterator[str]:
-=======
-def _changes(plan: Plan, live: Cluster, desired: Desired, said: AgentStatus | None, colour: bool) -> Iterator[str]:
-    heard = said is not None and not readiness.is_silent(said)
-    jobs: Mapping[str, Sequence[str]] = said.busy if said is not None and heard else {}
-    what = "pods" if live.eks_cluster else "jobs"
-    going = (*plan.deleted_nodes, *plan.held)
->>>>>>> 14eec63e (Names and docstrings of the functions use the words of AWS, Slurm and Kubernetes)
     if exit_code(plan) == NOTHING:
         yield _paint(f"{desired.cluster}: a deployment would delete nothing.", BOLD, colour)
     else:
-<<<<<<< HEAD
         yield from _summary(plan, live, desired, workload, colour)
     yield from _chosen_nodes(plan, workload, colour)
     yield from _deleted_groups(plan, live, workload, colour)
@@ -120,22 +111,6 @@ def _chosen_nodes(plan: Plan, workload: _Workload, colour: bool) -> Iterator[str
 
 def _deleted_groups(plan: Plan, live: Cluster, workload: _Workload, colour: bool) -> Iterator[str]:
     for deletion in plan.deleted_groups:
-=======
-        nodes = len(going) + sum(deletion.nodes for deletion in plan.deleted_groups)
-        yield _paint(
-            f"{desired.cluster}: a deployment would take {sentences.several(nodes, 'node')} away.", BOLD, colour
-        )
-        yield from wrapped(UNDRAINED if desired.drain is None else DRAINED)
-        if heard and not any(node.name in jobs for node in readiness.nodes_to_drain(plan, live)):
-            yield from wrapped(NO_PODS if live.eks_cluster else NO_JOBS)
-    for group in dict.fromkeys(pick.node.group for pick in going):
-        chosen = [(pick.reason, pick.node) for pick in going if pick.node.group == group]
-        yield ""
-        yield _paint(f"{group}: {sentences.several(len(chosen), 'node')}", BOLD, colour)
-        yield from _table(chosen)
-        yield from _jobs([node for _, node in chosen], jobs, what)
-    for deletion in plan.deleted_groups:
->>>>>>> 14eec63e (Names and docstrings of the functions use the words of AWS, Slurm and Kubernetes)
         members = [node for node in live.nodes if node.group == deletion.group and not node.leaving]
         yield ""
         yield _paint(f"{deletion.group}: the whole group, after the cluster's own update", BOLD, colour)

@@ -221,15 +221,9 @@ def test_where_nobody_tells_of_jobs_one_sentence_says_so(
         assert "jobs" not in run(capsys, "--endpoint-url", address)[1], "nothing would go"
 
 
-<<<<<<< HEAD
 SILENT = "[drain-agent-silent]"
 UNSAVING = "[drain-agent-without-backup]"
 NEW = "[drain-new-with-group-deletion]"
-=======
-SILENT = "→ start it on the controller"
-UNSAVING = "scale_down.drain: what goes must be saved (slurm.drain.backup, on_failure: fail), and the agent"
-NEW = "scale_down.drain: is new in a deployment that deletes a group"
->>>>>>> 06c4d7c1 (drain says that the agent has not written a status yet)
 
 
 @pytest.mark.parametrize(
