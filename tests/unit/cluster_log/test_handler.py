@@ -127,7 +127,7 @@ def test_what_passes_is_waited_for(operation: str, code: str) -> None:
         ),
         pytest.param(
             {"create": error("LimitExceededException")},
-            f"{GROUP}: Is not there: LimitExceededException: no. NOT limited to 365 days: ResourceNotFoundException: there is "
+            f"{GROUP}: Does not exist: LimitExceededException: no. NOT limited to 365 days: ResourceNotFoundException: there is "
             f"none. NOT encrypted with {KEY}: ResourceNotFoundException: there is none.",
             id="no group at all",
         ),
