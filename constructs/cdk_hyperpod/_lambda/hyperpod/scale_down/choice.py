@@ -208,7 +208,7 @@ def _later_requests(group: Group, excess: list[Pick], context: RequestContext) -
 
 def _order_of_rollback(node: Node, context: RequestContext) -> tuple[bool, bool, float, str]:
     """Nodes of the failed update that the first look chose, nodes that are not launched yet, and then the newest: so those of
-    the failed update go before any older one, whether or not CloudFormation reports when it began."""
+    the failed update are deleted before any older one, whether or not CloudFormation reports when it began."""
     chosen = context.of_failed_update(node) and node.name in context.chosen
     return not chosen, node.instance_id is not None, -_launch_time(node), node.name
 

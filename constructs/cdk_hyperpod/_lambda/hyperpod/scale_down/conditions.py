@@ -152,7 +152,7 @@ def no_node_is_checked(view: GroupView) -> Wait | None:
 
 
 def replaced_nodes_are_gone(view: GroupView) -> Wait | None:
-    """Where only nodes that came since the request began would go, none that they replace may be terminating: the target may
+    """If only nodes that came since the request began would be deleted, none that they replace may be terminating: the target may
     fall with those yet."""
     if view.group_plan.old_picks:
         return None
@@ -215,7 +215,7 @@ def lower_minimum(view: GroupView, minimum: int) -> Wait | Lower | None:
     return unmet or Lower(group=view.group.name, count=view.group.target, minimum=minimum, spec=view.spec)
 
 
-# -- where no node is to be deleted -----------------------------------------------------------------------------------
+# -- if no node is to be deleted --------------------------------------------------------------------------------------
 
 
 def group_stays(view: GroupView) -> Wait | None:
@@ -237,7 +237,7 @@ BEFORE_COUNT_IS_SENT: tuple[Condition, ...] = (
 """What must be true before the guard or CloudFormation sends the count of a group."""
 
 
-# -- where the target is above the count ------------------------------------------------------------------------------
+# -- if the target is above the count ---------------------------------------------------------------------------------
 
 
 def provisioning_is_continuous(view: GroupView) -> Wait | None:
@@ -279,7 +279,7 @@ BEFORE_TARGET_IS_SENT: tuple[Condition, ...] = (
 """What must be true before the guard lowers a target that is above the count."""
 
 
-# -- where the target is right ----------------------------------------------------------------------------------------
+# -- if the target is the count ----------------------------------------------------------------------------------------
 
 
 def list_is_not_above_count(view: GroupView) -> Wait | None:

@@ -20,7 +20,7 @@ rollback, and delete the nodes of an update that is over."""
 
 def clusters_reached(events: Iterable[Mapping[str, Any]], stack: str) -> frozenset[str] | None:
     """Physical ids of the clusters that CloudFormation had begun to change when the update failed. None: the events do
-    not go back to where it began.
+    not go back to its beginning.
 
     `events` come newest first, and are read no further than necessary: first the rollback, which began with the last
     UPDATE_ROLLBACK_IN_PROGRESS (a rollback that was continued has several), then the update. An update that failed and was
