@@ -18,9 +18,9 @@ from .eks import ByDrainer, EksReadiness
 from .faults import Faults
 from .function import FINALIZE, PREPARE, Framework, MakeProvider, Write
 from .hyperpod import HyperPod, Measure, Pace, Refused, Spec
+from .judge import Cause, Expected, Judge
 from .profiles import PROFILES, Profile, profile_of
 from .readiness import Readiness
-from .judge import Cause, Expected, Judge
 
 ROLE = "arn:aws:iam::111122223333:role/nodes"
 
