@@ -1,4 +1,4 @@
-"""Frozen values that are described by their own annotations: built from plain data, validated, and written down as a schema.
+"""Frozen values that their own annotations describe: built from plain data, validated, and written as a schema.
 
 May import: errors, _cdk_private.
 """

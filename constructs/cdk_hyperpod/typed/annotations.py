@@ -1,4 +1,4 @@
-"""The one walk over annotations: what a type says, as a form that building, validation and the schema match on."""
+"""Reads annotations: each type becomes a form, which building, validation and the schema match on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Items:
 
     item: Any
     exact: bool
-    """True: a tuple, as the frozen values have it. False: any sequence, as arguments are given."""
+    """True: a tuple, as in the frozen values. False: any sequence, as in arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What only Python can give: an object of a class, or of one of several; of plain types too, where there are several."""
+    """A value that only Python code can give: an object of a class, or of one of several, which may include plain types."""
 
     kinds: tuple[Any, ...]
 
@@ -56,19 +56,19 @@ Form: TypeAlias = Leaf | Items | Names | Fields | Made
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """All that one annotation says."""
+    """The content of one annotation."""
 
     form: Form
     optional: bool
-    """Whether None is a value too."""
+    """Whether None is a valid value."""
     bounds: tuple[Constraint, ...]
 
 
 @functools.cache
 def shape(annotation: Any) -> Shape:
-    """What an annotation says. `Annotated[X, …] | None` has its bounds as `Annotated[X | None, …]` would."""
-    said, bounds = _unwrapped(annotation)
-    options = typing.get_args(said) if typing.get_origin(said) in (typing.Union, types.UnionType) else (said,)
+    """The content of an annotation. `Annotated[X, …] | None` has its bounds as `Annotated[X | None, …]` would."""
+    inner, bounds = _unwrapped(annotation)
+    options = typing.get_args(inner) if typing.get_origin(inner) in (typing.Union, types.UnionType) else (inner,)
     kinds = tuple(option for option in options if option is not types.NoneType)
     if len(kinds) == 1:
         (kind,), (_, inner) = kinds, _unwrapped(kinds[0])
@@ -80,14 +80,14 @@ _field_types: dict[type, Mapping[str, Any]] = {}
 
 
 def field_types(kind: type) -> Mapping[str, Any]:
-    """A dataclass's field names and types, Annotated kept."""
+    """A dataclass's field names and types, with Annotated."""
     if kind not in _field_types:
         _field_types[kind] = typing.get_type_hints(kind, include_extras=True)
     return _field_types[kind]
 
 
 def arguments_of(value: Any) -> dict[str, Any]:
-    """A dataclass's fields as arguments, for a construct whose arguments have their names."""
+    """A dataclass's fields as arguments, for a construct whose arguments have the same names."""
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 

@@ -1,4 +1,4 @@
-"""Constraints that a field's type carries, for the rules, the JSON schema and the reference page alike."""
+"""Constraints on a field's type, for the rules, the JSON schema and the reference page."""
 
 from __future__ import annotations
 

@@ -31,11 +31,11 @@ _HINTS = {
     "scale_down.drain.backup": Finding(
         code="setting-drain-backup-moved",
         path="scale_down.drain.backup",
-        problem="is not a setting: slurm.drain.backup holds for deployments and for `cdk-hyperpod drain`",
+        problem="is not a setting, since slurm.drain.backup applies to deployments and to `cdk-hyperpod drain`",
         remedy="move it there",
     ),
 }
-"""Keys that users are likely to try, and where the setting is instead."""
+"""Keys that users are likely to try, and where the setting is."""
 
 _EITHER = (("instance_type", "instance_types"),)
 """Pairs of settings of which one is required. A rule reports it, not the types."""
@@ -144,17 +144,17 @@ def _meant(key: object, names: list[str], wanted: list[str], whole: type) -> lis
     """The settings that were probably meant: of this level (a missing one before the others), or of another level."""
     text = shown_name(key)
     here = closest(text, wanted, certain=True) or closest(text, names, certain=True)
-    # A slip of the finger seldom hits the first letter: count is not account.
+    # A typing error is rarely in the first letter: count does not mean account.
     near = closest(text, [name for name in names if name[:1] == text[:1]])
     return list(filter(None, [here, _elsewhere(text, here, whole)])) or list(filter(None, [near]))
 
 
 def _elsewhere(text: str, here: str | None, whole: type) -> str | None:
-    """Where else a setting has this name, or its words: `min_count` is `instance_groups[…].min_instance_count`. None: nowhere, or
-    in several places."""
+    """The path of the one setting elsewhere with this name or its words: `min_count` is `instance_groups[…].min_instance_count`.
+    None: there is none, or there are several."""
     settings = _settings(whole)
     names = [name for name, _ in settings]
-    # A single word is part of many names, so only an exact match counts; if this level has a match, no other is needed.
+    # A single word is part of many names, so only an exact match counts. If this level has a match, no other is needed.
     meant = text if text in names or here or "_" not in text else closest(text, names, certain=True)
     places = [place for name, place in settings if name == meant]
     if len(places) != 1:

@@ -1,4 +1,4 @@
-"""What can be looked at before a deployment, and what stands where nothing can."""
+"""Which values are known before a deployment, and what replaces an unknown one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class _Unknown:
-    """Stands where a value should be and cannot be had."""
+    """Replaces a value that is missing or invalid."""
 
     def __repr__(self) -> str:
         return "UNKNOWN"
@@ -18,9 +18,9 @@ UNKNOWN: Any = _Unknown()
 
 
 def is_known(value: object) -> bool:
-    """Whether a value can be looked at: neither UNKNOWN nor a CDK token, which has its value only at deployment.
+    """Whether a value is known: neither UNKNOWN nor a CDK token, whose value is known at deployment only.
 
-    Told by the marks that CDK gives its tokens, so that nothing here needs aws_cdk, nor a call into its Node process.
+    It looks for the marks in CDK's tokens, so it needs neither aws_cdk nor a call of its Node process.
     """
     match value:
         case str():

@@ -1,4 +1,4 @@
-"""One plain value (text, a number, a flag, a choice): what is wrong with its type."""
+"""The type of one plain value: text, a number, a flag or a choice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .words import TOO_LARGE, closest, show, shown_name
 TYPE_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 """The plain types in words."""
 MAPPED = {str: "text", int: "number"}
-"""The types of a mapping's values in a word."""
+"""The types of a mapping's values, each in one word."""
 
 _HOW_TO_WRITE = {
     str: "put it in quotes",
@@ -35,7 +35,7 @@ def _choice_problem(options: tuple[Any, ...], value: object) -> Problem | None:
         return None
     listed = ", ".join(map(str, options))
     if _is_number(value) and _is_version(options[0]):
-        # YAML reads a version as a number, and 1.30 as 1.3: the number does not say which one was meant.
+        # YAML reads a version as a number, and 1.30 as 1.3, so the number does not show which one was meant.
         quoted = show(value) if show(value) in options else options[0]
         return Problem(
             code="version-not-quoted",

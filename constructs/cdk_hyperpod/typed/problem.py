@@ -1,4 +1,5 @@
-"""What is wrong with a value wherever it is: a type or a bound knows the problem, and whoever walks the values the path."""
+"""What is wrong with a value, independent of its path. A type or a bound makes the problem, and the validation adds the
+path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frozen values as JSON Schema (2020-12), with the texts that stand under their fields."""
+"""Frozen values as JSON Schema (2020-12), with the text under each field as its description."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TYPES = {str: "string", int: "integer", bool: "boolean"}
 
 
 def object_schema(kind: type) -> dict[str, Any]:
-    """A dataclass; its first line says what it is."""
+    """The schema of a dataclass. The first line of its docstring is the description."""
     properties: dict[str, Any] = {}
     required = []
     for field in dataclasses.fields(kind):
@@ -40,10 +40,10 @@ def object_schema(kind: type) -> dict[str, Any]:
 
 
 def value_schema(annotation: Any) -> dict[str, Any]:
-    """What a field of this type may hold, where it holds anything."""
-    said = shape(annotation)
-    schema = _form_schema(said.form)
-    for bound in said.bounds:
+    """The schema of a field of this type, without null."""
+    content = shape(annotation)
+    schema = _form_schema(content.form)
+    for bound in content.bounds:
         match bound:
             case Pattern():
                 schema |= {"pattern": f"^({bound.regex})$", "description": bound.says}
@@ -69,7 +69,7 @@ def _form_schema(form: Form) -> dict[str, Any]:
 
 
 def places(kind: type, path: str = "") -> dict[type, str]:
-    """A dataclass and every dataclass in its fields, with the path of the first field that has it, in the file's order."""
+    """A dataclass and every dataclass in its fields, with the path of the first field of that type, in the file's order."""
     found = {kind: path}
     for name, annotation in field_types(kind).items():
         match shape(annotation).form:
@@ -91,7 +91,7 @@ def texts(kind: type) -> Mapping[str, str]:
 
 @functools.cache
 def _texts_in(module: str) -> Mapping[str, Mapping[str, str]]:
-    """The text under each field, by class and field: Python keeps it in the source only."""
+    """The text under each field, by class and field. It is only in the source, since Python does not keep it."""
     docs: dict[str, dict[str, str]] = {}
     for statement in ast.parse(inspect.getsource(sys.modules[module])).body:
         if not isinstance(statement, ast.ClassDef):

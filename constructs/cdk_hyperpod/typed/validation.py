@@ -29,7 +29,7 @@ KNOWN_LATE = "is known at deployment only, and is needed at synthesis"
 
 
 def check_value(value: object, annotation: Any, path: str) -> Iterator[Finding]:
-    """Why a value is not what the annotation says, at any depth of it."""
+    """Validate a value by its annotation, at any depth."""
     findings: list[Finding] = []
     _validate(value, annotation, path, findings)
     yield from findings
@@ -43,7 +43,7 @@ def check_kinds(value: object, annotation: Any, path: str) -> Iterator[Finding]:
 
 
 def check_arguments(function: Callable[..., object], /, **arguments: object) -> Iterator[Finding]:
-    """Why arguments of a function, given by name, are not what its signature says."""
+    """Validate arguments of a function, given by name, by its signature."""
     annotations = typing.get_type_hints(function, include_extras=True)
     for name, value in arguments.items():
         yield from check_value(value, annotations[name], name)
@@ -67,7 +67,7 @@ def check_call(
 def require_arguments(
     function: Callable[..., object], where: str | Callable[[], str] = "", /, **arguments: object
 ) -> None:
-    """Raise ConfigError if arguments of a function, given by name, are not what its signature says.
+    """Raise ConfigError if arguments of a function, given by name, do not match its signature.
 
     `where`: the construct's path, with which the message begins, or a function that returns it. Empty: no path.
     """

@@ -1,4 +1,4 @@
-"""Words for values: how one, its name and its place stand in a message."""
+"""Words for values: how a message shows a value, its name and its path."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 from .known import is_known
 
-# No setting comes near; beyond 4,300 digits, Python refuses to print a number at all.
+# No setting is near this size. Python refuses to print a number of more than 4,300 digits.
 TOO_LARGE = 10**18
 
 
 class _Brief(reprlib.Repr):
-    """A value as a YAML file would have it, cut where it is long. reprlib finds each method by the type's name."""
+    """A value as YAML, shortened if it is long. reprlib finds each method by the type's name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class _Brief(reprlib.Repr):
             # The first field is what people know it by.
             name = dataclasses.fields(kind)[0].name
             return f"{type(value).__name__}({name}={self.repr1(getattr(value, name), level - 1)}, …)"
-        # An address says nothing to anybody.
+        # A memory address means nothing to a user.
         return f"<{kind.__name__}>" if kind.__repr__ is object.__repr__ else super().repr_instance(value, level)
 
     def repr_datetime(self, value: datetime.datetime, level: int) -> str:
@@ -54,20 +54,20 @@ _brief = _Brief()
 
 
 def show(value: object) -> str:
-    """A value as it stands in a message: short, on one line."""
+    """A value in a message: short, on one line."""
     text = _brief.repr(value)
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
 def shown_name(name: object, length: int = 80) -> str:
-    """A name as it stands in a message: as it is, unless it is long, or no text, or would break the line."""
+    """A name in a message: unchanged, unless it is long, is not text, or has a line break."""
     return name if isinstance(name, str) and len(name) <= length and name.isprintable() else show(name)
 
 
 def closest(text: str, options: Iterable[object], *, certain: bool = False) -> str | None:
-    """The option that was probably meant; None: none is near. `certain`: only one that is nearly the same, or has the same words."""
+    """The option that the user probably meant. None: none is similar. `certain`: only one that is nearly equal, or has the same words."""
     texts = [str(option) for option in options]
-    # Its words say more than its letters: min_count is min_instance_count, though instance_count is spelled closer.
+    # Equal words count more than equal letters: min_count means min_instance_count, though instance_count has closer letters.
     alike = [option for option in texts if {*text.split("_")} <= {*option.split("_")}]
     matches = difflib.get_close_matches(text, texts, n=1, cutoff=0.9) or difflib.get_close_matches(
         text, alike, n=1, cutoff=0
@@ -83,14 +83,14 @@ def join(path: str, key: object) -> str:
 
 
 def item_paths(path: str, items: Sequence[object]) -> list[str]:
-    """The paths of a list's items: by name where an item has one that no other has, else by its position from 0."""
+    """The paths of a list's items: by name if it is unique in the list, else by position from 0."""
     names: list[Any] = [item.get("name") if isinstance(item, dict) else getattr(item, "name", None) for item in items]
     count = Counter(name for name in names if isinstance(name, str))
     return [f"{path}[{name if _is_label(name) and count[name] == 1 else index}]" for index, name in enumerate(names)]
 
 
 def _is_label(name: object) -> bool:
-    """Whether a name can stand for its item: one line, not long, and no number, which would look like a position."""
+    """Whether a path can use the name for its item: one short line, and not a number, which would look like a position."""
     return (
         isinstance(name, str)
         and 0 < len(name) <= 80
