@@ -207,3 +207,30 @@ def test_under_eks_only_oncreate_is_documented(mode: str | None) -> None:
     settings = {} if mode is None else {"lifecycle": {"mode": mode}}
     refused = [("lifecycle-mode-under-eks", "lifecycle.mode")]
     assert validate(settings) == (refused if mode in ("extended", "bootstrap") else [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "total", "there"),
+    [
+        ({"teams": [{**TEAM, "quota": {"ml.p5.48xlarge": 9}}]}, 9, 8),
+        (
+            {"teams": [{**TEAM, "quota": {"ml.p5.48xlarge": 5}}, {"name": "other", "quota": {"ml.p5.48xlarge": 6}}]},
+            11,
+            8,
+        ),
+        (
+            {
+                **SCALED,
+                "instance_groups.2": ALSO_FIXED,
+                "teams": [{**TEAM, "quota": {"ml.p5.48xlarge": 70, "ml.g6.xlarge": 5}}],
+            },
+            5,
+            4,
+        ),
+    ],
+    ids=["one team", "two teams", "a group with a fixed count, beside an autoscaled one"],
+)
+def test_shares_are_added_up_for_each_type(changes: Changes, total: int, there: int) -> None:
+    text = yaml.safe_dump(changed(changes, EKS), sort_keys=False)
+    (finding,) = [each for each in findings_of(text) if each.code == "shares-above-cluster"]
+    assert f" {total} nodes" in finding.problem and finding.problem.endswith(f" {there}")

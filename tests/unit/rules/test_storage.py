@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from helpers.findings import Found
-from helpers.validating import validate
+from helpers.validating import changed_findings, validate
 
 FS = {"file_system_id": "fs-0123456789abcdef0", "mount_name": "abcdefgh"}
 
@@ -74,3 +74,23 @@ def linked(*paths: str, **settings: object) -> dict[str, Any]:
 def test_rule(bad: dict[str, Any], expected: Found, good: dict[str, Any]) -> None:
     assert validate({"storage": bad}) == expected
     assert validate({"storage": good}) == []
+
+
+@pytest.mark.parametrize(
+    ("storage", "multiple", "possible"),
+    [
+        (new(1000), 2400, 1200),
+        (new(-2400), 2400, 1200),
+        (new(3600), 2400, 4800),
+        (new(4800, efa=True), 19200, 19200),
+        (new(19200, efa=True, throughput_mbps_per_tib=125), 38400, 38400),
+        (new(14400, efa=True, throughput_mbps_per_tib=500), 9600, 19200),
+        (new(7200, efa=True, throughput_mbps_per_tib=1000), 4800, 9600),
+    ],
+)
+def test_a_capacity_that_fsx_does_not_support_is_answered_with_the_next_one(
+    storage: dict[str, Any], multiple: int, possible: int
+) -> None:
+    (finding,) = changed_findings({"storage": storage})
+    assert str(storage["capacity_gib"]) in finding.problem
+    assert f"multiple of {multiple}, such as {possible}" in finding.remedy
