@@ -238,6 +238,12 @@ def _check_quota(job: ElasticJob, hard: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _check_container(job: ElasticJob) -> Iterator[Finding]:
+    yield from _check_command(job)
+    yield from _check_env(job)
+    yield from _check_claims(job)
+
+
+def _check_command(job: ElasticJob) -> Iterator[Finding]:
     if job.command and (job.script is not None or job.script_args):
         yield Finding(
             code="job-command-and-script",
@@ -252,6 +258,9 @@ def _check_container(job: ElasticJob) -> Iterator[Finding]:
             problem="needs a script",
             remedy="add the script",
         )
+
+
+def _check_env(job: ElasticJob) -> Iterator[Finding]:
     for name, value in job.env.items():
         if not name.isidentifier() or not name.isascii():
             yield Finding(
@@ -267,6 +276,9 @@ def _check_container(job: ElasticJob) -> Iterator[Finding]:
                 problem=f"with {show(value)} the training script is not notified of a change of size",
                 remedy="remove it: the library sets it to distributed",
             )
+
+
+def _check_claims(job: ElasticJob) -> Iterator[Finding]:
     for index, claim in enumerate(job.claims):
         yield from field_findings(claim, f"claims[{index}]")
     reserved = ["/dev/shm", *([SCALE_CONFIG_FOLDER] if job.scale_config else [])]

@@ -211,17 +211,7 @@ def _check_endpoint_policies(network: NetworkConfig, path: str) -> Iterator[Find
     if not is_known(policies):
         return
     if policies == "none":
-        for key, value in (
-            ("trusted_accounts", network.trusted_accounts),
-            ("organization_id", network.organization_id),
-        ):
-            if value and value is not UNKNOWN:
-                yield Finding(
-                    code="endpoint-policies-none",
-                    path=f"{path}.{key}",
-                    problem="has no effect while endpoint_policies is none",
-                    remedy="set endpoint_policies, or remove it",
-                )
+        yield from _check_without_policies(network, path)
         return
     if network.vpc_id is not None:
         yield Finding(
@@ -230,20 +220,42 @@ def _check_endpoint_policies(network: NetworkConfig, path: str) -> Iterator[Find
             problem=("cannot be combined with vpc_id: the owner of an existing VPC sets the policies of its endpoints"),
             remedy="remove it, and set the policies there",
         )
-    if policies == "organization" and network.organization_id is None:
+    yield from _check_organization(network, path)
+    yield from _check_policies_with_egress(network, path)
+
+
+def _check_without_policies(network: NetworkConfig, path: str) -> Iterator[Finding]:
+    for key, value in (
+        ("trusted_accounts", network.trusted_accounts),
+        ("organization_id", network.organization_id),
+    ):
+        if value and value is not UNKNOWN:
+            yield Finding(
+                code="endpoint-policies-none",
+                path=f"{path}.{key}",
+                problem="has no effect while endpoint_policies is none",
+                remedy="set endpoint_policies, or remove it",
+            )
+
+
+def _check_organization(network: NetworkConfig, path: str) -> Iterator[Finding]:
+    if network.endpoint_policies == "organization" and network.organization_id is None:
         yield Finding(
             code="organization-missing",
             path=f"{path}.organization_id",
             problem="is missing, but endpoint_policies is organization",
             remedy="add what `aws organizations describe-organization --query Organization.Id` prints",
         )
-    if policies == "account" and network.organization_id is not None:
+    if network.endpoint_policies == "account" and network.organization_id is not None:
         yield Finding(
             code="organization-without-effect",
             path=f"{path}.organization_id",
             problem="has no effect with endpoint_policies: account",
             remedy="remove it, or set endpoint_policies: organization",
         )
+
+
+def _check_policies_with_egress(network: NetworkConfig, path: str) -> Iterator[Finding]:
     if network.vpc_id is None and network.internet_egress:
         yield Finding(
             code="endpoint-policies-with-internet",
@@ -343,21 +355,31 @@ def check_zones(config: ClusterConfig) -> Iterator[Finding]:
                 problem="is set, but network.availability_zones does not name the cluster's own zone",
                 remedy="add network.availability_zones, the cluster's own zone first",
             )
-        if own and network.subnets and zone not in own:
-            example = own[0]
-            yield Finding(
-                code="zone-without-subnet",
-                path=path,
-                problem=f"no subnet of network.subnets is in {show(zone)}",
-                remedy=f"add one, or use a zone that has one, such as {example}",
-            )
-        if own and not network.subnets and is_zone_id(zone) != is_zone_id(own[0]):
-            yield Finding(
-                code="zone-name-and-id",
-                path=path,
-                problem=f"{show(zone)} and network.availability_zones mix zone names and zone ids",
-                remedy="use only names such as us-west-2c, or only ids such as usw2-az3",
-            )
+        if own and network.subnets:
+            yield from _check_subnet_in_zone(zone, own, path)
+        elif own:
+            yield from _check_kind_of_zone(zone, own, path)
+
+
+def _check_subnet_in_zone(zone: str, own: Sequence[str], path: str) -> Iterator[Finding]:
+    if zone not in own:
+        example = own[0]
+        yield Finding(
+            code="zone-without-subnet",
+            path=path,
+            problem=f"no subnet of network.subnets is in {show(zone)}",
+            remedy=f"add one, or use a zone that has one, such as {example}",
+        )
+
+
+def _check_kind_of_zone(zone: str, own: Sequence[str], path: str) -> Iterator[Finding]:
+    if is_zone_id(zone) != is_zone_id(own[0]):
+        yield Finding(
+            code="zone-name-and-id",
+            path=path,
+            problem=f"{show(zone)} and network.availability_zones mix zone names and zone ids",
+            remedy="use only names such as us-west-2c, or only ids such as usw2-az3",
+        )
 
 
 def check_file_system_zone(groups: Sequence[InstanceGroup], file_system_zone: str | None) -> Iterator[Finding]:

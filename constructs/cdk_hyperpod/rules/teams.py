@@ -156,6 +156,10 @@ def _check_quota(
                 problem=f"there are {len(instance_types)} instance types",
                 remedy="use at most 15",
             )
+    yield from _check_borrowing(team, path)
+
+
+def _check_borrowing(team: Team, path: str) -> Iterator[Finding]:
     if team.borrow_limit is not None and team.absolute_borrow_limits:
         yield Finding(
             code="borrow-limits-both",
