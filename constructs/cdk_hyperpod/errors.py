@@ -11,9 +11,9 @@ from typing import Literal
 class Finding:
     """One error or warning about a configuration."""
 
-    code: str = ""
-    """A stable name of the problem, such as `tags-too-many`: docs/messages.md has a row for it, and an app acknowledges a
-    warning by it. Empty: not named yet."""
+    code: str
+    """A stable name of the problem, such as `tags-too-many`. docs/messages.md has a row for it, and an app acknowledges a
+    warning by it."""
     path: str
     """The setting, such as `instance_groups[p5].min_instance_count`. Empty: the file as a whole."""
     problem: str
@@ -32,7 +32,7 @@ class Finding:
         return f"{place}{self.problem}; {self.remedy}"
 
     def __str__(self) -> str:
-        return f"{self.text} [{self.code}]" if self.code else self.text
+        return f"{self.text} [{self.code}]"
 
 
 class HyperPodError(Exception):

@@ -154,15 +154,15 @@ def test_a_hundred_wrong_groups_are_told_in_full() -> None:
 
 
 def test_findings_that_are_equal_are_told_once_and_warnings_are_no_errors() -> None:
-    error = Finding(path="a", problem="is wrong", remedy="change it")
-    warning = Finding(path="b", problem="is odd", remedy="read on", level="warning", code="odd")
+    error = Finding(code="a-wrong", path="a", problem="is wrong", remedy="change it")
+    warning = Finding(code="b-odd", path="b", problem="is odd", remedy="read on", level="warning")
 
     with pytest.raises(ConfigError) as caught:
         raise_errors([error, warning, error], "my.yaml")
 
-    assert str(caught.value) == "my.yaml: 1 error\n  a: is wrong; change it"
+    assert str(caught.value) == "my.yaml: 1 error\n  a: is wrong; change it [a-wrong]"
     assert raise_errors([warning]) == (warning,)
     assert (
         str(ConfigError([error, warning]))
-        == "configuration: 2 errors\n  a: is wrong; change it\n  b: is odd; read on [odd]"
+        == "configuration: 2 errors\n  a: is wrong; change it [a-wrong]\n  b: is odd; read on [b-odd]"
     )
