@@ -36,7 +36,7 @@ def check_nodes(
             yield Finding(
                 code="instance-type-not-in-cluster",
                 path=place,
-                problem=f"no instance group has {name}",
+                problem=f"no instance group uses {name}",
                 remedy=f"use {some_types}, or add a group",
             )
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_NODES:

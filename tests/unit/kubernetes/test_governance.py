@@ -14,6 +14,7 @@ import pytest
 from cdk_hyperpod.config.governance import TaskClass, TaskGovernance
 from cdk_hyperpod.kubernetes.governance import compute_quota_properties, scheduler_properties
 from cdk_hyperpod.rules.governance import check_task_governance
+from helpers.findings import found
 from helpers.kubernetes.samples import BORROWER, NEURON, RESEARCH
 
 ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghij01"
@@ -87,24 +88,21 @@ def test_a_scheduler_config() -> None:
     }
 
 
+CLASSES = "task_governance.priority_classes"
+
+
 @pytest.mark.parametrize(
-    ("classes", "finding"),
+    ("classes", "code", "path"),
     [
-        (
-            [("Training", 1)],
-            (
-                "[Training].name: must be 1 to 40 lower-case letters, digits and hyphens, no hyphen at either end, got "
-                "'Training'; change it"
-            ),
-        ),
-        ([("training", 101)], "[training].weight: must be 0 to 100, got 101; change it"),
-        ([("a", 1), ("a", 2)], ": 2 classes have the name 'a'; keep one of them"),
-        ([(f"c{number}", number) for number in range(11)], ": there are 11, and a policy holds 10; use fewer"),
+        pytest.param([("Training", 1)], "value-malformed", f"{CLASSES}[Training].name", id="name"),
+        pytest.param([("training", 101)], "value-out-of-range", f"{CLASSES}[training].weight", id="weight"),
+        pytest.param([("a", 1), ("a", 2)], "priority-class-duplicated", CLASSES, id="name twice"),
+        pytest.param([(f"c{n}", n) for n in range(11)], "priority-classes-too-many", CLASSES, id="too many"),
     ],
 )
-def test_a_policy_that_is_refused(classes: list[tuple[str, int]], finding: str) -> None:
+def test_a_policy_that_is_refused(classes: list[tuple[str, int]], code: str, path: str) -> None:
     policy = TaskGovernance(priority_classes=tuple(TaskClass(name=name, weight=weight) for name, weight in classes))
-    assert [*map(str, check_task_governance(policy))] == [f"task_governance.priority_classes{finding}"]
+    assert found(check_task_governance(policy)) == [(code, path)]
 
 
 def test_a_policy_that_is_fine() -> None:

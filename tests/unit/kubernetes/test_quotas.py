@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from fractions import Fraction
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import MAX_NODES
 from cdk_hyperpod.config.teams import Team
 from cdk_hyperpod.facts.instance_types import catalogue
 from cdk_hyperpod.kubernetes.governance import compute_quota_properties
@@ -16,6 +18,7 @@ from cdk_hyperpod.kubernetes.quantities import parse_quantity
 from cdk_hyperpod.kubernetes.quotas import AWS_EXAMPLE_HARD, amounts, ceiling, hard
 from cdk_hyperpod.kubernetes.teams import quota_hard
 from cdk_hyperpod.rules.quotas import check_hard, check_nodes, check_shares
+from helpers.findings import found
 
 NODES = st.dictionaries(st.sampled_from([*catalogue()]), st.integers(1, 6758), max_size=5)
 
@@ -134,6 +137,7 @@ def test_nothing_borrowed_is_the_share() -> None:
     assert ceiling({"ml.p5.48xlarge": 8}) == amounts({"ml.p5.48xlarge": 8})
 
 
+CLUSTER = {"ml.p5.48xlarge": 8, "ml.g6.xlarge": 1}
 P5 = {"InstanceType": "ml.p5.48xlarge", "Count": 8}
 
 
@@ -161,46 +165,50 @@ def test_compute_quota(team: Team, sharing: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "finding"),
+    ("name", "count", "code"),
     [
-        (
-            {"ml.p5.48xlarg": 1},
-            "q.ml.p5.48xlarg: HyperPod has no instance type 'ml.p5.48xlarg'; did you mean ml.p5.48xlarge?",
-        ),
-        ({"m5": 1}, "q.m5: HyperPod has no instance type 'm5'; did you mean ml.m5.large?"),
-        (
-            {"ml.p5e.48xlarge": 1},
-            "q.ml.p5e.48xlarge: no instance group has ml.p5e.48xlarge; use ml.g6.xlarge or ml.p5.48xlarge, or add a group",
-        ),
-        ({"ml.p5.48xlarge": 0}, "q.ml.p5.48xlarge: must be 1 to 6758 nodes, got 0; change it"),
-        ({"ml.p5.48xlarge": -1}, "q.ml.p5.48xlarge: must be 1 to 6758 nodes, got -1; change it"),
-        ({"ml.p5.48xlarge": 6759}, "q.ml.p5.48xlarge: must be 1 to 6758 nodes, got 6759; change it"),
-        ({"ml.p5.48xlarge": True}, "q.ml.p5.48xlarge: must be 1 to 6758 nodes, got true; change it"),
-        ({"ml.p5.48xlarge": "8"}, "q.ml.p5.48xlarge: must be 1 to 6758 nodes, got '8'; change it"),
+        pytest.param("ml.p5.48xlarg", 1, "instance-type-unknown", id="no type"),
+        pytest.param("ml.p5e.48xlarge", 1, "instance-type-not-in-cluster", id="no group"),
+        pytest.param("ml.p5.48xlarge", 0, "quota-nodes-out-of-range", id="0"),
+        pytest.param("ml.p5.48xlarge", -1, "quota-nodes-out-of-range", id="-1"),
+        pytest.param("ml.p5.48xlarge", 6759, "quota-nodes-out-of-range", id="6759"),
+        pytest.param("ml.p5.48xlarge", True, "quota-nodes-out-of-range", id="true"),
+        pytest.param("ml.p5.48xlarge", "8", "quota-nodes-out-of-range", id="text"),
     ],
 )
-def test_nodes_that_are_refused(nodes: Mapping[str, int], finding: str) -> None:
-    assert [*map(str, check_nodes(nodes, "q", cluster={"ml.p5.48xlarge": 8, "ml.g6.xlarge": 1}))] == [finding]
+def test_nodes_that_are_refused(name: str, count: int, code: str) -> None:
+    assert found(check_nodes({name: count}, "q", cluster=CLUSTER)) == [(code, f"q.{name}")]
+
+
+@pytest.mark.parametrize(("name", "suggested"), [("ml.p5.48xlarg", "ml.p5.48xlarge"), ("m5", "ml.m5.large")])
+def test_an_unknown_instance_type_is_answered_with_a_known_one(name: str, suggested: str) -> None:
+    (finding,) = check_nodes({name: 1}, "q", cluster=CLUSTER)
+    assert finding.remedy == f"did you mean {suggested}?"
+
+
+def test_an_instance_type_that_no_group_has_is_answered_with_those_of_the_groups() -> None:
+    (finding,) = check_nodes({"ml.p5e.48xlarge": 1}, "q", cluster=CLUSTER)
+    assert "ml.g6.xlarge or ml.p5.48xlarge" in finding.remedy
+
+
+def test_nodes_out_of_range_are_shown_beside_the_limit() -> None:
+    (finding,) = check_nodes({"ml.p5.48xlarge": 6759}, "q", cluster=CLUSTER)
+    assert re.findall(r"\d+", finding.problem) == ["1", str(MAX_NODES), "6759"]
 
 
 def test_shares_beyond_the_cluster_are_refused() -> None:
     shares = {"a": {"ml.p5.48xlarge": 5}, "b": {"ml.p5.48xlarge": 4, "ml.g6.xlarge": 1}}
-    assert [*map(str, check_shares(shares, {"ml.p5.48xlarge": 8, "ml.g6.xlarge": 1}))] == [
-        (
-            "teams: the shares of ml.p5.48xlarge add up to 9 nodes (a 5, b 4), and the cluster has 8; "
-            "lower a quota and let its team borrow (borrow_limit), or raise instance_count"
-        )
-    ]
+    (finding,) = check_shares(shares, CLUSTER)
+    assert found([finding]) == [("shares-above-cluster", "teams")]
+    for words in ("ml.p5.48xlarge", "9 nodes (a 5, b 4)", "has 8"):
+        assert words in finding.problem
 
 
 def test_a_long_list_of_shares_is_cut() -> None:
     shares = {f"team-{number}": {"ml.p5.48xlarge": 1} for number in range(7)}
-    assert [*map(str, check_shares(shares, {"ml.p5.48xlarge": 6}))] == [
-        (
-            "teams: the shares of ml.p5.48xlarge add up to 7 nodes (team-0 1, team-1 1, team-2 1, team-3 1, team-4 1, …), and "
-            "the cluster has 6; lower a quota and let its team borrow (borrow_limit), or raise instance_count"
-        )
-    ]
+    (finding,) = check_shares(shares, {"ml.p5.48xlarge": 6})
+    assert found([finding]) == [("shares-above-cluster", "teams")]
+    assert "7 nodes (team-0 1, team-1 1, team-2 1, team-3 1, team-4 1, …)" in finding.problem
 
 
 def test_shares_up_to_the_cluster_are_fine() -> None:
@@ -208,54 +216,43 @@ def test_shares_up_to_the_cluster_are_fine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "finding"),
+    ("key", "code", "suggested"),
     [
-        (
-            "nvidia.com/gpu",
-            "64",
-            (
-                "a quota is not enforced under 'nvidia.com/gpu': Kubernetes limits devices by what is requested; "
-                "use requests.nvidia.com/gpu"
-            ),
-        ),
-        (
-            "limits.nvidia.com/gpu",
-            "64",
-            "a quota has no key 'limits.nvidia.com/gpu': a device's limit is always its request; use requests.nvidia.com/gpu",
-        ),
-        ("cpu", "8", "a quota has 'requests.cpu' already, and 'cpu' is another name for it; use requests.cpu"),
-        (
-            "memory",
-            "8Gi",
-            "a quota has 'requests.memory' already, and 'memory' is another name for it; use requests.memory",
-        ),
-        ("request.cpu", "8", "a quota has no key 'request.cpu'; did you mean requests.cpu?"),
-        ("zebras", "8", "a quota has no key 'zebras'; use one such as requests.cpu, limits.memory, pods"),
-        (
-            "requests.ephemeral_storage",
-            "1Gi",
-            "a quota has no key 'requests.ephemeral_storage'; did you mean requests.ephemeral-storage?",
-        ),
-        ("count/jobs", "8", "a quota has no key 'count/jobs'; did you mean count/jobs.batch?"),
-        ("count/Jobs.batch", "8", "a quota has no key 'count/Jobs.batch'; did you mean count/jobs.batch?"),
-        ("count/pods.", "8", "a quota has no key 'count/pods.'; did you mean count/pods?"),
-        ("count/a/b", "8", "a quota has no key 'count/a/b'; name the kind and its group, such as count/jobs.batch"),
+        ("nvidia.com/gpu", "quota-key-device", "requests.nvidia.com/gpu"),
+        ("limits.nvidia.com/gpu", "quota-key-limit-of-device", "requests.nvidia.com/gpu"),
+        ("cpu", "quota-key-ambiguous", "requests.cpu"),
+        ("memory", "quota-key-ambiguous", "requests.memory"),
+        ("request.cpu", "quota-key-unknown", "requests.cpu"),
+        ("zebras", "quota-key-unknown", "pods"),
+        ("requests.ephemeral_storage", "quota-key-unknown", "requests.ephemeral-storage"),
+        ("count/jobs", "quota-key-unknown", "count/jobs.batch"),
+        ("count/Jobs.batch", "quota-key-unknown", "count/jobs.batch"),
+        ("count/pods.", "quota-key-unknown", "count/pods"),
+        ("count/a/b", "quota-key-unknown", "count/jobs.batch"),
         (
             "count/hyperpodpytorchjob.sagemaker.amazonaws.com",
-            "8",
-            (
-                "a quota has no key 'count/hyperpodpytorchjob.sagemaker.amazonaws.com'; "
-                "did you mean count/hyperpodpytorchjobs.sagemaker.amazonaws.com?"
-            ),
+            "quota-key-not-plural",
+            "count/hyperpodpytorchjobs.sagemaker.amazonaws.com",
         ),
-        ("pods", "eight!", 'must be a quantity, got \'eight!\'; write it as "64", "500m" or "5120Gi"'),
-        ("pods", 8, 'must be a quantity, got 8; write it as "64", "500m" or "5120Gi"'),
-        ("pods", "0.5", "must be a whole amount, got '0.5'; leave the fraction out"),
-        ("requests.memory", "100m", "must be a whole amount, got '100m'; leave the fraction out"),
     ],
 )
-def test_overrides_that_are_refused(key: str, value: str, finding: str) -> None:
-    assert [*map(str, check_hard({key: value}, "hard"))] == [f"hard.{key}: {finding}"]
+def test_keys_that_are_refused(key: str, code: str, suggested: str) -> None:
+    (finding,) = check_hard({key: "8"}, "hard")
+    assert found([finding]) == [(code, f"hard.{key}")]
+    assert finding.remedy.removesuffix("?").split()[-1] == suggested
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "code"),
+    [
+        pytest.param("pods", "eight!", "quantity-invalid", id="word"),
+        pytest.param("pods", 8, "quantity-invalid", id="number"),
+        pytest.param("pods", "0.5", "quantity-with-fraction", id="half a pod"),
+        pytest.param("requests.memory", "100m", "quantity-with-fraction", id="a tenth of a byte"),
+    ],
+)
+def test_quantities_that_are_refused(key: str, value: str, code: str) -> None:
+    assert found(check_hard({key: value}, "hard")) == [(code, f"hard.{key}")]
 
 
 @pytest.mark.parametrize(
