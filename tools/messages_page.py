@@ -74,12 +74,17 @@ GENERAL: Mapping[str, tuple[str, str]] = {
         "is known at deployment only, and is needed at synthesis",
         "write the value out, without a token or parameter",
     ),
-    "argument-of-wrong-class": ("must be of the class <class name>, got <value>", "create one"),
+    "argument-of-wrong-class": ("must be of the class <class name>, got <value>", "create a <class name>"),
     "argument-without-interface": ("must be an <interface>, got <value>", "create or import one"),
     "backup-namespace-reserved": (
         "is in the namespace <namespace>, which belongs to Kubernetes",
         "name the backup namespace, and create the CronJob there after the EKS stack has created the namespace",
     ),
+    "group-kept-and-deleted": (
+        "names <group>, which is also in instance_groups",
+        "remove it from one of the two",
+    ),
+    "group-unknown": ("the file has no group <name>", "add it to groups, or use one that the message names"),
     "instance-type-unknown": (
         "HyperPod has no instance type <name>",
         "use the type that the message suggests, or another one of the region",
@@ -99,6 +104,10 @@ GENERAL: Mapping[str, tuple[str, str]] = {
         "use requests.<key>",
     ),
     "quota-key-unknown": ("a quota has no key <key>", "use the key that the message suggests"),
+    "nodes-beyond-count": (
+        'names <named> nodes of group "<group>", but lowering it from <most> to <count> deletes only <deletable> nodes',
+        "set instance_groups[<group>].instance_count to <fitting>",
+    ),
     "nodes-not-in-cluster": (
         (
             "<node ids> are not in this cluster, so lowering the count would delete other nodes. An id may be mistyped, or its "
@@ -114,11 +123,16 @@ GENERAL: Mapping[str, tuple[str, str]] = {
         "gives the first zone the subnet <cidr>, and the live cluster or file system is in another one",
         MOVE,
     ),
+    "task-governance-required": ("needs task governance, which is off", "turn it on, or remove this setting"),
     "vpc-immutable": (
         "is missing, so this deployment would create a VPC, and the live cluster or file system is in an existing one",
         MOVE,
     ),
     "zone-immutable": ("the first zone is <zone>, and the live cluster or file system is in another one", MOVE),
+    "zone-names-and-ids": (
+        "zone names and zone ids are mixed",
+        "use only names such as us-west-2c, or only ids such as usw2-az3",
+    ),
     "value-missing": ("must have a value, got nothing", "give it a value, or leave it out"),
 }
 """What is wrong and what to do, for codes whose text comes from elsewhere, such as a parser, or differs between places."""

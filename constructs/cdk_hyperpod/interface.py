@@ -118,7 +118,7 @@ class IHyperPodCluster(Resource):
             raise_errors([finding], lambda: self.node.path)
         if self.limits_metadata:
             Annotations.of(self).add_warning_v2(
-                "cdk-hyperpod:metadata-users",
+                "cdk-hyperpod:metadata-users-block-others",
                 "only jobs of users in metadata_users have permissions that are granted to the cluster; other users need "
                 "credentials of their own",
             )

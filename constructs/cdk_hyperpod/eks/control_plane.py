@@ -153,7 +153,12 @@ class EksControlPlane(Construct):
         findings = [*check_arguments(EksControlPlane.from_config, loaded=loaded)]
         if not findings and loaded.config.eks is None:
             findings.append(
-                Finding(code="eks-settings-missing", path="eks", problem="is missing in the file", remedy="add it")
+                Finding(
+                    code="eks-settings-missing",
+                    path="eks",
+                    problem="is missing in the file, and this construct needs it",
+                    remedy="add `eks:`",
+                )
             )
         raise_errors(findings, lambda: f"{scope.node.path}/{construct_id}")
         assert loaded.config.eks is not None

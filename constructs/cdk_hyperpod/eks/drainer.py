@@ -207,7 +207,9 @@ class EksDrainer(IEksDrainer):
             encryption_key=encryption_key,
             backup_cron_job=None if drain is None else drain.backup_cron_job,
         )
-        Annotations.of(made).acknowledge_warning("cdk-hyperpod:backup-namespace", "It is a warning of the file.")
+        Annotations.of(made).acknowledge_warning(
+            "cdk-hyperpod:backup-namespace-unprotected", "It is a warning of the file."
+        )
         return made
 
     def allow_backup(

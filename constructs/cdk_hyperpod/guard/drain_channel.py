@@ -253,7 +253,10 @@ class DrainChannel(Construct):
         drain = None if loaded.config.slurm is None else loaded.config.slurm.drain
         if drain is None:
             missing = Finding(
-                code="slurm-drain-missing", path="slurm.drain", problem="is missing in the file", remedy="add it"
+                code="slurm-drain-missing",
+                path="slurm.drain",
+                problem="is missing in the file, and this construct needs it",
+                remedy="add `slurm: {drain: {}}`",
             )
             raise ConfigError([missing], construct_id)
         channel = cls(

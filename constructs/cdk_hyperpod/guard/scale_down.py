@@ -372,7 +372,7 @@ def _resource_of(cluster: object) -> sagemaker.CfnCluster | None:
 def _check_made_here(cluster: object) -> Iterator[Finding]:
     if isinstance(cluster, IHyperPodCluster) and cluster.resource is None:
         yield Finding(
-            code="cluster-of-another-app",
+            code="guard-in-another-app",
             path="cluster",
             problem="is not made by this app",
             remedy="guard it in the stack that makes it",
@@ -382,7 +382,7 @@ def _check_made_here(cluster: object) -> Iterator[Finding]:
 def _check_stack(guard: Construct, resource: sagemaker.CfnCluster) -> Iterator[Finding]:
     if Stack.of(resource) != Stack.of(guard):
         yield Finding(
-            code="cluster-in-another-stack",
+            code="guard-in-another-stack",
             path="cluster",
             problem="is in another stack",
             remedy="make ScaleDown in the stack of the cluster",
@@ -392,7 +392,7 @@ def _check_stack(guard: Construct, resource: sagemaker.CfnCluster) -> Iterator[F
 def _check_alone(cluster: sagemaker.CfnCluster) -> Iterator[Finding]:
     if any(isinstance(needed.node.scope, ScaleDown) for needed in cluster.node.dependencies):
         yield Finding(
-            code="cluster-guarded-already",
+            code="guard-duplicated",
             path="cluster",
             problem="has a guard already, and each of the two would wait for the other",
             remedy="remove this one, or make the cluster with unguarded=True, which keeps the names of deployed resources",

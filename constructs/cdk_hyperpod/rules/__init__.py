@@ -152,7 +152,7 @@ def _check_tags(config: ClusterConfig) -> Iterator[Finding]:
             yield Finding(
                 code="tags-differ-in-case-only",
                 path="tags",
-                problem=f"{count} keys differ from {show(key)} in upper case only",
+                problem=f"{count} keys are {show(key)} if case is ignored, as IAM does",
                 remedy="keep one of them",
             )
 

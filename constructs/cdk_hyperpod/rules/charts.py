@@ -54,8 +54,8 @@ def check_chart(
         yield Finding(
             code="chart-digest-differs",
             path=f"{place}_digest",
-            problem=f"the chart's digest is {actual}, got {digest}",
-            remedy="review what changed, then change the digest. Or use the chart with this digest",
+            problem=f"is {digest}, but the chart has the digest {actual}",
+            remedy=f"review what changed in the chart, then set this to {actual}. Or use the chart that you reviewed",
         )
     for name, image in chart.public_images() if image_registry else ():
         if neuron or "neuron-device-plugin" not in name:

@@ -58,7 +58,7 @@ def _check_operators(operators: object) -> Iterator[Finding]:
     yield from check_writers(operators, "slurm.drain.operators")
     if operators == ():
         yield Finding(
-            code="drain-operators",
+            code="drain-operators-missing",
             path="slurm.drain.operators",
             problem="is missing, so every principal with s3:PutObject on all buckets can drain nodes",
             remedy="name the roles of the people who run `cdk-hyperpod drain`",

@@ -445,7 +445,7 @@ def _check_autoscaled(path: str, group: InstanceGroup) -> Iterator[Finding]:
     # A warning only: a change of a cluster with autoscaled nodes must name their count.
     if is_known(group.instance_count) and group.instance_count != 0:
         yield Finding(
-            code="autoscaled-count",
+            code="autoscaled-count-set",
             path=f"{path}.instance_count",
             problem=f"is {group.instance_count}, but the autoscaler terminates nodes that no pod needs",
             remedy="set it to 0 for a new group. For a change of a cluster, set it to the group's current count",
@@ -471,10 +471,10 @@ def _check_task_governance(eks: EksConfig) -> Iterator[Finding]:
     yield from check_task_governance(policy, "eks.task_governance")
     if policy != TaskGovernance() and not is_on(eks, "task_governance", has_file_system=False):
         yield Finding(
-            code="task-governance-off",
+            code="task-governance-required",
             path="eks.task_governance",
-            problem="is a policy of task governance, which is off",
-            remedy="remove eks.add_ons.task_governance, or remove this",
+            problem="needs task governance, which eks.add_ons.task_governance turns off",
+            remedy="turn it on, or remove eks.task_governance",
         )
 
 

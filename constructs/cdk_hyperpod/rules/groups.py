@@ -413,7 +413,7 @@ def _check_controller_count(
         # Several Slurm controllers are possible without continuous provisioning.
         if node_provisioning_mode == "continuous" or count < 1:
             yield Finding(
-                code="controller-count",
+                code="controller-count-not-one",
                 path=f"{path}.instance_count",
                 problem=f"must be 1 for the controller, got {count}",
                 remedy="set it to 1",

@@ -104,7 +104,7 @@ def check_overrides(found: Iterable[Override]) -> Iterator[Finding]:
         # The result of a macro is not known before the deployment.
         if first in _GUARDED or first.startswith("Fn::"):
             yield Finding(
-                code="guard-override",
+                code="guard-override-invisible",
                 path="cluster",
                 problem=(
                     f"an override of {path} is invisible to ScaleDown, which would delete other nodes than the "
@@ -129,7 +129,7 @@ def check_order(resources: Mapping[str, Any], *, cluster: str, prepare: str, fin
             )
         elif resources[logical_id].get("Condition") not in (None, resources.get(cluster, {}).get("Condition")):
             yield Finding(
-                code="guard-condition",
+                code="guard-condition-differs",
                 path=name,
                 problem=(
                     "has a condition that the cluster does not have, so the cluster could change without ScaleDown"
@@ -139,7 +139,7 @@ def check_order(resources: Mapping[str, Any], *, cluster: str, prepare: str, fin
     for path, waiting, needed in (("cluster", cluster, prepare), ("finalize", finalize, cluster)):
         if needed in resources and waiting in resources and needed not in _waits_for(resources[waiting]):
             yield Finding(
-                code="guard-order",
+                code="guard-order-overridden",
                 path=path,
                 problem="an override of DependsOn changes the order in which ScaleDown is called",
                 remedy=f"use {path}.node.add_dependency(…) instead",

@@ -188,7 +188,7 @@ def _check_existing(network: NetworkConfig, path: str) -> Iterator[Finding]:
         elif not 16 <= parsed.prefixlen <= 28:
             cidr, length = subnet.cidr, parsed.prefixlen
             yield Finding(
-                code="subnet-size",
+                code="subnet-size-not-supported",
                 path=f"{path}.subnets[{index}].cidr",
                 problem=f"{cidr} is a /{length}, but AWS has subnets of /16 to /28",
                 remedy="write the subnet's own range",
@@ -296,10 +296,10 @@ def _check_cidr(cidr: str, path: str) -> Iterator[Finding]:
     elif not 16 <= parsed.prefixlen <= 21:
         length = parsed.prefixlen
         yield Finding(
-            code="vpc-size",
+            code="vpc-size-not-supported",
             path=path,
-            problem=f"{cidr} is a /{length}",
-            remedy="use a /16 to /21. One eighth of it becomes a zone's subnet",
+            problem=f"{cidr} is a /{length}, but a VPC of this library is a /16 to a /21",
+            remedy="use one of these sizes. One eighth of it becomes a zone's subnet",
         )
     elif not any(parsed.subnet_of(private) for private in PRIVATE):
         yield Finding(
@@ -375,7 +375,7 @@ def _check_subnet_in_zone(zone: str, own: Sequence[str], path: str) -> Iterator[
 def _check_kind_of_zone(zone: str, own: Sequence[str], path: str) -> Iterator[Finding]:
     if is_zone_id(zone) != is_zone_id(own[0]):
         yield Finding(
-            code="zone-name-and-id",
+            code="zone-names-and-ids",
             path=path,
             problem=f"{show(zone)} and network.availability_zones mix zone names and zone ids",
             remedy="use only names such as us-west-2c, or only ids such as usw2-az3",

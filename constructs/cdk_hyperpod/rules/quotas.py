@@ -36,7 +36,7 @@ def check_nodes(
             yield Finding(
                 code="instance-type-not-in-cluster",
                 path=place,
-                problem=f"no instance group uses {name}",
+                problem=f"no instance group has the instance type {name}",
                 remedy=f"use {some_types}, or add a group",
             )
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_NODES:
@@ -44,7 +44,7 @@ def check_nodes(
                 code="quota-nodes-out-of-range",
                 path=place,
                 problem=f"must be 1 to {MAX_NODES} nodes, got {show(count)}",
-                remedy="change it",
+                remedy="use a value in this range",
             )
 
 

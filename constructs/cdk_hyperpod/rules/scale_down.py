@@ -22,8 +22,8 @@ def check_scale_down(scale_down: ScaleDownConfig, groups: Sequence[InstanceGroup
     for name in dict.fromkeys(scale_down.instance_groups_to_delete):
         if is_known(name) and name in kept:
             yield Finding(
-                code="scale-down-group-still-listed",
+                code="group-kept-and-deleted",
                 path=f"{path}.instance_groups_to_delete",
-                problem=f"the group {show(name)} is still in instance_groups",
+                problem=f"names {show(name)}, which is also in instance_groups",
                 remedy="remove it from one of the two",
             )

@@ -77,7 +77,7 @@ def check_backup_namespace(cron_job: str | None, path: str, teams: object = ()) 
         )
     else:
         yield Finding(
-            code="backup-namespace",
+            code="backup-namespace-unprotected",
             path=path,
             problem=(
                 f"is in the namespace {namespace}. Unless it exists, the teams' stack fails. Who can change "

@@ -123,8 +123,8 @@ def _check_not_governed(team: Team, path: str) -> Iterator[Finding]:
             yield Finding(
                 code="task-governance-required",
                 path=f"{path}.{field}",
-                problem="applies only under task governance, which is off",
-                remedy="remove it, or turn task governance on",
+                problem="needs task governance, which is off",
+                remedy="turn it on, or remove this setting",
             )
 
 
@@ -264,7 +264,7 @@ def _check_room(team: Team, path: str, *, has_file_system: bool) -> Iterator[Fin
             yield Finding(
                 code="quota-without-room",
                 path=join(f"{path}.hard", key),
-                problem=f"is {text}, but the deployment creates {what}",
+                problem=f"is {text}, but the deployment itself needs {least}: it creates {what}",
                 remedy=f"raise it to at least {least}",
             )
 

@@ -165,7 +165,7 @@ def _check_names(items: Sequence[tuple[str, Group | User | SlurmAccount]], noun:
             )
         if item.name in seen:
             yield Finding(
-                code="name-duplicated",
+                code="user-or-group-name-duplicated",
                 path=f"{path}.name",
                 problem=f"the {noun} name {show(item.name)} is duplicated",
                 remedy="use another name",
@@ -206,7 +206,7 @@ def _check_memberships(groups: Any, users: Sequence[tuple[str, User]]) -> Iterat
 def _unknown_group(path: str, name: str, names: Sequence[str]) -> Finding:
     if not names:
         return Finding(
-            code="groups-missing", path=path, problem=f"the file has no group {show(name)}", remedy="add it to groups"
+            code="group-unknown", path=path, problem=f"the file has no group {show(name)}", remedy="add it to groups"
         )
     some_groups = ", ".join(names[:10])
     return Finding(
@@ -467,7 +467,7 @@ def _check_metadata_users(config: ClusterConfig, users: object) -> Iterator[Find
         )
     else:
         yield Finding(
-            code="metadata-users",
+            code="metadata-users-block-others",
             path=path,
             problem="jobs of other users can no longer use the permissions of the nodes' roles, such as access to a bucket",
             remedy="add the users whose jobs need them, or give those jobs credentials of their own",

@@ -431,7 +431,7 @@ def _check_bucket(bucket: object, access_logs: object) -> Iterator[Finding]:
         return
     if is_known(name) and not name.startswith("sagemaker-"):
         yield Finding(
-            code="scripts-bucket-name",
+            code="scripts-bucket-unreadable",
             path="bucket",
             problem=f"HyperPod's managed policy does not allow nodes to read {show(name)}",
             remedy="use a bucket whose name begins with sagemaker-",

@@ -276,7 +276,12 @@ class LustreFileSystem(ILustreFileSystem):
         findings = [*check_arguments(LustreFileSystem.from_config, loaded=loaded, **arguments)]
         if not findings and config is None:
             findings.append(
-                Finding(code="storage-missing", path="storage", problem="is missing in the file", remedy="add it")
+                Finding(
+                    code="storage-missing",
+                    path="storage",
+                    problem="is missing in the file, and this construct needs it",
+                    remedy="add `storage:`",
+                )
             )
         raise_errors(findings, construct_id)
         assert config is not None

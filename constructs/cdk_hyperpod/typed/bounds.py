@@ -25,7 +25,7 @@ class Pattern:
         """What is wrong with the value. None: nothing."""
         if isinstance(value, str) and len(value) <= self.length and re.fullmatch(self.regex, value):
             return None
-        return Problem(code="value-malformed", problem=f"must be {self.says}", remedy="change it")
+        return Problem(code="value-malformed", problem=f"must be {self.says}", remedy="correct it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,11 @@ class Range:
         """What is wrong with the value. None: nothing."""
         if isinstance(value, int) and self.low <= value <= self.high:
             return None
-        return Problem(code="value-out-of-range", problem=f"must be {self.low} to {self.high}", remedy="change it")
+        return Problem(
+            code="value-out-of-range",
+            problem=f"must be {self.low} to {self.high}",
+            remedy="use a value in this range",
+        )
 
 
 Constraint = Pattern | Range

@@ -215,7 +215,7 @@ def _problem(form: Form, value: object) -> Problem | None:
             return Problem(code="argument-without-interface", problem=f"must be an {interface}", remedy=remedy)
         case Fields(kind) | Made([kind]):
             class_name = kind.__name__
-            remedy = _held(kind, value) or "create one"
+            remedy = _held(kind, value) or f"create {_article(kind)} {class_name}"
             return Problem(code="argument-of-wrong-class", problem=f"must be of the class {class_name}", remedy=remedy)
         case Made(kinds):
             names = ["text" if kind is str else f"{_article(kind)} {kind.__name__}" for kind in kinds]
@@ -228,7 +228,9 @@ def _problem(form: Form, value: object) -> Problem | None:
 def _not_a_mapping(key: Any, item: Any) -> Problem:
     key_type, value_type = _in_a_word(key), _in_a_word(item)
     return Problem(
-        code="argument-not-a-mapping", problem=f"must be a mapping of {key_type} to {value_type}", remedy="make one"
+        code="argument-not-a-mapping",
+        problem=f"must be a mapping of {key_type} to {value_type}",
+        remedy="write it as {key: value}",
     )
 
 

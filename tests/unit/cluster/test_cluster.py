@@ -418,7 +418,7 @@ def test_a_group_that_is_added_is_judged_with_the_others() -> None:
 def test_a_second_guard_is_refused() -> None:
     stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
     cluster = add_cluster(stack)
-    with refused(("cluster-guarded-already", "cluster")):
+    with refused(("guard-duplicated", "cluster")):
         ScaleDown(stack, "ScaleDown", cluster=cluster.resource)
 
 

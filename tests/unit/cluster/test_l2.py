@@ -476,7 +476,7 @@ def test_a_cluster_of_another_app_is_granted_to_by_its_attributes() -> None:
 def test_a_cluster_of_another_app_is_guarded_where_it_is_made() -> None:
     stack = Stack(new_app(), "Stack")
     known = HyperPodCluster.from_cluster_attributes(stack, "Known", cluster_name="train", cluster_arn=ARN)
-    with refused(("cluster-of-another-app", "cluster")):
+    with refused(("guard-in-another-app", "cluster")):
         ScaleDown(stack, "ScaleDown", cluster=known)
     with pytest.raises(ConfigError, match="cluster_arn: must be text, got 5"):
         HyperPodCluster.from_cluster_attributes(stack, "Wrong", cluster_name="train", cluster_arn=5)  # type: ignore[arg-type]
@@ -485,7 +485,7 @@ def test_a_cluster_of_another_app_is_guarded_where_it_is_made() -> None:
 def test_a_guard_stands_in_the_stack_of_its_cluster() -> None:
     app = new_app()
     cluster = cluster_in(Stack(app, "Stack"), unguarded=True)
-    with refused(("cluster-in-another-stack", "cluster")):
+    with refused(("guard-in-another-stack", "cluster")):
         ScaleDown(Stack(app, "Other"), "ScaleDown", cluster=cluster)
 
 

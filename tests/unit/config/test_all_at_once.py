@@ -47,8 +47,8 @@ MISTAKES = [
     (1, "value-malformed", "name"),
     (3, "setting-misspelled", "acount"),
     (5, "zone-in-another-region", "network.availability_zones[1]"),
-    (6, "vpc-size", "network.cidr"),
-    (10, "controller-count", "instance_groups[head].instance_count"),
+    (6, "vpc-size-not-supported", "network.cidr"),
+    (10, "controller-count-not-one", "instance_groups[head].instance_count"),
     (12, "partition-without-jobs", "instance_groups[head].partition"),
     (14, "value-not-a-choice", "instance_groups[p5].node_type"),
     (15, "instance-type-unknown", "instance_groups[p5].instance_type"),
@@ -61,7 +61,7 @@ MISTAKES = [
     (21, "value-of-wrong-type", "instance_groups[2].threads_per_core"),
     (23, "capacity-not-supported", "storage.capacity_gib"),
     (24, "data-repositories-overlap", "storage.data_repositories[1].file_system_path"),
-    (26, "scale-down-group-still-listed", "scale_down.instance_groups_to_delete"),
+    (26, "group-kept-and-deleted", "scale_down.instance_groups_to_delete"),
     (27, "drain-without-agent", "scale_down.drain"),
     (28, "tag-key-invalid", "tags.aws:x"),
     (28, "value-of-wrong-type", "tags.Cost"),
@@ -82,7 +82,9 @@ def test_a_file_full_of_mistakes_gets_them_all_in_its_own_order(
     head, *lines = str(caught.value).split("\n")
     assert head == "cluster.yaml: 21 errors"
     assert lines[0].startswith("  line 1   name: must be ") and lines[0].endswith("[value-malformed]")
-    assert lines[3].startswith("  line 6   network.cidr: 10.0.0.0/8 is a /8; ") and lines[3].endswith("[vpc-size]")
+    assert lines[3].startswith(
+        "  line 6   network.cidr: 10.0.0.0/8 is a /8, but a VPC of this library is a /16 to a /21; "
+    ) and lines[3].endswith("[vpc-size-not-supported]")
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ def test_an_override_behind_its_back_is_an_error(
         assert [line.partition(" is invisible")[0] for line in lines] == [
             f"cluster: an override of {path}" for path in paths
         ]
-        assert all(line.endswith(" [guard-override]") for line in lines)
+        assert all(line.endswith(" [guard-override-invisible]") for line in lines)
     if not paths:
         of_stack(before)
 
@@ -286,7 +286,7 @@ def test_an_override_that_takes_the_cluster_out_of_the_guards_order_is_an_error(
         CfnResource(inner := scope(stack), "X", type="AWS::CloudFormation::WaitConditionHandle")
         override(guard(inner)._cluster)
 
-    assert codes_of(build) == [("guard-order", "cluster")]
+    assert codes_of(build) == [("guard-order-overridden", "cluster")]
 
 
 def test_an_override_that_keeps_the_order_is_none() -> None:
@@ -304,11 +304,11 @@ def test_an_override_that_keeps_the_order_is_none() -> None:
     [
         (
             lambda made: resource_of(made.finalize).add_override("DependsOn", []),
-            ("guard-order", "finalize"),
+            ("guard-order-overridden", "finalize"),
         ),
         (
             lambda made: resource_of(made.prepare).add_override("Condition", "Never"),
-            ("guard-condition", "prepare"),
+            ("guard-condition-differs", "prepare"),
         ),
         (
             lambda made: made.node.try_remove_child("Prepare"),
@@ -400,7 +400,9 @@ def test_a_cluster_of_a_template_s_own_is_guarded_with_what_cdk_does_not_know(tm
     assert json.loads(flat(build({}).only("Custom::HyperPodScaleDown")["Groups"][0]))["InstanceCount"] == 2
     newer = build({}, NewerThanCdk={"Mode": "Enable"}).only("Custom::HyperPodScaleDown")
     assert json.loads(json.loads(flat(newer["Digest"]))["Overrides"]) == [["NewerThanCdk", {"Mode": "Enable"}]]
-    with pytest.raises(RuntimeError, match=r"an override of InstanceGroups.0.NewerThanCdk .* \[guard-override\]"):
+    with pytest.raises(
+        RuntimeError, match=r"an override of InstanceGroups.0.NewerThanCdk .* \[guard-override-invisible\]"
+    ):
         build({"NewerThanCdk": 1})
 
 
@@ -512,7 +514,7 @@ def test_a_cluster_has_one_guard() -> None:
     cluster = sagemaker.CfnCluster(stack, "Cluster", cluster_name="train", instance_groups=[group()])
     ScaleDown(stack, "First", cluster=cluster)
 
-    with refused(("cluster-guarded-already", "cluster")):
+    with refused(("guard-duplicated", "cluster")):
         ScaleDown(stack, "Second", cluster=cluster)
 
 

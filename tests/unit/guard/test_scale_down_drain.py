@@ -192,7 +192,7 @@ def test_a_cluster_of_another_app_under_eks_is_given_a_drainer() -> None:
 def test_a_drainer_warns_of_a_namespace_that_is_not_the_librarys(namespace: str, warns: bool) -> None:
     stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
     drainer(stack, backup_cron_job=f"{namespace}/save")
-    found = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("backup-namespace"))
+    found = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("backup-namespace-unprotected"))
     assert bool(found) == warns
 
 

@@ -289,7 +289,7 @@ def test_other_constructs_can_live_in_the_vpc_however_often_they_ask() -> None:
     [
         pytest.param(
             {"cidr": "10.0.0.0/24"},
-            ("vpc-size", "network.cidr"),
+            ("vpc-size-not-supported", "network.cidr"),
             id="range",
         ),
         pytest.param(

@@ -9,7 +9,7 @@ import pytest
 from helpers.validating import REMOVED, validate
 
 STORAGE = {"capacity_gib": 4800}
-OPEN = ("drain-operators", "slurm.drain.operators")
+OPEN = ("drain-operators-missing", "slurm.drain.operators")
 SSO = "aws-reserved/sso.amazonaws.com/us-west-2/AWSReservedSSO_Operators_0123456789abcdef"
 
 

@@ -125,8 +125,8 @@ MODE = "node_provisioning_mode"
         pytest.param({"instance_groups.0": REMOVED}, [("controller-missing", "instance_groups")], {}, id="no controller"),
         pytest.param({"instance_groups.2": {**LOGIN, "node_type": "controller"}}, [("node-type-duplicated", "instance_groups")], {"instance_groups.2": LOGIN}, id="two controllers"),
         pytest.param({"instance_groups.2": LOGIN, "instance_groups.3": {**LOGIN, "name": "login-2"}}, [("node-type-duplicated", "instance_groups")], {"instance_groups.2": {**LOGIN, "instance_count": 2}}, id="two login groups"),
-        pytest.param({"instance_groups.0.instance_count": 2}, [("controller-count", "instance_groups[head].instance_count")], {MODE: "standard", "instance_groups.0.instance_count": 2}, id="two controller nodes under continuous provisioning"),
-        pytest.param({MODE: "standard", "instance_groups.0.instance_count": 0}, [("controller-count", "instance_groups[head].instance_count")], {MODE: "standard"}, id="no controller node"),
+        pytest.param({"instance_groups.0.instance_count": 2}, [("controller-count-not-one", "instance_groups[head].instance_count")], {MODE: "standard", "instance_groups.0.instance_count": 2}, id="two controller nodes under continuous provisioning"),
+        pytest.param({MODE: "standard", "instance_groups.0.instance_count": 0}, [("controller-count-not-one", "instance_groups[head].instance_count")], {MODE: "standard"}, id="no controller node"),
         # The cluster as a whole
         pytest.param({"tiered_storage": {"instance_memory_allocation_percentage": 19}}, [("value-out-of-range", "tiered_storage.instance_memory_allocation_percentage")], {}, id="tiered storage"),
         # Tags

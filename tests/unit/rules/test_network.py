@@ -48,7 +48,7 @@ def new(cidr: object) -> dict[str, Any]:
         # Zones of groups
         pytest.param({"instance_groups.1.availability_zone": "odd-az"}, [("value-malformed", "instance_groups[work].availability_zone")], {"instance_groups.1.availability_zone": "us-west-2c"}, id="a group's zone that is none"),
         pytest.param({"instance_groups.1.availability_zone": "us-east-1a"}, [("zone-in-another-region", "instance_groups[work].availability_zone")], {"instance_groups.1.availability_zone": "us-west-2a"}, id="a group's zone of another region"),
-        pytest.param({"instance_groups.1.availability_zone": "usw2-az1"}, [("zone-name-and-id", "instance_groups[work].availability_zone")], {"network.availability_zones": ["usw2-az3"], "instance_groups.1.availability_zone": "usw2-az1"}, id="a group's zone by id, the network's by name"),
+        pytest.param({"instance_groups.1.availability_zone": "usw2-az1"}, [("zone-names-and-ids", "instance_groups[work].availability_zone")], {"network.availability_zones": ["usw2-az3"], "instance_groups.1.availability_zone": "usw2-az1"}, id="a group's zone by id, the network's by name"),
         pytest.param({**existing(SUBNET), "instance_groups.1.availability_zone": "us-west-2a"}, [("zone-without-subnet", "instance_groups[work].availability_zone")], {**existing(SUBNET, OTHER_SUBNET), "instance_groups.1.availability_zone": "us-west-2d"}, id="a group's zone without subnet"),
         pytest.param(
             {**NO_ZONES, "instance_groups.1.instance_type": "ml.m5.xlarge", "instance_groups.1.availability_zone": "us-west-2a"},
@@ -62,8 +62,8 @@ def new(cidr: object) -> dict[str, Any]:
         pytest.param(new("10.0.0.0/33"), [("network-cidr-invalid", "network.cidr")], {}, id="a prefix too long for IPv4"),
         pytest.param(new("fd00::/8"), [("network-cidr-invalid", "network.cidr")], {}, id="IPv6"),
         pytest.param(new(5), [("value-of-wrong-type", "network.cidr")], {}, id="a number for a range"),
-        pytest.param(new("10.0.0.0/15"), [("vpc-size", "network.cidr")], {}, id="range too large"),
-        pytest.param(new("10.0.0.0/22"), [("vpc-size", "network.cidr")], new("10.0.0.0/21"), id="range too small"),
+        pytest.param(new("10.0.0.0/15"), [("vpc-size-not-supported", "network.cidr")], {}, id="range too large"),
+        pytest.param(new("10.0.0.0/22"), [("vpc-size-not-supported", "network.cidr")], new("10.0.0.0/21"), id="range too small"),
         pytest.param(new("172.32.0.0/16"), [("vpc-range-public", "network.cidr")], new("172.31.0.0/16"), id="public range"),
         # An existing VPC
         pytest.param({"network": {"subnets": [SUBNET], **ENDPOINTS}}, [("vpc-missing", "network.vpc_id")], existing(SUBNET), id="subnets without VPC"),
@@ -75,7 +75,7 @@ def new(cidr: object) -> dict[str, Any]:
         pytest.param(existing(SUBNET, endpoint_security_group_id="sg-1"), [("value-malformed", "network.endpoint_security_group_id")], existing(SUBNET, endpoint_security_group_id="sg-01234567"), id="endpoints' group id"),
         pytest.param({"network.endpoint_security_group_id": "sg-01234567"}, [("endpoint-group-in-new-vpc", "network.endpoint_security_group_id")], existing(SUBNET), id="endpoints' group in a new VPC"),
         pytest.param(existing({**SUBNET, "cidr": "wide"}), [("network-cidr-invalid", "network.subnets[0].cidr")], existing({**SUBNET, "cidr": "10.0.0.0/24"}), id="a subnet's range that is none"),
-        pytest.param(existing({**SUBNET, "cidr": "10.0.0.0/29"}), [("subnet-size", "network.subnets[0].cidr")], {"instance_groups.1.instance_type": "ml.m5.xlarge", **existing({**SUBNET, "cidr": "10.0.0.0/28"})}, id="a subnet's range that no subnet has"),
+        pytest.param(existing({**SUBNET, "cidr": "10.0.0.0/29"}), [("subnet-size-not-supported", "network.subnets[0].cidr")], {"instance_groups.1.instance_type": "ml.m5.xlarge", **existing({**SUBNET, "cidr": "10.0.0.0/28"})}, id="a subnet's range that no subnet has"),
         pytest.param(existing({**SUBNET, "availability_zone": "us-east-1a"}), [("zone-in-another-region", "network.subnets[0].availability_zone")], {}, id="a subnet of another region"),
         pytest.param(existing(SUBNET, {**OTHER_SUBNET, "availability_zone": "us-west-2c"}), [("zone-duplicated", "network")], {}, id="two subnets of one zone"),
         # Room: P5 takes 32 addresses a node; AWS keeps 5 of each subnet; a closed network has 10 endpoints

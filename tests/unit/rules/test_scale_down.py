@@ -24,7 +24,7 @@ NODES = tuple(f"i-{n:017x}" for n in range(17))
         pytest.param({"nodes_to_delete": (NODES[0].upper(),)}, [("value-malformed", "scale_down.nodes_to_delete[0]")], {"nodes_to_delete": NODES[:1]}, id="node id: upper case"),
         pytest.param({"nodes_to_delete": (NODES[0], NODES[1], NODES[0])}, [("value-duplicated", "scale_down.nodes_to_delete")], {"nodes_to_delete": NODES[:2]}, id="a node twice"),
         pytest.param({"max_nodes": 6759}, [("value-out-of-range", "scale_down.max_nodes")], {"max_nodes": 0}, id="max_nodes"),
-        pytest.param({"instance_groups_to_delete": ("work",)}, [("scale-down-group-still-listed", "scale_down.instance_groups_to_delete")], {"instance_groups_to_delete": ("old",)}, id="a group kept and deleted"),
+        pytest.param({"instance_groups_to_delete": ("work",)}, [("group-kept-and-deleted", "scale_down.instance_groups_to_delete")], {"instance_groups_to_delete": ("old",)}, id="a group kept and deleted"),
         pytest.param({"instance_groups_to_delete": ("old", "old")}, [("value-duplicated", "scale_down.instance_groups_to_delete")], {"instance_groups_to_delete": ("old", "older")}, id="a group twice"),
         pytest.param({"instance_groups_to_delete": ("o l d",)}, [("value-malformed", "scale_down.instance_groups_to_delete[0]")], {"instance_groups_to_delete": ("o-l-d",)}, id="a group's name"),
     ],

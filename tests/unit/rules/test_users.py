@@ -42,7 +42,7 @@ def test_people_as_they_should_be() -> None:
         pytest.param(people({"name": "alice", "uid": 5001}), [("setting-missing", "users[alice].group")], id="no group"),
         pytest.param(people({**ALICE, "group": "dev"}), [("group-unknown", "users[alice].group")], id="a group that is not there"),
         pytest.param(people({**ALICE, "groups": ["dev"]}), [("group-unknown", "users[alice].groups")], id="another group that is not there"),
-        pytest.param(people(ALICE, {**ALICE, "uid": 5002, "home": "/b"}), [("name-duplicated", "users[1].name")], id="one user with two homes"),
+        pytest.param(people(ALICE, {**ALICE, "uid": 5002, "home": "/b"}), [("user-or-group-name-duplicated", "users[1].name")], id="one user with two homes"),
         pytest.param(people({**ALICE, "home": "/fsx/home/bob"}, BOB), [("home-duplicated", "users[bob]")], id="one home for two"),
         pytest.param(people({**ALICE, "home": "home/alice"}), [("value-malformed", "users[alice].home")], id="a home that is no path"),
         pytest.param(people({**ALICE, "home": "/fsx/../etc"}), [("value-malformed", "users[alice].home")], id="a home by way of another folder"),
@@ -132,11 +132,11 @@ def test_groups_of_every_debian(name: str) -> None:
         ({"slurm": {}}, None),
         (
             {"slurm": {"metadata_users": []}},
-            ("metadata-users", "slurm.metadata_users"),
+            ("metadata-users-block-others", "slurm.metadata_users"),
         ),
         (
             {"slurm": {"metadata_users": ["Alice.B"]}},
-            ("metadata-users", "slurm.metadata_users"),
+            ("metadata-users-block-others", "slurm.metadata_users"),
         ),
         ({"slurm": {"metadata_users": ["a", "a"]}}, ("value-duplicated", "slurm.metadata_users")),
         ({"slurm": {"metadata_users": ["a b"]}}, ("value-malformed", "slurm.metadata_users[0]")),

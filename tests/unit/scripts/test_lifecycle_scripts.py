@@ -368,7 +368,7 @@ def test_a_bucket_whose_policy_cdk_may_not_change_is_a_warning() -> None:
 @pytest.mark.parametrize(
     ("name", "more", "expected"),
     [
-        ("ours", {}, ("scripts-bucket-name", "bucket")),
+        ("ours", {}, ("scripts-bucket-unreadable", "bucket")),
         ("sagemaker-ours", {"access_logs": True}, ("access-logs-of-given-bucket", "access_logs")),
         (
             "sagemaker-ours",

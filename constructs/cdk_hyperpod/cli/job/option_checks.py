@@ -42,7 +42,7 @@ def check_sizes(options: SimpleNamespace) -> Iterator[Finding]:
             code="job-nodes-out-of-range",
             path="nodes",
             problem=f"must be 1 to {MAX_NODES}, got {options.nodes}",
-            remedy="change it",
+            remedy="use a value in this range",
         )
 
 
@@ -80,13 +80,14 @@ def check_group(options: SimpleNamespace, config: ClusterConfig) -> Iterator[Fin
             problem=f"is not a type of the group {options.group}, got {show(options.instance_type)}",
             remedy=f"remove it, or use {' or '.join(types)}",
         )
-    zone = zone_of(groups[options.group], config)
+    group_zone = zone_of(groups[options.group], config)
     # A name and an id may mean the same zone. Which ones do differs between accounts.
-    if options.zone and zone and options.zone != zone and is_zone_id(options.zone) == is_zone_id(zone):
+    same_kind = options.zone and group_zone and is_zone_id(options.zone) == is_zone_id(group_zone)
+    if same_kind and options.zone != group_zone:
         yield Finding(
             code="job-zone-not-of-group",
             path="zone",
-            problem=f"the group {options.group} is in {zone}, got {show(options.zone)}",
+            problem=f"the group {options.group} is in {group_zone}, got {show(options.zone)}",
             remedy="remove it, or name a group in that zone",
         )
 
@@ -150,7 +151,7 @@ def _unknown_namespace(namespace: str, known: list[str]) -> Finding:
 
 
 def _refused_priority(path: str, name: str, team: str, allowed: Sequence[str]) -> Finding:
-    problem = f"is not allowed for pods of the team {team}, got {show(name)}"
+    problem = f"{show(name)} is not allowed for pods of the team {team}"
     if not allowed:
         return Finding(
             code="job-team-without-priorities",
@@ -172,7 +173,7 @@ def check_batch_and_quota(options: SimpleNamespace) -> list[Finding]:
                 code="job-quota-nodes-too-low",
                 path="quota_nodes",
                 problem=f"must be 1 or more, got {options.quota_nodes}",
-                remedy="change it",
+                remedy="use a value in this range",
             )
         )
     if options.train_batch_size is not None and options.train_batch_size < 1:
@@ -181,7 +182,7 @@ def check_batch_and_quota(options: SimpleNamespace) -> list[Finding]:
                 code="job-batch-size-too-low",
                 path="train_batch_size",
                 problem=f"must be 1 or more, got {options.train_batch_size}",
-                remedy="change it",
+                remedy="use a value in this range",
             )
         )
     if options.learning_rate is not None and options.train_batch_size is None:

@@ -43,13 +43,16 @@ def replaced(setting: str) -> Refuse:
 
 def beyond_count(group: str, named: int, most: int, count: int) -> Refuse:
     """`most`: how many nodes the group has, or its target."""
-    deletable = several(max(0, most - count), "node")
+    listed = f'names {several(named, "node")} of group "{group}"'
+    if count < most:
+        deletion = f"lowering it from {most} to {count} deletes only {several(most - count, 'node')}"
+    else:
+        deletion = f"an instance_count of {count} keeps its {several(most, 'node')}"
     fitting = most - named
     return Refuse(
         code="nodes-beyond-count",
         path="scale_down.nodes_to_delete",
-        why=f'names {several(named, "node")} of group "{group}", and going from {most} to an instance_count of {count} deletes '
-        f"{deletable}",
+        why=f"{listed}, but {deletion}",
         fix=f"set instance_groups[{group}].instance_count to {fitting}",
     )
 
@@ -154,11 +157,10 @@ def patching_dropped(groups: Sequence[str], setting: str) -> Refuse:
     return Refuse(
         code="patching-turned-off",
         path="instance_groups",
-        why=f"the update of the cluster does not carry the live {setting} of {names}, which turns it off",
+        why=f"this deployment's update would turn off {setting} of {names}, which was set outside this stack",
         fix=(
-            f"note its values (DescribeCluster shows them), remove it with an UpdateCluster that sends each of these groups without "
-            f"{setting}, then deploy. To keep it, send it again with UpdateCluster after the deployment. In an app with its own "
-            "CfnCluster, set it in the cluster's instance groups instead"
+            "note its values, remove it with UpdateCluster, then deploy. To keep it, set it again with UpdateCluster afterwards. "
+            "In an app with its own CfnCluster, set it there instead"
         ),
     )
 
