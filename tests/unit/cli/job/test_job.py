@@ -85,7 +85,12 @@ def test_a_job_of_a_group_goes_to_its_nodes(capsys: pytest.CaptureFixture[str]) 
             "--namespace",
             "hyperpod-ns-research, hyperpod-ns-inference",
         ),
-        ({"--priority-class": "low"}, "job-priority-not-of-team", "--priority-class", "research, got 'low'"),
+        (
+            {"--priority-class": "low"},
+            "job-priority-not-of-team",
+            "--priority-class",
+            "'low' is not allowed for pods of the team research",
+        ),
         (
             {"--priority-class": "urgent", "--base-priority-class": "high"},
             "job-priority-not-of-team",
@@ -96,7 +101,7 @@ def test_a_job_of_a_group_goes_to_its_nodes(capsys: pytest.CaptureFixture[str]) 
             {"--priority-class": "urgent", "--namespace": "hyperpod-ns-inference"},
             "job-team-without-priorities",
             "--priority-class",
-            "inference, got 'urgent'",
+            "'urgent' is not allowed for pods of the team inference",
         ),
         (
             {"--service-account": "team-pods", "--namespace": "hyperpod-ns-inference"},

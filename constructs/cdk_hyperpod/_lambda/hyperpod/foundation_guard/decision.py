@@ -50,11 +50,11 @@ def differences(settings: ImmutableSettings, live: Live) -> Iterator[Refuse]:
 def _of_orchestrator(settings: ImmutableSettings, live: Live) -> Iterator[Refuse]:
     if live.orchestrator is None or live.orchestrator == settings.orchestrator:
         return
-    wanted, found = settings.orchestrator, live.orchestrator
+    wanted, live_orchestrator = settings.orchestrator, live.orchestrator
     yield Refuse(
         code="orchestrator-immutable",
         path="orchestrator",
-        why=f"is {wanted}, and the live cluster has {found}",
+        why=f"is {wanted}, and the live cluster has {live_orchestrator}",
         fix=MOVE_CLUSTER,
     )
 
