@@ -26,7 +26,7 @@ from ..rules import check_writers
 from ..typed.known import is_known
 from ..typed.validation import check_arguments, require_arguments
 
-DRAIN_OPERATORS = "drain-operators"
+DRAIN_OPERATORS = "drain-operators-missing"
 """The code of the warning that the drain operators are not named."""
 _AGENT = "cdk-hyperpod:drain-agent"
 
