@@ -7,6 +7,7 @@ import pytest
 
 from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Reply, Send
 from helpers.drainer.rig import HOOK, NOW, Rig
+from helpers.findings import codes
 
 
 def drained(rig: Rig) -> str:
@@ -71,8 +72,8 @@ def test_a_backup_that_fails_says_so(rig: Rig) -> None:
 
     told = rig.ask(rig.node_request(node))["nodes"][node]
 
-    assert told["state"] == "backup-failed"
-    assert told["message"].startswith(f"could not be saved: Job ops/drain-{node}-")
+    assert (told["state"], codes(told["message"])) == ("backup-failed", ["node-backup-failed"])
+    assert f"Job ops/drain-{node}-" in told["message"]
     assert "BackoffLimitExceeded" in told["message"]
     assert rig.held(node)
     rig.ask()
@@ -101,8 +102,8 @@ def test_without_its_cron_job_nothing_leaves(rig: Rig) -> None:
 
     told = rig.ask(rig.node_request(node))["nodes"][node]
 
-    said = f"cannot be saved: there is no CronJob {HOOK}, and scale_down.drain.backup_cron_job names it"
-    assert (told["state"], told["message"]) == ("backup-failed", said)
+    assert (told["state"], codes(told["message"])) == ("backup-failed", ["backup-impossible"])
+    assert f"CronJob {HOOK}" in told["message"]
     assert rig.free(node)
     assert not rig.ends(web)
 
@@ -115,8 +116,7 @@ def test_a_backup_that_the_server_would_refuse_evicts_nobody(rig: Rig) -> None:
 
     told = rig.ask(rig.node_request(node))["nodes"][node]
 
-    assert told["state"] == "backup-failed"
-    assert told["message"].startswith("cannot be saved: the server would refuse its Job: ")
+    assert (told["state"], codes(told["message"])) == ("backup-failed", ["backup-impossible"])
     assert "exceeded quota" in told["message"]
     assert rig.free(node)
     assert not rig.ends(web)
@@ -148,7 +148,7 @@ def test_a_backup_without_a_pod_says_what_its_job_says_and_so_does_a_timeout(rig
         assert rig.free(node)
         # The guard may call once more after its Job was deleted.
         assert rig.jobs() == []
-        assert said().startswith("went back to work at its deadline; Job ops/drain-")
+        assert said().startswith("was released at its deadline; Job ops/drain-")
         assert "exceeded quota: tight" in said()
 
 

@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NOT_RELEASED
 from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Reply, Send
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.channels import parse
 from helpers.drainer.rig import NOW, Rig
+from helpers.findings import codes
 from helpers.kubernetes.apiserver.client import Client
 
 MARK = "cdk-hyperpod.dev/drain"
@@ -98,11 +100,8 @@ def test_a_pod_without_a_controller_refuses_the_request_before_anything_is_evict
         "nodes"
     ]
 
-    said = (
-        "has pods that no controller owns, so nothing would create them again: team/lone; end them, or set "
-        "scale_down.drain.unmanaged_pods: evict"
-    )
-    assert (told[node]["state"], told[node]["message"]) == ("refused", said)
+    assert (told[node]["state"], codes(told[node]["message"])) == ("refused", ["pods-unmanaged"])
+    assert "team/lone" in told[node]["message"]
     assert told[other]["state"] == "draining"
     # Neither on this node nor on the other nodes of the request.
     assert not any(rig.ends(path) for path in pods)
@@ -248,7 +247,7 @@ def test_what_could_not_be_given_back_is_a_problem(rig: Rig) -> None:
         return refused
 
     rig.wrap = refuse
-    said = f"not given back: hyperpod-{node} (give hyperpod-{node} back: no)"
+    said = f"{NOT_RELEASED}: hyperpod-{node} (release hyperpod-{node}: no)"
     assert rig.ask()["problem"] == said
     assert rig.held(node) and rig.free(other)
     rig.now = NOW + 600
@@ -314,7 +313,7 @@ def test_a_cordon_of_anothers_stays_anothers(rig: Rig) -> None:
     assert rig.ends(web)
     rig.end_pods()
     said = rig.ask(rig.node_request(node))["nodes"][node]
-    assert (said["state"], said["message"]) == ("ready", "was cordoned by somebody else, who has to uncordon it;")
+    assert said["state"] == "ready" and "was cordoned by another client" in said["message"]
     # A new request is not a new cordon.
     rig.ask(rig.node_request(node, request="later"))
 
@@ -338,15 +337,14 @@ def test_somebody_uncordons_a_node_that_is_wanted(rig: Rig) -> None:
     assert rig.free(node)
 
 
-def test_karpenters_nodes_are_refused_in_one_sentence(rig: Rig) -> None:
+def test_karpenters_nodes_are_refused(rig: Rig) -> None:
     node = rig.node(labels={"karpenter.sh/nodepool": "gpus"})
     web = rig.pod(node, "web-1")
 
-    answer = rig.ask(rig.node_request(node))
+    told = rig.ask(rig.node_request(node))["nodes"][node]
 
-    assert answer["nodes"][node]["state"] == "refused"
-    said = "is a node of Karpenter's (NodePool gpus), which decides by itself when a node goes: end what runs there, or delete"
-    assert answer["nodes"][node]["message"].startswith(said)
+    assert (told["state"], codes(told["message"])) == ("refused", ["node-of-karpenter"])
+    assert "NodePool gpus" in told["message"]
     assert rig.free(node)
     assert not rig.ends(web)
 
@@ -361,7 +359,7 @@ def test_a_node_that_is_not_there_is_absent(rig: Rig) -> None:
 def test_a_cluster_without_any_node_is_doubted(rig: Rig) -> None:
     told = rig.ask(rig.node_request("i-0123456789abcdef0"))["nodes"]["i-0123456789abcdef0"]
     assert (told["state"], "absent" in told) == ("unknown", False)
-    assert told["message"] == "Kubernetes has no such node; it lists no node at all"
+    assert told["message"].startswith("Kubernetes has no such node; ")
 
 
 def test_a_node_that_vanishes_is_absent(rig: Rig) -> None:
@@ -382,7 +380,7 @@ def test_nodes_of_no_known_instance_may_be_the_one(rig: Rig) -> None:
 
     assert told["state"] == "unknown"
     assert "absent" not in told
-    assert told["message"].endswith("it may be one that does not tell its instance: ip-10-0-0-7.ec2.internal")
+    assert told["message"].endswith(": ip-10-0-0-7.ec2.internal")
 
 
 @pytest.mark.parametrize("way", ["label", "provider"])

@@ -148,8 +148,8 @@ def test_a_person_who_cordons_meanwhile_keeps_the_cordon(rig: Rig) -> None:
     web = rig.pod(node, "web-1")
     between(rig, lambda: rig.patch(f"/api/v1/nodes/hyperpod-{node}", {"spec": {"unschedulable": True}}))
 
-    said = "somebody else changed the node at the same moment; the next look sees what it is now"
-    assert f"cordon hyperpod-{node}: {said}" in rig.ask(rig.node_request(node))["nodes"][node]["message"]
+    told = rig.ask(rig.node_request(node))["nodes"][node]["message"]
+    assert f"cordon hyperpod-{node}: another client changed the node" in told
     # No pod is evicted from a node without the mark.
     assert not rig.ends(web)
     rig.ask(rig.node_request(node))
@@ -163,7 +163,7 @@ def test_what_hyperpod_bars_meanwhile_stays_cordoned(rig: Rig) -> None:
     bars = {"metadata": {"labels": {"sagemaker.amazonaws.com/node-health-status": "UnschedulablePendingReboot"}}}
     between(rig, lambda: rig.patch(f"/api/v1/nodes/hyperpod-{node}", bars))
 
-    assert f"(give hyperpod-{node} back: somebody else changed the node at the same moment; " in rig.ask()["problem"]
+    assert f"(release hyperpod-{node}: another client changed the node" in rig.ask()["problem"]
     rig.ask()
     assert rig.raw(node)["spec"]["unschedulable"] is True
     assert not rig.held(node)

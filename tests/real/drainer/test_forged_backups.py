@@ -16,6 +16,7 @@ from cdk_hyperpod.config.teams import Team
 from cdk_hyperpod.kubernetes.drainer import BACKUP_NAMESPACE
 from cdk_hyperpod.kubernetes.teams import group_name, team_manifests
 from helpers.drainer.rig import NOW, Rig
+from helpers.findings import codes
 from helpers.kubernetes.apiserver.client import Client, await_answer
 
 JOBS = "/apis/batch/v1/namespaces/ops/jobs"
@@ -112,7 +113,8 @@ def test_a_cron_job_whose_jobs_complete_without_a_pod_saves_nothing(rig: Rig) ->
     told = rig.ask(rig.node_request(node))["nodes"][node]
 
     assert (told["state"], told["saved"]) == ("backup-failed", False)
-    assert told["message"].endswith("it completed, and no pod of it succeeded")
+    assert codes(told["message"]) == ["node-backup-failed"]
+    assert "no pod of it succeeded" in told["message"]
 
 
 def test_a_member_may_not_write_what_counts(rig: Rig, member: Client) -> None:

@@ -421,10 +421,8 @@ def test_two_guards_in_a_stack_are_a_warning() -> None:
     guard(other)
     (warning,) = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("guards another cluster"))
     assert warning.id == "/Stack/ScaleDown1"
-    assert str(warning.entry.data) == (
-        "Stack/ScaleDown0 guards another cluster of this stack: if one of the two refuses, CloudFormation cancels the "
-        "update of the other after its nodes were deleted; give each cluster a stack of its own [ack: cdk-hyperpod:two-guards]"
-    )
+    text = str(warning.entry.data)
+    assert text.startswith("Stack/ScaleDown0 ") and text.endswith(" [ack: cdk-hyperpod:two-guards]")
     assert not Annotations.from_stack(other).find_warning("*", Match.any_value())
 
 
@@ -434,7 +432,8 @@ def test_a_guard_in_a_nested_stack_is_another_one_of_its_parent() -> None:
     guard(NestedStack(stack, "Nested"))
     guard(stack)
     (warning,) = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("guards another cluster"))
-    assert str(warning.entry.data).startswith("Stack/Nested/ScaleDown guards another cluster of this stack: ")
+    text = str(warning.entry.data)
+    assert text.startswith("Stack/Nested/ScaleDown ") and text.endswith(" [ack: cdk-hyperpod:two-guards]")
 
 
 # -- what comes before the cluster ------------------------------------------------------------------------------------

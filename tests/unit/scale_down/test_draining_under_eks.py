@@ -183,10 +183,8 @@ def test_a_budget_keeps_all_of_them_under_fail() -> None:
     drainer, (idle, busy, *_) = train.drainer, ids(train, "p5")
     drainer.pods, drainer.budgets = {busy: MINUTE}, {busy: math.inf}
     reason = failure(train, replace(TWO, nodes_to_delete=(busy, idle)))
-    assert reason.startswith(
-        f"Nodes of train were not ready to be deleted: nothing was deleted{messages.failures.RELEASED} [nodes-not-ready]. "
-        f"{busy} is not ready: was released at its deadline; pods: research/job-0. "
-    )
+    assert codes(reason)[0] == "nodes-not-ready" and messages.failures.RELEASED in reason
+    assert f"{busy} is not ready: was released at its deadline; pods: research/job-0. " in reason
     assert not gone(train)
     assert no_node_is_held(drainer, train)
     assert busy not in drainer.evictions
@@ -247,7 +245,7 @@ def test_a_pod_that_no_controller_owns_fails_the_first_look(on_timeout: str) -> 
     template = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout=on_timeout))
     began = train.clock.now()
     reason = failure(train, template)
-    assert reason.endswith("is not ready: has pods that no controller owns: research/lone [pods-unmanaged].")
+    assert codes(reason)[-1] == "pods-unmanaged" and "research/lone" in reason
     assert train.clock.now() - began < 5 * MINUTE
     assert not gone(train)
     assert not train.drainer.evictions

@@ -118,7 +118,7 @@ def test_app_py_says_everything_that_is_wrong_with_a_file(tmp_path: Path, bad_fi
 def test_a_file_that_does_not_exist_is_a_message(tmp_path: Path) -> None:
     done = run_app(tmp_path / "out", context={"config": "no-such.yaml"})
     assert done.returncode == 1
-    assert done.stderr.startswith(f"{ROOT / 'no-such.yaml'}: 1 error\n  there is no file {ROOT / 'no-such.yaml'}; ")
+    assert done.stderr.startswith(f"{ROOT / 'no-such.yaml'}: 1 error\n")
     assert reported(done.stderr) == [("file-not-found", "")]
 
 

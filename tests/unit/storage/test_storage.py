@@ -504,5 +504,6 @@ def test_an_existing_file_system_without_its_group_lets_nothing_in_in_silence() 
 
 
 def test_a_wrong_existing_file_system_is_refused_at_synth() -> None:
-    with pytest.raises(ConfigError, match=r"Stack/FileSystem: 2 errors\n  storage\.file_system_id: must be a file sys"):
+    with refused(("value-malformed", "storage.file_system_id"), ("value-malformed", "storage.mount_name")) as caught:
         existing(file_system_id="fsx-1", mount_name="a/b")
+    assert caught.value.source == "Stack/FileSystem"
