@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 PROGRAM = "cdk-hyperpod"
+CDK_CLI = "2.1148.1"
+"""The version of the CDK CLI in package.json. The overview reads no file."""
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "The cluster file": {
@@ -53,8 +55,10 @@ Start in an empty folder:
   {PROGRAM} check          list all errors of cluster.yaml
   {PROGRAM} local deploy   rehearse on this machine, without an account
   {PROGRAM} plan           show which nodes a deployment would delete
-Deploy with CDK: cdk diff, cdk deploy --all, cdk destroy --all. For another file
-than cluster.yaml, add -c config=PATH to cdk, and --config PATH here.
+Deploy with CDK (also: diff, and destroy --all):
+  npx -y aws-cdk@{CDK_CLI} deploy --all    in a clone: cdk deploy --all
+For another file than cluster.yaml, add -c config=PATH to cdk, and --config PATH
+here.
 """
 _FOOT = f"""\
 {PROGRAM} COMMAND --help explains a command. Exit code 0: done; 1: failed,

@@ -10,6 +10,7 @@ import rich_click as click
 from cdk_hyperpod.cli import frame
 from cdk_hyperpod.cli.commands import COMMANDS
 from cdk_hyperpod.cli.main import main
+from cdk_hyperpod.cli.nodes.nodes import IMAGES, STATUSES
 
 # Option -> command -> why it has none. Whatever is not here has the option, and whatever is here has not.
 _OF_THE_TOOL = "is about the tool"
@@ -97,6 +98,22 @@ def test_its_help_has_an_example_and_fits_a_terminal(
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     assert f"    cdk-hyperpod {name}" in out or f'cdk-hyperpod {name} bash)"' in out or f"$(cdk-hyperpod {name})" in out
+
+
+@pytest.mark.parametrize("name", ["job", "lifecycle"])
+def test_the_help_of_commands_with_subcommands_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    assert f"Example:\n     cdk-hyperpod {name} " in "\n".join(map(str.rstrip, capsys.readouterr().out.splitlines()))
+
+
+@pytest.mark.parametrize("column", ["80", "200"])
+def test_the_help_of_nodes_breaks_no_status(
+    column: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", column)
+    assert main(["nodes", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert [word for word in (*STATUSES, *IMAGES) if word not in out] == []
 
 
 def test_an_option_says_the_same_everywhere() -> None:

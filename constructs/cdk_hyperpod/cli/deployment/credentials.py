@@ -15,7 +15,7 @@ def credentials(profile: str | None) -> None:
     """Check that AWS credentials can be found, before a deployment.
 
     Example:
-        cdk-hyperpod credentials --profile research && cdk deploy --all --profile research
+        cdk-hyperpod credentials --profile research
 
     AWS is not called, so they may be invalid.
     """

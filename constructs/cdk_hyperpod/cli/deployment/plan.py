@@ -15,6 +15,7 @@ import rich_click as click
 from ...config.cluster import ClusterConfig
 from ...loader import load_config
 from ..aws import Clients, clients
+from ..commands import CDK_CLI
 from ..options import config_option, json_option, permissions, profile_option, stack_option
 from ..tables import colour_wanted, now, print_question, say, say_json, wrapped
 from .deployed_stack import PlanError, remaining_groups
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
 
 __all__ = ["plan"]
 
-_DESCRIPTION = """\
+_DESCRIPTION = f"""\
 Show which nodes and groups a deployment of the file would delete, and why. Also
 show which settings differ from the deployed file, and what each change does to
 running nodes. Changes nothing.
 
 Examples:
     cdk-hyperpod plan
-    cdk-hyperpod plan --confirm && cdk deploy --all
+    cdk-hyperpod plan --confirm && npx -y aws-cdk@{CDK_CLI} deploy --all
 
 Also compares the settings that cannot change after creation (first zone, address
 range, VPC, orchestrator, the file system's EFA) with the live cluster. The roles

@@ -46,16 +46,21 @@ Exit code 0: written. 1: the job would be refused, or the cluster file has error
 
 _EXAMPLES = """\
 \b
-examples:
+Examples:
   2, 4, 6 or 8 nodes:
-    cdk-hyperpod job render --name llama --namespace research --image ACCOUNT.dkr.ecr.REGION.amazonaws.com/train:1 \\
-      --instance-type ml.p5.48xlarge --min-replicas 2 --max-replicas 8 --replica-increment-step 2 \\
-      --claim fsx=/fsx --quota-nodes 8 -- train.py --checkpoint-dir /fsx/llama | kubectl apply -f -
+    cdk-hyperpod job render --name llama --namespace research \\
+      --image ACCOUNT.dkr.ecr.REGION.amazonaws.com/train:1 \\
+      --instance-type ml.p5.48xlarge --min-replicas 2 --max-replicas 8 \\
+      --replica-increment-step 2 --claim fsx=/fsx --quota-nodes 8 \\
+      -- train.py --checkpoint-dir /fsx/llama | kubectl apply -f -
   4 nodes of a group of the cluster file, with its taints, labels and zone:
-    cdk-hyperpod job render … --config cluster.yaml --group p5 --nodes 4 -- train.py
-  2, 4 or 8 nodes, always 128 samples a step, and the first 2 nodes are never preempted:
-    cdk-hyperpod job render … --min-replicas 2 --max-replicas 8 --replica-discrete-values 2,4,8 \\
-      --train-batch-size 128 --priority-class low --base-priority-class high
+    cdk-hyperpod job render … --config cluster.yaml --group p5 --nodes 4 \\
+      -- train.py
+  2, 4 or 8 nodes, always 128 samples a step; the first 2 nodes are never
+  preempted:
+    cdk-hyperpod job render … --min-replicas 2 --max-replicas 8 \\
+      --replica-discrete-values 2,4,8 --train-batch-size 128 \\
+      --priority-class low --base-priority-class high
 """
 
 
@@ -85,10 +90,16 @@ _TIMES = ElasticPolicy(min_replicas=1, max_replicas=1)
 
 @click.group(no_args_is_help=False)
 def job() -> None:
-    """Write training jobs, elastic or of one size."""
+    """Write training jobs, elastic or of one size.
+
+    Example:
+        cdk-hyperpod job render --help
+
+    The YAML is printed. Nothing is sent to a cluster.
+    """
 
 
-@job.command(help=f"{_DESCRIPTION}\n{_EXAMPLES}")
+@job.command(help=f"{_DESCRIPTION}\n{_EXAMPLES}", short_help="write a HyperPodPyTorchJob as YAML")
 @click.option("--name", required=True, panel="The job", help="Its name, unique in the namespace.")
 @click.option("--namespace", required=True, panel="The job", help="The team's; hyperpod-ns-TEAM under task governance.")
 @click.option("--image", required=True, panel="The job", help="Container image that has hyperpod-elastic-agent.")

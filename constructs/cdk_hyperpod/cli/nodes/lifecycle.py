@@ -89,7 +89,13 @@ _ON_NODE = (
 
 @click.group(no_args_is_help=False)
 def lifecycle() -> None:
-    """Run a lifecycle step again on running nodes."""
+    """Run a lifecycle step again on running nodes.
+
+    Example:
+        cdk-hyperpod lifecycle run users
+
+    The commands are printed. Pipe them to bash to run them.
+    """
 
 
 @lifecycle.command(

@@ -54,14 +54,17 @@ _MOST = 40
     "statuses",
     multiple=True,
     type=AnyCase(STATUSES),
-    help="Only nodes in this status. Can be repeated.",
+    metavar="STATUS",
+    help=f"Only nodes in this status: {', '.join(STATUSES)}. Can be repeated.",
 )
 @click.option(
     "--image",
     "images",
     multiple=True,
     type=AnyCase([*IMAGES, OUTDATED]),
-    help="Only nodes with this image status. outdated means all but UpToDate. Can be repeated.",
+    metavar="IMAGE",
+    help=f"Only nodes with this image status: {', '.join(IMAGES)}, or {OUTDATED}, which means all but UpToDate. Can be "
+    "repeated.",
 )
 @click.option(
     "--kubernetes",

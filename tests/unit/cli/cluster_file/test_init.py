@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from cdk_hyperpod.cli.cluster_file import init
+from cdk_hyperpod.cli.commands import CDK_CLI
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.loader import load_config
 from helpers.findings import reported
@@ -53,6 +54,7 @@ def test_it_writes_an_app(orchestrator: str, folder: Path, capsys: pytest.Captur
     assert f"\n{library}=={version('cdk-hyperpod')}\naws-cdk-lib=={version('aws-cdk-lib')}\n" in pins
     cli = json.loads((ROOT / "package.json").read_text("utf-8"))["devDependencies"]["aws-cdk"]
     assert f"npx -y aws-cdk@{cli}\n" in pins
+    assert cli == CDK_CLI
     out = capsys.readouterr().out
     commands = re.findall(r"^  (\S.*?) +# ", out, re.MULTILINE)
     assert commands == [
