@@ -164,8 +164,8 @@ def read_until_agreed(
     return live
 
 
-def deleted_groups(state: State, live: Cluster) -> frozenset[str]:
-    """Groups of whose picked nodes some are no longer in the list."""
+def partly_deleted_groups(state: State, live: Cluster) -> frozenset[str]:
+    """Groups some of whose picked nodes are no longer in the list."""
     here = live.staying
     return frozenset(pick.group for pick in state.picked if pick.name not in here)
 

@@ -23,7 +23,7 @@ from .draining import read_with_held, requester_with_status, with_status
 from .executor import Clock, Outcome, execute
 from .group_deletion import groups_left
 from .planner import plan
-from .poll import Poll, deleted_groups, log_plan, no_longer_wanted
+from .poll import Poll, log_plan, no_longer_wanted, partly_deleted_groups
 from .results import Again, Done, Failed, Result
 
 
@@ -82,16 +82,16 @@ def make_ready(poll: Poll, view: View) -> Result | None:
     requester, live = view.requester, view.live
     if requester is None:
         return None
-    leaving, deleted = nodes_to_drain(view.plan, live), deleted_groups(poll.state, live)
+    leaving, partly_deleted = nodes_to_drain(view.plan, live), partly_deleted_groups(poll.state, live)
     requester.drain_request = replace(
-        requester.drain_request, partly_deleted=deleted, nowhere=requester.locate(leaving)
+        requester.drain_request, partly_deleted=partly_deleted, nowhere=requester.locate(leaving)
     )
     ready = decide_readiness(leaving, requester.status, requester.drain_request).ready
     requester.hold(leaving, live, DELETION_LEASE if view.plan.changes and ready else DRAIN_LEASE)
     # A drainer has answered by now.
     verdict = decide_readiness(leaving, requester.status, requester.drain_request)
     if verdict.never:
-        first = not (deleted or poll.state.record.requested)
+        first = not (partly_deleted or poll.state.record.requested)
         eks = requester.drain_request.drain.eks
         return Failed(reason=messages.failures.not_drained(poll.desired.cluster, verdict.never, first=first, eks=eks))
     return view.again(*verdict.waits, *view.plan.waits) if verdict.waits else None
@@ -119,7 +119,7 @@ def _may_have_deleted(poll: Poll, view: View) -> bool:
     """Whether this request may have requested the deletion of nodes: in this process, or in another one."""
     if poll.state.record.requested:
         return True
-    return not poll.state.record.complete and bool(deleted_groups(poll.state, view.live))
+    return not poll.state.record.complete and bool(partly_deleted_groups(poll.state, view.live))
 
 
 def nothing_to_wait_for(poll: Poll, view: View) -> Result | None:
