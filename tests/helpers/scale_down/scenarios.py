@@ -127,7 +127,7 @@ def planned(stack: Stack, template: Template) -> set[str]:
     """Names of the nodes that the plan would delete now."""
     found = plan(clients.read_live(stack.client, template.name), wanted(template), RequestContext())
     assert not found.refusals
-    return {pick.node.name for pick in (*found.deleted_nodes, *found.held)}
+    return {pick.node.name for pick in (*found.nodes_to_delete, *found.held)}
 
 
 def ids(stack: Stack, group: str | None = None) -> list[str]:

@@ -49,7 +49,7 @@ def taken(found: Plan) -> list[tuple[str, str]]:
 def refusal(live: Cluster | None, wanted: Desired, **when: Any) -> Refuse:
     """The one refusal of a plan that holds nothing else."""
     found = plan(live, wanted, request_context(**when))
-    assert (found.changes, found.waits, found.deleted_groups) == ((), (), ())
+    assert (found.changes, found.waits, found.groups_to_delete) == ((), (), ())
     (only,) = found.refusals
     return only
 
@@ -383,7 +383,7 @@ def test_kept_group_that_is_being_deleted_is_waited_for() -> None:
 def test_group_to_delete_is_left_to_the_end() -> None:
     two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *nodes("old", 3, first=100)])
     found = plan(two, desired(desired_group(), groups_to_delete=("old",)), request_context())
-    assert found == Plan(deleted_groups=(DeleteGroup(group="old", nodes=3),))
+    assert found == Plan(groups_to_delete=(DeleteGroup(group="old", nodes=3),))
     assert found.done
 
 
@@ -704,7 +704,7 @@ def test_node_that_is_launched_during_the_first_look_was_not_launched_when_the_r
     again = live(group(target=7, current=6), nodes=[*nodes("p5", 5), *late("p5", 6), *waiting("p5", 7)])
     picks = plan(
         again, desired(desired_group(count=4)), request_context(first=False, unlaunched=found.unlaunched)
-    ).deleted_nodes
+    ).nodes_to_delete
     assert [pick.node.name for pick in picks] == ["p5-7", node_id(5)], "the request goes before a node that runs"
 
 
@@ -715,7 +715,7 @@ def test_node_that_is_launched_during_the_first_look_makes_no_older_one_go(first
     seen, wanted = live(group(target=6), nodes=[*old, *late("p5", 6)]), desired(desired_group(count=5))
     found = plan(seen, wanted, request_context(first=first, unlaunched={} if first else {"p5": 1}))
     assert taken(found) == [(node_id(6), "newest")]
-    chosen = frozenset(pick.node.name for pick in found.deleted_nodes)
+    chosen = frozenset(pick.node.name for pick in found.nodes_to_delete)
     again = live(group(target=6, current=5), nodes=[*old, *waiting("p5", 7)])
     then = plan(again, wanted, request_context(first=False, unlaunched={"p5": 1}, chosen=chosen))
     assert taken(then) == [("p5-7", "not yet launched")]

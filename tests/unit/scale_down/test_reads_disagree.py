@@ -180,7 +180,7 @@ def test_rollback_deletes_only_what_its_update_launched_if_the_list_never_meets_
         first=False, rolling_back=True, updated=updated, reached=frozenset({"train"}), doubting=doubting
     )
     found = plan(live(group(target=4), nodes=crowd), desired(desired_group(count=3)), back)
-    assert [pick.node.name for pick in found.deleted_nodes] == chosen
+    assert [pick.node.name for pick in found.nodes_to_delete] == chosen
 
 
 def test_no_node_of_another_group_goes_while_a_list_lags() -> None:
@@ -215,14 +215,14 @@ def test_node_launched_half_a_minute_before_the_update_is_not_of_it() -> None:
     """HyperPod's clock and CloudFormation's may be as far apart."""
     crowd = [*nodes("p5", 4), replace(nodes("p5", 1, first=5)[0], launched=START + timedelta(seconds=29))]
     back = request_context(first=False, rolling_back=True, updated=START, reached=frozenset({"train"}))
-    assert plan(live(group(target=4), nodes=crowd), desired(desired_group(count=3)), back).deleted_nodes == ()
+    assert plan(live(group(target=4), nodes=crowd), desired(desired_group(count=3)), back).nodes_to_delete == ()
 
 
 def test_autoscaled_group_is_not_waited_for() -> None:
     wanted = desired(desired_group(count=6, autoscaled=True), nodes_to_delete=(node_id(1),))
     same = request_context(first=False, previous=wanted)
     found = plan(live(group(target=5), nodes=nodes("p5", 7)), wanted, same)
-    assert [pick.node.name for pick in found.deleted_nodes] == [node_id(1)]
+    assert [pick.node.name for pick in found.nodes_to_delete] == [node_id(1)]
 
 
 # -- two clocks -------------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def test_replacement_is_known_by_the_nodes_before_it_whatever_the_clocks_say(apa
         desired(desired_group(count=4)),
         request_context(first=False, newest=again.newest, unlaunched=again.unlaunched),
     )
-    assert [pick.node.name for pick in then.deleted_nodes] == [came.instance_id]
+    assert [pick.node.name for pick in then.nodes_to_delete] == [came.instance_id]
 
 
 def test_node_that_the_first_look_left_out_is_as_old_as_it_is() -> None:
@@ -258,7 +258,7 @@ def test_node_that_the_first_look_left_out_is_as_old_as_it_is() -> None:
         desired(desired_group(count=5)),
         request_context(first=False, newest=state.newest, unlaunched=state.unlaunched),
     )
-    assert [pick.node.name for pick in then.deleted_nodes] == [came.instance_id]
+    assert [pick.node.name for pick in then.nodes_to_delete] == [came.instance_id]
 
 
 def test_time_of_the_newest_node_travels_with_the_state() -> None:

@@ -138,7 +138,7 @@ def remaining_groups(stack_name: str, found: Plan, client: Clients) -> Iterator[
     """A note about groups that the last deployment has not deleted yet, if this plan deletes groups."""
     from ..._lambda.hyperpod.common import api
 
-    if not found.deleted_groups:
+    if not found.groups_to_delete:
         return
     try:
         (stack,) = client("cloudformation").describe_stacks(StackName=stack_name)["Stacks"]

@@ -122,7 +122,7 @@ class _Prediction:
             "stack": self.inputs.stack,
             "exit_code": self.exit_code,
             "nodes": [self._node_content(leaving) for leaving in leaving_nodes(self.plan, self.inputs)],
-            "deleted_groups": [deletion.group for deletion in self.plan.deleted_groups],
+            "deleted_groups": [deletion.group for deletion in self.plan.groups_to_delete],
             "refusals": [
                 {"code": each.code, "path": each.path, "problem": each.why, "remedy": each.fix}
                 for each in self.plan.refusals

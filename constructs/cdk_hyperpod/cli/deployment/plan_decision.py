@@ -72,11 +72,11 @@ def _busy_nodes(inputs: PlanInputs, workload: NodeWorkload) -> frozenset[str]:
 
 def leaving_nodes(plan: Plan, inputs: PlanInputs) -> list[LeavingNode]:
     """Every node that the deployment would delete: chosen ones first, then those of deleted groups."""
-    chosen = [LeavingNode(pick.node, str(pick.reason)) for pick in (*plan.deleted_nodes, *plan.held)]
-    deleted_groups = {deletion.group for deletion in plan.deleted_groups}
+    chosen = [LeavingNode(pick.node, str(pick.reason)) for pick in (*plan.nodes_to_delete, *plan.held)]
+    groups_to_delete = {deletion.group for deletion in plan.groups_to_delete}
     live_nodes = () if inputs.live is None else inputs.live.nodes
     return chosen + [
-        LeavingNode(node, "group deleted") for node in live_nodes if node.group in deleted_groups and not node.leaving
+        LeavingNode(node, "group deleted") for node in live_nodes if node.group in groups_to_delete and not node.leaving
     ]
 
 

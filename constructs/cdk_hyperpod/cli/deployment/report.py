@@ -31,7 +31,7 @@ def exit_code(plan: Plan) -> int:
     """0: nothing would be deleted, 1: the deployment would be refused, 2: nodes or groups would be deleted."""
     if plan.refusals:
         return REFUSED
-    return CHANGES if plan.deleted_nodes or plan.held or plan.deleted_groups else NOTHING
+    return CHANGES if plan.nodes_to_delete or plan.held or plan.groups_to_delete else NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,14 +82,14 @@ def _changes(plan: Plan, live: Cluster, desired: Desired, workload: _Workload, c
     else:
         yield from _summary(plan, live, desired, workload, colour)
     yield from _chosen_nodes(plan, workload, colour)
-    yield from _deleted_groups(plan, live, workload, colour)
+    yield from _groups_to_delete(plan, live, workload, colour)
     yield from _list("It would first wait, because", [wait.why for wait in plan.waits])
     yield from _list("Notes", plan.notes)
 
 
 def _summary(plan: Plan, live: Cluster, desired: Desired, workload: _Workload, colour: bool) -> Iterator[str]:
     """How many nodes would be deleted, and what happens to their jobs and data."""
-    count = len(plan.deleted_nodes) + len(plan.held) + sum(deletion.nodes for deletion in plan.deleted_groups)
+    count = len(plan.nodes_to_delete) + len(plan.held) + sum(deletion.nodes for deletion in plan.groups_to_delete)
     yield _paint(f"{desired.cluster}: a deployment would delete {sentences.several(count, 'node')}.", BOLD, colour)
     yield from wrapped(UNDRAINED if desired.drain is None else DRAINED)
     is_any_busy = any(node.name in workload.by_node for node in readiness.nodes_to_drain(plan, live))
@@ -100,7 +100,7 @@ def _summary(plan: Plan, live: Cluster, desired: Desired, workload: _Workload, c
 def _chosen_nodes(plan: Plan, workload: _Workload, colour: bool) -> Iterator[str]:
     """The nodes that are deleted one by one, by group."""
     by_group: dict[str, list[Pick]] = {}
-    for pick in (*plan.deleted_nodes, *plan.held):
+    for pick in (*plan.nodes_to_delete, *plan.held):
         by_group.setdefault(pick.node.group, []).append(pick)
     for group, picks in by_group.items():
         yield ""
@@ -109,8 +109,8 @@ def _chosen_nodes(plan: Plan, workload: _Workload, colour: bool) -> Iterator[str
         yield from _busy_nodes([pick.node for pick in picks], workload)
 
 
-def _deleted_groups(plan: Plan, live: Cluster, workload: _Workload, colour: bool) -> Iterator[str]:
-    for deletion in plan.deleted_groups:
+def _groups_to_delete(plan: Plan, live: Cluster, workload: _Workload, colour: bool) -> Iterator[str]:
+    for deletion in plan.groups_to_delete:
         members = [node for node in live.nodes if node.group == deletion.group and not node.leaving]
         yield ""
         yield _paint(f"{deletion.group}: the whole group, after the cluster's own update", BOLD, colour)

@@ -88,7 +88,7 @@ class Plan:
     waits: tuple[Wait, ...] = ()
     held: tuple[Pick, ...] = ()
     """Nodes that are deleted later, when nothing makes them wait any more."""
-    deleted_groups: tuple[DeleteGroup, ...] = ()
+    groups_to_delete: tuple[DeleteGroup, ...] = ()
     """Groups that this deployment deletes, after the cluster's own update."""
     notes: tuple[str, ...] = ()
     """What a user should know. Notes change nothing."""
@@ -101,9 +101,9 @@ class Plan:
     @property
     def actions(self) -> tuple[Action, ...]:
         """All actions, in the order of a report."""
-        return (*self.refusals, *self.changes, *self.deleted_groups, *self.waits)
+        return (*self.refusals, *self.changes, *self.groups_to_delete, *self.waits)
 
     @property
-    def deleted_nodes(self) -> tuple[Pick, ...]:
-        """The nodes that the plan deletes now, without those of deleted groups."""
+    def nodes_to_delete(self) -> tuple[Pick, ...]:
+        """The nodes that the plan deletes now, without those of groups to delete."""
         return tuple(pick for change in self.changes if isinstance(change, DeleteNodes) for pick in change.picks)

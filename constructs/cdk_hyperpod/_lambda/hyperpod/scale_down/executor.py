@@ -92,10 +92,10 @@ def execute(
     deletions = [change for change in plan.changes if isinstance(change, DeleteNodes)]
     if not deletions:
         return _send_counts(poll, context)
-    deleted = _delete_nodes([pick.node for pick in plan.deleted_nodes], poll)
+    deleted = _delete_nodes([pick.node for pick in plan.nodes_to_delete], poll)
     if deleted.error is not None:
         return _lower_minimums(deletions, deleted, poll)
-    return _lower_targets_of_requests([pick.node for pick in plan.deleted_nodes], deleted, poll)
+    return _lower_targets_of_requests([pick.node for pick in plan.nodes_to_delete], deleted, poll)
 
 
 def _lower_minimums(deletions: Sequence[DeleteNodes], deleted: Outcome, poll: _Poll) -> Outcome:

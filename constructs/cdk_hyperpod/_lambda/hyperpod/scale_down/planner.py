@@ -46,7 +46,7 @@ def plan(live: Cluster | None, desired: Desired, context: RequestContext = FIRST
     unknown = absent(live, desired, context) if context.first else []
     return replace(
         _arrange(live, group_plans, context),
-        deleted_groups=tuple(_deleted_groups(live, desired)),
+        groups_to_delete=tuple(_groups_to_delete(live, desired)),
         notes=(messages.notes.absent(unknown),) if unknown else (),
     )
 
@@ -167,7 +167,7 @@ def _lower_target(view: GroupView) -> Change | Wait | None:
     return Lower(group=view.group.name, count=view.wanted.count, minimum=minimum, spec=view.spec)
 
 
-def _deleted_groups(live: Cluster, desired: Desired) -> Iterator[DeleteGroup]:
+def _groups_to_delete(live: Cluster, desired: Desired) -> Iterator[DeleteGroup]:
     nodes = by_group(live)
     for group in live.groups:
         if group.name in desired.groups_to_delete and group.status != "Deleting":

@@ -70,10 +70,10 @@ def with_plan(state: State, live: Cluster | None, plan: Plan) -> State:
     the request."""
     if state.looked is None:
         state = _with_ages(state, live.nodes if live else ())
-    picks = (*plan.deleted_nodes, *plan.held)
+    picks = (*plan.nodes_to_delete, *plan.held)
     return replace(
         state,
-        pending=not plan.done or bool(plan.deleted_groups),
+        pending=not plan.done or bool(plan.groups_to_delete),
         planned=len(picks),
         picked=tuple(_picked(pick, state.began) for pick in picks[:MOST_PICKED]),
         settling=bool(picks) or (live is not None and _is_settling(live)),

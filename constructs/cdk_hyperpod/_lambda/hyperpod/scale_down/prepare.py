@@ -40,7 +40,7 @@ class View:
     @property
     def pending(self) -> tuple[Pick, ...]:
         """Nodes that are still to be deleted, now or later."""
-        return (*self.plan.deleted_nodes, *self.plan.held)
+        return (*self.plan.nodes_to_delete, *self.plan.held)
 
     def again(self, *waits: Wait, left: tuple[Pick, ...] | None = None) -> Again:
         """Another poll. `left`: None: all that is pending."""
@@ -99,9 +99,9 @@ def make_ready(poll: Poll, view: View) -> Result | None:
 
 def no_other_operation(poll: Poll, view: View) -> Result | None:
     """No other operation may lower the same group, as far as HyperPod's record can be read."""
-    if not view.plan.deleted_nodes or not _may_wait_for_operations(poll, view):
+    if not view.plan.nodes_to_delete or not _may_wait_for_operations(poll, view):
         return None
-    groups = {pick.node.group for pick in view.plan.deleted_nodes}
+    groups = {pick.node.group for pick in view.plan.nodes_to_delete}
     live, own_since = view.live, poll.state.began if _may_have_deleted(poll, view) else None
     try:
         wait = lowered_by_another(read_operations(poll.services.sagemaker(), live.name, live.arn), groups, own_since)
@@ -189,7 +189,7 @@ is read, and the second read of the cluster comes last."""
 def carry_out(poll: Poll, view: View) -> Result:
     """Make one kind of change."""
     outcome = _execute(poll, view)
-    poll.state.record.add(view.plan.deleted_nodes, outcome.accepted | outcome.maybe_deleted)
+    poll.state.record.add(view.plan.nodes_to_delete, outcome.accepted | outcome.maybe_deleted)
     failures = _failures(poll, outcome)
     # Only time can help a rollback, and failing it is worse than waiting.
     if failures and not poll.rolling_back:

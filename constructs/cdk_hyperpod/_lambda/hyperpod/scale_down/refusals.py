@@ -181,7 +181,7 @@ def over_limit(
     live: Cluster, desired: Desired, group_plans: Sequence[GroupPlan], context: RequestContext
 ) -> Iterator[Refuse]:
     """More nodes than max_nodes, those of groups to delete included."""
-    deleted = [*_surely_picked(group_plans, context), *_nodes_of_deleted_groups(live, desired)]
+    deleted = [*_surely_picked(group_plans, context), *_nodes_of_groups_to_delete(live, desired)]
     count = sum(_is_protected(node, context) for node in deleted)
     if count > desired.max_nodes:
         yield messages.refusals.too_many(count, desired.max_nodes)
@@ -196,7 +196,7 @@ def _surely_picked(group_plans: Sequence[GroupPlan], context: RequestContext) ->
                 yield pick.node
 
 
-def _nodes_of_deleted_groups(live: Cluster, desired: Desired) -> Iterator[Node]:
+def _nodes_of_groups_to_delete(live: Cluster, desired: Desired) -> Iterator[Node]:
     """The nodes of groups that this deployment deletes. A group that is Deleting already was another request's."""
     names = set(desired.groups_to_delete) - {group.name for group in desired.groups}
     deleted = {group.name for group in live.groups if group.name in names and group.status != "Deleting"}

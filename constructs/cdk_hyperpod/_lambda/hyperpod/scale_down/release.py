@@ -125,6 +125,6 @@ def _changes_since(poll: Poll) -> list[str]:
     except api.CALL_ERRORS as error:
         return read_failed(error)
     found = plan(live, poll.desired, poll.context(first=False))
-    if found.done and not found.deleted_groups:
+    if found.done and not found.groups_to_delete:
         return []
     return messages.failures.as_reasons(messages.failures.OVERTAKEN_FIRST)

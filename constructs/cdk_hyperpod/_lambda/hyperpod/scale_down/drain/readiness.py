@@ -165,13 +165,13 @@ def nodes_to_drain(found: Plan, live: Cluster | None) -> list[Node]:
     """Every node that may have jobs and that this plan deletes, now or later."""
     if live is None:
         return []
-    picked = [pick.node for pick in (*found.deleted_nodes, *found.held)]
+    picked = [pick.node for pick in (*found.nodes_to_delete, *found.held)]
     logins = {group.name for group in live.groups if group.fixed.node_type == "Login"}
-    return [node for node in (*picked, *_nodes_of_deleted_groups(found, live)) if node.group not in logins]
+    return [node for node in (*picked, *_nodes_of_groups_to_delete(found, live)) if node.group not in logins]
 
 
-def _nodes_of_deleted_groups(found: Plan, live: Cluster) -> list[Node]:
-    groups = {deletion.group for deletion in found.deleted_groups}
+def _nodes_of_groups_to_delete(found: Plan, live: Cluster) -> list[Node]:
+    groups = {deletion.group for deletion in found.groups_to_delete}
     return [node for node in live.nodes if node.group in groups]
 
 
@@ -216,7 +216,7 @@ def _holds_groups(found: Plan, status: AgentStatus, request: DrainRequest) -> bo
     """Whether nodes are going to be held until their group is deleted."""
     if request.rolling_back or is_silent(status):
         return False
-    return bool(found.deleted_groups)
+    return bool(found.groups_to_delete)
 
 
 # -- all nodes --------------------------------------------------------------------------------------------------------
