@@ -1,4 +1,4 @@
-"""Carries out a plan: the only module that writes.
+"""Carries out a plan: the only module that calls HyperPod to change the cluster.
 
 A call's failure is sorted into one of three: done already, worth another poll, or definite. Only a definite one ends the
 deployment.
