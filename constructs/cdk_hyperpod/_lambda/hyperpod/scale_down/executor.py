@@ -216,12 +216,12 @@ def _deleted_nothing(error: Exception, names: frozenset[str], poll: _Poll) -> Ou
         return Outcome(waits=(api.reason(error),))
     if api.is_denied(error):
         return definite
-    if _settled_meanwhile(names, poll.live.name, poll.sagemaker):
+    if _all_deleted_meanwhile(names, poll.live.name, poll.sagemaker):
         return Outcome(waits=(messages.waits.ALREADY_DELETED.why,))
     return replace(definite, unexplained=True)
 
 
-def _settled_meanwhile(names: frozenset[str], cluster: str, sagemaker: clients.SageMaker) -> bool:
+def _all_deleted_meanwhile(names: frozenset[str], cluster: str, sagemaker: clients.SageMaker) -> bool:
     """Whether none of these nodes is there any more: then "all failed" meant that nothing was left to do."""
     try:
         live = clients.read_live(sagemaker, cluster)
