@@ -73,7 +73,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class _Poll:
+class _Calls:
     """What the calls of one plan have in common."""
 
     live: Cluster
@@ -88,57 +88,57 @@ def execute(
     plan: Plan, live: Cluster, look: Look, context: RequestContext, sagemaker: clients.SageMaker, clock: Clock
 ) -> Outcome:
     """Make the plan's changes, which are of one kind: delete nodes, or send counts."""
-    poll = _Poll(live, look, context, sagemaker, clock)
+    calls = _Calls(live, look, context, sagemaker, clock)
     deletions = [change for change in plan.changes if isinstance(change, DeleteNodes)]
     if not deletions:
-        return _send_counts(poll, context)
-    deleted = _delete_nodes([pick.node for pick in plan.nodes_to_delete], poll)
+        return _send_counts(calls, context)
+    deleted = _delete_nodes([pick.node for pick in plan.nodes_to_delete], calls)
     if deleted.error is not None:
-        return _lower_minimums(deletions, deleted, poll)
-    return _lower_targets_of_requests([pick.node for pick in plan.nodes_to_delete], deleted, poll)
+        return _lower_minimums(deletions, deleted, calls)
+    return _lower_targets_of_requests([pick.node for pick in plan.nodes_to_delete], deleted, calls)
 
 
-def _lower_minimums(deletions: Sequence[DeleteNodes], deleted: Outcome, poll: _Poll) -> Outcome:
+def _lower_minimums(deletions: Sequence[DeleteNodes], deleted: Outcome, calls: _Calls) -> Outcome:
     """After a rejected deletion: a live minimum may forbid it (undocumented). The deployment lowers that minimum anyway, so it
     is lowered first."""
     if not deleted.unexplained or all(deletion.minimum is None for deletion in deletions):
         return deleted
     gone = deleted.accepted | deleted.maybe_deleted
-    sent = _send_counts(poll, replace(poll.context, minimum_blocks=True), gone=gone)
+    sent = _send_counts(calls, replace(calls.context, minimum_blocks=True), gone=gone)
     if not (sent.sent or sent.error or sent.waits):
         return deleted
     return replace(sent, accepted=deleted.accepted, maybe_deleted=deleted.maybe_deleted)
 
 
-def _lower_targets_of_requests(nodes: Sequence[Node], deleted: Outcome, poll: _Poll) -> Outcome:
+def _lower_targets_of_requests(nodes: Sequence[Node], deleted: Outcome, calls: _Calls) -> Outcome:
     """After deleted requests: with its target still up, HyperPod would launch nodes for the group again.
 
     Nodes that have an instance terminate for a while, and may be counted so long: a later poll lowers the target of their
     group.
     """
     requests = [node for node in nodes if node.instance_id is None and node.name in deleted.accepted]
-    if not poll.live.continuous or not requests:
+    if not calls.live.continuous or not requests:
         return deleted
     gone = deleted.accepted | deleted.maybe_deleted
     groups = {node.group for node in requests}
-    return _send_counts(poll, replace(poll.context, young=False), gone=gone, only=groups).after(deleted)
+    return _send_counts(calls, replace(calls.context, young=False), gone=gone, only=groups).after(deleted)
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------
 
 
-def _delete_nodes(nodes: Sequence[Node], poll: _Poll) -> Outcome:
+def _delete_nodes(nodes: Sequence[Node], calls: _Calls) -> Outcome:
     """Call after call. An error that is not about single nodes ends them."""
     done = Outcome()
-    for names, arguments in _calls(nodes):
+    for names, arguments in _deletion_calls(nodes):
         try:
-            reply = poll.sagemaker.batch_delete_cluster_nodes(ClusterName=poll.live.name, **arguments)
+            reply = calls.sagemaker.batch_delete_cluster_nodes(ClusterName=calls.live.name, **arguments)
         except api.CALL_ERRORS as error:
             done = replace(
                 done, maybe_deleted=done.maybe_deleted | _maybe_deleted(names, getattr(error, "response", None))
             )
             if not _all_failed(error):
-                return _deleted_nothing(error, names, poll).after(done)
+                return _deleted_nothing(error, names, calls).after(done)
             done = Outcome(waits=(f"{sentences.some(sorted(names))}: {api.reason(error)}",)).after(done)
         else:
             done = _answered(names, reply).after(done)
@@ -170,7 +170,7 @@ def _may_have_acted(answer: Mapping[str, Any] | None) -> bool:
     return bool(retried or metadata.get("HTTPStatusCode", 0) >= 500)
 
 
-def _calls(nodes: Sequence[Node]) -> Iterator[tuple[frozenset[str], dict[str, Any]]]:
+def _deletion_calls(nodes: Sequence[Node]) -> Iterator[tuple[frozenset[str], dict[str, Any]]]:
     """The fewest calls that the limits allow: names, and arguments."""
     ids = [node.instance_id for node in nodes if node.instance_id is not None]
     logical = [node.logical_id for node in nodes if node.instance_id is None and node.logical_id is not None]
@@ -205,18 +205,18 @@ def _all_failed(error: Exception) -> bool:
     return any(code in reason for code in (*_DONE, "nodeidinuse", "invalidnodestatus"))
 
 
-def _deleted_nothing(error: Exception, names: frozenset[str], poll: _Poll) -> Outcome:
+def _deleted_nothing(error: Exception, names: frozenset[str], calls: _Calls) -> Outcome:
     """A call that deleted nothing, for a reason other than its nodes'."""
     definite = Outcome(error=error, call="BatchDeleteClusterNodes")
     if api.is_not_found(error):
         return Outcome(waits=(api.reason(error),))
     if api.needs_software_update(error):
         return definite
-    if _worth_waiting(error, poll.live, poll.clock):
+    if _worth_waiting(error, calls.live, calls.clock):
         return Outcome(waits=(api.reason(error),))
     if api.is_denied(error):
         return definite
-    if _all_deleted_meanwhile(names, poll.live.name, poll.sagemaker):
+    if _all_deleted_meanwhile(names, calls.live.name, calls.sagemaker):
         return Outcome(waits=(messages.waits.ALREADY_DELETED.why,))
     return replace(definite, unexplained=True)
 
@@ -234,14 +234,14 @@ def _all_deleted_meanwhile(names: frozenset[str], cluster: str, sagemaker: clien
 
 
 def _send_counts(
-    poll: _Poll,
+    calls: _Calls,
     context: RequestContext,
     *,
     gone: frozenset[str] = frozenset(),
     only: Container[str] | None = None,
 ) -> Outcome:
     """The one place that lowers targets and minimums: one UpdateCluster for all these groups; others are left alone (botocore:
-    UpdateCluster, its InstanceGroups). `gone`: nodes whose deletion was requested since `poll.live` was read. `only`: of these
+    UpdateCluster, its InstanceGroups). `gone`: nodes whose deletion was requested since `calls.live` was read. `only`: of these
     groups; None: of all.
 
     Between any two calls another actor may change the cluster, and a count that is no longer true ends nodes at random. So it
@@ -249,7 +249,7 @@ def _send_counts(
     since.
     """
     try:
-        live, plan = poll.look(context)
+        live, plan = calls.look(context)
     except api.CALL_ERRORS as error:
         return Outcome(waits=(api.reason(error),))
     if live is None:
@@ -257,13 +257,13 @@ def _send_counts(
     waits: list[str] = []
     specs: list[Mapping[str, Any]] = []
     for lower in _lowers(plan, only):
-        if _overtaken(lower.group, poll.live, live, gone):
+        if _overtaken(lower.group, calls.live, live, gone):
             waits.append(messages.waits.overtaken(lower.group).why)
         else:
             specs.append(carrying(spec_with(lower.spec, count=lower.count, minimum=lower.minimum), live))
     if not specs:
         return Outcome(waits=(*waits, *(wait.why for wait in plan.waits)))
-    return _update(specs, poll).after(Outcome(waits=tuple(waits)))
+    return _update(specs, calls).after(Outcome(waits=tuple(waits)))
 
 
 def _lowers(plan: Plan, only: Container[str] | None) -> list[Lower]:
@@ -274,11 +274,11 @@ def _lowers(plan: Plan, only: Container[str] | None) -> list[Lower]:
     return [lower for lower in lowers if lower.group in only]
 
 
-def _update(specs: Sequence[Mapping[str, Any]], poll: _Poll) -> Outcome:
+def _update(specs: Sequence[Mapping[str, Any]], calls: _Calls) -> Outcome:
     try:
-        poll.sagemaker.update_cluster(ClusterName=poll.live.name, InstanceGroups=specs)
+        calls.sagemaker.update_cluster(ClusterName=calls.live.name, InstanceGroups=specs)
     except api.CALL_ERRORS as error:
-        if api.is_not_found(error) or _worth_waiting(error, poll.live, poll.clock):
+        if api.is_not_found(error) or _worth_waiting(error, calls.live, calls.clock):
             return Outcome(waits=(api.reason(error),))
         return Outcome(error=error, call="UpdateCluster")
     return Outcome(sent=True)
