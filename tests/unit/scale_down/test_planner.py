@@ -734,7 +734,7 @@ def test_replacement_of_a_request_that_was_launched_and_deleted_is_no_request_of
             first=False,
             unlaunched=state.unlaunched,
             chosen=frozenset(pick.name for pick in state.picked),
-            chosen_requests={node_id(5): "p5"},
+            chosen_unlaunched={node_id(5): "p5"},
         ),
     )
     assert taken(then) == [("p5-6", "not yet launched")]

@@ -157,7 +157,7 @@ def _newcomers(group: str, staying: list[Node], context: RequestContext) -> froz
     launched = [node.name for node in staying if context.came_since(node)]
     unlaunched = sorted(node.name for node in staying if node.instance_id is None)
     names = {node.name for node in staying}
-    deleted = [name for name, of in context.chosen_requests.items() if of == group and name not in names]
+    deleted = [name for name, of in context.chosen_unlaunched.items() if of == group and name not in names]
     older = _unlaunched_before(group, len(unlaunched), len(launched) + len(deleted), context)
     return frozenset([*launched, *unlaunched[older:]])
 
@@ -181,8 +181,8 @@ def _unlaunched_before(group: str, unlaunched: int, fewer: int, context: Request
 def _picks_of_rollback(group_plan: GroupPlan, context: RequestContext) -> list[Pick]:
     """The nodes above the count, those of the failed update first.
 
-    With more nodes than the target, some may be terminating. Then only nodes of the failed update go, and no requests that
-    were made since the first look.
+    With more nodes than the target, some may be terminating. Then only nodes of the failed update are deleted, and no
+    unlaunched nodes that HyperPod requested since the first look.
     """
     if group_plan.controller:
         return []
@@ -193,17 +193,17 @@ def _picks_of_rollback(group_plan: GroupPlan, context: RequestContext) -> list[P
     ]
     if len(group_plan.staying) <= group_plan.group.target:
         return excess
-    later = _later_requests(group_plan.group, excess, context)
+    later = _later_unlaunched(group_plan.group, excess, context)
     return [pick for pick in excess if pick.reason != "newest" and pick not in later]
 
 
-def _later_requests(group: Group, excess: list[Pick], context: RequestContext) -> list[Pick]:
+def _later_unlaunched(group: Group, excess: list[Pick], context: RequestContext) -> list[Pick]:
     """Nodes that are not launched yet, beyond as many as at the first look: HyperPod launches others in place of nodes that
     terminate."""
     if context.unlaunched is None:
         return []
-    requests = [pick for pick in excess if pick.reason == "not yet launched"]
-    return requests[context.unlaunched.get(group.name, 0) :]
+    unlaunched = [pick for pick in excess if pick.reason == "not yet launched"]
+    return unlaunched[context.unlaunched.get(group.name, 0) :]
 
 
 def _order_of_rollback(node: Node, context: RequestContext) -> tuple[bool, bool, float, str]:

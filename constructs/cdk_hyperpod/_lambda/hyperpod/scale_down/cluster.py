@@ -213,7 +213,7 @@ class RequestContext:
     """Ids that the previous properties named already (tombstones). None: unknown, as in a dry run, so no id is refused."""
     chosen: frozenset[str] = frozenset()
     """Names of the nodes that the first look chose, at most poll_state.MOST_PICKED of them, and of those that are being drained."""
-    chosen_requests: Mapping[str, str] = field(default_factory=dict)
+    chosen_unlaunched: Mapping[str, str] = field(default_factory=dict)
     """Of the nodes that the first look chose, those that were not launched when the request began: name -> group."""
     busy: frozenset[str] = frozenset()
     """Names of the nodes that have jobs, as far as the agent or the drainer reports them."""

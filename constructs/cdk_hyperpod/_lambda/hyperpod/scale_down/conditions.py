@@ -66,8 +66,8 @@ class GroupView:
         end. It may if all nodes to delete are not launched yet, or if half an hour of waiting has changed nothing."""
         if not self.context.rolling_back or self.group.status != "Updating":
             return False
-        only_requests = all(pick.node.instance_id is None for pick in self.group_plan.picks)
-        return only_requests or not self.context.doubting
+        only_unlaunched = all(pick.node.instance_id is None for pick in self.group_plan.picks)
+        return only_unlaunched or not self.context.doubting
 
     @property
     def spec(self) -> DesiredGroup | None:

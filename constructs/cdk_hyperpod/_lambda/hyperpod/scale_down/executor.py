@@ -95,7 +95,7 @@ def execute(
     deleted = _delete_nodes([pick.node for pick in plan.nodes_to_delete], calls)
     if deleted.error is not None:
         return _lower_minimums(deletions, deleted, calls)
-    return _lower_targets_of_requests([pick.node for pick in plan.nodes_to_delete], deleted, calls)
+    return _lower_targets_of_unlaunched([pick.node for pick in plan.nodes_to_delete], deleted, calls)
 
 
 def _lower_minimums(deletions: Sequence[DeleteNodes], deleted: Outcome, calls: _Calls) -> Outcome:
@@ -110,17 +110,18 @@ def _lower_minimums(deletions: Sequence[DeleteNodes], deleted: Outcome, calls: _
     return replace(sent, accepted=deleted.accepted, maybe_deleted=deleted.maybe_deleted)
 
 
-def _lower_targets_of_requests(nodes: Sequence[Node], deleted: Outcome, calls: _Calls) -> Outcome:
-    """After deleted requests: with its target still up, HyperPod would launch nodes for the group again.
+def _lower_targets_of_unlaunched(nodes: Sequence[Node], deleted: Outcome, calls: _Calls) -> Outcome:
+    """After the deletion of nodes that were not launched yet: with its target still up, HyperPod would launch nodes for the group
+    again.
 
     Nodes that have an instance terminate for a while, and may be counted so long: a later poll lowers the target of their
     group.
     """
-    requests = [node for node in nodes if node.instance_id is None and node.name in deleted.accepted]
-    if not calls.live.continuous or not requests:
+    unlaunched = [node for node in nodes if node.instance_id is None and node.name in deleted.accepted]
+    if not calls.live.continuous or not unlaunched:
         return deleted
     gone = deleted.accepted | deleted.maybe_deleted
-    groups = {node.group for node in requests}
+    groups = {node.group for node in unlaunched}
     return _send_counts(calls, replace(calls.context, young=False), gone=gone, only=groups).after(deleted)
 
 

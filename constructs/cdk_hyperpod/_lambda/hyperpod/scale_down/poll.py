@@ -71,7 +71,7 @@ class Poll:
             renamed_from=_renamed_from(self.event, self.desired),
             deployed_ids=frozenset(self.previous.nodes_to_delete if self.previous else ()),
             chosen=frozenset(pick.name for pick in state.picked),
-            chosen_requests={pick.name: pick.group for pick in state.picked if not pick.launched_before},
+            chosen_unlaunched={pick.name: pick.group for pick in state.picked if not pick.launched_before},
             unlaunched=None if first and state.looked is None else state.unlaunched,
             newest=state.newest,
             drained_within=drained_within,
