@@ -228,7 +228,7 @@ def test_newcomers_wait_for_the_nodes_that_they_replace(
     crowd = [*nodes("p5", 5), *waiting("p5", 9), *nodes("p5", leaving, first=8, status="ShuttingDown")]
     cluster = live(group(target=6, current=current), nodes=crowd)
     view = view_of(cluster, desired(desired_group(count=5)), first=False, doubting=doubting)
-    assert not view.group_plan.old_picks
+    assert not view.group_plan.picks_before_request
     assert wait_of(conditions.replaced_nodes_are_gone(view)) == wait
 
 

@@ -26,7 +26,7 @@ class GroupPlan:
     counted: bool
     """The cluster's own update, or its rollback, sends a count of the group. Then no autoscaler owns it."""
     picks: tuple[Pick, ...]
-    fresh: frozenset[str]
+    newcomers: frozenset[str]
     """Names of the nodes that came since the request began."""
 
     @property
@@ -35,9 +35,9 @@ class GroupPlan:
         return len(self.leaving) + sum(node.status != "Pending" for node in self.staying)
 
     @property
-    def old_picks(self) -> tuple[Pick, ...]:
+    def picks_before_request(self) -> tuple[Pick, ...]:
         """Picks that were there when the request began."""
-        return tuple(pick for pick in self.picks if pick.node.name not in self.fresh)
+        return tuple(pick for pick in self.picks if pick.node.name not in self.newcomers)
 
     @property
     def crowded(self) -> bool:
@@ -82,7 +82,7 @@ def _plan_group(
         controller=CONTROLLER in (group.fixed.node_type, wanted.fixed.node_type),
         counted=sent or context.rolling_back or not wanted.autoscaled,
         picks=(),
-        fresh=_newcomers(group.name, staying, context),
+        newcomers=_newcomers(group.name, staying, context),
     )
     picks = _picks_of_rollback(group_plan, context) if context.rolling_back else _picks_of_update(group_plan, context)
     return replace(group_plan, picks=tuple(picks))
@@ -104,13 +104,13 @@ def _unnamed(group_plan: GroupPlan, context: RequestContext) -> list[Node]:
     count = group_plan.wanted.count
     names = {node.instance_id for node in group_plan.named}
     rest = [node for node in group_plan.staying if node.instance_id not in names]
-    older = [node for node in rest if node.name not in group_plan.fresh]
+    older = [node for node in rest if node.name not in group_plan.newcomers]
     deleted = _excess(sorted(older, key=partial(_order_of_update, context=context)), len(older), count)
     if group_plan.group.target <= count:
         # Newcomers under a fallen target are HyperPod's own business, such as the replacement of a faulty node.
         return deleted
     # HyperPod replaced what was deleted, because its target has not fallen: the newcomers go, and not older nodes.
-    newcomers = [node for node in rest if node.name in group_plan.fresh]
+    newcomers = [node for node in rest if node.name in group_plan.newcomers]
     return deleted + _excess(sorted(newcomers, key=_order), len(rest) - len(deleted), count)
 
 

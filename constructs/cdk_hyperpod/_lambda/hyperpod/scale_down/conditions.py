@@ -154,7 +154,7 @@ def no_node_is_checked(view: GroupView) -> Wait | None:
 def replaced_nodes_are_gone(view: GroupView) -> Wait | None:
     """If only nodes that came since the request began would be deleted, none that they replace may be terminating: the target may
     fall with those yet."""
-    if view.group_plan.old_picks:
+    if view.group_plan.picks_before_request:
         return None
     return wait_while_terminating(view.group_plan, view.context)
 
@@ -260,7 +260,7 @@ def target_had_time_to_fall(view: GroupView) -> Wait | None:
     """
     if not view.context.young:
         return None
-    replaced = bool(view.group_plan.fresh)
+    replaced = bool(view.group_plan.newcomers)
     if replaced and view.spec is not None:
         return None
     return _target_falls_yet(view)

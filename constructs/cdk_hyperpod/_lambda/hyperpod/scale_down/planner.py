@@ -141,9 +141,9 @@ def _delete_nodes(view: GroupView) -> Change | Wait:
 
 def _next_picks(view: GroupView) -> tuple[Pick, ...]:
     """The first look deletes nothing and reports all nodes. After it, nodes that were there before are deleted before the others."""
-    if view.context.first or not view.group_plan.old_picks:
+    if view.context.first or not view.group_plan.picks_before_request:
         return view.group_plan.picks
-    return view.group_plan.old_picks
+    return view.group_plan.picks_before_request
 
 
 def _settle(view: GroupView) -> Change | Wait | None:

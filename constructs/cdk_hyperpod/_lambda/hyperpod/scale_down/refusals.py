@@ -133,10 +133,10 @@ def stuck(live: Cluster, group_plans: Sequence[GroupPlan], context: RequestConte
 def _launched_instead(group_plan: GroupPlan, context: RequestContext) -> bool:
     """Whether HyperPod launches others in place of what was deleted: more nodes came than there were requests at the first
     look, and only those are left to delete."""
-    if context.first or not group_plan.picks or group_plan.old_picks:
+    if context.first or not group_plan.picks or group_plan.picks_before_request:
         return False
     requested = (context.unlaunched or {}).get(group_plan.group.name, 0)
-    return len(group_plan.fresh) > requested
+    return len(group_plan.newcomers) > requested
 
 
 def _has_not_fallen(live: Cluster, group_plan: GroupPlan, context: RequestContext) -> bool:
@@ -152,7 +152,7 @@ def chased(group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterato
     since = context.began + CHASE + context.drained_within
     for group_plan in group_plans:
         again = any(pick.node.launched is not None and pick.node.launched > since for pick in group_plan.picks)
-        if again and not group_plan.old_picks and not group_plan.leaving:
+        if again and not group_plan.picks_before_request and not group_plan.leaving:
             yield messages.refusals.launched_again(
                 group_plan.group.name, group_plan.group.target, group_plan.wanted.count
             )
