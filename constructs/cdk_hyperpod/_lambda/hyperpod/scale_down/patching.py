@@ -30,7 +30,7 @@ def _as_sent(shown: Mapping[str, Any]) -> dict[str, Any]:
     return {**sent, "PatchSchedule": schedule} if schedule else sent
 
 
-def dropped(live: Cluster, desired: Desired, context: RequestContext) -> Iterator[Refuse]:
+def dropped_patching_settings(live: Cluster, desired: Desired, context: RequestContext) -> Iterator[Refuse]:
     """The live settings that the cluster's own update would turn off, because its template does not have them."""
     if context.previous is not None and context.previous.same_cluster(desired):
         return

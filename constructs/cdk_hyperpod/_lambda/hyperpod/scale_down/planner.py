@@ -25,8 +25,18 @@ from .conditions import (
     GroupView,
     first_unmet,
 )
-from .patching import dropped
-from .refusals import absent, chased, forbidden, mistaken, over_limit, owned, replacement, resent, stuck
+from .patching import dropped_patching_settings
+from .refusals import (
+    forbidden,
+    ids_not_in_cluster,
+    lower_counts_of_autoscaled_groups,
+    mistyped_ids,
+    nodes_launched_again,
+    over_limit,
+    owned,
+    replacement,
+    targets_that_stay,
+)
 
 
 def plan(live: Cluster | None, desired: Desired, context: RequestContext = FIRST) -> Plan:
@@ -43,7 +53,7 @@ def plan(live: Cluster | None, desired: Desired, context: RequestContext = FIRST
     refusals = _refusals(live, desired, group_plans, context)
     if refusals:
         return Plan(refusals=refusals)
-    unknown = absent(live, desired, context) if context.first else []
+    unknown = ids_not_in_cluster(live, desired, context) if context.first else []
     return replace(
         _arrange(live, group_plans, context),
         groups_to_delete=tuple(_groups_to_delete(live, desired)),
@@ -58,12 +68,12 @@ def _refusals(
     return (
         *replacement(live, desired, context.previous),
         *forbidden(live, desired, group_plans, first=context.first),
-        *resent(group_plans, context),
-        *stuck(live, group_plans, context),
-        *chased(group_plans, context),
-        *mistaken(live, desired, group_plans, context),
+        *lower_counts_of_autoscaled_groups(group_plans, context),
+        *targets_that_stay(live, group_plans, context),
+        *nodes_launched_again(group_plans, context),
+        *mistyped_ids(live, desired, group_plans, context),
         *over_limit(live, desired, group_plans, context),
-        *dropped(live, desired, context),
+        *dropped_patching_settings(live, desired, context),
     )
 
 

@@ -98,7 +98,7 @@ def _names_beyond_count(group_plan: GroupPlan) -> Iterator[Refuse]:
         yield messages.refusals.beyond_count(group_plan.group.name, len(group_plan.named), most, count)
 
 
-def resent(group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterator[Refuse]:
+def lower_counts_of_autoscaled_groups(group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterator[Refuse]:
     """Autoscaled groups whose lower count the cluster's own update would send, with every group, whatever changed in it."""
     for group_plan in group_plans:
         if not group_plan.wanted.autoscaled or not group_plan.counted:
@@ -118,7 +118,7 @@ def _held_by_autoscaler(group_plan: GroupPlan, context: RequestContext) -> int:
     return max(target, len(group_plan.staying)) - len(group_plan.picks)
 
 
-def stuck(live: Cluster, group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterator[Refuse]:
+def targets_that_stay(live: Cluster, group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterator[Refuse]:
     """Standard provisioning: a target above the count that nothing but a random choice could lower."""
     if live.continuous:
         return
@@ -144,7 +144,7 @@ def _has_not_fallen(live: Cluster, group_plan: GroupPlan, context: RequestContex
     return not group_plan.picks and not context.young and settled(live, group_plan)
 
 
-def chased(group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterator[Refuse]:
+def nodes_launched_again(group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterator[Refuse]:
     """Groups of which only replacements are left to delete, also some that replace replacements: their target does not fall,
     and deleting them would never end."""
     if context.began is None:
@@ -158,13 +158,13 @@ def chased(group_plans: Sequence[GroupPlan], context: RequestContext) -> Iterato
             )
 
 
-def absent(live: Cluster, desired: Desired, context: RequestContext) -> list[str]:
+def ids_not_in_cluster(live: Cluster, desired: Desired, context: RequestContext) -> list[str]:
     """Named ids that are not nodes of the cluster, and that were not deployed before."""
     here = {node.instance_id for node in live.nodes} | (context.deployed_ids or frozenset())
     return [each for each in desired.nodes_to_delete if each not in here]
 
 
-def mistaken(
+def mistyped_ids(
     live: Cluster, desired: Desired, group_plans: Sequence[GroupPlan], context: RequestContext
 ) -> Iterator[Refuse]:
     """New ids that are not nodes of the cluster, while the count would delete others: a typing error must not cost another node."""
@@ -173,7 +173,7 @@ def mistaken(
     going = Counter(
         pick.node.group for group_plan in group_plans for pick in group_plan.picks if pick.reason != "named"
     )
-    if going and (unknown := absent(live, desired, context)):
+    if going and (unknown := ids_not_in_cluster(live, desired, context)):
         yield messages.refusals.not_here(unknown, going)
 
 
