@@ -15,7 +15,7 @@ from .drain.requester import DELETION_LEASE, DrainRequester
 from .draining import read_with_held, requester_with_status
 from .executor import Clock, delete_groups
 from .group_deletion import GroupDeletion, deleting, groups_left, plan_group_deletion
-from .poll import Poll, log_notes, no_longer_wanted
+from .poll import Poll, log_notes, wait_if_abandoned
 from .poll_state import State
 from .results import Again, Done, Failed, Result
 
@@ -30,7 +30,7 @@ def finalize(poll: Poll) -> Result:
     if deletion.wait is not None and poll.desired.drain is None:
         return Again(waits=(deletion.wait,), live=live)
     requester = None if poll.rolling_back else requester_with_status(poll)
-    if over := no_longer_wanted(poll):
+    if over := wait_if_abandoned(poll):
         return Again(waits=(over,), live=live)
     if requester is None:
         return _wait_or_delete(poll, live, deletion, ())

@@ -125,9 +125,11 @@ def _renamed_from(event: Event, desired: Desired) -> str | None:
     return name if isinstance(name, str) and name != desired.cluster else None
 
 
-def no_longer_wanted(poll: Poll) -> Wait | None:
-    """Why the poll may make no change: CloudFormation does not wait for its answer any more. If an update is cancelled, or
-    another of its resources fails, CloudFormation continues without this resource, and CDK's framework continues to poll.
+def wait_if_abandoned(poll: Poll) -> Wait | None:
+    """A wait if CloudFormation no longer waits for this request's answer. None: it does.
+
+    Then the poll may make no change. If an update is cancelled, or another of its resources fails, CloudFormation continues
+    without this resource, and CDK's framework continues to poll.
 
     It is a wait, not a failure: CloudFormation does not read the answer. If the stack's status is ever misleading, a deployment
     that runs out of time costs no node, but one that continues while the nodes still exist costs random ones.

@@ -23,7 +23,7 @@ from .draining import read_with_held, requester_with_status, with_status
 from .executor import Clock, Outcome, execute
 from .group_deletion import groups_left
 from .planner import plan
-from .poll import Poll, log_plan, no_longer_wanted, partly_deleted_groups
+from .poll import Poll, log_plan, partly_deleted_groups, wait_if_abandoned
 from .results import Again, Done, Failed, Result
 
 
@@ -73,7 +73,7 @@ def _first_result(poll: Poll, view: View) -> Result:
 def still_wanted(poll: Poll, view: View) -> Result | None:
     """CloudFormation must still wait for this request before anything is changed or drained."""
     acts = bool(view.plan.changes) or view.requester is not None
-    over = no_longer_wanted(poll) if acts else None
+    over = wait_if_abandoned(poll) if acts else None
     return view.again(over) if over else None
 
 

@@ -13,7 +13,7 @@ from .deletion_record import Rollback
 from .drain.requester import DrainRequester
 from .draining import find_requester, read_with_held
 from .planner import plan
-from .poll import Poll, no_longer_wanted, with_state
+from .poll import Poll, wait_if_abandoned, with_state
 from .results import Again, Done, Failed, Result, ScaleDownError
 from .rollback import LATE, STALE, with_reached, with_stack_status
 
@@ -43,7 +43,7 @@ def _release_once(poll: Poll, requester: DrainRequester, accepted: frozenset[str
     def look() -> Cluster | None:
         return read_with_held(poll, poll.read_cluster(tags=False), requester, tags=False)
 
-    if no_longer_wanted(poll):
+    if wait_if_abandoned(poll):
         poll.state.record.releases_again = True
     else:
         requester.release(look, accepted)

@@ -43,7 +43,7 @@ def with_reached(event: Event, state: State, services: Services) -> State:
     """The state with the clusters that the failed update got to.
 
     A request that is left over from that update, because it was cancelled before its first look, does not belong to the
-    rollback: it may refuse, and makes no change (no_longer_wanted).
+    rollback: it may refuse, and makes no change (wait_if_abandoned).
     """
     try:
         if state.pending is False:
