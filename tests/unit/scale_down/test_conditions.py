@@ -54,7 +54,7 @@ def test_order_before_nodes_are_deleted() -> None:
         "minimum_is_met",
         "group_accepts_changes",
         "no_node_is_checked",
-        "replaced_nodes_are_gone",
+        "replaced_nodes_have_terminated",
         "minimum_does_not_block",
     ]
 
@@ -80,7 +80,7 @@ def test_order_before_a_minimum_is_sent() -> None:
                 "cluster_accepts_changes",
             ],
         ),
-        (conditions.BEFORE_GROUP_IS_DONE, ["list_is_not_above_count", "named_nodes_are_gone"]),
+        (conditions.BEFORE_GROUP_IS_DONE, ["list_is_not_above_count", "named_nodes_have_terminated"]),
     ],
     ids=["count", "target", "done"],
 )
@@ -209,7 +209,7 @@ def test_no_node_is_checked(checked: int, wait: Wait | None) -> None:
 def test_nodes_that_were_there_before_need_not_wait_for_others() -> None:
     crowd = [*nodes("p5", 7), *nodes("p5", 1, first=8, status="ShuttingDown")]
     view = view_of(live(group(), nodes=crowd), desired(desired_group(count=6)), first=False)
-    assert conditions.replaced_nodes_are_gone(view) is None
+    assert conditions.replaced_nodes_have_terminated(view) is None
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_newcomers_wait_for_the_nodes_that_they_replace(
     cluster = live(group(target=6, current=current), nodes=crowd)
     view = view_of(cluster, desired(desired_group(count=5)), first=False, doubting=doubting)
     assert not view.group_plan.picks_before_request
-    assert wait_of(conditions.replaced_nodes_are_gone(view)) == wait
+    assert wait_of(conditions.replaced_nodes_have_terminated(view)) == wait
 
 
 @pytest.mark.parametrize(
@@ -363,10 +363,10 @@ def test_list_is_not_above_count(count: int, autoscaled: bool, blocked: bool) ->
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_named_nodes_are_gone(named: bool) -> None:
+def test_named_nodes_have_terminated(named: bool) -> None:
     crowd = [*nodes("p5", 7), *nodes("p5", 1, first=8, status="ShuttingDown")]
     wanted = desired(desired_group(count=8), nodes_to_delete=(node_id(8 if named else 7),))
-    wait = wait_of(conditions.named_nodes_are_gone(view_of(live(group(target=7), nodes=crowd), wanted)))
+    wait = wait_of(conditions.named_nodes_have_terminated(view_of(live(group(target=7), nodes=crowd), wanted)))
     assert wait == (waits.shutting_down("p5", [node_id(8)]) if named else None)
 
 

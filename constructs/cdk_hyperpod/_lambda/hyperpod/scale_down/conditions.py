@@ -102,8 +102,8 @@ def names_fit_the_count(view: GroupView) -> Wait | None:
     """The count still allows the deletion of all named nodes, as it did at the first look.
 
     If it does not, another actor deleted nodes or lowered the target. With the named nodes the target would fall below the
-    count that CloudFormation sends, and HyperPod would terminate a node at random. Once nodes of the first look are gone,
-    the difference is their own.
+    count that CloudFormation sends, and HyperPod would terminate a node at random. Once nodes of the first look are
+    deleted, the difference is those nodes.
     """
     context, named = view.context, len(view.group_plan.named)
     if context.first or view.wanted.autoscaled:
@@ -151,7 +151,7 @@ def no_node_is_checked(view: GroupView) -> Wait | None:
     return messages.waits.health_check(view.group.name, checked) if checked else None
 
 
-def replaced_nodes_are_gone(view: GroupView) -> Wait | None:
+def replaced_nodes_have_terminated(view: GroupView) -> Wait | None:
     """If only nodes that came since the request began would be deleted, none that they replace may be terminating: the target may
     fall with those yet."""
     if view.group_plan.picks_before_request:
@@ -172,7 +172,7 @@ BEFORE_NODES_ARE_DELETED: tuple[Condition, ...] = (
     minimum_is_met,
     group_accepts_changes,
     no_node_is_checked,
-    replaced_nodes_are_gone,
+    replaced_nodes_have_terminated,
     minimum_does_not_block,
 )
 """What must be true before nodes of a group are deleted."""
@@ -289,14 +289,14 @@ def list_is_not_above_count(view: GroupView) -> Wait | None:
     return messages.waits.ahead_of_target(view.group.name, view.staying, view.group.target)
 
 
-def named_nodes_are_gone(view: GroupView) -> Wait | None:
+def named_nodes_have_terminated(view: GroupView) -> Wait | None:
     """No named node is still shutting down."""
     return messages.waits.shutting_down(view.group.name, view.leaving) if view.group_plan.named_leaving else None
 
 
 BEFORE_GROUP_IS_DONE: tuple[Condition, ...] = (
     list_is_not_above_count,
-    named_nodes_are_gone,
+    named_nodes_have_terminated,
 )
 """What must be true before nothing is left to do for a group."""
 

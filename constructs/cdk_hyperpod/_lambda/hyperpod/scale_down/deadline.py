@@ -70,8 +70,8 @@ def _deleted_of_planned(poll: Poll, again: Again) -> tuple[int, int] | None:
     """How many of the nodes of the first look were deleted, and how many there were. None: they cannot be counted."""
     if again.live is None or not _is_counted(poll):
         return None
-    gone = {pick.name for pick in poll.state.record.deleted(again.live.staying - again.accepted)}
-    return sum(pick.name in gone for pick in poll.state.picked), poll.state.planned
+    deleted = {pick.name for pick in poll.state.record.deleted(again.live.staying - again.accepted)}
+    return sum(pick.name in deleted for pick in poll.state.picked), poll.state.planned
 
 
 def _is_counted(poll: Poll) -> bool:

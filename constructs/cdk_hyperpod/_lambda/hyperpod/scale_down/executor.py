@@ -103,8 +103,8 @@ def _lower_minimums(deletions: Sequence[DeleteNodes], deleted: Outcome, calls: _
     is lowered first."""
     if not deleted.unexplained or all(deletion.minimum is None for deletion in deletions):
         return deleted
-    gone = deleted.accepted | deleted.maybe_deleted
-    sent = _send_counts(calls, replace(calls.context, minimum_blocks=True), gone=gone)
+    deletion_requested = deleted.accepted | deleted.maybe_deleted
+    sent = _send_counts(calls, replace(calls.context, minimum_blocks=True), deletion_requested=deletion_requested)
     if not (sent.sent or sent.error or sent.waits):
         return deleted
     return replace(sent, accepted=deleted.accepted, maybe_deleted=deleted.maybe_deleted)
@@ -120,9 +120,11 @@ def _lower_targets_of_unlaunched(nodes: Sequence[Node], deleted: Outcome, calls:
     unlaunched = [node for node in nodes if node.instance_id is None and node.name in deleted.accepted]
     if not calls.live.continuous or not unlaunched:
         return deleted
-    gone = deleted.accepted | deleted.maybe_deleted
+    deletion_requested = deleted.accepted | deleted.maybe_deleted
     groups = {node.group for node in unlaunched}
-    return _send_counts(calls, replace(calls.context, young=False), gone=gone, only=groups).after(deleted)
+    return _send_counts(
+        calls, replace(calls.context, young=False), deletion_requested=deletion_requested, only=groups
+    ).after(deleted)
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------
@@ -238,11 +240,11 @@ def _send_counts(
     calls: _Calls,
     context: RequestContext,
     *,
-    gone: frozenset[str] = frozenset(),
+    deletion_requested: frozenset[str] = frozenset(),
     only: Container[str] | None = None,
 ) -> Outcome:
     """The one place that lowers targets and minimums: one UpdateCluster for all these groups; others are left alone (botocore:
-    UpdateCluster, its InstanceGroups). `gone`: nodes whose deletion was requested since `calls.live` was read. `only`: of these
+    UpdateCluster, its InstanceGroups). `deletion_requested`: nodes whose deletion was requested since `calls.live` was read. `only`: of these
     groups; None: of all.
 
     Between any two calls another actor may change the cluster, and a count that is no longer true ends nodes at random. So it
@@ -258,7 +260,7 @@ def _send_counts(
     waits: list[str] = []
     specs: list[Mapping[str, Any]] = []
     for lower in _lowers(plan, only):
-        if _overtaken(lower.group, calls.live, live, gone):
+        if _overtaken(lower.group, calls.live, live, deletion_requested):
             waits.append(messages.waits.overtaken(lower.group).why)
         else:
             specs.append(carrying(spec_with(lower.spec, count=lower.count, minimum=lower.minimum), live))
@@ -285,9 +287,13 @@ def _update(specs: Sequence[Mapping[str, Any]], calls: _Calls) -> Outcome:
     return Outcome(sent=True)
 
 
-def _overtaken(name: str, seen: Cluster, live: Cluster, gone: frozenset[str]) -> bool:
+def _overtaken(name: str, seen: Cluster, live: Cluster, deletion_requested: frozenset[str]) -> bool:
     """Whether another actor changed the group between two looks, as far as anything shows it."""
-    return _target_rose(name, seen, live) or _nodes_came(name, seen, live) or _nodes_left(name, seen, live, gone)
+    return (
+        _target_rose(name, seen, live)
+        or _nodes_came(name, seen, live)
+        or _nodes_left(name, seen, live, deletion_requested)
+    )
 
 
 def _target_rose(name: str, seen: Cluster, live: Cluster) -> bool:
@@ -300,11 +306,11 @@ def _nodes_came(name: str, seen: Cluster, live: Cluster) -> bool:
     return any(node.group == name and node.name not in known for node in live.nodes)
 
 
-def _nodes_left(name: str, seen: Cluster, live: Cluster, gone: frozenset[str]) -> bool:
-    """Others than the `gone` nodes left the list: a page may have left them out."""
+def _nodes_left(name: str, seen: Cluster, live: Cluster, deletion_requested: frozenset[str]) -> bool:
+    """Nodes whose deletion was not requested left the list: a page may have left them out."""
     staying = {node.name for node in seen.nodes if node.group == name and not node.leaving}
     listed = {node.name for node in live.nodes if node.group == name}
-    return not staying <= listed | gone
+    return not staying <= listed | deletion_requested
 
 
 def _worth_waiting(error: Exception, live: Cluster, clock: Clock) -> bool:

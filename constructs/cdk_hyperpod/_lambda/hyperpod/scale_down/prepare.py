@@ -225,14 +225,14 @@ def complete(poll: Poll, live: Cluster | None, left_out: Mapping[str, int] = Map
     backup."""
     state, record = poll.state, poll.state.record
     here = live.staying if live else frozenset()
-    gone = record.deleted(here)
+    deleted = record.deleted(here)
     elsewhere = [pick.name for pick in state.picked if pick.name not in {*here, *record.requested}]
     text = messages.attributes.deleted_nodes(
         when=state.began,
-        deleted=gone,
+        deleted=deleted,
         next_groups=groups_left(live, poll.desired) if live else {},
         unsure=None if record.complete else elsewhere,
         left_out=left_out,
-        listed=[pick for pick in record.requested.values() if pick not in gone],
+        listed=[pick for pick in record.requested.values() if pick not in deleted],
     )
     return Done(text)
