@@ -48,7 +48,7 @@ POLL_S = float(os.environ.get("DRAIN_POLL_S", "10"))
 BEAT_S = 60
 """The status is written when it changes, and this often."""
 ACT_S = 30
-"""A look acts no longer than this before it writes the status. An agent that writes none for three minutes is taken for dead."""
+"""A look acts no longer than this before it writes the status. An agent that writes none for three minutes counts as silent."""
 UNREAD_S = 600
 """An agent that could not read all requests for this long since it started releases what is older than any lease."""
 

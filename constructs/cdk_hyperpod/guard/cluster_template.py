@@ -86,7 +86,7 @@ class ClusterTemplate:
         return properties
 
     def final(self, as_set: Mapping[str, Any], resource: Mapping[str, Any]) -> ClusterSnapshot:
-        """Add the overrides of the rendered template. Call it after `at_synth`.
+        """The snapshot with the overrides of the rendered template. Call it after `at_synth`.
 
         `as_set`: the resolved properties, tags included. `resource`: the cluster's resource in the rendered template.
         """

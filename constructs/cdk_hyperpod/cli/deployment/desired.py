@@ -1,4 +1,4 @@
-"""The desired cluster of a deployment, as far as the file alone tells."""
+"""The desired cluster of a deployment, as the file alone defines it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _drain(config: ClusterConfig, scale_down: ScaleDownConfig) -> DrainSettings 
 
 
 def _rendered(group: InstanceGroup, cluster: ClusterContext, live: Group | None) -> dict[str, Any]:
-    """The group as in the template. Only a deployment knows the ids of roles and subnets, so the live ones are taken."""
+    """The group as in the template. Only a deployment knows the ids of roles and subnets, so it uses the live ones."""
     network = None if live is None else live.fixed.network
     return render_group(
         group,

@@ -1,4 +1,4 @@
-"""What `plan` reads before it decides: the live cluster, the deployed template, and what runs on the nodes."""
+"""What `plan` reads before it decides: the live cluster and the deployed template."""
 
 from __future__ import annotations
 

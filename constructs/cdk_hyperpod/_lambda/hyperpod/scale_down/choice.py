@@ -109,7 +109,7 @@ def _unnamed(group_plan: GroupPlan, context: RequestContext) -> list[Node]:
     if group_plan.group.target <= count:
         # Newcomers under a fallen target are HyperPod's own business, such as the replacement of a faulty node.
         return deleted
-    # HyperPod replaced what was deleted, because its target has not fallen: the newcomers go, and not older nodes.
+    # HyperPod replaced what was deleted, because its target has not fallen: the newcomers are deleted, and not older nodes.
     newcomers = [node for node in rest if node.name in group_plan.newcomers]
     return deleted + _excess(sorted(newcomers, key=_order), len(rest) - len(deleted), count)
 

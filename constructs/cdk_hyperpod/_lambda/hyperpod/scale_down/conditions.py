@@ -63,7 +63,8 @@ class GroupView:
     @property
     def never_rests(self) -> bool:
         """In a rollback: whether the group may be Updating for as long as capacity is missing, and keep the rollback from its
-        end. It may if all nodes to delete are not launched yet, or if half an hour of waiting has changed nothing."""
+        end. It may if no node to delete is launched yet, or once the guard has stopped waiting for the counts
+        (RequestContext.doubting)."""
         if not self.context.rolling_back or self.group.status != "Updating":
             return False
         only_unlaunched = all(pick.node.instance_id is None for pick in self.group_plan.picks)

@@ -182,8 +182,8 @@ PHASES: tuple[Callable[[Poll, View], Result | None], ...] = (
     still_true,
     nothing_to_change,
 )
-"""What must be true before the change, in this order. The order matters: nodes are drained before HyperPod's record of operations
-is read, and the second read of the cluster comes last."""
+"""The phases before the change, in this order. Nodes are drained before HyperPod's record of operations is read. The second read
+of the cluster comes last."""
 
 
 def carry_out(poll: Poll, view: View) -> Result:

@@ -22,7 +22,7 @@ RELEASING = timedelta(seconds=45)
 
 
 def release(poll: Poll, accepted: frozenset[str] = frozenset()) -> str:
-    """Request no node any more. Returns why some nodes stay held. Empty: none does, or only until its lease ends.
+    """End this request's drain, so that its nodes are released. Returns why some nodes stay held. Empty: none does, or only until its lease ends.
 
     `accepted`: names of nodes whose deletion HyperPod has accepted in this poll.
     """
@@ -105,7 +105,7 @@ def _with_late_status(poll: Poll) -> Poll:
 
 
 def _with_certain_status(poll: Poll) -> Poll:
-    """The same, after CloudFormation's status is this request's."""
+    """The poll with CloudFormation's status, read once it can no longer be that of an earlier request."""
     if poll.rolling_back:
         return poll
     poll.services.wait_until(poll.state.began + LATE)

@@ -120,4 +120,4 @@ CASES_IN_DOUBT: tuple[Callable[[GroupPlan], Case | None], ...] = (
     counted_beyond_list_with_replacements,
     counted_beyond_booted,
 )
-"""The same for as long as a count that may mean nothing is worth a wait (RequestContext.doubting)."""
+"""The same while the guard still waits for CurrentCount to drop (RequestContext.doubting)."""
