@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImmutableSettings:
+class ImmutableDifferences:
     """How the file differs from the live cluster in what cannot change after creation."""
 
     refusals: tuple[Refuse, ...] = ()
@@ -46,7 +46,7 @@ class PlanInputs:
     """None: there is no cluster yet."""
     desired: Desired
     template: DeployedTemplate
-    immutable: ImmutableSettings
+    immutable: ImmutableDifferences
 
     @property
     def is_own_stack(self) -> bool:
@@ -82,7 +82,7 @@ def read_inputs(config: ClusterConfig, client: Clients, *, stack: str | None, ow
         live=live,
         desired=desired(config, live, name),
         template=deployed_template(live, name, client),
-        immutable=_compare_immutable(config, client) if is_own else ImmutableSettings(),
+        immutable=_compare_immutable(config, client) if is_own else ImmutableDifferences(),
     )
 
 
@@ -106,7 +106,7 @@ def _read_cluster(config: ClusterConfig, client: Clients) -> Cluster | None:
     return live
 
 
-def _compare_immutable(config: ClusterConfig, client: Clients) -> ImmutableSettings:
+def _compare_immutable(config: ClusterConfig, client: Clients) -> ImmutableDifferences:
     """What the foundation's guard would refuse, in its words."""
     from ..._lambda.hyperpod.common import api
     from ..._lambda.hyperpod.foundation_guard.decision import differences
@@ -118,5 +118,5 @@ def _compare_immutable(config: ClusterConfig, client: Clients) -> ImmutableSetti
         found = look(settings, foundation_stack_name(config.name), client)
     except api.CALL_ERRORS as error:
         # The user may lack the permission; the deployment's own guard has it.
-        return ImmutableSettings(unread=(f"Immutable settings were not compared: {aws.sentence(error)}",))
-    return ImmutableSettings(refusals=tuple(differences(settings, found)))
+        return ImmutableDifferences(unread=(f"Immutable settings were not compared: {aws.sentence(error)}",))
+    return ImmutableDifferences(refusals=tuple(differences(settings, found)))
