@@ -16,7 +16,7 @@ from .._cdk_private import properties_of
 from ..rules.guard import Override, overrides
 
 
-class ClusterSnapshot:
+class PropertiesSnapshot:
     """The cluster's properties at one point in time, and the values that the guard sends. Rendering a value calls Node, so each is kept."""
 
     def __init__(
@@ -68,10 +68,10 @@ class ClusterTemplate:
         """Watch a cluster. `properties`: the current ones, without the tags."""
         self._cluster = cluster
         self._stack = stack
-        self._snapshot = ClusterSnapshot(cluster, stack, properties)
+        self._snapshot = PropertiesSnapshot(cluster, stack, properties)
         self._changes_are_over = False
 
-    def token(self, render: Callable[[ClusterSnapshot], object]) -> IResolvable:
+    def token(self, render: Callable[[PropertiesSnapshot], object]) -> IResolvable:
         """A token for a value that is rendered from the cluster's properties."""
         return Lazy.uncached_any(_Producer(lambda context: self._render(render, context)))
 
@@ -85,7 +85,7 @@ class ClusterTemplate:
         self._changes_are_over = True
         return properties
 
-    def final(self, as_set: Mapping[str, Any], resource: Mapping[str, Any]) -> ClusterSnapshot:
+    def final(self, as_set: Mapping[str, Any], resource: Mapping[str, Any]) -> PropertiesSnapshot:
         """The snapshot with the overrides of the rendered template. Call it after `at_synth`.
 
         `as_set`: the resolved properties, tags included. `resource`: the cluster's resource in the rendered template.
@@ -94,10 +94,10 @@ class ClusterTemplate:
         # A macro beside the properties may replace them.
         found += [(key, value) for key, value in resource.items() if key.startswith("Fn::")]
         if found:
-            self._snapshot = ClusterSnapshot(self._cluster, self._stack, self._snapshot.properties, found)
+            self._snapshot = PropertiesSnapshot(self._cluster, self._stack, self._snapshot.properties, found)
         return self._snapshot
 
-    def _render(self, render: Callable[[ClusterSnapshot], object], context: IResolveContext) -> object:
+    def _render(self, render: Callable[[PropertiesSnapshot], object], context: IResolveContext) -> object:
         if self._changes_are_over:
             return render(self._snapshot)
         if context.preparing:
@@ -109,7 +109,7 @@ class ClusterTemplate:
     def _update(self, properties: Mapping[str, Any]) -> None:
         current = without_tags(properties)
         if current != self._snapshot.properties:
-            self._snapshot = ClusterSnapshot(self._cluster, self._stack, current)
+            self._snapshot = PropertiesSnapshot(self._cluster, self._stack, current)
 
 
 @jsii.implements(IAnyProducer)
