@@ -81,15 +81,15 @@ def why(
     """Read the events, and print the reasons."""
     target = live.find(config=config, cluster=cluster, region=region, profile=profile)
     refuse_another_account(target.config, target.client)
-    moment = None if since is None else datetime.fromtimestamp(since, UTC) - _SKEW
-    found = reasons(target.name, target.client, moment, stack=stack)
+    since_time = None if since is None else datetime.fromtimestamp(since, UTC) - _SKEW
+    found = reasons(target.name, target.client, since_time, stack=stack)
     if as_json:
         failures = [dict(zip(("stack", "reason"), each.split(": ", 1), strict=True)) for each in found]
         say_json("why", 1, {"cluster": target.name, "region": target.region, "failures": failures})
     elif found:
-        since_when = moment or tables.now() - _RECENT
+        since_when = since_time or tables.now() - _RECENT
         say(*(shown(each) for each in [*found, *superseded(target.client("sagemaker"), target.name, since_when)]))
-    elif moment is None:
+    elif since_time is None:
         say("Nothing failed in the last deployment of these stacks.")
     else:
         which = {"--config": config} if cluster is None else {"--cluster": cluster}
