@@ -281,7 +281,7 @@ def _has_tries_left(view: NodeView) -> Decision | None:
     return Decision("backing-up", "", (submit_backup(view),))
 
 
-def _goes_unsaved(view: NodeView) -> Decision | None:
+def _is_drained_unsaved(view: NodeView) -> Decision | None:
     if view.is_kept_if_unsaved:
         return None
     return Decision("backup-failed", _failure_message(view), _drain(view, Mark.LOST))
@@ -349,6 +349,6 @@ RULES: Sequence[Callable[[NodeView], Decision | None]] = (
     _was_saved,
     _was_left_open,
     _has_tries_left,
-    _goes_unsaved,
+    _is_drained_unsaved,
 )
 """What happens to a node of Slurm's: the first that applies."""

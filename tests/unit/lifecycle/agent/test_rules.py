@@ -125,7 +125,7 @@ RULES: dict[str, tuple[Any, Any, Any, str, list[str]]] = {
         ["scontrol update"],
     ),
     "_has_tries_left": ({}, slurm_state(), SETTINGS, "backing-up", ["sbatch --parsable"]),
-    "_goes_unsaved": (
+    "_is_drained_unsaved": (
         {},
         slurm_state(backups=backups(*["FAILED"] * 3)),
         CONTINUE,
