@@ -68,10 +68,10 @@ def _completed_backups(slurm: SlurmState) -> list[tuple[str, Backup]]:
 
 
 def _result_of(job: Backup) -> BackupResult:
-    said = SAVED.fullmatch(job.comment)
-    if said is None:
+    saved = SAVED.fullmatch(job.comment)
+    if saved is None:
         return BackupResult(left_out(job.comment))
-    return BackupResult(left_out(job.comment), said[1] or "")
+    return BackupResult(left_out(job.comment), saved[1] or "")
 
 
 def _count_in_drain(status: NodeStatus, slurm: SlurmState) -> int:

@@ -300,10 +300,10 @@ def _give_up(view: NodeView) -> Decision:
 
 
 def _failure_message(view: NodeView) -> str:
-    said = f"could not be saved in {len(view.tries)} tries: {_last_failure(view)}"
+    message = f"could not be saved in {len(view.tries)} tries: {_last_failure(view)}"
     if not view.slurm_reason:
-        return said
-    return f"{said}; was drained by Slurm ({view.slurm_reason})"
+        return message
+    return f"{message}; was drained by Slurm ({view.slurm_reason})"
 
 
 def _last_failure(view: NodeView) -> str:

@@ -34,7 +34,7 @@ from .release import release_expired, release_nodes
 from .s3 import Bucket, Object, S3Error
 from .slurm import SlurmError
 from .slurm_state import SlurmState, read_slurm
-from .status import SHORTER, busy_instances, fitting, told_jobs
+from .status import SHORTER, busy_instances, fitting, reported_jobs
 
 VERSION = 3
 """Of the agent, in its status."""
@@ -54,7 +54,7 @@ UNREAD_S = 600
 
 
 @dataclass(frozen=True)
-class Shown:
+class LookResult:
     """What the status says after a look."""
 
     nodes: Mapping[str, NodeStatus] = field(default_factory=dict)
@@ -90,14 +90,14 @@ class Agent:
         """Read, decide, act, and write the status. True: something was done, so an early look will see more."""
         self._read_requests()
         now = self.bucket.now()
-        shown, problem = Shown(), ""
+        result, problem = LookResult(), ""
         try:
-            shown = self._decide_and_act(self._live_requests(now), now)
+            result = self._decide_and_act(self._live_requests(now), now)
         except SlurmError as error:
             problem = str(error)
-        self._say("Slurm", problem)
-        self._write_status(now, shown, problem)
-        return shown.did_all
+        self._log_problem("Slurm", problem)
+        self._write_status(now, result, problem)
+        return result.did_all
 
     def _live_requests(self, now: float) -> dict[str, list[NodeRequest]]:
         """By instance, the requests whose lease has not expired."""
@@ -108,7 +108,7 @@ class Agent:
                     found.setdefault(node_request.instance, []).append(node_request)
         return found
 
-    def _decide_and_act(self, requests: Mapping[str, list[NodeRequest]], now: float) -> Shown:
+    def _decide_and_act(self, requests: Mapping[str, list[NodeRequest]], now: float) -> LookResult:
         """Raises SlurmError, before anything is done."""
         knows_all = None not in self.node_requests.values()
         slurm = read_slurm(now)._replace(releases_nodes=knows_all)
@@ -120,13 +120,13 @@ class Agent:
         failed = self._find_stuck(acts)
         self._do_all(acts, failed)
         nodes = {
-            instance: self._tell(requests[instance], decision, slurm, failed)
+            instance: self._node_status(requests[instance], decision, slurm, failed)
             for instance, decision in decisions.items()
         }
         self.backups.update(nodes, slurm)
         if not self._backup_settings().get("hook"):
             self.backups.add_to(nodes)
-        return Shown(nodes, busy_instances(slurm), did_all=bool(acts) and not failed)
+        return LookResult(nodes, busy_instances(slurm), did_all=bool(acts) and not failed)
 
     def _releases(self, keep: frozenset[str], slurm: SlurmState, knows_all: bool) -> tuple[Act, ...]:
         if knows_all:
@@ -141,11 +141,11 @@ class Agent:
         for act in acts:
             if time.monotonic() - began > ACT_S:
                 return  # the next look sees what is left to do
-            said = self._do(act)
+            problem = self._do(act)
             if act.ends:
                 self.ended |= {act.ends}
-            if said and act.ends not in self.stuck:
-                failed[act.instance] = said
+            if problem and act.ends not in self.stuck:
+                failed[act.instance] = problem
 
     def _find_stuck(self, acts: Sequence[Act]) -> dict[str, str]:
         """By instance, the job that the last look ended and that still exists. Each such job is logged once."""
@@ -158,8 +158,8 @@ class Agent:
             )
         self.stuck = (self.stuck & ends) | stuck
         self.ended = self.ended & ends
-        said = "still exists after it was requeued or cancelled"
-        return {act.instance: f"job {act.ends} {said}" for act in acts if act.ends in self.stuck}
+        message = "still exists after it was requeued or cancelled"
+        return {act.instance: f"job {act.ends} {message}" for act in acts if act.ends in self.stuck}
 
     def _read_requests(self) -> None:
         for writer in WRITERS:
@@ -169,16 +169,16 @@ class Agent:
                 found = self.bucket.get(key, self.etags[writer], MAX_REQUEST_BYTES)
             except S3Error as error:
                 self.unread[writer] = str(error)
-                self._say(writer, str(error))
+                self._log_problem(writer, str(error))
                 continue
             self.unread.pop(writer, None)
             self.refused.pop(writer, None)
             # None: the object is what was understood last.
             if found is not None:
-                self._take(writer, found, before)
-            self._say(writer, self.refused.get(writer, ""))
+                self._parse(writer, found, before)
+            self._log_problem(writer, self.refused.get(writer, ""))
 
-    def _take(self, writer: str, found: Object, before: float) -> None:
+    def _parse(self, writer: str, found: Object, before: float) -> None:
         """Understand the writer's object. `before`: the time before it was read."""
         if found.content is None:
             self.ids.pop(writer, None)
@@ -196,7 +196,7 @@ class Agent:
         # Only for a valid request: an invalid one may have been cut off, and is read again.
         self.etags[writer] = found.etag
 
-    def _say(self, about: str, problem: str) -> None:
+    def _log_problem(self, about: str, problem: str) -> None:
         """Log what is new."""
         if self.troubles.get(about, "") != problem:
             log("WARNING" if problem else "INFO", problem or f"{about}: works again")
@@ -221,7 +221,7 @@ class Agent:
         return error
 
     @staticmethod
-    def _tell(
+    def _node_status(
         node_requests: Sequence[NodeRequest], one: Decision, slurm: SlurmState, failed: Mapping[str, str]
     ) -> NodeStatus:
         instance = node_requests[0].instance
@@ -235,7 +235,7 @@ class Agent:
             absent=one.absent,
             address=node_requests[0].address,
             host=name,
-            jobs=told_jobs(slurm.jobs.get(name, ())[: SHORTER[0][0]]),
+            jobs=reported_jobs(slurm.jobs.get(name, ())[: SHORTER[0][0]]),
         )
 
     def _backup_settings(self) -> Mapping[str, Any]:
@@ -245,13 +245,13 @@ class Agent:
     def _write_status(
         self,
         now: float,
-        shown: Shown,
+        result: LookResult,
         problem: str,
     ) -> None:
         backup = self._backup_settings()
         unknown = [UNKNOWN[writer] for writer in self.refused if self.node_requests[writer] is None]
         # Without Slurm nothing new is known of the nodes: their last status stays, beside the problem.
-        nodes = self.written.nodes if problem and self.written else shown.nodes
+        nodes = self.written.nodes if problem and self.written else result.nodes
         status = Status(
             agent=VERSION,
             requests=dict(self.ids),
@@ -264,13 +264,13 @@ class Agent:
         if status == self.written and time.monotonic() - self.written_at < BEAT_S:
             return
         # Busy nodes change all the time. They are written with the status, but cause no write by themselves.
-        content = fitting(replace(status, beat=round(now), busy=shown.busy))
+        content = fitting(replace(status, beat=round(now), busy=result.busy))
         try:
             self.bucket.put(status_key(self.settings["cluster"]), content)
             self.written, self.written_at = status, time.monotonic()
-            self._say("status", "")
+            self._log_problem("status", "")
         except S3Error as error:
-            self._say("status", str(error))
+            self._log_problem("status", str(error))
 
 
 def _cannot_be_requeued(done: subprocess.CompletedProcess[str]) -> bool:

@@ -338,11 +338,11 @@ def parse_backups(text: str) -> dict[str, tuple[Backup, ...]]:
         if len(parts) == 6 and parts[0].isdigit() and parts[4].startswith(f"{PREFIX}-backup:"):
             number, shown, end, why, called, comment = parts
             state = base_state(shown, end)
-            said = "" if comment == "(null)" else one_line(comment)
+            message = "" if comment == "(null)" else one_line(comment)
             if state == "PENDING":
-                said = said or f"waits, {why}"
+                message = message or f"waits, {why}"
             name, _, was = called.partition(WAS)
-            found.setdefault(name, []).append(Backup(number, state, said, was))
+            found.setdefault(name, []).append(Backup(number, state, message, was))
     return {name: tuple(jobs) for name, jobs in found.items()}
 
 
@@ -361,9 +361,9 @@ def instance_of_backup(name: str) -> str:
     return name.split(":")[1]
 
 
-def left_out(said: str) -> int:
+def left_out(comment: str) -> int:
     """How many files are not in a backup, by the comment of its job."""
-    found = LEFT_OUT.match(said)
+    found = LEFT_OUT.match(comment)
     return int(found[1]) if found else 0
 
 

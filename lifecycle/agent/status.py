@@ -11,7 +11,7 @@ from drain_protocol import Status, StatusJob, make_status
 from .slurm import Job
 from .slurm_state import SlurmState
 
-MOST_TOLD = 6
+MOST_REPORTED = 6
 """Jobs of each busy node in the status: five, and one that shows that there are more."""
 MOST_STATUS = 7 * 1024**2
 """Bytes of a status. The guard reads eight MiB of it."""
@@ -23,10 +23,10 @@ def busy_instances(slurm: SlurmState) -> dict[str, tuple[StatusJob, ...]]:
     """Instances that have jobs, and some of the jobs. The guard prefers idle nodes, and reports whose jobs end."""
     nodes = {address: node.name for node in slurm.nodes.values() for address in node.addresses}
     jobs = {name: slurm.jobs.get(nodes.get(address, ""), ()) for name, address in slurm.instances.items()}
-    return {name: told_jobs(found[:MOST_TOLD]) for name, found in jobs.items() if found}
+    return {name: reported_jobs(found[:MOST_REPORTED]) for name, found in jobs.items() if found}
 
 
-def told_jobs(jobs: Sequence[Job]) -> tuple[StatusJob, ...]:
+def reported_jobs(jobs: Sequence[Job]) -> tuple[StatusJob, ...]:
     """Jobs as the status has them."""
     return tuple(StatusJob(job.id, job.user) for job in jobs)
 
