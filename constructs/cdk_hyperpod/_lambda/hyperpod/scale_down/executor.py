@@ -244,8 +244,9 @@ def _send_counts(
     only: Container[str] | None = None,
 ) -> Outcome:
     """The one place that lowers targets and minimums: one UpdateCluster for all these groups; others are left alone (botocore:
-    UpdateCluster, its InstanceGroups). `deletion_requested`: nodes whose deletion was requested since `calls.live` was read. `only`: of these
-    groups; None: of all.
+    UpdateCluster, its InstanceGroups).
+
+    `deletion_requested`: nodes whose deletion was requested since `calls.live` was read. `only`: of these groups; None: of all.
 
     Between any two calls another actor may change the cluster, and a count that is no longer true ends nodes at random. So it
     plans once more, from what is there now, and sends only what that plan holds, for groups that nothing else has touched

@@ -6,18 +6,19 @@ kind of change, and makes it last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from types import MappingProxyType
 
 from ..common import api
 from . import messages
 from .actions import Pick, Plan, Wait
 from .call_errors import change_failed
-from .cluster import MOVING, Cluster, RequestContext
+from .cluster import MOVING, Cluster, Node, RequestContext
 from .cluster_operations import PATIENCE as PATIENCE_FOR_OPERATIONS
 from .cluster_operations import lowered_by_another, read_operations
-from .drain.readiness import decide_readiness, nodes_to_drain
+from .drain.readiness import Readiness, decide_readiness, nodes_to_drain
 from .drain.requester import DELETION_LEASE, DRAIN_LEASE, GROUP_LEASE, DrainRequester
 from .draining import read_with_held, requester_with_status, with_status
 from .executor import Clock, Outcome, execute
@@ -82,19 +83,35 @@ def make_ready(poll: Poll, view: View) -> Result | None:
     requester, live = view.requester, view.live
     if requester is None:
         return None
-    leaving, partly_deleted = nodes_to_drain(view.plan, live), partly_deleted_groups(poll.state, live)
+    leaving = nodes_to_drain(view.plan, live)
+    _renew_request(poll, requester, live, leaving)
+    before = decide_readiness(leaving, requester.status, requester.drain_request)
+    requester.hold(leaving, live, _lease(view, before))
+    after = decide_readiness(leaving, requester.status, requester.drain_request)  # A drainer has answered by now.
+    if after.never:
+        return _never_drained(poll, requester, after)
+    return view.again(*after.waits, *view.plan.waits) if after.waits else None
+
+
+def _renew_request(poll: Poll, requester: DrainRequester, live: Cluster, leaving: Sequence[Node]) -> None:
+    """Add what this poll has seen of the cluster to the drain request."""
     requester.drain_request = replace(
-        requester.drain_request, partly_deleted=partly_deleted, nowhere=requester.locate(leaving)
+        requester.drain_request,
+        partly_deleted=partly_deleted_groups(poll.state, live),
+        nowhere=requester.locate(leaving),
     )
-    ready = decide_readiness(leaving, requester.status, requester.drain_request).ready
-    requester.hold(leaving, live, DELETION_LEASE if view.plan.changes and ready else DRAIN_LEASE)
-    # A drainer has answered by now.
-    verdict = decide_readiness(leaving, requester.status, requester.drain_request)
-    if verdict.never:
-        first = not (partly_deleted or poll.state.record.requested)
-        eks = requester.drain_request.drain.eks
-        return Failed(reason=messages.failures.not_drained(poll.desired.cluster, verdict.never, first=first, eks=eks))
-    return view.again(*verdict.waits, *view.plan.waits) if verdict.waits else None
+
+
+def _lease(view: View, readiness: Readiness) -> timedelta:
+    """How long the nodes are held: longer if this poll deletes them."""
+    return DELETION_LEASE if view.plan.changes and readiness.ready else DRAIN_LEASE
+
+
+def _never_drained(poll: Poll, requester: DrainRequester, readiness: Readiness) -> Failed:
+    request = requester.drain_request
+    first = not (request.partly_deleted or poll.state.record.requested)
+    reason = messages.failures.not_drained(poll.desired.cluster, readiness.never, first=first, eks=request.drain.eks)
+    return Failed(reason=reason)
 
 
 def no_other_operation(poll: Poll, view: View) -> Result | None:
