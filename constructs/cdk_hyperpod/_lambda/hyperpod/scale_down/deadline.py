@@ -77,7 +77,7 @@ def _deleted_of_planned(poll: Poll, again: Again) -> tuple[int, int] | None:
 def _is_counted(poll: Poll) -> bool:
     """Whether there was a first look, all its nodes travel by name, and this process made all the polls."""
     state = poll.state
-    return state.pending is not None and state.planned == len(state.picked) and state.record.complete
+    return not state.first_look_failed and state.planned == len(state.picked) and state.record.complete
 
 
 def _staying_target(poll: Poll, live: Cluster | None) -> StayingTarget | None:

@@ -22,7 +22,7 @@ from .results import Again, Done, Failed, Result
 
 def finalize(poll: Poll) -> Result:
     """One poll. Raises api.CALL_ERRORS if a read fails."""
-    live = poll.read_cluster(tags=poll.state.pending is None)
+    live = poll.read_cluster(tags=poll.state.first_look_failed)
     deletion = plan_group_deletion(live, poll.desired, poll.context(first=False))
     log_notes(poll.services, deletion.notes)
     if live is None or deletion.done:

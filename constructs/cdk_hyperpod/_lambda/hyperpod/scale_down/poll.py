@@ -88,8 +88,8 @@ class Poll:
         return self.state.settling or bool(self.state.record.requested)
 
     def _patience_for_counts(self, patience: timedelta) -> timedelta:
-        unknown = self.state.pending is None
-        return patience if self._deletes_nodes or unknown else SHORT_PATIENCE
+        may_delete = self._deletes_nodes or self.state.first_look_failed
+        return patience if may_delete else SHORT_PATIENCE
 
     def _drained_within(self) -> timedelta:
         """The most that draining may delay a deletion."""

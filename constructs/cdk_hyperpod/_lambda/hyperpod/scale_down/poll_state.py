@@ -35,18 +35,34 @@ class State:
     """What on_event found out, for every later poll."""
 
     began: datetime
+    """When the request began, by the function's clock."""
     looked: datetime | None = None
+    """When on_event ended. None: it has not looked yet."""
     rolling_back: bool = False
+    """Whether the stack rolls back."""
     updated: datetime | None = None
+    """When the update of the stack began. None: CloudFormation does not report it."""
     reached: frozenset[str] | None = None
+    """Ids of the clusters that the failed update reached. None: unknown, or no rollback."""
     pending: bool | None = False
+    """Whether the first look found something to do. None: see `first_look_failed`."""
     planned: int = 0
+    """How many nodes the first look was to delete."""
     picked: tuple[Picked, ...] = ()
+    """The first MOST_PICKED of these nodes."""
     unlaunched: Mapping[str, int] = field(default_factory=dict)
+    """Group -> how many of its nodes were not launched yet when the request began. A group without such nodes is missing."""
     newest: datetime | None = None
+    """The latest LaunchTime of the other nodes. None: there were none."""
     record: DeletionRecord = field(default_factory=DeletionRecord)
     """What was deleted for it. It stays in this process."""
     settling: bool = False
+    """Nodes were to be deleted, were terminating, or the list differed from the counts."""
+
+    @property
+    def first_look_failed(self) -> bool:
+        """The cluster could not be read, or the first look is out of date: whether there is something to do is unknown."""
+        return self.pending is None
 
     def write(self) -> dict[str, Any]:
         """As on_event returns it."""

@@ -50,7 +50,7 @@ class View:
 
 def prepare(poll: Poll) -> Result:
     """One poll. Raises api.CALL_ERRORS if a read fails."""
-    tags = poll.state.pending is None
+    tags = poll.state.first_look_failed
     live = poll.read_cluster(tags=tags)
     requester = requester_with_status(poll)
     live = read_with_held(poll, live, requester, tags=tags)
@@ -103,7 +103,7 @@ def _renew_request(poll: Poll, requester: DrainRequester, live: Cluster, leaving
 
 
 def _lease(view: View, readiness: Readiness) -> timedelta:
-    """How long the nodes are held: longer if this poll deletes them."""
+    """How long the nodes are held: longer if this poll may delete them."""
     return DELETION_LEASE if view.plan.changes and readiness.ready else DRAIN_LEASE
 
 

@@ -133,7 +133,7 @@ def _run(poll: Poll) -> Result:
 def _with_known_rollback(poll: Poll) -> Poll:
     """If the first look could not read how far the failed update got, each poll tries again."""
     state = poll.state
-    if not state.rolling_back or state.pending is not None or state.reached is not None:
+    if not state.rolling_back or not state.first_look_failed or state.reached is not None:
         return poll
     return with_state(poll, with_reached(poll.event, state, poll.services))
 
