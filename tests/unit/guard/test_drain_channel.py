@@ -226,7 +226,7 @@ def test_without_operators_anybody_may_ask_whom_s3_lets_and_a_warning_says_so() 
     template, warnings = built(lambda stack: cluster(stack, DrainAgentConfig()))
     assert "OperatorsRequest" not in walls(template)
     (warning,) = warnings
-    assert warning.endswith(" [ack: cdk-hyperpod:drain-operators]")
+    assert warning.endswith(" [ack: cdk-hyperpod:drain-operators-missing]")
 
 
 def test_a_cluster_role_of_the_users_own_writes_the_status() -> None:
