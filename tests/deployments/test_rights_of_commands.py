@@ -361,6 +361,6 @@ def test_each_call_that_aws_throttles_is_made_again_and_then_said(
         assert made.count(throttled) % ATTEMPTS == 0
         found = capsys.readouterr()
         told = " ".join(f"{found.out} {found.err}".split())
-        sentence = f"AWS throttles {throttled.split('.')[1]}, after 5 attempts still; try again in some minutes"
+        sentence = f"AWS throttles {throttled.split('.')[1]}, 5 attempts failed. Try again in a few minutes"
         assert told.count(sentence) == 1 and told.count("throttles") == 1, told
         assert "Traceback" not in told and "internal error" not in told

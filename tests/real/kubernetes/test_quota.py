@@ -73,7 +73,7 @@ def test_with_the_guides_memory_two_nodes_of_eight_can_be_filled(admin: Client) 
     assert [member.create(one).status for one in pods_of(job)][:3] == [201, 201, 403]
     # The check reports this before anything is sent.
     (finding,) = check_job(job, hard=quota_hard(team))
-    assert finding.remedy == "lower it to 2 at most, or raise the quota"
+    assert finding.remedy == "lower it to at most 2, or raise the quota"
 
 
 @pytest.mark.parametrize(

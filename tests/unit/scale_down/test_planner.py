@@ -740,6 +740,25 @@ def test_replacement_of_a_request_that_was_launched_and_deleted_is_no_request_of
     assert taken(then) == [("p5-6", "not yet launched")]
 
 
+def test_a_chosen_node_that_is_launched_since_is_not_deleted() -> None:
+    """It has another name then, and the nodes beside it that are still not launched were there before."""
+    unlaunched = [*waiting("p5", 3), *waiting("p5", 4), *waiting("p5", 5)]
+    seen, wanted = live(group(target=5), nodes=[*nodes("p5", 2), *unlaunched]), desired(desired_group(count=2))
+    found = plan(seen, wanted, request_context())
+    (started,) = (replace(node, logical_id="p5-3") for node in late("p5", 3))
+    then = plan(
+        live(group(target=5), nodes=[*nodes("p5", 2), started, *unlaunched[1:]]),
+        wanted,
+        request_context(
+            first=False,
+            unlaunched={"p5": 3},
+            chosen=frozenset(pick.node.name for pick in found.nodes_to_delete),
+            chosen_unlaunched={node.name: "p5" for node in unlaunched},
+        ),
+    )
+    assert taken(then) == [("p5-4", "not yet launched"), ("p5-5", "not yet launched")]
+
+
 def test_first_look_tells_of_nodes_that_are_launched_meanwhile_with_the_others() -> None:
     seen, wanted = live(group(target=7), nodes=[*nodes("p5", 5), *late("p5", 6, 7)]), desired(desired_group(count=4))
     found = plan(seen, wanted, request_context())

@@ -43,7 +43,7 @@ def fit(head: str, items: Sequence[str], limit: int = LIMIT) -> str:
         if len(longer) + len(rest) <= limit:
             text = longer
         elif index == 0:
-            return cut(longer, limit - len(rest)) + rest
+            return cut(longer, max(0, limit - len(rest))) + rest
         else:
             return text + _count_rest(sentences[index:])
     return cut(text, limit)

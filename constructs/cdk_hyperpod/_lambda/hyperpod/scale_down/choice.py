@@ -156,10 +156,19 @@ def _newcomers(group: str, staying: list[Node], context: RequestContext) -> froz
         return frozenset()
     launched = [node.name for node in staying if context.came_since(node)]
     unlaunched = sorted(node.name for node in staying if node.instance_id is None)
-    names = {node.name for node in staying}
-    deleted = [name for name, of in context.chosen_unlaunched.items() if of == group and name not in names]
-    older = _unlaunched_before(group, len(unlaunched), len(launched) + len(deleted), context)
+    deleted = _deleted_since(group, staying, context)
+    older = _unlaunched_before(group, len(unlaunched), len(launched) + deleted, context)
     return frozenset([*launched, *unlaunched[older:]])
+
+
+def _deleted_since(group: str, staying: list[Node], context: RequestContext) -> int:
+    """How many nodes of the group, unlaunched when the request began and chosen by the first look, are not in the list any more.
+
+    A node that was launched since has another name. The list still has its logical id, so it does not count as deleted.
+    """
+    listed = {node.name for node in staying} | {node.logical_id for node in staying}
+    chosen = [name for name, of in context.chosen_unlaunched.items() if of == group]
+    return sum(name not in listed for name in chosen)
 
 
 def _unlaunched_before(group: str, unlaunched: int, fewer: int, context: RequestContext) -> int:
