@@ -324,7 +324,7 @@ def test_the_listed_rights_are_enough(
         assert " lifecycle Info: EC2 Instance i-" in out.splitlines()[0], out
     assert "lack the permission" not in out + err
     assert status == EXIT_CODES.get(command, 0), out + err
-    assert ("no other one has cluster alone; " in err) if command == "why" else err == "", out + err
+    assert ("no other stack has cluster alone. " in err) if command == "why" else err == "", out + err
 
 
 @pytest.mark.usefixtures("place")
