@@ -127,9 +127,11 @@ def free_port() -> int:
 
 
 def _answers(place: Place) -> bool:
-    context = ssl.create_default_context(cafile=str(place.authority))
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
     try:
+        # The engine may still be writing its authority: an empty file is an SSLError, which is an OSError.
+        context = ssl.create_default_context(cafile=str(place.authority))
+        https = urllib.request.HTTPSHandler(context=context)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
         with opener.open(f"{place.url}/_local_aws/status", timeout=5) as reply:
             return int(reply.status) == 200
     except OSError:
