@@ -157,7 +157,7 @@ def patching_dropped(groups: Sequence[str], setting: str) -> Refuse:
     return Refuse(
         code="patching-turned-off",
         path="instance_groups",
-        why=f"this deployment's update would turn off {setting} of {names}, which was set outside this stack",
+        why=f"this deployment would turn off {setting} of {names}, which was set outside this stack",
         fix=(
             "note its values, remove it with UpdateCluster, then deploy. To keep it, set it again with UpdateCluster afterwards. "
             "In an app with its own CfnCluster, set it there instead"
