@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ..config.cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig
+from ..config.cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, ClusterConfig, Orchestrator
 from ..config.eks import INSTALLED, EksConfig
 from ..config.lifecycle import LifecycleConfig
 from ..errors import Finding
@@ -38,23 +38,18 @@ def check_dependencies_chart(config: ClusterConfig, folder: Path) -> Iterable[Fi
 
 def check_scripts(config: ClusterConfig, folder: Path) -> Sequence[Finding]:
     """Whether the folder of scripts that the file names exists and has the scripts that HyperPod runs."""
-    path = "lifecycle.scripts"
     name = config.lifecycle.scripts if isinstance(config.lifecycle, LifecycleConfig) else None
     if not isinstance(name, str):
         return []
-    wanted = [EKS_ENTRY_SCRIPT] if config.orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
+    return check_script_folder(folder / name, name, "lifecycle.scripts", config.orchestrator)
+
+
+def check_script_folder(folder: Path, name: str, path: str, orchestrator: Orchestrator) -> Sequence[Finding]:
+    """Whether a folder exists and has the scripts that HyperPod runs. `name`: the folder in the text. `path`: the setting."""
+    entry_scripts = [EKS_ENTRY_SCRIPT] if orchestrator == "eks" else [*ENTRY_SCRIPTS.values()]
     try:
-        scripts = folder / name
-        if not scripts.is_dir():
-            return [
-                Finding(
-                    code="scripts-not-found",
-                    path=path,
-                    problem=f"there is no folder {show(name)}",
-                    remedy="name a folder, relative to the file, or remove the line to use the library's scripts",
-                )
-            ]
-        missing = [script for script in wanted if not (scripts / script).is_file()]
+        exists = folder.is_dir()
+        missing = [script for script in entry_scripts if not (folder / script).is_file()]
     except OSError as error:
         reason = error.strerror
         return [
@@ -63,6 +58,15 @@ def check_scripts(config: ClusterConfig, folder: Path) -> Sequence[Finding]:
                 path=path,
                 problem=f"{show(name)} cannot be read ({reason})",
                 remedy="name a folder",
+            )
+        ]
+    if not exists:
+        return [
+            Finding(
+                code="scripts-not-found",
+                path=path,
+                problem=f"there is no folder {show(name)}",
+                remedy="name a folder, or remove the setting to use the library's scripts",
             )
         ]
     if not missing:

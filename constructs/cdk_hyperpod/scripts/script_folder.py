@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .._common.assets import lifecycle_dir, pack_lifecycle
-from ..config.cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, Orchestrator
-from ..errors import HyperPodError
+from ..config.cluster import Orchestrator
+from ..errors import raise_errors
+from ..rules.files import check_script_folder
 
 UPLOAD_EXCLUDES = ("**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/**")
 """Byte code, hidden files and leftovers of tools are not scripts: they would change the hash on every machine."""
@@ -34,32 +35,18 @@ class ScriptFolder:
 
 
 def find_scripts(source: str | Path | None, orchestrator: Orchestrator, asset_folder: str) -> ScriptFolder:
-    """The user's folder, or without one the library's. Raises HyperPodError if the folder or an entry script is missing.
+    """The user's folder, or without one the library's. Raises ConfigError if the user's folder or an entry script is missing.
 
     `asset_folder`: the folder of this synthesis. The library's scripts for Slurm are copied there, with the drain protocol.
     """
     without = None if orchestrator == "eks" else _EKS
     if source is not None:
-        _require_entry_scripts(Path(source), orchestrator)
+        raise_errors(check_script_folder(Path(source), str(source), "lifecycle_scripts", orchestrator))
         return ScriptFolder(path=Path(source), without=without, is_of_library=False)
-    own = lifecycle_dir() / _EKS if orchestrator == "eks" else lifecycle_dir()
-    _require_entry_scripts(own, orchestrator)
+    own = lifecycle_dir() / _EKS
     if orchestrator == "slurm":
         own = pack_lifecycle(Path(asset_folder, "cdk-hyperpod-lifecycle"))
     return ScriptFolder(path=own, without=without, is_of_library=True)
-
-
-def _require_entry_scripts(folder: Path, orchestrator: Orchestrator) -> None:
-    if not folder.is_dir():
-        raise HyperPodError(
-            f"lifecycle_scripts: there is no folder {folder}; name one, or leave it out to use the library's scripts"
-        )
-    names = [EKS_ENTRY_SCRIPT] if orchestrator == "eks" else ENTRY_SCRIPTS.values()
-    missing = [name for name in names if not (folder / name).is_file()]
-    if missing:
-        raise HyperPodError(
-            f"lifecycle_scripts: {folder} has no {', '.join(missing)}; HyperPod runs the script of the node's type"
-        )
 
 
 def content_hash(folder: Path, *more: str, without: str | None = None) -> str:
