@@ -9,12 +9,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from cdk_hyperpod_local.assemblies import unanswered
 from cdk_hyperpod_local.cdk import Cdk, Result
 from cdk_hyperpod_local.errors import EngineError
 
@@ -82,12 +83,22 @@ class App:
             )
 
     def synthesize(self, cdk: Cdk, assembly: Path, *, validate: bool) -> Result:
-        """Make a cloud assembly. `validate`: also run CDK's checks of the templates, which take longer than the synthesis."""
+        """Make a cloud assembly. `validate`: also run CDK's checks of the templates, which take longer than the synthesis.
+
+        The app runs with the credentials of `cdk`'s account. If it names another one and looks something up there, it
+        runs a second time with that account's credentials, as its user would run it.
+        """
         if self.made is None:
             command = ["--app", self.command] if self.command else []
             options = [word for item in self.context for word in ("-c", item)]
             with _kept(self.folder / "cdk.context.json"):
-                return cdk.synth(assembly, *command, *options, app=self.folder, validate=validate)
+                made = cdk.synth(assembly, *command, *options, app=self.folder, validate=validate)
+                owner = _account_to_ask(assembly, cdk.account)
+                if made.ok or owner is None:
+                    return made
+                shutil.rmtree(assembly)
+                asking = replace(cdk, account=owner)
+                return asking.synth(assembly, *command, *options, app=self.folder, validate=validate)
         if self.made.is_dir():
             shutil.copytree(self.made, assembly)
         else:
@@ -170,6 +181,12 @@ def _is_cluster_file(file: Path) -> bool:
     except (yaml.YAMLError, ValueError, RecursionError):
         return _GROUPS.search(text) is not None
     return isinstance(content, dict) and "instance_groups" in content
+
+
+def _account_to_ask(assembly: Path, asked: str) -> str | None:
+    """The account of the look-ups that the CLI could not answer. None: there are none, in several accounts, or in `asked`."""
+    owners = unanswered(assembly)
+    return owners.pop() if len(owners) == 1 and asked not in owners else None
 
 
 @contextlib.contextmanager

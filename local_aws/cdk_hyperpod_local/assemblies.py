@@ -63,6 +63,19 @@ def _as_synthesized(assembly: Path) -> list[Stack]:
     return found
 
 
+def unanswered(assembly: Path) -> set[str]:
+    """The accounts in which the app looks something up that the CLI could not answer. Empty if the app made no assembly."""
+    manifest = assembly / "manifest.json"
+    if not manifest.is_file():
+        return set()
+    content: dict[str, Json] = json.loads(manifest.read_text("utf-8"))
+    found = {str(each["props"]["account"]) for each in content.get("missing", [])}
+    for artifact in content["artifacts"].values():
+        if artifact["type"] == "cdk:cloud-assembly":  # a Stage
+            found |= unanswered(assembly / artifact["properties"]["directoryName"])
+    return found
+
+
 def are_equal(one: Path, other: Path) -> bool:
     """Whether two assemblies deploy the same stacks, templates and assets. Their reports and lookups may differ."""
     return _deployed(one) == _deployed(other)

@@ -248,9 +248,11 @@ def _synthesize(job: Job, assembly: Path) -> Path:
     try:
         if _is_unchanged(job, fresh):
             return job.assembly
-        _require_success(_synth(job, fresh, validate=True), f"{job.app} failed")
-        # Before the new assembly replaces the deployed one.
-        _refuse_several_environments(job, fresh)
+        made = _synth(job, fresh, validate=True)
+        # Before the new assembly replaces the deployed one, and before a look-up in a second account is the reason.
+        if (fresh / "manifest.json").exists():
+            _refuse_several_environments(job, fresh)
+        _require_success(made, f"{job.app} failed")
         shutil.rmtree(assembly, ignore_errors=True)
         fresh.rename(assembly)
     finally:
@@ -279,7 +281,14 @@ def _digest_file(assembly: Path) -> Path:
 
 def _synth(job: Job, folder: Path, *, validate: bool) -> Result:
     shutil.rmtree(folder, ignore_errors=True)
-    return job.app.synthesize(Cdk(place=job.place, region=_ANY_REGION), folder, validate=validate)
+    cdk = Cdk(place=job.place, region=_ANY_REGION, account=_account_of_last_time(job))
+    return job.app.synthesize(cdk, folder, validate=validate)
+
+
+def _account_of_last_time(job: Job) -> str:
+    """The account to which the app was deployed: what it looks up is there. The engine's own account for a new app."""
+    deployed = stacks(job.assembly) if job.assembly.exists() else ()
+    return deployed[0].account if deployed else environment.ACCOUNT
 
 
 def _stacks(job: Job, assembly: Path) -> tuple[Stack, ...]:

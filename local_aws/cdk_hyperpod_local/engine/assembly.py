@@ -25,6 +25,7 @@ from cdk_hyperpod_local.engine.seam import (
 )
 from cdk_hyperpod_local.engine.seam import services as requests
 from cdk_hyperpod_local.engine.services import (
+    ec2_lookups,
     eks,
     encrypted_buckets,
     fsx,
@@ -73,6 +74,7 @@ def assemble(options: EngineOptions, secret: str) -> Any:
     control_planes = eks.install(state, journal)
     clusters = hyperpod.install(options, journal, control_planes)
     quotas_and_prices.install(lambda: clusters.hyperpod, journal)
+    ec2_lookups.install()
     KubernetesNodes(clusters.on_eks, control_planes).start()
     resources.install(Schemas(options.schemas), file_systems, control_planes, clusters)
 

@@ -42,8 +42,8 @@ class ResourceType:
 class RefusedError(Exception):
     """The reason in the stack's event, in the form of AWS's resource handlers."""
 
-    def __init__(self, message: str, *, service: str, code: str) -> None:
+    def __init__(self, message: str, *, service: str, code: str, status: int = 400) -> None:
         super().__init__(
-            f'Resource handler returned message: "{message} (Service: {service}, Status Code: 400)" '
+            f'Resource handler returned message: "{message} (Service: {service}, Status Code: {status})" '
             f"(HandlerErrorCode: {code})"
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from cdk_hyperpod_local.engine import inline_module
 from cdk_hyperpod_local.engine.resources.base import Created, Json, RefusedError
 from cdk_hyperpod_local.engine.seam import cloudformation, stores
+from cdk_hyperpod_local.engine.services import ec2_lookups
 
 
 def install() -> None:
@@ -20,6 +21,8 @@ def install() -> None:
     _add_attributes("AWS::EC2::Subnet", _subnet_attributes)
     _check("AWS::EC2::Subnet", _check_subnet)
     _check("AWS::Lambda::Function", _check_network)
+    _check("AWS::IAM::Role", _check_boundary)
+    _check_change("AWS::IAM::Role", _check_boundary)
     _after("AWS::Lambda::Function", _keep_network)
     _after("AWS::IAM::Role", _bound_role)
     _after("AWS::S3::Bucket", _tag_bucket)
@@ -36,7 +39,10 @@ def _subnet_attributes(physical_id: str, properties: Json) -> Json:
 
 
 def _check_subnet(properties: Json) -> None:
-    """A subnet must be inside its VPC, and must not overlap with another subnet."""
+    """A subnet must be in a zone of its region and inside its VPC, and must not overlap with another subnet."""
+    zone, zone_id = (str(properties.get(f"AvailabilityZone{end}") or "") for end in ("", "Id"))
+    if problem := ec2_lookups.zone_problem(zone, zone_id):
+        raise RefusedError(problem, service="Ec2", code="InvalidRequest")
     vpc = stores.ec2_store("vpcs").get(properties.get("VpcId", ""))
     if vpc is None:
         raise RefusedError(f"The vpc ID '{properties.get('VpcId')}' does not exist", service="Ec2", code="NotFound")
@@ -69,6 +75,15 @@ def _check_network(properties: Json) -> None:
 def _keep_network(physical_id: str, properties: Json) -> None:
     # GetFunction returns it, and its subnets and groups cannot be deleted before the function (`guards`).
     stores.set_function_network(physical_id, properties.get("VpcConfig") or {})
+
+
+def _check_boundary(properties: Json) -> None:
+    """A role's permissions boundary must be a policy of this account or of AWS."""
+    boundary = properties.get("PermissionsBoundary")
+    if boundary and not stores.policy_exists(str(boundary)):
+        raise RefusedError(
+            f"Scope ARN: {boundary} does not exist or is not attachable.", service="Iam", code="NotFound", status=404
+        )
 
 
 def _bound_role(physical_id: str, properties: Json) -> None:
@@ -115,6 +130,18 @@ def _check(resource_type: str, check: Callable[[Json], None]) -> None:
         return created
 
     entry["create"] = checked
+
+
+def _check_change(resource_type: str, check: Callable[[Json], None]) -> None:
+    entry = cloudformation.handlers()[resource_type]
+    update = entry["update"]
+
+    def checked(physical_id: str, old: Json, new: Json, *rest: str) -> Created:
+        check(new)
+        updated: Created = update(physical_id, old, new, *rest)
+        return updated
+
+    entry["update"] = checked
 
 
 def _after(resource_type: str, then: Callable[[str, Json], None]) -> None:

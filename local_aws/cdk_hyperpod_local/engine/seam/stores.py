@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -46,6 +46,16 @@ def ec2_tag(resource_id: str, properties: Json, old: Json | None = None) -> None
     provisioners._ec2_apply_tags(resource_id, properties, old)
 
 
+def zone_id(zone: str) -> str:
+    """The id of the zone with this name: usw2-az1 for us-west-2a."""
+    return str(ec2._az_id_for_zone_name(zone))
+
+
+def find_zones_by_id(names: Callable[[], Sequence[str]]) -> None:
+    """Let a subnet that names its zone by an id be in the zone of `names` with this id. ministack knows three zones."""
+    ec2._zone_name_for_az_id = lambda wanted: next((name for name in names() if zone_id(name) == wanted), None)
+
+
 def security_group_rule(properties: Json) -> Json:
     """A rule's properties in the form that ec2 stores in its security groups."""
     return provisioners._ec2_sg_permissions([properties])[0]
@@ -70,6 +80,11 @@ def trusts(role_arn: str, service: str) -> bool | None:
 
 def set_boundary(role_name: str, boundary: str | None) -> None:
     iam._roles[role_name]["PermissionsBoundary"] = boundary
+
+
+def policy_exists(arn: str) -> bool:
+    """Whether this account can use this managed policy: its own, or one of AWS."""
+    return bool(iam._policy_exists(arn))
 
 
 def principal_exists(arn: str) -> bool:

@@ -1,7 +1,4 @@
-"""Service Quotas and Price List: the quotas of the simulated HyperPod, and invented prices.
-
-EC2 offers every type in every zone.
-"""
+"""Service Quotas and Price List: the quotas of the simulated HyperPod, and invented prices."""
 
 from __future__ import annotations
 
@@ -10,10 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from cdk_hyperpod_local.engine import seam
 from cdk_hyperpod_local.engine.journal import Journal
 from cdk_hyperpod_local.engine.seam import services as requests
-from cdk_hyperpod_local.engine.seam import stores
 from cdk_hyperpod_local.engine.services.json_service import JsonService, failure, success
 from cdk_hyperpod_local.hyperpod import HyperPod, limits
 from cdk_hyperpod_local.hyperpod.api_shapes import service_model
@@ -44,24 +39,6 @@ def install(hyperpod: Callable[[], HyperPod], journal: Journal) -> None:
         ("pricing", "AWSPriceListService.", {"GetProducts": _products}),
     ):
         requests.register_service(name, _Service(name, answers, journal), target_prefix=prefix, tagged=lambda: iter(()))
-
-    stores.ec2_actions()["DescribeInstanceTypeOfferings"] = _offerings
-
-
-def _offerings(params: Json) -> requests.Reply:
-    """EC2's DescribeInstanceTypeOfferings, by zone, for the types of the filter instance-type."""
-    zones = [f"{seam.region()}{letter}" for letter in "abc"]
-    wanted = {value for values in params.values() for value in values}
-    items = "".join(
-        f"<item><instanceType>{kind}</instanceType><locationType>availability-zone</locationType><location>{zone}</location></item>"
-        for name in _types()
-        if (kind := name.removeprefix("ml.")) in wanted
-        for zone in zones
-    )
-    body = f"<instanceTypeOfferingSet>{items}</instanceTypeOfferingSet>"
-    space = "http://ec2.amazonaws.com/doc/2016-11-15/"
-    text = f'<DescribeInstanceTypeOfferingsResponse xmlns="{space}">{body}</DescribeInstanceTypeOfferingsResponse>'
-    return 200, {"Content-Type": "text/xml"}, text.encode()
 
 
 def _quotas(hyperpod: HyperPod, request: Json) -> Json:
