@@ -161,3 +161,43 @@ def test_lookups_of_the_cli_do_not_stay_in_the_app(
     monkeypatch.setattr(Cdk, "synth", synth)
     find(tmp_path).synthesize(Cdk(place=Place(4999), region="us-east-1"), tmp_path / "out", validate=True)
     assert (looked_up.read_bytes() if looked_up.exists() else None) == before
+
+
+def write_manifest(assembly: Path, *accounts: str, stage: str | None = None) -> None:
+    """An assembly that misses a look-up in each account. `stage`: of a Stage in it."""
+    missing = [{"key": account, "props": {"account": account, "region": "us-west-2"}} for account in accounts]
+    nested = {"type": "cdk:cloud-assembly", "properties": {"directoryName": "stage"}}
+    artifacts = {"stage": nested} if stage else {}
+    assembly.mkdir(parents=True, exist_ok=True)
+    (assembly / "manifest.json").write_text(json.dumps({"artifacts": artifacts, "missing": missing}), "utf-8")
+    if stage:
+        write_manifest(assembly / "stage", stage)
+
+
+@pytest.mark.parametrize(
+    ("missing", "stage", "ran_as"),
+    [
+        ([], None, ["000000000000"]),
+        (["000000000000"], None, ["000000000000"]),
+        (["111122223333"], None, ["000000000000", "111122223333"]),
+        ([], "111122223333", ["000000000000", "111122223333"]),
+        (["111122223333"], "444455556666", ["000000000000"]),
+    ],
+    ids=["none", "own", "another", "of a Stage", "several"],
+)
+def test_look_ups_in_another_account_are_made_with_its_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: list[str], stage: str | None, ran_as: list[str]
+) -> None:
+    (tmp_path / "cdk.json").write_text('{"app": "python app.py"}')
+    accounts: list[str] = []
+
+    def synth(self: Cdk, assembly: Path, *options: str, app: Path, validate: bool) -> Result:
+        assert not assembly.exists()
+        accounts.append(self.account)
+        write_manifest(assembly, *missing, stage=stage)
+        return Result(code=int(len(accounts) < 2), output="", seconds=0)
+
+    monkeypatch.setattr(Cdk, "synth", synth)
+    cdk = Cdk(place=Place(4999, home=tmp_path / "home"), region="us-east-1")
+    made = find(tmp_path).synthesize(cdk, tmp_path / "assembly", validate=True)
+    assert accounts == ran_as and made.ok == (len(ran_as) == 2)
