@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from .._common.assets import models_dir
 from ..errors import HyperPodError
@@ -19,6 +20,8 @@ from .tables import shown
 
 Clients = Callable[[str], Any]
 """A client of each service, with the user's credentials."""
+
+_LOOPBACK = re.compile(r"localhost|::1|127(\.\d+){3}")
 
 ATTEMPTS = 5
 """Attempts of a call that AWS throttles or that does not arrive, with botocore's standard waits in between."""
@@ -133,22 +136,35 @@ def clients(region: str, profile: str | None = None, endpoint_url: str | None = 
     return client
 
 
-def has_endpoint(service: str, profile: str | None = None) -> bool:
-    """Whether the user has set an endpoint for a service, in the environment or in the profile (AWS SDKs and Tools Reference
-    Guide, "Service-specific endpoints"). Needs no credentials. False if the configuration cannot be read."""
-    if os.environ.get("AWS_ENDPOINT_URL") or os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}"):
-        return True
+def endpoint(service: str, profile: str | None = None) -> str | None:
+    """The endpoint that the user has set for a service, in the environment or in the profile (AWS SDKs and Tools Reference
+    Guide, "Service-specific endpoints"). Needs no credentials. None: there is none, or the configuration cannot be read."""
+    variable = service.upper().replace("-", "_")
+    if given := os.environ.get(f"AWS_ENDPOINT_URL_{variable}") or os.environ.get("AWS_ENDPOINT_URL"):
+        return given
     try:
         import botocore.session
     except ModuleNotFoundError:
-        return False
+        return None
     try:
         session = botocore.session.Session(profile=profile)
         own = session.get_scoped_config()
         services = session.full_config.get("services", {}).get(own.get("services"), {})
-        return bool(own.get("endpoint_url") or services.get(service, {}).get("endpoint_url"))
+        # A section of a profile has the service's name with underscores.
+        found = services.get(variable.lower(), {}).get("endpoint_url") or own.get("endpoint_url")
+        return str(found) if found else None
     except (botocore.exceptions.BotoCoreError, AttributeError):
-        return False
+        return None
+
+
+def local_endpoint(service: str, profile: str | None, given: str | None) -> str | None:
+    """The endpoint of a service if it is on this machine, as the local AWS is. `given`: by --endpoint-url. None: it is AWS's."""
+    found = given or endpoint(service, profile) or ""
+    try:
+        host = urlsplit(found).hostname or ""
+    except ValueError:
+        return None
+    return found if _LOOPBACK.fullmatch(host) else None
 
 
 def pages(call: Callable[..., Mapping[str, Any]], member: str, **arguments: Any) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from ...loader import load_config
 from .. import aws
 from ..aws import Clients
 from ..options import config_option, json_option, permissions, profile_option
-from ..tables import WIDTH, say, say_json, table
+from ..tables import WIDTH, say, say_json, table, wrapped
 from .prices import HOURS, Cost, Prices, cached, costs, hourly, keep, today, usage_end, wanted_usage
 
 _HELP = """\
@@ -60,7 +60,8 @@ def cost(config: str, profile: str | None, endpoint_url: str | None, *, refresh:
     """Read the cache or AWS, and print."""
     cluster = load_config(config).config
     # Prices of another endpoint, such as the local AWS, may be invented.
-    of_aws = endpoint_url is None and not aws.has_endpoint("pricing", profile)
+    of_aws = endpoint_url is None and aws.endpoint("pricing", profile) is None
+    made_up_by = aws.local_endpoint("pricing", profile, endpoint_url)
     prices = cached(cluster.region) if of_aws and not refresh else None
     if prices is None:
         prices = read_prices(cluster.region, aws.clients(_REGION, profile, endpoint_url))
@@ -73,23 +74,38 @@ def cost(config: str, profile: str | None, endpoint_url: str | None, *, refresh:
             for each in found
         ]  # fmt: skip
         total = {"usd_hour": hourly(found), "usd_month": _month(hourly(found))}
-        content = {"cluster": cluster.name, "region": cluster.region, "prices_of": prices.when}
+        content = {
+            "cluster": cluster.name,
+            "region": cluster.region,
+            "prices_of": prices.when,
+            "made_up_by": made_up_by,
+        }
         say_json("cost", 1, {**content, "lines": lines, "total": total})
         return
-    say(*cost_lines(found, prices))
+    say(*cost_lines(found, prices, made_up_by=made_up_by))
 
 
-def cost_lines(found: Sequence[Cost], prices: Prices) -> Iterator[str]:
-    """The costs as a table of 80 columns, and what the total does not include."""
+def cost_lines(found: Sequence[Cost], prices: Prices, *, made_up_by: str | None = None) -> Iterator[str]:
+    """The costs as a table of 80 columns, and what the total does not include. `made_up_by`: the local AWS's endpoint; None:
+    the prices are AWS's."""
     known = [each for each in found if each.each_hour is not None]
     unknown = [each for each in found if each.each_hour is None]
     yield from _table(known)
     yield ""
-    yield f"US dollars, list prices of {prices.when} in {prices.region}; a month has {HOURS} hours."
+    yield from _origin(prices, made_up_by)
     yield from _section(
         "Not in the total:", {each.what: each.note or "the price list has no price" for each in unknown}
     )
     yield from _section("Notes:", {each.what: each.note for each in known if each.note})
+
+
+def _origin(prices: Prices, made_up_by: str | None) -> list[str]:
+    if made_up_by is None:
+        return [f"US dollars, list prices of {prices.when} in {prices.region}; a month has {HOURS} hours."]
+    return wrapped(
+        f"US dollars; a month has {HOURS} hours. These prices are made up, and AWS's differ: they are those of the local "
+        f"AWS on {made_up_by}."
+    )
 
 
 def _section(heading: str, notes: Mapping[str, str]) -> Iterator[str]:

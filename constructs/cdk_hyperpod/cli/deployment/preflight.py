@@ -86,16 +86,18 @@ def preflight(config: str, profile: str | None, days: float, endpoint_url: str |
         complain(*str(error).split("\n"))
         return NOT_READ
     found = rows(cluster, state, days)
+    made_up_by = aws.local_endpoint("ec2", profile, endpoint_url)
     if as_json:
         content = {"cluster": cluster.name, "region": cluster.region, "checks": [asdict(row) for row in found]}
-        say_json("preflight", 1, {**content, "exit_code": exit_code(found)})
+        say_json("preflight", 1, {**content, "made_up_by": made_up_by, "exit_code": exit_code(found)})
     else:
-        say(*lines(found, colour=colour_wanted()))
+        say(*lines(found, colour=colour_wanted(), made_up_by=made_up_by))
     return exit_code(found)
 
 
-def lines(found: tuple[Row, ...], *, colour: bool = False) -> Iterator[str]:
-    """The checks as a table of 80 columns, and under it what to do about each that did not pass."""
+def lines(found: tuple[Row, ...], *, colour: bool = False, made_up_by: str | None = None) -> Iterator[str]:
+    """The checks as a table of 80 columns, and under it what to do about each that did not pass. `made_up_by`: the local AWS's
+    endpoint; None: AWS has answered."""
     cells = [(row.check, row.needed, row.allowed, row.in_use, row.verdict) for row in found]
     headings = ("check", "needed", "allowed", "in use", "verdict")
     yield from table(headings, cells, columns=WIDTH, cut=(0,), right=(1, 2, 3), paint=_COLOURS if colour else None)
@@ -108,6 +110,12 @@ def lines(found: tuple[Row, ...], *, colour: bool = False) -> Iterator[str]:
         for remedy in dict.fromkeys(row.remedy for row in of_verdict):
             checks = ", ".join(row.check for row in of_verdict if row.remedy == remedy)
             yield from wrapped(f"{checks}: {remedy}", "  ", "    ")
+    if made_up_by is not None:
+        yield ""
+        yield from wrapped(
+            f"The local AWS on {made_up_by} has answered. Its offers are made up: every zone has every type. So are the "
+            "quotas that were not set. AWS may answer differently."
+        )
 
 
 # -- what is read -----------------------------------------------------------------------------------------------------

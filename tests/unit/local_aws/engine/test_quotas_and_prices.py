@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cdk_hyperpod.cli.deployment.account_state import NotRead
 from cdk_hyperpod.cli.deployment.cost import read_prices
@@ -14,15 +15,15 @@ from cdk_hyperpod.cli.deployment.preflight import read_account_state
 from cdk_hyperpod.cli.deployment.preflight_checks import exit_code, rows
 from cdk_hyperpod.loader import load_config
 from cdk_hyperpod_local.session import LocalAws
-from helpers.validating import ROOT
+from helpers.validating import ROOT, changed
 
 pytestmark = pytest.mark.slow
 DENY = {"Effect": "Deny", "Action": "servicequotas:*", "Resource": "*"}
 ALLOW = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 
 
-def preflight(aws: LocalAws, client: Any = None) -> tuple[int, dict[str, str]]:
-    config = load_config(ROOT / "cluster.yaml").config
+def preflight(aws: LocalAws, client: Any = None, file: Path = ROOT / "cluster.yaml") -> tuple[int, dict[str, str]]:
+    config = load_config(file).config
     found = rows(config, read_account_state(config, client or aws.client))
     return exit_code(found), {row.check: row.verdict for row in found}
 
@@ -38,6 +39,14 @@ def test_quotas_offers_and_plans_are_hyperpods(engine: LocalAws, tmp_path: Path)
         assert (code, verdicts[f"{kind} for cluster usage"]) == (1, "impossible")
     finally:
         engine.change_hyperpod(quotas={f"{kind} for cluster usage": None})
+
+
+@pytest.mark.parametrize("zone", ["us-west-2d", "usw2-az4"])
+def test_a_zone_in_which_the_engine_deploys_offers_the_types(engine: LocalAws, tmp_path: Path, zone: str) -> None:
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(changed({"network.availability_zones": [zone]})), "utf-8")
+    code, verdicts = preflight(engine, file=tmp_path / "cluster.yaml")
+    assert {check: verdict for check, verdict in verdicts.items() if f" in {zone}" in check} != {}
+    assert (code, {*verdicts.values()}) == (0, {"passed"}), verdicts
 
 
 def test_a_right_that_lacks_is_not_checked(engine: LocalAws) -> None:

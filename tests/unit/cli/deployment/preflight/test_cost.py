@@ -127,7 +127,7 @@ def test_the_command_asks_once_and_check_ends_with_the_figure(
     assert capsys.readouterr().out.splitlines()[-1].endswith("Details: cdk-hyperpod cost")
     assert main(["cost", "--config", config, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["command"], told["schema"]) == ("cost", 1)
+    assert (told["command"], told["schema"], told["made_up_by"]) == ("cost", 1, None)
     assert told["total"]["usd_hour"] == pytest.approx(sum(line["usd_hour"] or 0 for line in told["lines"]))
 
 
@@ -155,6 +155,11 @@ def test_prices_of_another_endpoint_are_neither_kept_nor_is_the_cache_read(
 
     assert main([*command, *options]) == 0
     assert cached("us-west-2") is None and asked.calls
+    printed = capsys.readouterr().out
+    assert "These prices are made up" in printed and url in printed and "list prices" not in printed
+    assert all(len(line) <= 80 for line in printed.splitlines()), printed
+    assert main([*command, *options, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["made_up_by"] == url
     keep(PRICES)
     calls = asked.calls
     assert main([*command, *options]) == 0
@@ -163,6 +168,22 @@ def test_prices_of_another_endpoint_are_neither_kept_nor_is_the_cache_read(
         calls = asked.calls
         assert main(command) == 0
         assert asked.calls == calls, "the default profile has no endpoint"
+
+
+@pytest.mark.parametrize(
+    ("url", "is_local"),
+    [
+        ("https://127.0.0.1:4566", True),
+        ("http://localhost", True),
+        ("http://[::1]:4566", True),
+        ("https://api.pricing.us-east-1.amazonaws.com", False),
+        ("https://127.example.com", False),
+        ("http://[", False),
+        ("no address", False),
+    ],
+)
+def test_only_an_endpoint_on_this_machine_makes_prices_up(url: str, is_local: bool) -> None:
+    assert aws.local_endpoint("pricing", None, url) == (url if is_local else None)
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "{}", '{"format": 9}', "[]", '{"format": 1, "region": "us-west-2"}'])

@@ -469,7 +469,19 @@ def test_the_table_has_80_columns_and_says_what_to_do(
     assert main(["preflight", "--config", str(tmp_path / "cluster.yaml"), "--json"]) == status
     told = json.loads(capsys.readouterr().out)
     assert (told["command"], told["schema"], told["exit_code"]) == ("preflight", 1, status)
+    assert told["made_up_by"] is None and "made up" not in out
     assert {check["verdict"] for check in told["checks"]} <= {"passed", "impossible", "not checked"}
+
+
+def test_offers_of_the_local_aws_are_made_up(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(aws, "clients", lambda *_: Case(3).client)
+    command = ["preflight", "--config", str(ROOT / "cluster.yaml"), "--endpoint-url", "https://127.0.0.1:4566"]
+    main(command)
+    out = capsys.readouterr().out
+    assert "The local AWS on https://127.0.0.1:4566 has answered. Its offers are made up" in " ".join(out.split())
+    assert all(len(line) <= 80 for line in out.splitlines()), out
+    main([*command, "--json"])
+    assert json.loads(capsys.readouterr().out)["made_up_by"] == "https://127.0.0.1:4566"
 
 
 def test_another_account_than_the_files_is_an_error(
