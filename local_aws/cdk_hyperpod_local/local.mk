@@ -14,7 +14,7 @@ test test-lives test-slurm: .local-aws/ready
 	@$(LOCAL) setup
 	@touch $@
 
-.PHONY: local-aws-setup deploy-local plan-local diff-local drift-local destroy-local stop-local shell-local
+.PHONY: local-aws-setup deploy-local plan-local diff-local drift-local destroy-local reset-local stop-local shell-local
 local-aws-setup: .local-aws/ready #: Download what the local AWS needs into .local-aws/
 
 deploy-local: .local-aws/ready ## Deploy CONFIG to a simulated AWS on this machine (LOCAL_PORT, LOCAL_SPEED)
@@ -31,6 +31,9 @@ drift-local: .local-aws/ready ## Show changes on the local AWS that were made wi
 
 destroy-local: .local-aws/ready ## Delete everything on the local AWS, and end it
 	@$(LOCAL) destroy --port="$(LOCAL_PORT)" --speed="$(LOCAL_SPEED)"
+
+reset-local: .local-aws/ready ## Delete the local AWS with its state, also if destroy-local failed (asks first, unless RESET_FLAGS=--yes)
+	@$(LOCAL) reset --port="$(LOCAL_PORT)" $(RESET_FLAGS)
 
 stop-local: .local-aws/ready ## End the process of the local AWS and keep its state
 	@$(LOCAL) stop --port="$(LOCAL_PORT)"

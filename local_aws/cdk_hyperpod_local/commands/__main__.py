@@ -116,8 +116,18 @@ _COMMANDS: Mapping[str, _Text] = {
     "destroy": _Text(
         short="delete everything that was deployed, and end the engine",
         details="Delete all stacks that were deployed to the engine, list what AWS would have retained, end the engine, and "
-        "remove its folder.",
+        "remove its folder. Say which stacks AWS would have refused to delete, because of termination protection.",
         examples=("cdk-hyperpod local destroy",),
+        exit_codes="Exit code 0: done. 1: a stack cannot be deleted, and the engine keeps running. `cdk-hyperpod local "
+        "reset` deletes it with all that is left. 130: interrupted; a running engine keeps running.",
+    ),
+    "reset": _Text(
+        short="delete the engine and its state, without deleting stacks",
+        details="Delete the engine of this port with all of its state, after a question. Deletes no stack one by one, so it "
+        "also ends what `destroy` cannot delete. Nothing on AWS is changed.",
+        examples=("cdk-hyperpod local reset", "cdk-hyperpod local reset --yes"),
+        exit_codes="Exit code 0: done, or there was nothing to delete. 1: nothing was deleted, because you answered no or "
+        "there is no terminal to answer on.",
     ),
 }
 _OF_AN_APP = ("deploy", "diff", "plan", "drift")
@@ -174,6 +184,8 @@ def _command(name: str, text: _Text) -> click.Command:
                 help="A parameter of a template, as with `cdk deploy`. Can be repeated.",
             )
         )
+    if name == "reset":
+        given.append(click.RichOption(["--yes"], is_flag=True, help="Do not ask."))
     given += [
         click.RichOption(
             ["--port"],
@@ -210,6 +222,7 @@ def _run(
     context: Sequence[str] = (),
     config: str | None = None,
     parameters: Sequence[str] = (),
+    yes: bool = False,
 ) -> int:
     """Run one command. Every expected failure becomes one line on standard error, and an exit code."""
     try:
@@ -218,7 +231,7 @@ def _run(
         found = _app(app, context, config) if command in _OF_AN_APP else None
     except EngineError as error:
         return _failed(error)
-    job = run.Job(place=place, given=found, speed=times, parameters=tuple(parameters))
+    job = run.Job(place=place, given=found, speed=times, parameters=tuple(parameters), confirmed=yes)
     try:
         return run.COMMANDS[command](job)
     except EngineError as error:

@@ -21,7 +21,7 @@ from cdk_hyperpod_local import daemon, environment, installation, kubectl
 from cdk_hyperpod_local.apps import App
 from cdk_hyperpod_local.assemblies import Stack, are_equal, stacks
 from cdk_hyperpod_local.cdk import Cdk, Result
-from cdk_hyperpod_local.commands import report, spelling
+from cdk_hyperpod_local.commands import removal, report, spelling
 from cdk_hyperpod_local.errors import EngineError
 from cdk_hyperpod_local.places import Place
 from cdk_hyperpod_local.session import LocalAws
@@ -36,12 +36,16 @@ _WOULD_DELETE = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """`given`: None for a command without an app. `parameters`: for the templates, as with `cdk deploy --parameters`."""
+    """`given`: None for a command without an app. `parameters`: for the templates, as with `cdk deploy --parameters`.
+
+    `confirmed`: `reset` does not ask.
+    """
 
     place: Place
     speed: float
     given: App | None = None
     parameters: tuple[str, ...] = ()
+    confirmed: bool = False
 
     @property
     def app(self) -> App:
@@ -132,6 +136,19 @@ def destroy(job: Job) -> int:
         return 0
 
 
+def reset(job: Job) -> int:
+    """Delete the engine with everything on it, also what `destroy` cannot delete. No stack operation runs."""
+    if not job.place.folder.exists():
+        _say(f"no engine has been started on port {job.place.port}: there is nothing to delete")
+        return 0
+    with _alone(job.place):
+        if not job.confirmed:
+            removal.confirm_reset(job.place)
+        daemon.remove(job.place)
+    _say(f"the engine on port {job.place.port} and its folder are removed")
+    return 0
+
+
 def shell(job: Job) -> int:
     _require_running(job.place)
     found = [stack for manifest in job.place.assemblies.glob("*/manifest.json") for stack in stacks(manifest.parent)]
@@ -182,6 +199,7 @@ COMMANDS: Mapping[str, Callable[[Job], int]] = {
     "diff": diff,
     "drift": drift,
     "destroy": destroy,
+    "reset": reset,
     "shell": shell,
     "status": status,
     "stop": stop,
@@ -344,6 +362,7 @@ def destroy_assembly(place: Place, assembly: Path) -> None:
     aws = LocalAws(place=place, region=found[0].region, account=found[0].account)
     client = aws.client("cloudformation")
     identifiers = {}
+    protected = []
     for stack in found:
         try:
             (live,) = client.describe_stacks(StackName=stack.name)["Stacks"]
@@ -352,16 +371,18 @@ def destroy_assembly(place: Place, assembly: Path) -> None:
         identifiers[stack.name] = live["StackId"]
         if live.get("EnableTerminationProtection"):
             # On AWS, a person turns the protection off. Here `destroy` is explicit enough.
+            protected.append(stack.name)
             client.update_termination_protection(StackName=stack.name, EnableTerminationProtection=False)
     if not identifiers:
         return
+    for line in removal.refused_by_aws(protected):
+        print(line, flush=True)
     _say(f"cdk destroy --all ({', '.join(identifiers)})")
     cdk = Cdk(place=place, region=found[0].region, account=found[0].account, show=True)
     result = cdk.destroy(assembly)
     if not result.ok:
-        again = spelling.command("destroy", place)
         raise EngineError(
-            f"cdk destroy failed with exit code {result.code}. {_where_to_look(place)}. Fix it, then run `{again}` again"
+            f"cdk destroy failed with exit code {result.code}\n{_where_to_look(place)}\n{removal.ways_out(place)}"
         )
     kept = report.kept(aws, list(identifiers.values()))
     if kept:

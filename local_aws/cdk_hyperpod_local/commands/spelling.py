@@ -26,3 +26,8 @@ def command(name: str, place: Place, *, app: str = "", config: str = "") -> str:
 def option(name: str, value: str) -> str:
     """A setting with its value, such as `LOCAL_PORT=4599`."""
     return f"LOCAL_{name.upper()}={value}" if os.environ.get(_BY_MAKE) else f"--{name}={value}"
+
+
+def yes() -> str:
+    """How to answer the question of `reset` in advance."""
+    return "RESET_FLAGS=--yes" if os.environ.get(_BY_MAKE) else "--yes"

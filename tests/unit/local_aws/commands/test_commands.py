@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from cdk_hyperpod.cli.main import main as check_main
 from cdk_hyperpod_local import apps, cdk, daemon, installation
 from cdk_hyperpod_local.assemblies import Stack, stacks
 from cdk_hyperpod_local.commands import __main__ as command_line
-from cdk_hyperpod_local.commands import report, run, spelling
+from cdk_hyperpod_local.commands import removal, report, run, spelling
 from cdk_hyperpod_local.environment import ACCOUNT
 from cdk_hyperpod_local.errors import EngineError
 from cdk_hyperpod_local.places import DEFAULT_PORT, LAUNCHER, Place
@@ -216,6 +217,54 @@ def test_stop_reports_what_it_did(engine: Place, capsys: pytest.CaptureFixture[s
     assert f"the engine on port {PORT} was not running. Its state" in capsys.readouterr().out
 
 
+def test_reset_asks_and_without_a_terminal_refuses(
+    engine: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_assembly(engine.assemblies / "app", Training="111122223333/us-west-2")
+    (engine.assemblies / "damaged").mkdir()
+    (engine.assemblies / "damaged" / "manifest.json").write_text("{", "utf-8")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
+    assert call("reset") == 1
+    assert f"use `cdk-hyperpod local reset --port={PORT} --yes`" in capsys.readouterr().err
+    for answer in ("", "\n", "n\n", "Training\n"):
+        monkeypatch.setattr(sys, "stdin", answered := io.StringIO(answer))
+        monkeypatch.setattr(answered, "isatty", lambda: True)
+        assert call("reset") == 1
+        assert capsys.readouterr().err == "local AWS: nothing was deleted\n"
+    assert daemon.running(engine) is not None
+    monkeypatch.setattr(sys, "stdin", answered := io.StringIO("y\n"))
+    monkeypatch.setattr(answered, "isatty", lambda: True)
+    assert call("reset") == 0
+    printed = capsys.readouterr().out
+    assert "  Training in aws://111122223333/us-west-2\n" in printed and "[y/N]" in printed
+    assert daemon.running(engine) is None and not engine.folder.exists()
+
+
+@pytest.mark.parametrize("state", ["{", "", None], ids=["damaged", "empty", "missing"])
+def test_reset_deletes_what_no_engine_can_read(place: Place, state: str | None) -> None:
+    damaged = place.assemblies / "app" / "manifest.json"
+    damaged.parent.mkdir(parents=True)
+    if state is not None:
+        damaged.write_text(state, "utf-8")
+    assert call("reset", "--yes") == 0
+    assert not place.folder.exists()
+    assert call("reset", "--yes") == 0
+
+
+def test_what_destroy_says_of_aws_and_of_the_ways_out_fits_the_terminal(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert removal.refused_by_aws([]) == []
+    said = removal.refused_by_aws(["training-foundation", "training-cluster"])
+    assert "AWS would refuse to delete training-foundation, training-cluster," in " ".join(map(str.strip, said))
+    ways = removal.ways_out(place)
+    assert f"  cdk-hyperpod local reset --port={PORT} " in ways
+    monkeypatch.setenv("LOCAL_AWS_BY_MAKE", "yes")
+    by_make = removal.ways_out(place)
+    assert f"  make reset-local LOCAL_PORT={PORT} " in by_make
+    assert max(map(len, [*said, *ways.splitlines(), *by_make.splitlines()])) <= 80
+
+
 def test_printed_variables_replace_those_of_another_aws(engine: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shell sources them whose own variables lead to AWS, through a proxy."""
     program = f"""\
@@ -382,6 +431,37 @@ def test_an_app_of_several_environments_keeps_the_deployed_assembly(
     with pytest.raises(EngineError, match="One in aws://111122223333/us-east-1, Two in "):
         run._synthesize(job, job.assembly)
     assert (job.assembly / "manifest.json").read_text("utf-8") == before, "`destroy` needs it"
+
+
+def test_look_ups_in_several_accounts_are_refused_as_several_environments(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = run.Job(place=place, given=apps.App(folder=tmp_path, command="true"), speed=1)
+
+    def synth(self: cdk.Cdk, assembly: Path, *options: str, app: Path, validate: bool) -> cdk.Result:
+        write_assembly(assembly, **SEVERAL[1])
+        return cdk.Result(code=1, output="the role cannot be assumed", seconds=0)
+
+    monkeypatch.setattr(cdk.Cdk, "synth", synth)
+    with pytest.raises(EngineError, match="the stacks have several accounts or regions"):
+        run._synthesize(job, job.assembly)
+
+
+def test_an_app_is_synthesized_in_the_account_to_which_it_was_deployed(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = run.Job(place=place, given=apps.App(folder=tmp_path, command="true"), speed=1)
+    accounts: list[str] = []
+
+    def synth(self: cdk.Cdk, assembly: Path, *options: str, app: Path, validate: bool) -> cdk.Result:
+        accounts.append(self.account)
+        write_assembly(assembly, One="111122223333/us-west-2")
+        return cdk.Result(code=0, output="", seconds=0)
+
+    monkeypatch.setattr(cdk.Cdk, "synth", synth)
+    for _ in range(2):
+        run._synthesize(job, job.assembly)
+    assert accounts == [ACCOUNT, "111122223333"]
 
 
 @pytest.mark.parametrize("account", ["111122223333", "unknown-account"])
