@@ -27,6 +27,7 @@ Example:
 Prices are kept in your cache folder with their date; --refresh reads them again. With
 prices in the cache, `check` shows the total. Prices of an endpoint that you have set
 (--endpoint-url, AWS_ENDPOINT_URL, endpoint_url in your configuration) are not kept.
+Those of the local AWS are made up, and the output says so.
 """
 _REGION = "us-east-1"
 """Price List exists in three regions, and has the prices of all regions."""

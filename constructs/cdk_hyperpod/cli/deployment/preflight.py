@@ -35,6 +35,7 @@ Example:
     cdk-hyperpod preflight --days 30
 
 Does not check capacity: a zone that offers an instance type may have none left.
+Offers of the local AWS are made up, and the output says so.
 
 Exit code 0: everything passed. 1: something is impossible, or the file has errors.
 2: something was not checked, for example because a permission is missing. 3: AWS could

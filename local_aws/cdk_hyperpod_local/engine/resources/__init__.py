@@ -63,5 +63,5 @@ def install(schemas: Schemas, file_systems: FsxService, control_planes: EksServi
             read_properties=kind.read_properties,
         )
     repairs.install()
-    guards.install(clusters.occupants)
+    guards.install(clusters.occupants, file_systems.settle)
     validation.install(schemas)

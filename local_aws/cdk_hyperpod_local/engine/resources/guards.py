@@ -15,12 +15,16 @@ Occupants = Callable[[str], Iterator[str]]
 """Subnet or security group id -> what uses it, apart from EC2's own interfaces."""
 
 
-def install(occupants: Occupants) -> None:
+def install(occupants: Occupants, settle: Callable[[], None]) -> None:
+    """`settle`: releases the interfaces of file systems that have been deleted by now."""
+
     def subnet_in_use(subnet_id: str) -> str | None:
+        settle()
         used = next(_in_subnet(subnet_id), None) or next(occupants(subnet_id), None)
         return f"The subnet '{subnet_id}' has dependencies and cannot be deleted." if used else None
 
     def group_in_use(group_id: str) -> str | None:
+        settle()
         used = next(_in_group(group_id), None) or next(occupants(group_id), None)
         return f"resource {group_id} has a dependent object" if used else None
 
@@ -30,6 +34,7 @@ def install(occupants: Occupants) -> None:
     ):
         _guard_type(resource_type, in_use)
         _guard_action(action, parameter, in_use)
+    _guard_vpc()
     _guard_bucket()
 
 
@@ -89,6 +94,26 @@ def _guard_action(action: str, parameter: str, in_use: Callable[[str], str | Non
         return stores.ec2_error("DependencyViolation", reason) if reason else original(params)
 
     stores.ec2_actions()[action] = guarded
+
+
+def _guard_vpc() -> None:
+    """ministack refuses such a deletion itself, but reports EC2's whole reply."""
+    entry = cloudformation.handlers()["AWS::EC2::VPC"]
+    original = entry["delete"]
+
+    def delete(physical_id: str, properties: Json) -> None:
+        try:
+            original(physical_id, properties)
+        except ValueError as error:
+            if "DependencyViolation" not in str(error):
+                raise
+            raise RefusedError(
+                f"The vpc '{physical_id}' has dependencies and cannot be deleted.",
+                service="Ec2",
+                code="DependencyViolation",
+            ) from None
+
+    entry["delete"] = delete
 
 
 def _guard_bucket() -> None:

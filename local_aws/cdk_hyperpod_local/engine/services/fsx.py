@@ -31,6 +31,11 @@ class FsxService(JsonService):
         with self.lock:
             self._file_systems.clear()
 
+    def settle(self) -> None:
+        """Perform what is due by now for the current request's account and Region."""
+        with self.lock:
+            self._file_systems.settle(seam.account(), seam.region())
+
     def _reply(self, operation: str, body: bytes, caller: str, account: str, region: str) -> requests.Reply:
         try:
             return success(

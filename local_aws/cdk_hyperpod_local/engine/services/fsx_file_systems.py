@@ -55,7 +55,7 @@ class Fsx:
 
     def call(self, operation: str, request: Json, *, account: str, region: str) -> Json:
         """The reply; raises FsxError."""
-        self._settle()
+        self.settle(account, region)
         run = self._operations.get(operation)
         if run is None:
             raise FsxError("UnknownOperationException", f"{operation} is not modelled by this engine")
@@ -241,11 +241,11 @@ class Fsx:
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
-        """Perform everything that is due by now."""
-        now = self._now()
+    def settle(self, account: str, region: str) -> None:
+        """Perform what is due by now in this account and Region. A file system that is deleted releases its interfaces."""
+        now, owner = self._now(), f":fsx:{region}:{account}:"
         for store, key in ((self._file_systems, "FileSystemId"), (self._associations, "AssociationId")):
-            for record in [record for record in store.values() if record["_ready"] <= now]:
+            for record in [item for item in store.values() if item["_ready"] <= now and owner in item["ResourceARN"]]:
                 if record["Lifecycle"] == "CREATING":
                     record["Lifecycle"] = "AVAILABLE"
                 elif record["Lifecycle"] == "DELETING":

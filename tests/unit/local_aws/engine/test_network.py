@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
+from cdk_hyperpod_local.engine.services.fsx_file_systems import DELETE_SECONDS
 from cdk_hyperpod_local.session import LocalAws
 from helpers.local_aws import templates
+from helpers.local_aws.fixtures import SPEED
 
 pytestmark = pytest.mark.slow
 Json = Any
@@ -110,11 +113,17 @@ def test_the_network_of_a_file_system_cannot_be_deleted(engine: LocalAws) -> Non
     assert made.outputs["Dns"] == f"{identifier}.fsx.us-west-2.amazonaws.com"
     gone = templates.delete(engine, "kept")
     assert gone.status == "DELETE_FAILED"
-    assert any("has dependencies and cannot be deleted" in reason for reason in gone.reasons)
+    for kind in ("vpc", "subnet"):
+        reasons = [reason for reason in gone.reasons if f"The {kind} '{kind}-" in reason]
+        assert reasons and "has dependencies and cannot be deleted. (Service: Ec2" in reasons[0], gone.reasons
     assert any("has a dependent object" in reason for reason in gone.reasons)
     fsx = engine.client("fsx")
     (shown,) = fsx.describe_file_systems(FileSystemIds=[identifier])["FileSystems"]
     assert (shown["Lifecycle"], shown["LustreConfiguration"]["MountName"]) == ("AVAILABLE", made.outputs["Mount"])
+    # Nobody asks FSx whether the deletion has ended: EC2 releases the network by itself.
+    fsx.delete_file_system(FileSystemId=identifier)
+    time.sleep(DELETE_SECONDS / SPEED + 0.1)
+    assert templates.delete(engine, "kept").status == "DELETE_COMPLETE"
 
 
 def test_the_same_rule_twice_is_refused(engine: LocalAws) -> None:
