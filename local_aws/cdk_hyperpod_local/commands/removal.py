@@ -40,8 +40,8 @@ def confirm_reset(place: Place) -> None:
     """Ask whether to delete the engine. Raises EngineError unless the user types "y" or "yes"."""
     if not sys.stdin.isatty():
         raise EngineError(
-            "nothing was deleted: there is no terminal to confirm on. To go on without confirmation, use "
-            f"`{spelling.command('reset', place)} {spelling.yes()}`"
+            "nothing was deleted: there is no terminal to confirm on. To go on without\n"
+            f"confirmation, use `{spelling.command('reset', place)} {spelling.yes()}`"
         )
     print("\n".join(_what_is_lost(place)))
     tables.print_question("Delete them? Nothing on AWS is changed. [y/N] ")

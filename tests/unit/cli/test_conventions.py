@@ -18,7 +18,10 @@ _NO_FILE = "reads no cluster file"
 _THE_FILE = "compares the file, or is made from it"
 _ASKS_NOBODY = "asks AWS nothing"
 _LOCAL = dict.fromkeys(
-    [f"local {word}" for word in ("setup", "deploy", "diff", "plan", "drift", "shell", "status", "stop", "destroy")],
+    [
+        f"local {word}"
+        for word in ("setup", "deploy", "diff", "plan", "drift", "shell", "status", "stop", "destroy", "reset")
+    ],
     "rehearses on this machine: an engine is named by its port, and what is on it is asked through `local shell`",
 )
 _OF_AN_APP = ("local deploy", "local diff", "local plan", "local drift")
