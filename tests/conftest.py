@@ -57,6 +57,7 @@ LONGEST = (
     "deployments/test_taking_nodes.py",
     "deployments/test_eks_examples.py",
     "deployments/test_life_of_a_cluster.py",
+    "deployments/test_own_vpc.py",
     "deployments/test_replacements.py",
     "deployments/test_outside_app.py",
     "unit/local_aws/engine/test_eks_service.py",
