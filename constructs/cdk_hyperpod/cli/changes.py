@@ -15,7 +15,7 @@ def change_lines(changes: Sequence[Changed]) -> list[str]:
     for effect in reversed([*EFFECTS]):
         of_effect = [each for each in changes if each.effect == effect]
         if of_effect:
-            lines += ["", f"{effect[0].upper()}{effect[1:]}: {EFFECTS[effect]}"]
+            lines += ["", *wrapped(f"{effect[0].upper()}{effect[1:]}: {EFFECTS[effect]}")]
             lines += [line for each in of_effect for line in wrapped(str(each), "  ", "    ")]
     return lines
 

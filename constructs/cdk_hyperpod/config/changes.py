@@ -37,14 +37,43 @@ from .lifecycle import LifecycleConfig, LifecycleSteps
 from .slurm import AccountingDatabase, DrainAgentConfig, DrainBackup, Group, SlurmAccount, SlurmConfig, User
 from .teams import PriorityClass, Team
 
-Effect = Literal["in place", "new nodes only", "replaces", "refused"]
+Effect = Literal["in place", "new nodes only", "replaces", "deletes nodes", "refused"]
 EFFECTS: Mapping[Effect, str] = {
     "in place": "running nodes stay, except those that a line below names",
     "new nodes only": "running nodes do not change; new and replaced ones get it",
     "replaces": "something is created again, and the old one is deleted or stays",
+    "deletes nodes": "their jobs stop and local data is lost, unless they are drained",
     "refused": "while the cluster exists; nothing is changed",
 }
-"""Each effect, and its meaning."""
+"""Each effect, and its meaning, the most disruptive last."""
+
+Record = Mapping[str, Any]
+"""A file's settings by path, without those that have their defaults. A stack's metadata keeps it for the deployed file."""
+
+Kind = Literal["changed", "added", "removed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One setting in the deployed file and in this one."""
+
+    path: str
+    kind: Kind
+    before: Any
+    after: Any
+    file: Record
+    """All settings of this file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """The changes of a setting that delete running nodes."""
+
+    when: Callable[[Difference], bool]
+    condition: str
+    """The same in words."""
+    says: str
+    """Which nodes are deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +87,8 @@ class Change:
     """A function of the old and the new value: whether this change happens in place. None: no change does."""
     removed: Change | None = None
     """What happens if the setting, or an item of a list, is removed. None: the same."""
+    deletion: Deletion | None = None
+    """When it deletes running nodes instead. None: never."""
 
 
 class Within:
@@ -98,6 +129,22 @@ def _rises(old: str | None, new: str | None) -> bool:
     return (new or DEFAULT_KUBERNETES_VERSION) >= (old or DEFAULT_KUBERNETES_VERSION)
 
 
+def _names_the_group(difference: Difference) -> bool:
+    groups: Sequence[str] = difference.file.get(_GROUPS_TO_DELETE, ())
+    return difference.kind == "removed" and difference.path in [f"instance_groups[{name}]" for name in groups]
+
+
+def _is_lower(difference: Difference) -> bool:
+    return difference.kind == "changed" and bool(difference.after < difference.before)
+
+
+def _has_new_names(difference: Difference) -> bool:
+    before, after = difference.before or [], difference.after or []
+    # A long list is kept as a digest, so its names are unknown.
+    is_known = isinstance(before, list) and isinstance(after, list)
+    return bool(set(after) - set(before)) if is_known else bool(after)
+
+
 def _all(kind: type, change: Change) -> dict[str, Change]:
     return {field.name: change for field in dataclasses.fields(kind)}
 
@@ -119,7 +166,12 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "instance_groups": Change(
             effect="in place",
             says="a new group's nodes are added",
-            removed=_refused("unless scale_down.instance_groups_to_delete names the group; then its nodes are deleted"),
+            removed=_refused("to delete the group, name it in scale_down.instance_groups_to_delete"),
+            deletion=Deletion(
+                when=_names_the_group,
+                condition="if you remove a group that scale_down.instance_groups_to_delete names",
+                says="the group is deleted with all its nodes",
+            ),
         ),
         "account": _replaces(_BESIDE),
         "orchestrator": _refused(_NEW_CLUSTER),
@@ -145,8 +197,10 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
     },
     InstanceGroup: {
         "name": _refused("another name is another group; to delete the old one, name it in scale_down"),
-        "instance_count": _in_place(
-            "more: nodes are added; fewer: nodes are deleted, and scale_down decides which ones"
+        "instance_count": Change(
+            effect="in place",
+            says="nodes are added",
+            deletion=Deletion(when=_is_lower, condition="if you lower it", says="scale_down decides which ones"),
         ),
         "instance_type": _refused(_NEW_GROUP),
         "instance_types": _in_place("a type of which the group has nodes cannot be removed"),
@@ -294,9 +348,17 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
     DrainAgentConfig: {"backup": _DRAIN, "operators": IN_PLACE},
     DrainBackup: _all(DrainBackup, _DRAIN),
     ScaleDownConfig: {
-        "nodes_to_delete": Change(effect="in place", says="exactly these nodes are deleted", removed=IN_PLACE),
+        "nodes_to_delete": Change(
+            effect="in place",
+            deletion=Deletion(when=_has_new_names, condition="if you add ids", says="exactly these nodes are deleted"),
+        ),
         "instance_groups_to_delete": Change(
-            effect="in place", says="these groups are deleted with all their nodes", removed=IN_PLACE
+            effect="in place",
+            deletion=Deletion(
+                when=_has_new_names,
+                condition="if you add names",
+                says="these groups are deleted with all their nodes",
+            ),
         ),
         "max_nodes": IN_PLACE,
         "drain": _DRAINED,
@@ -305,9 +367,6 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
     ScaleDownDrain: _all(ScaleDownDrain, _DRAINED),
 }
 """By the class that has the setting, in the order of its fields."""
-
-
-Kind = Literal["changed", "added", "removed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,9 +395,6 @@ class Changed:
         return f"{self.path}:{words}" + (f"; {self.says}" if self.says else "")
 
 
-Record = Mapping[str, Any]
-"""A file's settings by path, without those that have their defaults. A stack's metadata keeps it for the deployed file."""
-
 METADATA = "cdk-hyperpod:settings"
 """The key of the file's record in the metadata of a resource of the cluster's stack."""
 
@@ -347,6 +403,8 @@ _SHOWN = 64
 _EMPTY = "nothing"
 _THERE = True
 """The record's value for settings with settings in them, if their presence has an effect."""
+_GROUPS_TO_DELETE = "scale_down.instance_groups_to_delete"
+"""The path of the setting that decides what the removal of a group does. A record keeps it whole."""
 _KEYS = ("name", "subnet_id", "file_system_path", "key", "root_volume")
 """What identifies an item of a list: the first of these that it has."""
 
@@ -378,13 +436,21 @@ def changed(old: Record, new: Record) -> tuple[Changed, ...]:
         kind: Kind = "changed" if None not in (before, after) else "added" if before is None else "removed"
         if kind != "changed" or entry.unless is not None:
             reported.append(path)
-        change = (entry.removed if kind == "removed" else None) or entry
-        if change.unless is not None and change.unless(before, after):
-            change = IN_PLACE
+        change = _change_of(entry, Difference(path=path, kind=kind, before=before, after=after, file=new))
         found.append(
             Changed(path=path, effect=change.effect, says=change.says, kind=kind, old=_words(before), new=_words(after))
         )
     return tuple(found)
+
+
+def _change_of(entry: Change, difference: Difference) -> Change:
+    """What the table says of this difference."""
+    if entry.deletion is not None and entry.deletion.when(difference):
+        return Change(effect="deletes nodes", says=entry.deletion.says)
+    change = (entry.removed if difference.kind == "removed" else None) or entry
+    if change.unless is not None and change.unless(difference.before, difference.after):
+        return IN_PLACE
+    return change
 
 
 def _flat(value: Any, path: str, *, without: str = "") -> Iterator[tuple[str, Any]]:
@@ -402,7 +468,7 @@ def _flat(value: Any, path: str, *, without: str = "") -> Iterator[tuple[str, An
             case Items(item) if isinstance(inner := shape(item).form, Fields):
                 yield from _items(held, inner.kind, here, CHANGES[type(value)][field.name])
             case _ if not _is_default(field, held):
-                yield here, _kept(held, form)
+                yield here, _plain(held) if here == _GROUPS_TO_DELETE and held else _kept(held, form)
 
 
 def _items(items: Sequence[Any], kind: type, path: str, entry: Change | Within) -> Iterator[tuple[str, Any]]:

@@ -61,12 +61,12 @@ def _change_words(kind: type, name: str) -> str:
     if not isinstance(entry, Change):
         return "as below"
     words = f"{entry.effect}: {entry.says}".removesuffix(": ")
-    removed = entry.removed
-    return (
-        words
-        if removed is None or removed.effect == entry.effect
-        else f"{words}; removed: {removed.effect}, {removed.says}"
-    )
+    removed, deletion = entry.removed, entry.deletion
+    if removed is not None and removed.effect != entry.effect:
+        words += f"; removed: {removed.effect} ({removed.says})"
+    if deletion is not None:
+        words += f"; deletes nodes {deletion.condition}: {deletion.says}"
+    return words
 
 
 def _type_words(schema: Mapping[str, Any]) -> str:

@@ -277,7 +277,7 @@ def test_a_changed_setting_is_told_with_its_effect_and_nothing_else_s(setting: s
         # What names an item has no change of its own: the old item goes, and another one comes.
         assert told.kind in ("added", "removed")
     elif setting not in ("EksConfig.dependencies_chart_digest",):
-        assert told.effect == entry.effect
+        assert told.effect in {entry.effect, "deletes nodes" if entry.deletion else entry.effect}
     assert told.effect in EFFECTS and str(told).startswith(f"{path}:")
     assert not changed(record(after), record(after)), "a file does not differ from itself"
 
@@ -299,11 +299,28 @@ def test_a_record_survives_the_template() -> None:
         pytest.param({"network.subnets": ["a"]}, {"network.subnets": ["a", "b"]}, "in place", id="a second subnet"),
         pytest.param({"eks.kubernetes_version": "1.34"}, {"eks.kubernetes_version": "1.35"}, "in place", id="up"),
         pytest.param({"instance_groups[a]": True}, {}, "refused", id="a dropped group"),
+        pytest.param({"instance_groups[a].instance_count": 2}, {"instance_groups[a].instance_count": 1}, "deletes nodes", id="a lower count"),
+        pytest.param({"instance_groups[a].instance_count": 1}, {"instance_groups[a].instance_count": 2}, "in place", id="a higher count"),
+        pytest.param({"scale_down.nodes_to_delete": ["i-a"]}, {"scale_down.nodes_to_delete": ["i-a", "i-b"]}, "deletes nodes", id="another node"),
+        pytest.param({"scale_down.nodes_to_delete": ["i-a", "i-b"]}, {"scale_down.nodes_to_delete": ["i-a"]}, "in place", id="a node less"),
+        pytest.param({"scale_down.nodes_to_delete": ["i-a"]}, {"scale_down.nodes_to_delete": "sha256:0"}, "deletes nodes", id="many nodes"),
+        pytest.param({"scale_down.nodes_to_delete": "sha256:0"}, {}, "in place", id="no nodes any more"),
         pytest.param({"of.another.release": 1}, {}, None, id="unknown here"),
     ],
 )  # fmt: skip
 def test_the_same_setting_may_change_in_two_ways(old: Json, new: Json, effect: str | None) -> None:
     assert [each.effect for each in changed(old, new)] == ([effect] if effect else [])
+
+
+@pytest.mark.parametrize("names", [["a"], [*(f"a-group-of-a-long-name-{n}" for n in range(9)), "a"]], ids=["1", "10"])
+def test_a_dropped_group_that_is_to_be_deleted_ends_nodes(names: list[str]) -> None:
+    """However many are named, which a record keeps whole."""
+    before = config_of(data_of(EVERYTHING))
+    after = config_of(edited({"scale_down.instance_groups_to_delete": names}, data_of(EVERYTHING)))
+    found = {each.path: each for each in changed({**record(before), "instance_groups[a]": True}, record(after))}
+
+    assert found["instance_groups[a]"].effect == "deletes nodes"
+    assert str(found["instance_groups[a]"]).endswith("removed; the group is deleted with all its nodes")
 
 
 def test_synthesis_says_it_too_where_it_is_told_against_which_file(tmp_path: Path) -> None:

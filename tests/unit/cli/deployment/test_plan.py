@@ -785,9 +785,26 @@ def test_each_changed_setting_with_what_its_change_does(
         "  lifecycle.steps.clock: true → false; lifecycle run applies it to the others\n"
         "\n"
         "In place: running nodes stay, except those that a line below names\n"
-        "  instance_groups[work].instance_count: 2 → 5; more: nodes are added; fewer:\n"
-        "    nodes are deleted, and scale_down decides which ones\n"
+        "  instance_groups[work].instance_count: 2 → 5; nodes are added\n"
         "  node_recovery: automatic → none\n"
+    )
+
+
+def test_a_group_that_is_named_for_deletion_is_deleted_and_not_refused(
+    model: HyperPod, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(keep_old())
+    deployed = record(load_config("cluster.yaml").config)
+    write({"scale_down": {"instance_groups_to_delete": ["old"]}})
+    with serve(model, {**STANDS, **template(settings=deployed)}) as found:
+        status, out, _ = run(capsys, "--endpoint-url", found)
+
+    assert status == 2 and "old: the whole group" in out and "Refused" not in out
+    assert out.endswith(
+        "Deletes nodes: their jobs stop and local data is lost, unless they are drained\n"
+        "  instance_groups[old]: removed; the group is deleted with all its nodes\n"
+        "  scale_down.instance_groups_to_delete: [old]; these groups are deleted with all\n"
+        "    their nodes\n"
     )
 
 
