@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ..config.cluster import ClusterConfig, InstanceGroup, NetworkConfig, StorageConfig
+from ..config.cluster import ClusterConfig, InstanceGroup, NetworkConfig, StorageConfig, SubnetConfig
 from ..config.zones import ZoneSubnet, is_zone_id, more_endpoints, plan_subnets, zone_prefixes
 from ..errors import Finding
 from ..facts.instance_types import regions
@@ -179,19 +179,62 @@ def _check_existing(network: NetworkConfig, path: str) -> Iterator[Finding]:
             remedy="name the security group of the VPC's interface endpoints, or set internet_egress",
             level="warning",
         )
-    for index, subnet in enumerate(network.subnets if isinstance(network.subnets, tuple) else ()):
-        if not is_known(subnet) or subnet.cidr is None or not is_known(subnet.cidr):
+    yield from _check_subnets(network.subnets, f"{path}.subnets")
+
+
+def _check_subnets(subnets: Sequence[SubnetConfig], path: str) -> Iterator[Finding]:
+    """Existing subnets: each one once, with a range that AWS accepts beside the others."""
+    known = [
+        (f"{path}[{index}]", subnet)
+        for index, subnet in enumerate(subnets if isinstance(subnets, tuple) else ())
+        if is_known(subnet)
+    ]
+    yield from _check_subnet_ids(known)
+    ranges: list[tuple[str, ipaddress.IPv4Network]] = []
+    for place, subnet in known:
+        if subnet.cidr is None or not is_known(subnet.cidr):
             continue
         parsed = _parse_cidr(subnet.cidr)
         if parsed is None:
-            yield _bad_cidr(f"{path}.subnets[{index}].cidr", subnet.cidr)
-        elif not 16 <= parsed.prefixlen <= 28:
-            cidr, length = subnet.cidr, parsed.prefixlen
+            yield _bad_cidr(f"{place}.cidr", subnet.cidr)
+            continue
+        yield from _check_subnet_range(parsed, f"{place}.cidr", ranges)
+        ranges.append((f"{place}.cidr", parsed))
+
+
+def _check_subnet_ids(subnets: Sequence[tuple[str, SubnetConfig]]) -> Iterator[Finding]:
+    first: dict[str, str] = {}
+    for place, subnet in subnets:
+        name = subnet.subnet_id
+        if is_known(name) and name in first:
+            other = first[name]
             yield Finding(
-                code="subnet-size-not-supported",
-                path=f"{path}.subnets[{index}].cidr",
-                problem=f"{cidr} is a /{length}, but AWS has subnets of /16 to /28",
-                remedy="write the subnet's own range",
+                code="subnet-duplicated",
+                path=f"{place}.subnet_id",
+                problem=f"{show(name)} is also {other}",
+                remedy="name each subnet once, with its own zone",
+            )
+        first.setdefault(name, place)
+
+
+def _check_subnet_range(
+    cidr: ipaddress.IPv4Network, path: str, others: Sequence[tuple[str, ipaddress.IPv4Network]]
+) -> Iterator[Finding]:
+    length = cidr.prefixlen
+    if not 16 <= length <= 28:
+        yield Finding(
+            code="subnet-size-not-supported",
+            path=path,
+            problem=f"{cidr} is a /{length}, but AWS has subnets of /16 to /28",
+            remedy="write the subnet's own range",
+        )
+    for place, other in others:
+        if cidr.overlaps(other):
+            yield Finding(
+                code="subnets-overlap",
+                path=path,
+                problem=f"{cidr} overlaps {other} of {place}, which no two subnets of a VPC do",
+                remedy="write the ranges that `aws ec2 describe-subnets` prints",
             )
 
 
@@ -317,15 +360,28 @@ PRIVATE = tuple(
 
 
 def _parse_cidr(cidr: str) -> ipaddress.IPv4Network | None:
+    parsed = _range_around(cidr)
+    return parsed if str(parsed) == cidr else None
+
+
+def _range_around(cidr: str) -> ipaddress.IPv4Network | None:
+    """The range of this length that has the address; None: it is not an address with a length."""
     if not re.fullmatch(r"[0-9.]{7,15}/[0-9]{1,2}", cidr):
         return None
     try:
-        return ipaddress.IPv4Network(cidr)
+        return ipaddress.IPv4Network(cidr, strict=False)
     except ValueError:
         return None
 
 
 def _bad_cidr(path: str, cidr: str) -> Finding:
+    if (around := _range_around(cidr)) is not None:
+        return Finding(
+            code="network-cidr-with-host-bits",
+            path=path,
+            problem=f"{show(cidr)} does not begin with the first address of a range",
+            remedy=f"use {around}",
+        )
     return Finding(
         code="network-cidr-invalid",
         path=path,

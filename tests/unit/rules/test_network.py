@@ -58,7 +58,7 @@ def new(cidr: object) -> dict[str, Any]:
         ),
         # A new VPC's range
         pytest.param(new("10.0.0.0"), [("network-cidr-invalid", "network.cidr")], new("10.0.0.0/16"), id="an address"),
-        pytest.param(new("10.0.0.1/16"), [("network-cidr-invalid", "network.cidr")], new("10.7.0.0/16"), id="bits beyond the prefix"),
+        pytest.param(new("10.0.0.1/16"), [("network-cidr-with-host-bits", "network.cidr")], new("10.7.0.0/16"), id="bits beyond the prefix"),
         pytest.param(new("10.0.0.0/33"), [("network-cidr-invalid", "network.cidr")], {}, id="a prefix too long for IPv4"),
         pytest.param(new("fd00::/8"), [("network-cidr-invalid", "network.cidr")], {}, id="IPv6"),
         pytest.param(new(5), [("value-of-wrong-type", "network.cidr")], {}, id="a number for a range"),
@@ -76,6 +76,9 @@ def new(cidr: object) -> dict[str, Any]:
         pytest.param({"network.endpoint_security_group_id": "sg-01234567"}, [("endpoint-group-in-new-vpc", "network.endpoint_security_group_id")], existing(SUBNET), id="endpoints' group in a new VPC"),
         pytest.param(existing({**SUBNET, "cidr": "wide"}), [("network-cidr-invalid", "network.subnets[0].cidr")], existing({**SUBNET, "cidr": "10.0.0.0/24"}), id="a subnet's range that is none"),
         pytest.param(existing({**SUBNET, "cidr": "10.0.0.0/29"}), [("subnet-size-not-supported", "network.subnets[0].cidr")], {"instance_groups.1.instance_type": "ml.m5.xlarge", **existing({**SUBNET, "cidr": "10.0.0.0/28"})}, id="a subnet's range that no subnet has"),
+        pytest.param(existing({**SUBNET, "cidr": "10.20.1.0/20"}), [("network-cidr-with-host-bits", "network.subnets[0].cidr")], existing({**SUBNET, "cidr": "10.20.0.0/20"}), id="a subnet's range with bits beyond the prefix"),
+        pytest.param(existing(SUBNET, {**OTHER_SUBNET, "subnet_id": SUBNET["subnet_id"]}), [("subnet-duplicated", "network.subnets[1].subnet_id")], existing(SUBNET, OTHER_SUBNET), id="a subnet twice"),
+        pytest.param(existing({**SUBNET, "cidr": "10.20.0.0/20"}, {**OTHER_SUBNET, "cidr": "10.20.8.0/21"}), [("subnets-overlap", "network.subnets[1].cidr")], existing({**SUBNET, "cidr": "10.20.0.0/21"}, {**OTHER_SUBNET, "cidr": "10.20.8.0/21"}), id="subnets that overlap"),
         pytest.param(existing({**SUBNET, "availability_zone": "us-east-1a"}), [("zone-in-another-region", "network.subnets[0].availability_zone")], {}, id="a subnet of another region"),
         pytest.param(existing(SUBNET, {**OTHER_SUBNET, "availability_zone": "us-west-2c"}), [("zone-duplicated", "network")], {}, id="two subnets of one zone"),
         # Room: P5 takes 32 addresses a node; AWS keeps 5 of each subnet; a closed network has 10 endpoints
@@ -89,6 +92,13 @@ def new(cidr: object) -> dict[str, Any]:
 def test_rule(bad: Changes, expected: Found, good: Changes) -> None:
     assert validate(bad) == expected
     assert [finding for finding in changed_findings(good) if finding.level == "error"] == []
+
+
+@pytest.mark.parametrize("cidr", ["10.20.1.0/20", "10.20.15.255/20"])
+def test_a_range_with_bits_beyond_the_prefix_is_told_the_right_one(cidr: str) -> None:
+    (finding,) = changed_findings(existing({**SUBNET, "cidr": cidr}))
+
+    assert finding.remedy == "use 10.20.0.0/20"
 
 
 def test_a_region_without_hyperpod_lists_those_that_have_it() -> None:
