@@ -7,12 +7,13 @@ Rules about several fields are in `rules/`. Nothing here imports aws_cdk.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from .._lambda.hyperpod.common.drain_protocol import MAX_NODES, NODE_ID
 from ..typed.bounds import PATH_SEGMENT, Pattern, Range
+from ..typed.validation import as_tuple
 from .eks import EksConfig
 from .lifecycle import LifecycleConfig, LifecycleMode, LifecycleSteps, default_mode
 from .patterns import CronJobName
@@ -361,9 +362,9 @@ class ScaleDownDrain:
 class ScaleDownConfig:
     """What a deployment may delete. Absent: no node or group is deleted by name."""
 
-    nodes_to_delete: tuple[NodeId, ...] = ()
+    nodes_to_delete: Sequence[NodeId] = ()
     """Instance ids: exactly these nodes are deleted. Ids of deleted nodes may stay in the list, up to a few thousand."""
-    instance_groups_to_delete: tuple[GroupName, ...] = ()
+    instance_groups_to_delete: Sequence[GroupName] = ()
     """Groups to delete with all their nodes. The name of a deleted group may stay here."""
     max_nodes: Annotated[int, Range(0, MAX_NODES)] = 16
     """One deployment never deletes more nodes than this."""
@@ -374,6 +375,11 @@ class ScaleDownConfig:
     """Any text, such as a date. If you change it, the next deployment continues to delete a group that should be
     deleted and still exists (the stack's output StillStanding names it). Without a change, the same file changes
     nothing. Running nodes: only those that should have been deleted are deleted."""
+
+    def __post_init__(self) -> None:
+        """Make tuples of other sequences, since the value is frozen."""
+        for name in ("nodes_to_delete", "instance_groups_to_delete"):
+            object.__setattr__(self, name, as_tuple(getattr(self, name)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

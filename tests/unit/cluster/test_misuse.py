@@ -653,7 +653,7 @@ def test_something_else_in_place_of_a_value(kind: type) -> None:
         pytest.param(HyperPodTeams, {"teams": Team(name="a")}, [("argument-not-a-list", "teams")], id="one team"),
         pytest.param(HyperPodTeams, {"teams": [Team(name=Aws.REGION, quota={"ml.p5.48xlarge": 1}), Team(name="b", **TOKEN_SHARES)]}, [("argument-known-at-deployment-only", f"teams[{field}") for field in ("0].name", "b].quota", "b].borrow_limit")], id="tokens in arithmetic"),
         pytest.param(EksControlPlane, {"eks_config": {"dependencies_chart": "installed"}, "neuron": "no"}, [("value-of-wrong-type", "neuron"), ("argument-of-wrong-class", "eks")], id="a mapping for settings"),
-        pytest.param(ScaleDown, {"nodes_to_delete": "i-0123456789abcdef0", "max_nodes": 1.5}, [("value-not-a-tuple", "scale_down.nodes_to_delete"), ("value-of-wrong-type", "scale_down.max_nodes")], id="one node"),
+        pytest.param(ScaleDown, {"nodes_to_delete": "i-0123456789abcdef0", "max_nodes": 1.5}, [("argument-not-a-list", "scale_down.nodes_to_delete"), ("value-of-wrong-type", "scale_down.max_nodes")], id="one node"),
     ],
 )  # fmt: skip
 def test_what_it_says(

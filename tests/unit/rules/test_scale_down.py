@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -36,6 +38,14 @@ def test_rule(bad: dict[str, Any], expected: Found, good: dict[str, Any]) -> Non
 
     assert said(bad) == expected
     assert said(good) == []
+
+
+@pytest.mark.parametrize("kind", [tuple, list, deque])
+def test_any_sequence_of_nodes_is_the_same_frozen_value(kind: Callable[[Sequence[str]], Sequence[str]]) -> None:
+    value = ScaleDownConfig(nodes_to_delete=kind(NODES[:2]), instance_groups_to_delete=kind(["old"]))
+
+    assert value == ScaleDownConfig(nodes_to_delete=NODES[:2], instance_groups_to_delete=("old",))
+    assert hash(value) and not [*check_config(value, "scale_down", lambda known: check_scale_down(known, GROUPS))]
 
 
 def test_more_ids_than_max_nodes_may_stand_there() -> None:
