@@ -16,7 +16,7 @@ from .typed.build import structure
 from .typed.document import Document
 from .typed.validation import require_arguments
 from .typed.words import shown_name
-from .typed.yaml_text import YamlProblem, decoded, in_words
+from .typed.yaml_text import ConflictProblem, YamlProblem, decoded, in_words
 
 MAX_FILE_BYTES = 1_048_576
 """A cluster file with 100 groups has a tenth of this."""
@@ -143,6 +143,14 @@ def _parse(text: str, source: str) -> Document:
 
 
 def _not_yaml(why: YamlProblem) -> Finding:
+    if isinstance(why, ConflictProblem):
+        return Finding(
+            code="file-with-merge-conflict",
+            path="",
+            problem=f"cannot be read as YAML: {why}",
+            remedy="keep one of the two versions, and delete the lines of all markers",
+            line=why.line,
+        )
     if "character '\\t'" in str(why):
         return Finding(
             code="file-with-tabs",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -22,6 +24,10 @@ class YamlProblem(Exception):
     def __init__(self, words: str, line: int | None = None) -> None:
         super().__init__(words)
         self.line = line
+
+
+class ConflictProblem(YamlProblem):
+    """Text in which a merge left its markers."""
 
 
 class Loader(yaml.SafeLoader):
@@ -87,19 +93,57 @@ _TAG = ("could not determine a constructor for the tag", "only plain values are 
 """PyYAML's words about Python, and plain ones."""
 
 
+_CONFLICT = re.compile(r"^(<<<<<<<|\|\|\|\|\|\|\||=======|>>>>>>>)(?: .*)?\r?$", re.MULTILINE)
+"""A line that a merge of Git, Mercurial or Subversion leaves around two versions."""
+_PAIRS: Mapping[type[yaml.Token], tuple[type[yaml.Token], str]] = {
+    yaml.FlowMappingStartToken: (yaml.FlowMappingEndToken, "{"),
+    yaml.FlowSequenceStartToken: (yaml.FlowSequenceEndToken, "["),
+}
+"""Opening brackets, with the closing ones."""
+_BEGINS_BEFORE = ("while scanning a quoted scalar", "while scanning a simple key")
+"""Contexts whose beginning is the line to correct. PyYAML notices the error later, at the end of the file for a quote."""
+
+
 def in_words(error: yaml.YAMLError | RecursionError, text: str) -> YamlProblem:
-    """PyYAML's error, which may have several lines, on one line and in plain words."""
+    """PyYAML's error, which may have several lines, on one line and in plain words.
+
+    Names the line to correct, even if PyYAML notices the error in a later one.
+    """
+    if (marker := _CONFLICT.search(text)) is not None:
+        line = text.count("\n", 0, marker.start()) + 1
+        return ConflictProblem(f"the marker {marker[1]} of a merge conflict is in line {line}", line)
+    if isinstance(error, yaml.parser.ParserError) and (opened := _unclosed(text)) is not None:
+        line = opened.start_mark.line + 1
+        return YamlProblem(f"the {_PAIRS[type(opened)][1]} in line {line} is not closed", line)
     if isinstance(error, yaml.MarkedYAMLError):
         parts = [_PLAINER.get(part, part) for part in (error.context, error.problem) if part]
         words = shown_name(", ".join(parts).replace(*_TAG), 300)
-        if error.problem_mark is None:
+        mark = error.context_mark if error.context in _BEGINS_BEFORE else error.problem_mark
+        if mark is None:
             return YamlProblem(words)
-        line = error.problem_mark.line + 1
+        line = mark.line + 1
         return YamlProblem(f"{words} in line {line}", line)
     if isinstance(error, yaml.reader.ReaderError):
         line = text.count("\n", 0, error.position) + 1
         return YamlProblem(f"the character U+{error.character:04X} is not allowed in line {line}", line)
     return YamlProblem("nested too deeply" if isinstance(error, RecursionError) else shown_name(str(error), 300))
+
+
+def _unclosed(text: str) -> yaml.Token | None:
+    """The first bracket that is not closed, or is closed by one of the other kind. None: all are closed, or the text is not readable
+    to its end."""
+    opened: list[yaml.Token] = []
+    try:
+        for token in yaml.scan(text, Loader=yaml.SafeLoader):
+            if type(token) in _PAIRS:
+                opened.append(token)
+            elif isinstance(token, yaml.FlowMappingEndToken | yaml.FlowSequenceEndToken):
+                if not opened or not isinstance(token, _PAIRS[type(opened[-1])][0]):
+                    break
+                opened.pop()
+    except yaml.YAMLError:
+        return None
+    return opened[-1] if opened else None
 
 
 def read_yaml(content: bytes) -> object:

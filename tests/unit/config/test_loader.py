@@ -42,8 +42,43 @@ def yaml_error(reason: str, code: str = "file-not-yaml") -> tuple[str, str]:
         pytest.param("name: a\x1b[31m\n", yaml_error("the character U+001B is not allowed in line 1"), id="escape"),
         pytest.param(
             "name: {a\n",
-            yaml_error("while parsing a flow mapping, expected ',' or '}', but got '<stream end>' in line 2"),
+            yaml_error("the { in line 1 is not closed"),
             id="open bracket",
+        ),
+        pytest.param(
+            "a: {b: [c, d]\nname: a\ne: {f: g}\n",
+            yaml_error("the { in line 1 is not closed"),
+            id="open bracket, noticed in the next line",
+        ),
+        pytest.param(
+            "name: a\na:\n  - {b: [c, d}\n  - {b: [c, d]}\n",
+            yaml_error("the [ in line 3 is not closed"),
+            id="closed by another bracket",
+        ),
+        pytest.param(
+            "a: {\n  b: 1\n  c: 2,\n}\n",
+            yaml_error("while parsing a flow mapping, expected ',' or '}', but got ':' in line 3"),
+            id="closed bracket with a comma missing",
+        ),
+        pytest.param(
+            'name: a\nregion: "b\na: 1\nb: 2\n',
+            yaml_error("while scanning a quoted scalar, found unexpected end of stream in line 2"),
+            id="open quote",
+        ),
+        pytest.param(
+            "name: a\nregion b\na: 1\n",
+            yaml_error("while scanning a simple key, could not find expected ':' in line 2"),
+            id="colon missing",
+        ),
+        pytest.param(
+            "name: a\n<<<<<<< HEAD\nregion: b\n=======\nregion: c\n>>>>>>> main\n",
+            yaml_error("the marker <<<<<<< of a merge conflict is in line 2", "file-with-merge-conflict"),
+            id="merge conflict",
+        ),
+        pytest.param(
+            "a:\r\n  - b: c\r\n    d: e\r\n=======\r\n    d: f\r\n",
+            yaml_error("the marker ======= of a merge conflict is in line 4", "file-with-merge-conflict"),
+            id="half of a merge conflict",
         ),
         pytest.param(
             "name: a\n\tregion: b\n",
