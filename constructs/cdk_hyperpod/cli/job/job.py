@@ -310,7 +310,8 @@ def render(**given: Any) -> None:
         *check_batch_and_quota(options),
         *check_elastic_training(made, group, config),
     ]
-    for warning in raise_errors([with_option_names(finding) for finding in findings], "job render"):
+    one_size = options.nodes is not None
+    for warning in raise_errors([with_option_names(each, one_size=one_size) for each in findings], "job render"):
         complain(f"warning: {warning}")
     say_document(to_yaml(job_manifests(made)))
 

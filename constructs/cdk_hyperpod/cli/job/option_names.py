@@ -50,18 +50,26 @@ _FLAG_PLACES = {
 _NAMES = re.compile(rf"\b({'|'.join(sorted(_FLAGS, key=len, reverse=True))})\b")
 
 
-def with_option_names(finding: Finding) -> Finding:
-    """The library's finding with the command's options in place of its fields."""
+_SIZES = ("min_replicas", "max_replicas", "replica_discrete_values")
+
+
+def with_option_names(finding: Finding, *, one_size: bool = False) -> Finding:
+    """The library's finding with the command's options in place of its fields.
+
+    `one_size`: the job is of `--nodes`, which sets all its sizes.
+    """
+    flags = {**_FLAGS, **dict.fromkeys(_SIZES, "--nodes")} if one_size else _FLAGS
+
+    def flag(match: re.Match[str]) -> str:
+        return flags[match[1]]
+
     path = finding.path.removeprefix("elastic_policy.").removeprefix("run_policy.")
     path = re.sub(r"^claims(\[\d+\])?", "--claim", re.sub(r"^env\b", "--env", path))
     path = re.sub(r"^scale_config\[\d+\]\.", "", path)
     return dataclasses.replace(
         finding,
-        path=_FLAG_PLACES[path] if path in _FLAG_PLACES else _NAMES.sub(_flag, path),
-        problem=_NAMES.sub(_flag, finding.problem),
-        remedy=_NAMES.sub(_flag, finding.remedy),
+        path=_FLAG_PLACES[path] if path in _FLAG_PLACES else _NAMES.sub(flag, path),
+        problem=_NAMES.sub(flag, finding.problem),
+        remedy=_NAMES.sub(flag, finding.remedy),
     )
 
-
-def _flag(match: re.Match[str]) -> str:
-    return _FLAGS[match[1]]

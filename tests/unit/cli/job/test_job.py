@@ -68,7 +68,7 @@ def test_a_job_of_a_group_goes_to_its_nodes(capsys: pytest.CaptureFixture[str]) 
     [
         ({"--group": "p6"}, "job-group-unknown", "--group", "system, p5"),
         ({"--instance-type": "ml.m5.4xlarge"}, "job-instance-type-not-of-group", "--instance-type", "ml.p5.48xlarge"),
-        ({"--nodes": "9"}, "job-above-quota", "--max-replicas", "9 replicas"),
+        ({"--nodes": "9"}, "job-above-quota", "--nodes", "9 replicas"),
         ({"--min-replicas": "2"}, "job-nodes-with-sizes", "--nodes", "--min-replicas"),
         ({"--nodes": "0"}, "job-nodes-out-of-range", "--nodes", "got 0"),
         ({"--zone": "us-west-2a"}, "job-zone-not-of-group", "--zone", "us-west-2c"),
