@@ -17,4 +17,4 @@ def docs() -> None:
 
     Messages name its pages, such as docs/deploying.md. README.md lists them all.
     """
-    say(docs_dir())
+    say(docs_dir(), whole=True)

@@ -85,11 +85,13 @@ class Node:
     image_status: str | None
     """UpToDate, UpdateAvailable, SecurityUpdateRequired or EndOfLife. None: not reported."""
     host: str | None
-    """Its name in the VPC, such as ip-10-1-2-3. Slurm uses the same name."""
+    """Its host name in the VPC, such as ip-10-1-2-3."""
     node_type: str | None = None
     """Controller, Login or Compute. None: not Slurm, or set up by files on the nodes."""
     zone: str | None = None
-    slurm: str | None = None
+    slurm_name: str | None = None
+    """Its NodeName in Slurm, which HyperPod makes of the host name. None: not under Slurm, or not reported."""
+    drain: str | None = None
     """Its drain state, by the drain agent. None: no drain request names it, or there is no agent."""
     kubernetes: str | None = None
     """Its state in Kubernetes. None: not read, or unknown to Kubernetes."""
@@ -127,6 +129,11 @@ def cluster_id(cluster: Reply) -> str:
 def is_continuous(cluster: Reply) -> bool:
     """Whether HyperPod provisions node by node, and keeps events."""
     return cluster.get("NodeProvisioningMode") == "Continuous"
+
+
+def is_slurm(cluster: Reply) -> bool:
+    """Whether Slurm is the orchestrator, also if files on the nodes set it up."""
+    return "Eks" not in (cluster.get("Orchestrator") or {})
 
 
 def groups(cluster: Reply) -> list[Reply]:
@@ -237,24 +244,23 @@ class Column:
 def zones(target: Target, cluster: Reply) -> Column:
     """Each group's zone. A group in several zones has none here.
 
-    The file's zones if it names one for every group; otherwise one DescribeSubnets for all groups.
+    The file's zones for its groups, and one DescribeSubnets for all groups of which the file names no zone.
     """
     from botocore.exceptions import ClientError
 
     from_file = _zones_of_file(target.config)
-    if from_file:
-        return Column(cells=from_file)
-    subnets = _subnets_by_group(cluster)
+    subnets = {name: of_group for name, of_group in _subnets_by_group(cluster).items() if name not in from_file}
     every_subnet = sorted({subnet for of_group in subnets.values() for subnet in of_group})
     if not every_subnet:
-        return Column()
+        return Column(cells=from_file)
     try:
         reply = target.client("ec2").describe_subnets(SubnetIds=every_subnet)
     except ClientError as error:
-        return Column(unread=f"zones are not shown: {aws.sentence(error)}")
+        missing = ", ".join(subnets)
+        return Column(cells=from_file, unread=f"the zones of {missing} are not shown: {aws.sentence(error)}")
     zone_of = {subnet["SubnetId"]: str(subnet["AvailabilityZone"]) for subnet in reply.get("Subnets", [])}
     found = {group: _only_zone(of_group, zone_of) for group, of_group in subnets.items()}
-    return Column(cells={group: zone for group, zone in found.items() if zone is not None})
+    return Column(cells=from_file | {group: zone for group, zone in found.items() if zone is not None})
 
 
 def _subnets_by_group(cluster: Reply) -> dict[str, list[str]]:
@@ -273,7 +279,7 @@ def _only_zone(subnets: Sequence[str], zone_of: Mapping[str, str]) -> str | None
 
 
 def _zones_of_file(config: ClusterConfig | None) -> dict[str, str]:
-    """Each group's zone; empty unless the file names one for every group."""
+    """The zone of each group of which the file names it, itself or by the network's first zone."""
     from ..rules.network import own_zones
 
     if config is None:
@@ -283,7 +289,6 @@ def _zones_of_file(config: ClusterConfig | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for group in config.instance_groups:
         zone = group.availability_zone or first
-        if zone is None:
-            return {}
-        found[group.name] = zone
+        if zone is not None:
+            found[group.name] = zone
     return found

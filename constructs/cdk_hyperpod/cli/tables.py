@@ -10,7 +10,7 @@ import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO
 
 from .._lambda.hyperpod.common.text import one_line, printable
 
@@ -36,6 +36,14 @@ def width() -> int | None:
     return None
 
 
+def _terminal(stream: TextIO) -> int | None:
+    """Columns of the terminal that a stream writes to. None: a file or another program, for which a line stays whole.
+
+    COLUMNS alone is not a terminal: Python's readline sets it for the programs that it starts.
+    """
+    return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
 def table(
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -51,17 +59,35 @@ def table(
     `paint`: colours of cells by their text; None: no colour.
     """
     lines = [headings, *([printable(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
-    if columns is not None:
-        over = sum(widths) + 2 * (len(widths) - 1) - columns
-        for column in cut:
-            less = min(max(over, 0), max(widths[column] - max(_LEAST, len(headings[column])), 0))
-            widths[column] -= less
-            over -= less
+    widths = _widths(lines, columns, cut)
     return [
         _line(line, widths, right, paint if number else dict.fromkeys(headings, BOLD) if paint is not None else None)
         for number, line in enumerate(lines)
     ]
+
+
+def fits(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], *, columns: int | None, cut: Sequence[int] = ()
+) -> bool:
+    """Whether `table` makes no line longer than `columns`."""
+    if columns is None:
+        return True
+    widths = _widths([headings, *rows], columns, cut)
+    return sum(widths) + 2 * (len(widths) - 1) <= columns
+
+
+def _widths(lines: Sequence[Sequence[str]], columns: int | None, cut: Sequence[int]) -> list[int]:
+    """The width of each column, of which some are shortened in their order until the lines fit."""
+    headings = lines[0]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    if columns is None:
+        return widths
+    over = sum(widths) + 2 * (len(widths) - 1) - columns
+    for column in cut:
+        less = min(max(over, 0), max(widths[column] - max(_LEAST, len(headings[column])), 0))
+        widths[column] -= less
+        over -= less
+    return widths
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[int], paint: Mapping[str, str] | None) -> str:
@@ -92,6 +118,29 @@ def wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
     )
 
 
+def fitted(line: str, columns: int | None) -> list[str]:
+    """A line in as many lines as a terminal needs. Words are never broken, so that an id or a path can be copied.
+
+    `columns`: None: no terminal, so the line stays whole.
+    """
+    if columns is None or _visible(line) <= columns:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip(" ")) + 2)
+    lines, current = [], ""
+    for word in re.findall(r" *[^ ]+", line):
+        if current.strip() and _visible(current + word) > columns:
+            lines.append(current)
+            current = indent + word.lstrip(" ")
+        else:
+            current += word
+    return [*lines, current]
+
+
+def _visible(text: str) -> int:
+    """Columns of a text, of which colours take none."""
+    return len(_OWN.sub("", text))
+
+
 def now() -> datetime:
     """The current time, in UTC."""
     return datetime.now(UTC)
@@ -113,17 +162,23 @@ def json_text(command: str, version: int, content: Mapping[str, Any], *, indent:
     return json.dumps({"command": command, "schema": version, **content}, indent=indent, default=_plain)
 
 
-def say(*lines: object) -> None:
-    """Print each as one line, with control characters replaced, and flush."""
+def say(*lines: object, whole: bool = False) -> None:
+    """Print each as one line, wrapped at words on a terminal, with control characters replaced, and flush.
+
+    `whole`: do not wrap, since the user copies the lines or a program reads them.
+    """
+    columns = None if whole else _terminal(sys.stdout)
     for line in lines:
-        print(_coloured(str(line)) if colour_wanted() else printable(line))
+        text = _coloured(str(line)) if colour_wanted() else printable(line)
+        print(*fitted(text, columns), sep="\n")
     sys.stdout.flush()
 
 
 def complain(*lines: object) -> None:
     """The same on standard error, without colour."""
+    columns = _terminal(sys.stderr)
     for line in lines:
-        print(printable(line), file=sys.stderr)
+        print(*fitted(printable(line), columns), sep="\n", file=sys.stderr)
     sys.stderr.flush()
 
 

@@ -18,7 +18,7 @@ from ...rules import what_closed_means
 from ..changes import change_lines
 from ..deployment.cost import figure
 from ..options import config_option, json_option
-from ..tables import say, say_json, shown, table
+from ..tables import say, say_json, shown, table, width
 
 
 @click.command(
@@ -142,7 +142,10 @@ def _summary(loaded: LoadedConfig) -> str:
         )
         for group in config.instance_groups
     ]
-    lines = [f"  {line}" for line in table(("group", "type", "count", "minimum", "role"), rows)]
+    terminal = width()
+    columns = None if terminal is None else terminal - 2
+    headings = ("group", "type", "count", "minimum", "role")
+    lines = [f"  {line}" for line in table(headings, rows, columns=columns, cut=(1, 4, 0))]
     article = "an" if config.orchestrator == "eks" else "a"
     head = f"{config.name}: {article} {config.orchestrator} cluster in {config.region}, no errors"
     return "\n".join([head, *lines])

@@ -15,7 +15,7 @@ from ..._lambda.hyperpod.scale_down.actions import Pick, Plan
 from ..._lambda.hyperpod.scale_down.cluster import Cluster, Desired, Node
 from ..._lambda.hyperpod.scale_down.drain import readiness
 from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus
-from ..tables import BOLD, RED, painted, table, wrapped
+from ..tables import BOLD, RED, WIDTH, painted, table, wrapped
 from .exit_codes import CHANGES, NOTHING, REFUSED
 
 UNDRAINED = "The deployment does not drain these nodes or save their data. Jobs on them stop, and local data is lost."
@@ -122,7 +122,7 @@ def _table(rows: Sequence[tuple[str, Node]]) -> Iterator[str]:
     """One line for each node; its id comes last, because a logical id may be long."""
     if rows:
         cells = [(why, node.status, _time(node.launched), node.name) for why, node in rows]
-        yield from (f"  {line}" for line in table(_HEADINGS, cells))
+        yield from (f"  {line}" for line in table(_HEADINGS, cells, columns=WIDTH - 2, cut=(1,)))
 
 
 def _busy_nodes(nodes: Sequence[Node], workload: _Workload) -> Iterator[str]:

@@ -72,4 +72,3 @@ def with_option_names(finding: Finding, *, one_size: bool = False) -> Finding:
         problem=_NAMES.sub(flag, finding.problem),
         remedy=_NAMES.sub(flag, finding.remedy),
     )
-

@@ -79,11 +79,11 @@ def connect(
     node = live.one_node(target, described, name)
     where = session_target(live.cluster_id(described), node)
     if ssh_config:
-        tables.say(*ssh_block(target, node, where, user))
+        tables.say(*ssh_block(target, node, where, user), whole=True)
         return
     command = start_session(target, where, ports)
     if only_print:
-        tables.say(shlex.join(command))
+        tables.say(shlex.join(command), whole=True)
         return
     _refuse_without_programs()
     if node.status != "Running":

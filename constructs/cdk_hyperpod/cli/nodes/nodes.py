@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -95,7 +95,7 @@ def nodes(
     write: bool,
     as_json: bool,
 ) -> None:
-    """List the cluster's nodes with group, status, image, age and zone. Add the state that Slurm's drain agent or Kubernetes reports.
+    """List the cluster's nodes with Slurm's name, group, status, image, age and zone. Add the state that the drain agent or Kubernetes reports.
 
     Examples:
         cdk-hyperpod nodes --status Failure
@@ -190,39 +190,74 @@ def _with_columns(
 ) -> tuple[list[Node], list[str]]:
     """The nodes with what other services know of them, and a note for each that could not be read."""
     zones = live.zones(target, cluster)
-    slurm = _read_drain_states(target, cluster)
+    is_slurm = live.is_slurm(cluster)
+    drains = _read_drain_states(target, cluster)
     states = _read_kubernetes(cluster) if kubernetes else Column()
     nodes = [
         replace(
             node,
             zone=zones.cells.get(node.group),
-            slurm=slurm.cells.get(node.name),
+            slurm_name=node.host if is_slurm else None,
+            drain=drains.cells.get(node.name),
             kubernetes=states.cells.get(node.name),
         )
         for node in found
     ]
-    return nodes, [column.unread for column in (zones, slurm, states) if column.unread]
+    return nodes, [column.unread for column in (zones, drains, states) if column.unread]
 
 
 def lines(
     found: Sequence[Node], *, total: int, cluster: str, now: datetime, columns: int | None = 80, colour: bool = False
 ) -> list[str]:
-    """The table, and a last line with the counts."""
+    """The table, and a last line with the counts, and with what the table has no room for."""
     if not found:
         return [f"{cluster}: {_count(0, total)}" if total else f"{cluster}: no nodes"]
-    shown = [column for column in _COLUMNS if column.always or any(column.cell(node, now) for node in found)]
-    rows = [[column.cell(node, now) or "-" for column in shown] for node in found]
+    every = [column for column in _COLUMNS if column.always or any(column.cell(node, now) for node in found)]
+    cells = {column.heading: [column.cell(node, now) or "-" for node in found] for column in every}
+    shown = _shown_columns(every, cells, columns)
+    headings = [column.heading for column in shown]
     table = tables.table(
-        [column.heading for column in shown],
-        rows,
+        headings,
+        _rows(shown, cells),
         columns=columns,
-        cut=(3, 1, 2),
-        right=(4,),
+        cut=_cut(shown, _SHORTEN_LAST),
+        right=[number for number, heading in enumerate(headings) if heading == "age"],
         paint=_PAINT if colour else None,
     )
     counts = Counter(node.status for node in found)
     statuses = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    return [*table, f"{cluster}: {_count(len(found), total)} ({statuses})"]
+    last = f"{cluster}: {_count(len(found), total)} ({statuses})"
+    left_out = [_left_out(column.heading, cells[column.heading]) for column in every if column not in shown]
+    return [*table, "; ".join([last, *left_out])]
+
+
+def _shown_columns(
+    every: Sequence[_TableColumn], cells: Mapping[str, Sequence[str]], columns: int | None
+) -> list[_TableColumn]:
+    """The columns for which the terminal has room. First those are left out that have the same value for every node."""
+    shown = [*every]
+    same = [column for column in _LEAVE_OUT if len({*cells.get(column, ())}) == 1]
+    for heading in [*same, *_LEAVE_OUT]:
+        headings = [column.heading for column in shown]
+        if tables.fits(headings, _rows(shown, cells), columns=columns, cut=_cut(shown, _SHORTEN)):
+            break
+        shown = [column for column in shown if column.heading != heading]
+    return shown
+
+
+def _rows(shown: Sequence[_TableColumn], cells: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
+    return [*zip(*(cells[column.heading] for column in shown), strict=True)]
+
+
+def _cut(shown: Sequence[_TableColumn], names: Sequence[str]) -> list[int]:
+    """The places of these columns."""
+    headings = [column.heading for column in shown]
+    return [headings.index(heading) for heading in names if heading in headings]
+
+
+def _left_out(heading: str, cells: Sequence[str]) -> str:
+    values = {*cells}
+    return f"{heading} of all: {values.pop()}" if len(values) == 1 else f"no room for {heading}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,14 +271,22 @@ class _TableColumn:
 
 _COLUMNS = (
     _TableColumn(heading="node", cell=lambda node, _: node.name),
+    _TableColumn(heading="slurm node", cell=lambda node, _: node.slurm_name, always=False),
     _TableColumn(heading="group", cell=lambda node, _: node.group),
     _TableColumn(heading="status", cell=lambda node, _: node.status),
     _TableColumn(heading="image", cell=lambda node, _: node.image_status),
     _TableColumn(heading="age", cell=lambda node, now: tables.age(node.launched, now)),
     _TableColumn(heading="zone", cell=lambda node, _: node.zone),
-    _TableColumn(heading="slurm", cell=lambda node, _: _short(node.slurm), always=False),
+    _TableColumn(heading="drain", cell=lambda node, _: _short(node.drain), always=False),
     _TableColumn(heading="kubernetes", cell=lambda node, _: _short(node.kubernetes), always=False),
 )
+
+_SHORTEN = ("image", "group", "status")
+"""Columns that a narrow terminal cuts, in this order. Ids and names of nodes are never cut."""
+_SHORTEN_LAST = (*_SHORTEN, "kubernetes", "drain")
+"""The same if no more columns can be left out."""
+_LEAVE_OUT = ("zone", "image", "age")
+"""Columns that a narrower terminal leaves out, in this order."""
 
 
 def _short(state: str | None) -> str | None:
@@ -276,7 +319,8 @@ def content(target: Target, cluster: live.Reply, found: Sequence[Node], notes: S
                 "availability_zone": node.zone,
                 "host": node.host,
                 "node_type": node.node_type,
-                "drain_state": node.slurm,
+                "slurm_name": node.slurm_name,
+                "drain_state": node.drain,
                 "kubernetes_state": node.kubernetes,
             }
             for node in found

@@ -68,7 +68,7 @@ reboot = _command(
 def _repair(action: str, cost: str, target: live.Target, names: Sequence[str], *, yes: bool, as_json: bool) -> int:
     described = live.describe(target)
     nodes = live.chosen(live.nodes(target, described), names)
-    _refuse(nodes, slurm="Eks" not in (described.get("Orchestrator") or {}))
+    _refuse(nodes, slurm=live.is_slurm(described))
     ids = [str(node.instance_id) for node in nodes]
     if not yes:
         _confirm(action, cost, target.name, nodes)

@@ -36,9 +36,9 @@ def test_one_node_and_its_controller_in_80_columns(fake_aws: FakeAws, run: Run) 
     assert run("nodes") == (
         0,
         (
-            "node                 group  status   image     age  zone\n"
-            f"{head}  head   Running  UpToDate   3d  us-west-2c\n"
-            f"{work}  work   Failure  UpToDate   3d  us-west-2c\n"
+            "node                 slurm node        group  status   image     age  zone\n"
+            f"{head}  ip-10-5-47-68     head   Running  UpToDate   3d  us-west-2c\n"
+            f"{work}  ip-10-13-176-116  work   Failure  UpToDate   3d  us-west-2c\n"
             "small: 2 nodes (1 Failure, 1 Running)\n"
         ),
         "",
@@ -67,9 +67,9 @@ def test_6758_nodes_take_a_call_for_each_hundred_and_two_more(
     lines = out.splitlines()
 
     assert (status, err) == (0, "")
-    assert lines[0] == f"node{' ' * 17}group{' ' * 20}status   image     age  zone"
-    assert lines[1] == "i-00000000000000000  a-group-whose-name-is-…  Running  UpToDate  10m  us-west-2b"
-    assert lines[-1] == "small: 6758 nodes (6758 Running)" and len(lines) == 6760
+    assert lines[0] == f"node{' ' * 17}slurm node{' ' * 7}group{' ' * 15}status   image     age"
+    assert lines[1] == "i-00000000000000000  ip-10-2-248-172  a-group-whose-nam…  Running  UpToDate  10m"
+    assert lines[-1] == "small: 6758 nodes (6758 Running); zone of all: us-west-2b" and len(lines) == 6760
     assert max(map(len, lines)) == 80
     assert len(asked) == 68 and len(fake_aws.calls) == 68 + 2
 
@@ -145,12 +145,12 @@ def test_what_the_drain_agent_says_is_a_column(fake_aws: FakeAws, run: Run) -> N
     write(slurm={"drain": {}}, account="000000000000")
     fake_aws.cluster(group("work", 2))
     fake_aws.quiet()
-    assert "slurm" not in run("nodes")[1].splitlines()[0]
+    assert "drain" not in run("nodes")[1].splitlines()[0]
 
     first = fake_aws.nodes("work")[0]
     fake_aws.status = json.dumps({"schema": 1, "nodes": {first: {"state": "draining\x1b[2J"}}}).encode()
     out = run("nodes")[1]
-    assert out.splitlines()[0].endswith("slurm") and "draining?[2J" in out and "\x1b" not in out
+    assert out.splitlines()[0].endswith("drain") and "draining?[2J" in out and "\x1b" not in out
 
     fake_aws.status = b"[]"
     assert run("nodes")[1].endswith(
@@ -257,9 +257,17 @@ def test_every_status_and_image_of_the_api_can_be_asked_for() -> None:
     assert {*IMAGES} == {*shapes.shape_for("ClusterImageVersionStatus").enum}
 
 
-@pytest.mark.parametrize("columns", [72, 40])
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (72, ["controller", "Running", "SecurityUpda…", "10m", "us-west-2b"]),
+        (66, ["controll…", "Running", "Securit…", "10m", "us-west-2b"]),
+        (44, ["controll…", "Running", "10m"]),
+        (38, ["control…", "Running"]),
+    ],
+)
 def test_a_narrow_terminal_cuts_the_image_first_and_an_id_never(
-    columns: int, fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch
+    columns: int, shown: list[str], fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     fake_aws.model.call("CreateCluster", eks(group("controller", 1, node_type=None), name="small"))
@@ -273,9 +281,47 @@ def test_a_narrow_terminal_cuts_the_image_first_and_an_id_never(
         lambda _, **given: {"ClusterNodeSummaries": [fresh]},
         raising=False,
     )
-    row = run("nodes")[1].splitlines()[1].split()
-    assert row[0] == node and row[3].endswith("…")
-    assert row[1] == ("controller" if columns == 72 else "control…")
+    table = run("nodes")[1].splitlines()[:2]
+    assert table[1].split() == [node, *shown]
+    assert max(map(len, table)) <= columns
+
+
+def test_what_is_left_out_of_a_narrow_table_is_said_below_it(
+    fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
+    head, work = fake_aws.nodes()
+    fake_aws.model.change_node(work, image="1.0")
+
+    assert run("nodes")[1] == (
+        "node                 slurm node        group  status   age\n"
+        f"{head}  ip-10-5-47-68     head   Running  21m\n"
+        f"{work}  ip-10-13-176-116  work   Running  10m\n"
+        "small: 2 nodes (2 Running); no room for image; zone of all: us-west-2c\n"
+    )
+
+
+def test_a_group_that_the_file_dropped_has_a_zone_too(fake_aws: FakeAws, run: Run) -> None:
+    fake_aws.cluster(group("work", 1), group("old", 1))
+    fake_aws.quiet()
+
+    zones = {node["group"]: node["availability_zone"] for node in json.loads(run("nodes", "--json")[1])["nodes"]}
+    assert zones == {"head": "us-west-2c", "work": "us-west-2c", "old": "us-west-2b"}
+    assert fake_aws.calls.count("ec2:describe_subnets") == 1
+
+
+def test_slurm_s_name_is_the_host_s_and_kubernetes_has_another(fake_aws: FakeAws, run: Run) -> None:
+    fake_aws.cluster(group("work", 1))
+    fake_aws.model.call("CreateCluster", eks(group("work", 1, node_type=None), name="other"))
+    fake_aws.quiet()
+
+    (_, under_slurm) = json.loads(run("nodes", "--json")[1])["nodes"]
+    assert under_slurm["slurm_name"] == under_slurm["host"] and under_slurm["host"].startswith("ip-10-")
+    where = ("--cluster", "other", "--region", "us-west-2")
+    (under_eks,) = json.loads(run("nodes", "--json", *where)[1])["nodes"]
+    assert under_eks["slurm_name"] is None and "slurm" not in run("nodes", *where)[1]
 
 
 def test_zones_that_may_not_be_read_are_a_note(fake_aws: FakeAws, run: Run) -> None:
@@ -286,7 +332,10 @@ def test_zones_that_may_not_be_read_are_a_note(fake_aws: FakeAws, run: Run) -> N
 
     status, out, _ = run("nodes")
     assert status == 0
-    assert out.splitlines()[-1].startswith("note: zones are not shown: ") and "ec2:describe_subnets" in out
+    assert (
+        out.splitlines()[-1].startswith("note: the zones of head, work are not shown: ")
+        and "ec2:describe_subnets" in out
+    )
 
 
 # -- what Kubernetes says ---------------------------------------------------------------------------------------------
