@@ -113,10 +113,12 @@ class _Client:
             raise refused("ValidationError", f"Stack [{StackName}] does not exist", "DescribeStackEvents")
         return {"StackEvents": self.fake_aws.stack.get("events", [])}
 
-    def _describe_log_streams(self, logGroupName: str, logStreamNamePrefix: str) -> Json:
+    def _describe_log_streams(self, logGroupName: str, logStreamNamePrefix: str, nextToken: str = "0") -> Json:
         assert logGroupName.startswith("/aws/sagemaker/Clusters/small/")
         found = [name for name in self.fake_aws.streams if name.startswith(logStreamNamePrefix)]
-        return {"logStreams": [{"logStreamName": name} for name in found]}
+        begin, end = int(nextToken), int(nextToken) + 50
+        more = {"nextToken": str(end)} if end < len(found) else {}
+        return {"logStreams": [{"logStreamName": name} for name in found[begin:end]], **more}
 
     def _get_log_events(
         self, logGroupName: str, logStreamName: str, limit: int, startFromHead: bool, nextToken: str = "0"

@@ -28,7 +28,7 @@ Line = tuple[datetime, str, str]
         *("sagemaker:DescribeCluster", "sagemaker:DescribeClusterNode", "sagemaker:ListClusterNodes"),
         *("logs:DescribeLogStreams", "logs:GetLogEvents"),
         besides="sagemaker:ListClusterNodes is needed only for a name such as ip-10-1-2-3.\n\nExit code 0: printed, even if "
-        "nothing was logged yet. 1: the log cannot be read. 130: Ctrl-C, which ends --follow.",
+        "nothing was logged yet. 1: the log cannot be read, or no node ever had this id. 130: Ctrl-C, which ends --follow.",
     )
 )
 @click.argument("name", metavar="NODE")
@@ -72,6 +72,11 @@ def logs(
     group, instance = _of(target, described, name)
     reader = Reader(target, described, instance, group, list(SOURCES) if source == "all" else [source])
     found = reader.last(most)
+    if group is None and not reader.has_streams:
+        raise LiveError(
+            f"{instance}: is not a node of {target.name}, and no log stream of the cluster has this id, so it never was one or "
+            "its log has expired. `cdk-hyperpod nodes` lists the nodes"
+        )
     if as_json:
         rows = [{"time": when, "source": of, "message": text} for when, of, text in found]
         content = {"cluster": target.name, "instance_id": instance, "log_group": reader.log_group, "lines": rows}
@@ -117,7 +122,7 @@ class Reader:
     cluster: live.Reply
     instance: str
     group: str | None
-    """None: the node was deleted; each group of the cluster is tried."""
+    """None: the node was deleted, so all streams of the cluster are searched."""
     sources: Sequence[str]
     _tokens: dict[str, str] = field(default_factory=dict)
     _streams: dict[str, str] = field(default_factory=dict)
@@ -127,41 +132,57 @@ class Reader:
         """Its name."""
         return log_group(self.cluster)
 
+    @property
+    def has_streams(self) -> bool:
+        """Whether the node has logged anything, by the last read."""
+        return bool(self._streams)
+
     def last(self, most: int) -> list[Line]:
         """The last lines of all streams together, oldest first."""
         found = [line for stream in self._find() for line in self._read(stream, most)]
         return sorted(found, key=lambda line: line[0])[-most:]
 
     def more(self) -> list[Line]:
-        """Lines logged since the last read, also of new streams."""
-        self._find()
+        """Lines logged since the last read, also of new streams, of which a deleted node gets none."""
+        if self.group is not None:
+            self._find()
         found = [line for stream in self._streams for line in self._read(stream, 10_000)]
         return sorted(found, key=lambda line: line[0])
 
     def _find(self) -> dict[str, str]:
         if len(self._streams) < len(self.sources):
             for source in self.sources:
-                for prefix in self._prefixes(source):
-                    for stream in self._listed(prefix):
-                        self._streams.setdefault(stream, source)
+                for stream in self._streams_of(source):
+                    self._streams.setdefault(stream, source)
         return self._streams
 
-    def _prefixes(self, source: str) -> list[str]:
-        names = [self.group] if self.group else [str(group["InstanceGroupName"]) for group in live.groups(self.cluster)]
-        return [f"{SOURCES[source]}/{name}/{self.instance}" for name in names]
+    def _streams_of(self, source: str) -> Iterator[str]:
+        """The node's streams. A deleted node may have been in any group, also in one that was deleted with it."""
+        if self.group is not None:
+            yield from self._listed(f"{SOURCES[source]}/{self.group}/{self.instance}")
+            return
+        in_groups_that_exist = [
+            stream
+            for group in live.groups(self.cluster)
+            for stream in self._listed(f"{SOURCES[source]}/{group['InstanceGroupName']}/{self.instance}")
+        ]
+        every = in_groups_that_exist or self._listed(f"{SOURCES[source]}/")
+        yield from (stream for stream in every if stream.endswith(f"/{self.instance}"))
 
     def _listed(self, prefix: str) -> Iterator[str]:
         from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
+        request = {"logGroupName": self.log_group, "logStreamNamePrefix": prefix}
         try:
-            reply = self.target.client("logs").describe_log_streams(
-                logGroupName=self.log_group, logStreamNamePrefix=prefix
-            )
+            while True:
+                reply = self.target.client("logs").describe_log_streams(**request)
+                yield from (stream["logStreamName"] for stream in reply.get("logStreams", []))
+                if "nextToken" not in reply:
+                    return
+                request["nextToken"] = reply["nextToken"]
         except ClientError as error:
-            if aws.is_gone(error):
-                return
-            raise
-        yield from (stream["logStreamName"] for stream in reply.get("logStreams", []))
+            if not aws.is_gone(error):
+                raise
 
     def _read(self, stream: str, most: int) -> list[Line]:
         request: dict[str, Any] = {"logGroupName": self.log_group, "logStreamName": stream, "limit": most}

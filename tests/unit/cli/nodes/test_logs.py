@@ -54,6 +54,24 @@ def test_of_a_node_that_is_gone(fake_aws: FakeAws, run: Run) -> None:
     assert run("logs", "i-0123456789abcdef0")[1].endswith("lifecycle the end\n")
 
 
+def test_of_a_node_whose_group_is_gone_too(fake_aws: FakeAws, run: Run) -> None:
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
+    gone = "i-0123456789abcdef0"
+    others = {f"LifecycleConfig/old/i-{number:017x}": [(MS, "another's")] for number in range(120)}
+    fake_aws.streams = {**others, f"LifecycleConfig/old/{gone}": [(MS, "the end")]}
+
+    assert run("logs", gone) == (0, "2026-05-28 20:26:40 lifecycle the end\n", "")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--follow"]], ids=["", "json", "follow"])
+def test_of_an_id_that_never_was(options: list[str], fake_aws: FakeAws, node: str, run: Run) -> None:
+    status, out, err = run("logs", "i-0123456789abcdef0", *options)
+
+    assert (status, out) == (1, "")
+    assert err.startswith("i-0123456789abcdef0: is not a node of small, and no log stream of the cluster has this id")
+
+
 def test_nothing_yet(fake_aws: FakeAws, run: Run) -> None:
     fake_aws.cluster(group("work", 1))
     fake_aws.quiet()
