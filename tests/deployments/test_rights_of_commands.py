@@ -57,6 +57,7 @@ UNTRIED = {
         [("connect", "ssm:StartSession"), ("connect", "ssm:TerminateSession")], "the AWS CLI calls, and says so"
     ),
     ("watch", "cloudformation:DescribeStackEvents"): "of a stack that failed: tests/unit/cli/nodes/test_watch.py",
+    ("plan", "sagemaker:ListClusters"): "of a file without a cluster: tests/unit/cli/deployment/test_plan.py",
     ("connect", "sagemaker:DescribeClusterNode"): "of a node that is named by its id, as of `logs` here",
     ("logs", "sagemaker:ListClusterNodes"): "of a node that is named as in the VPC, as of `connect` here",
     **dict.fromkeys(

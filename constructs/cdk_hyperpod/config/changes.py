@@ -151,7 +151,7 @@ def _all(kind: type, change: Change) -> dict[str, Change]:
 
 _NEW_CLUSTER = "create a new cluster under another name, and move your work there"
 _NEW_GROUP = "add a new group, move the work there, and delete this one"
-_BESIDE = "creates a second cluster, and the first one stays"
+_BESIDE = "creates a second cluster; the first one stays and is billed until you destroy its stacks"
 _CHECKED = "used for checks only"
 _USERS = _new_nodes("lifecycle run users applies it to the others")
 _ACCOUNTS = _new_nodes("lifecycle run accounting applies it to the controller")

@@ -396,7 +396,7 @@ class ClusterConfig:
 
     name: ClusterName
     """The HyperPod cluster's name. Stack names are derived from it. Another name creates a second cluster, and the
-    first one stays."""
+    first one stays and is billed until you destroy its stacks."""
     region: str
     """The AWS region, such as us-west-2."""
     instance_groups: tuple[InstanceGroup, ...]

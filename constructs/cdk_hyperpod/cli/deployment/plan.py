@@ -54,11 +54,12 @@ Exit code 0: nothing would be deleted. 2: nodes or groups would be deleted.
 @click.command(
     help=_DESCRIPTION,
     epilog=permissions(
-        *("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", "sagemaker:ListTags"),
+        *("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", "sagemaker:ListTags", "sagemaker:ListClusters"),
         *("cloudformation:GetTemplate", "cloudformation:DescribeStacks", "cloudformation:ListStackResources"),
         *("ec2:DescribeSubnets", "fsx:DescribeFileSystems"),
         *("s3:GetObject", "s3:ListBucket", "kms:Decrypt"),
-        besides="Without those of CloudFormation, EC2 and FSx, a note says what was not compared. Those of S3 and KMS read which "
+        besides="Without those of CloudFormation, EC2 and FSx, a note says what was not compared. ListClusters finds the cluster "
+        "that a renamed file leaves. Those of S3 and KMS read which "
         "jobs run on the nodes, if slurm.drain is set. Under EKS, kubectl reads the pods; it must be allowed to list nodes and pods.",
     ),
 )
@@ -155,6 +156,7 @@ class _Prediction:
 
 def _predict(config: ClusterConfig, client: Clients, *, stack: str | None, own_stack: bool) -> _Prediction:
     """Read the cluster, and decide what a deployment would do."""
+    from .other_clusters import note_of_other_clusters
     from .plan_decision import changed_settings, decide, draft_plan, needs_pods, notes_of
     from .plan_drain import read_workload
     from .plan_inputs import read_inputs
@@ -162,12 +164,13 @@ def _predict(config: ClusterConfig, client: Clients, *, stack: str | None, own_s
     inputs = read_inputs(config, client, stack=stack, own_stack=own_stack)
     workload = read_workload(inputs, client, pods=needs_pods(inputs, draft_plan(inputs)))
     plan = decide(inputs, workload, now())
+    others = note_of_other_clusters(config, client) if inputs.live is None else ()
     return _Prediction(
         inputs=inputs,
         workload=workload,
         plan=plan,
         changes=changed_settings(inputs),
-        notes=(*notes_of(plan, inputs, workload), *remaining_groups(inputs.stack, plan, client)),
+        notes=(*notes_of(plan, inputs, workload), *remaining_groups(inputs.stack, plan, client), *others),
     )
 
 

@@ -528,13 +528,43 @@ def test_cluster_of_another_stack_than_the_one_that_is_deployed(
     assert f"it lacks the tag cdk-hyperpod:stack-id = the id of stack {stack}" in " ".join(out.split())
 
 
-def test_no_cluster_yet(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_cluster_yet(capsys: pytest.CaptureFixture[str]) -> None:
+    with serve(HyperPod(clock=ManualClock()), STANDS) as address:
+        assert run(capsys, "--endpoint-url", address) == (
+            0,
+            "There is no cluster small yet: a deployment would delete nothing.\n",
+            "",
+        )
+
+
+def test_a_renamed_file_is_told_of_the_cluster_that_stays(
+    address: str, capsys: pytest.CaptureFixture[str], model: HyperPod
+) -> None:
+    model.call("CreateCluster", {**eks(group("work", 1, node_type=None), name="of-another-app")})
     write({"name": "tiny"})
-    assert run(capsys, "--endpoint-url", address) == (
-        0,
-        "There is no cluster tiny yet: a deployment would delete nothing.\n",
-        "",
+    status, out, err = run(capsys, "--endpoint-url", address)
+
+    assert (status, err) == (0, "")
+    assert out == (
+        "There is no cluster tiny yet: a deployment would delete nothing.\n"
+        "\n"
+        "us-west-2 has 1 other cluster: small (7 nodes). If you have changed the name in\n"
+        "the file, the old cluster stays: a deployment creates tiny beside it, and you\n"
+        "pay for both, nodes and stacks (such as hyperpod-small-foundation and\n"
+        "hyperpod-small-cluster). To keep the old cluster, write its name in the file\n"
+        "again. To delete it, write its name in a copy of the file, and run `cdk destroy\n"
+        "--all -c config=COPY` (docs/removal.md).\n"
     )
+
+
+def test_other_clusters_that_may_not_be_listed_are_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    empty = HyperPod(clock=ManualClock())
+    empty.faults.denied_until["ListClusters"] = empty.clock.now() + 1_000
+    with serve(empty, STANDS) as address:
+        status, out, _ = run(capsys, "--endpoint-url", address)
+
+    assert status == 0
+    assert "Whether another cluster exists, which a renamed file would leave, was not read:" in " ".join(out.split())
 
 
 # -- failures: one line, no stack trace -------------------------------------------------------------------------------
