@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -107,30 +106,28 @@ def painted(text: str, colour: str | None) -> str:
 
 
 def wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
-    """The text in lines, with a prefix for the first line and one for the rest. Names and options are never broken."""
-    return textwrap.wrap(
-        printable(text),
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    """The text in lines, with a prefix for the first line and one for the rest. Names, options and commands are never broken."""
+    return _broken(f"{first}{' '.join(printable(text).split())}", WIDTH, rest) if text.strip() else []
 
 
 def fitted(line: str, columns: int | None) -> list[str]:
-    """A line in as many lines as a terminal needs. Words are never broken, so that an id or a path can be copied.
-
-    `columns`: None: no terminal, so the line stays whole.
-    """
+    """A line in as many lines as a terminal needs. `columns`: None: no terminal, so the line stays whole."""
     if columns is None or _visible(line) <= columns:
         return [line]
-    indent = " " * (len(line) - len(line.lstrip(" ")) + 2)
+    return _broken(line, columns, " " * (len(line) - len(line.lstrip(" ")) + 2))
+
+
+_WORD = re.compile(r" *(?:`[^`]+`|[^ ])+")
+"""What is never broken, so that it can be copied: a word, or a command in backticks."""
+
+
+def _broken(line: str, columns: int, rest: str) -> list[str]:
+    """The line in lines of at most so many columns, unless a word is longer. `rest`: the prefix of all but the first."""
     lines, current = [], ""
-    for word in re.findall(r" *[^ ]+", line):
+    for word in _WORD.findall(line):
         if current.strip() and _visible(current + word) > columns:
             lines.append(current)
-            current = indent + word.lstrip(" ")
+            current = rest + word.lstrip(" ")
         else:
             current += word
     return [*lines, current]

@@ -174,6 +174,14 @@ def fake_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeAws:
     return found
 
 
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Standard output and standard error are a terminal; its columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(tables, "_terminal", lambda _: 80)
+    return 80
+
+
 Run = Callable[..., tuple[int, str, str]]
 
 

@@ -96,6 +96,7 @@ def _watch(fake_aws: FakeAws, run: Run, patch: pytest.MonkeyPatch) -> Json:
 SCENES = {"nodes": nodes, "plan": _plan, "preflight": _preflight, "watch": _watch}
 
 
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("command", SCENES)
 def test_the_picture_is_what_the_command_prints(
     command: str, fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch

@@ -96,6 +96,7 @@ def shown(code: int, out: str, err: str) -> str:
     return "\n".join([*lines, *(f"stderr: {line}" for line in said), f"[exit code {code}]", "", ""])
 
 
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("orchestrator", ["slurm", "eks"])
 def test_what_every_command_prints(
@@ -160,7 +161,7 @@ def test_what_every_command_prints(
     else:
         write(orchestrator, 3)
     tell("plan")
-    # A terminal wraps sentences and commands; of a table it would make a heap.
+    # A terminal would make a heap of a table. tests/unit/cli/test_width.py looks at all other lines.
     assert drawn and [line for line in drawn if len(line) > 80] == []
     found = "".join(told)
     golden = FOLDER / f"{orchestrator}-{size}.txt"

@@ -552,8 +552,8 @@ def test_a_renamed_file_is_told_of_the_cluster_that_stays(
         "the file, the old cluster stays: a deployment creates tiny beside it, and you\n"
         "pay for both, nodes and stacks (such as hyperpod-small-foundation and\n"
         "hyperpod-small-cluster). To keep the old cluster, write its name in the file\n"
-        "again. To delete it, write its name in a copy of the file, and run `cdk destroy\n"
-        "--all -c config=COPY` (docs/removal.md).\n"
+        "again. To delete it, write its name in a copy of the file, and run\n"
+        "`cdk destroy --all -c config=COPY` (docs/removal.md).\n"
     )
 
 
