@@ -16,6 +16,7 @@ def install() -> None:
     cloudformation.repair_conditions()
     cloudformation.repair_template_addresses()
     cloudformation.repair_events()
+    cloudformation.validate_change_sets()
     cloudformation.add_inline_module("cfnresponse.py", inspect.getsource(inline_module))
     _add_attributes("AWS::EC2::VPC", _vpc_attributes)
     _add_attributes("AWS::EC2::Subnet", _subnet_attributes)

@@ -6,6 +6,7 @@ import copy
 import functools
 import io
 import re
+import uuid
 import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -176,6 +177,82 @@ def repair_events() -> None:
 
     stacks._add_event = add_held_event
     stacks._update_resource = provisioners._update_resource = updated
+
+
+_EARLY_VALIDATION = (
+    "The following hook(s)/validation failed: [AWS::EarlyValidation::ResourceExistenceCheck]. To troubleshoot Early Validation "
+    "errors, use the DescribeEvents API for detailed failure information."
+)
+"""CloudFormation's reason of a change set that its validation refuses."""
+
+
+def validate_change_sets() -> None:
+    """Refuse a change set whose template fails CloudFormation's early validation, and let DescribeEvents report why.
+
+    ministack validates a template only when CloudFormation begins to deploy it.
+    """
+    create, describe = changesets._create_change_set, requests._describe_events
+
+    def created(parameters: Json) -> Json:
+        reply = create(parameters)
+        change_set = _change_set(parameters)
+        if reply[0] == 200 and change_set is not None and change_set["ExecutionStatus"] == "AVAILABLE":
+            _validate_early(change_set)
+        return reply
+
+    def described(parameters: Json) -> Json:
+        change_set = _change_set(parameters)
+        if change_set is None:
+            return describe(parameters)
+        stack, operation = change_set["StackId"], change_set.get("_operation_id", "none")
+        return describe({**parameters, "StackName": [stack], "OperationId": [operation]})
+
+    requests._ACTION_HANDLERS.update(CreateChangeSet=created, DescribeEvents=described)
+
+
+def _change_set(parameters: Json) -> Json:
+    """The change set that a request names; None: it names none, or there is none."""
+    name = helpers._p(parameters, "ChangeSetName")
+    return changesets._find_change_set(name, helpers._p(parameters, "StackName"))[1] if name else None
+
+
+def _validate_early(change_set: Json) -> None:
+    """Turn a change set into a refused one if a resource of it cannot be created."""
+    if change_set["_disable_validation"]:
+        return
+    stack_id, name = change_set["StackId"], change_set["StackName"]
+    stack, template, parameters = cloudformation._stacks[name], change_set["_template"], change_set["_resolved_params"]
+    resources, conditions = template.get("Resources", {}), engine._evaluate_conditions(template, parameters)
+    own = {item.get("PhysicalResourceId") for item in stack.get("_resources", {}).values()}
+    with changesets._stack_region_context(stack, stack_id):
+        errors = stacks._validation_errors(
+            *(resources, list(resources), parameters, conditions, template.get("Mappings", {}), name, stack_id),
+            frozenset(own),
+        )
+    if not errors:
+        return
+    operation = str(uuid.uuid4())
+    change_set.update(
+        Status="FAILED",
+        ExecutionStatus="UNAVAILABLE",
+        StatusReason=_EARLY_VALIDATION,
+        Changes=[],
+        _operation_id=operation,
+    )
+    refused = [
+        stacks._operation_event(
+            *(stack_id, operation, "VALIDATION_ERROR", "CREATE_CHANGESET"),
+            LogicalResourceId=resource,
+            ResourceType=kind,
+            ValidationFailureMode="FAIL",
+            ValidationName=validation,
+            ValidationStatus="FAILED",
+            ValidationStatusReason=reason,
+            ValidationPath=path,
+        )
+        for resource, kind, validation, path, reason in errors
+    ]
+    stack["_operation_events"] = [*stack.get("_operation_events", ()), *refused]
 
 
 def add_inline_module(name: str, source: str) -> None:
