@@ -113,6 +113,12 @@ class _Client:
             raise refused("ValidationError", f"Stack [{StackName}] does not exist", "DescribeStackEvents")
         return {"StackEvents": self.fake_aws.stack.get("events", [])}
 
+    def _list_change_sets(self, StackName: str) -> Json:
+        return {"Summaries": []}
+
+    def _describe_events(self, StackName: str, **_: object) -> Json:
+        return {"OperationEvents": []}
+
     def _describe_log_streams(self, logGroupName: str, logStreamNamePrefix: str, nextToken: str = "0") -> Json:
         assert logGroupName.startswith("/aws/sagemaker/Clusters/small/")
         found = [name for name in self.fake_aws.streams if name.startswith(logStreamNamePrefix)]

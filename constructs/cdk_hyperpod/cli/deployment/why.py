@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,16 +13,20 @@ import rich_click as click
 from ...names import stack_names
 from .. import aws, live, tables
 from ..aws import Clients
+from ..live import Target
 from ..operations import superseded
 from ..options import json_option, permissions, stack_option
-from ..tables import say, say_json, shown
+from ..tables import fitted, say, say_json, shown
+from .deleted_nodes import DeletedNodes, first, read_deleted
 from .deployed_stack import PlanError, live_stack, refuse_another_account
+from .stack_failures import StackFailure, read_failure
 
-__all__ = ["reasons", "why"]
+__all__ = ["NEXT_STEPS", "Failures", "read_failures", "why"]
 
 _DESCRIPTION = """\
 Show why the last deployment of the file's stacks failed: the first reason of each
-stack, without the text that the CDK CLI prints around it.
+stack, without the text that the CDK CLI prints around it. Then list the nodes
+that were deleted before it failed, and those that HyperPod launched since.
 
 Example:
     cdk-hyperpod why
@@ -32,18 +35,12 @@ Exit code 0: printed, even if nothing failed. 1: the stacks could not be read, o
 there is no stack.
 """
 
-Event = Mapping[str, Any]
 _SKEW = timedelta(minutes=2)
 """How much the clocks of AWS and of the user's machine may differ."""
 _RECENT = timedelta(days=1)
 """Operations that began earlier have nothing to do with the failure."""
-_STACK = "AWS::CloudFormation::Stack"
-# If one resource fails, CloudFormation cancels others with exactly these texts.
-_CANCELLED = ("Resource creation cancelled", "Resource update cancelled")
-_BEGINNINGS = ("CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "IMPORT_IN_PROGRESS")
-# The text that CloudFormation and CDK's provider framework add before and after the reason of a custom resource.
-_AROUND = re.compile(r"^(?:Received response status \[FAILED\] from custom resource\. Message returned: )?(?:Error: )?")
-_BEHIND = re.compile(r"\s*(?:\n|\(RequestId: ).*", re.DOTALL)
+NEXT_STEPS = "What to do next: docs/at-3-am.md (cdk-hyperpod docs prints its folder)"
+"""The last line about a failure."""
 
 
 @click.command(
@@ -51,12 +48,17 @@ _BEHIND = re.compile(r"\s*(?:\n|\(RequestId: ).*", re.DOTALL)
     epilog=permissions(
         *(
             "cloudformation:DescribeStackEvents",
+            "cloudformation:ListChangeSets",
+            "cloudformation:DescribeEvents",
             "sagemaker:DescribeCluster",
+            "sagemaker:ListClusterNodes",
+            "sagemaker:ListClusterEvents",
             "sagemaker:ListTags",
             "sagemaker:ListClusterOperations",
             "sagemaker:DescribeClusterOperation",
         ),
-        besides="Those of SageMaker find a stack of another name than this app's, and superseded scaling operations.",
+        besides="ListChangeSets and DescribeEvents find why CloudFormation refused a template. Those of SageMaker find a stack of "
+        "another name than this app's, the nodes that were deleted, and superseded scaling operations.",
     ),
 )
 @live.target_options
@@ -81,32 +83,71 @@ def why(
     """Read the events, and print the reasons."""
     target = live.find(config=config, cluster=cluster, region=region, profile=profile)
     refuse_another_account(target.config, target.client)
-    since_time = None if since is None else datetime.fromtimestamp(since, UTC) - _SKEW
-    found = reasons(target.name, target.client, since_time, stack=stack)
+    since_when = None if since is None else datetime.fromtimestamp(since, UTC)
+    found = read_failures(target.name, target.client, since_when and since_when - _SKEW, stack=stack)
+    deleted = _deleted(target, found, since_when)
     if as_json:
-        failures = [dict(zip(("stack", "reason"), each.split(": ", 1), strict=True)) for each in found]
-        say_json("why", 1, {"cluster": target.name, "region": target.region, "failures": failures})
-    elif found:
-        since_when = since_time or tables.now() - _RECENT
-        say(*(shown(each) for each in [*found, *superseded(target.client("sagemaker"), target.name, since_when)]))
-    elif since_time is None:
-        say("Nothing failed in the last deployment of these stacks.")
-    else:
-        which = {"--config": config} if cluster is None else {"--cluster": cluster}
-        given = {**which, "--region": region, "--profile": profile, "--stack": stack}
-        words = [f"{option} {shlex.quote(value)}" for option, value in given.items() if value]
-        say(
-            f"The stacks' events show no failure since then. To see the last failure, run: cdk-hyperpod why {' '.join(words)}"
-        )
+        content = {"failures": found.content(), "notes": [*found.notes], "deleted_nodes": deleted and deleted.content()}
+        say_json("why", 1, {"cluster": target.name, "region": target.region, **content})
+        return
+    if found.stacks:
+        overtaken = superseded(target.client("sagemaker"), target.name, since_when or tables.now() - _RECENT)
+        texts = [*found.reasons, *overtaken, *found.note_texts]
+        say(*(line for text in texts for line in fitted(shown(text), rest="  ")))
+        say(*([] if deleted is None else deleted.lines()), NEXT_STEPS)
+        return
+    which = {"--config": config} if cluster is None else {"--cluster": cluster}
+    given = {**which, "--region": region, "--profile": profile, "--stack": stack}
+    texts = [_nothing_failed(given, since_when), *found.note_texts]
+    say(*(line for text in texts for line in fitted(text, rest="  ")))
 
 
-def reasons(cluster: str, client: Clients, since: datetime | None = None, *, stack: str | None = None) -> list[str]:
-    """`STACK: reason` of each stack of a cluster whose last operation failed. `since`: only failures then or later; None: any.
-    `stack`: the one to read; None: this app's own, and if none of them exists, the one that the cluster's tag names.
+def _nothing_failed(given: Mapping[str, str | None], since: datetime | None) -> str:
+    """`given`: the options that choose the stacks."""
+    if since is None:
+        return "Nothing failed in the last deployment of these stacks."
+    words = [f"{option} {shlex.quote(value)}" for option, value in given.items() if value]
+    return f"The stacks' events show no failure since then. To see the last failure, run: cdk-hyperpod why {' '.join(words)}"
+
+
+def _deleted(target: Target, found: Failures, since: datetime | None) -> DeletedNodes | None:
+    """The nodes that were deleted during the deployment that failed. None: it changed nothing, or there is no cluster."""
+    began = first([since, *(failure.began for failure in found.stacks.values())])
+    return None if began is None or not found.stacks else read_deleted(target, began)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failures:
+    """The stacks of a cluster whose last operation failed."""
+
+    stacks: Mapping[str, StackFailure]
+    """Name -> why."""
+    notes: tuple[str, ...] = ()
+    """What could not be read, with the missing permission."""
+
+    @property
+    def reasons(self) -> list[str]:
+        """`STACK: reason` of each."""
+        return [f"{name}: {failure.reason}" for name, failure in self.stacks.items()]
+
+    @property
+    def note_texts(self) -> list[str]:
+        """The notes as they are printed."""
+        return [f"note: {note}" for note in self.notes]
+
+    def content(self) -> list[dict[str, Any]]:
+        """For --json."""
+        return [{"stack": name, "reason": failure.reason} for name, failure in self.stacks.items()]
+
+
+def read_failures(
+    cluster: str, client: Clients, since: datetime | None = None, *, stack: str | None = None
+) -> Failures:
+    """Why the last operations on a cluster's stacks failed. `since`: only failures then or later; None: any. `stack`: the one to
+    read; None: this app's own, and if none of them exists, the one that the cluster's tag names.
     Raises PlanError if events cannot be read, or there is no stack at all."""
-    own = stack_names(cluster)
-    found = {name: _read_events(name, client, since) for name in ([stack] if stack else own)}
-    if not any(stack_events.exists for stack_events in found.values()):
+    found = {name: read_failure(name, client("cloudformation"), since) for name in _names(cluster, stack)}
+    if not any(each.exists for each in found.values()):
         other = _tagged(cluster, client) if stack is None else None
         if other is None:
             no_other = f", and no other stack has cluster {cluster}" if stack is None else ""
@@ -114,31 +155,15 @@ def reasons(cluster: str, client: Clients, since: datetime | None = None, *, sta
                 f"your credentials find no stack {' or '.join(found)}{no_other}. Deploy the file, or name another --profile, "
                 "--region or --stack"
             )
-        found[other] = _read_events(other, client, since)
-    return [f"{name}: {stack_events.reason}" for name, stack_events in found.items() if stack_events.reason is not None]
+        found[other] = read_failure(other, client("cloudformation"), since)
+    return Failures(
+        stacks={name: each for name, each in found.items() if each.reason is not None},
+        notes=tuple(note for each in found.values() for note in each.notes),
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StackEvents:
-    """What a stack's events say."""
-
-    exists: bool
-    reason: str | None = None
-    """What failed first in its last operation; None: nothing."""
-
-
-def _read_events(stack: str, client: Clients, since: datetime | None) -> _StackEvents:
-    """Raises PlanError if the events cannot be read."""
-    from ..._lambda.hyperpod.common import api
-    from ..._lambda.hyperpod.scale_down import clients
-
-    try:
-        events = clients.read_events(client("cloudformation"), stack)
-        return _StackEvents(exists=True, reason=first_reason(events, since))
-    except api.CALL_ERRORS as error:
-        if "does not exist" in api.reason(error):
-            return _StackEvents(exists=False)
-        raise PlanError(f"cannot read the events of {stack}: {aws.sentence(error)}") from None
+def _names(cluster: str, stack: str | None) -> tuple[str, ...]:
+    return stack_names(cluster) if stack is None else (stack,)
 
 
 def _tagged(cluster: str, client: Clients) -> str | None:
@@ -153,23 +178,3 @@ def _tagged(cluster: str, client: Clients) -> str | None:
             f"your credentials find no stack {' or '.join(stack_names(cluster))}, and the tags of cluster {cluster} cannot be "
             f"read: {aws.sentence(error)}. Or name the stack by --stack"
         ) from None
-
-
-def first_reason(events: Iterable[Event], since: datetime | None = None) -> str | None:
-    """What failed first in a stack's last operation, by its events, newest first; None: nothing did. `since`: ignore earlier failures;
-    None: all count."""
-    failed: list[str] = []
-    for event in events:
-        of_stack = event["ResourceType"] == _STACK and event.get("PhysicalResourceId") == event["StackId"]
-        status, reason = event["ResourceStatus"], event.get("ResourceStatusReason", "")
-        if since is not None and event["Timestamp"] < since:
-            break
-        if of_stack and status in _BEGINNINGS:
-            break
-        if status.endswith("_FAILED") and reason and reason.strip() not in _CANCELLED and not of_stack:
-            failed.append(reason)
-    return _plain(failed) if failed else None
-
-
-def _plain(failed: Sequence[str]) -> str:
-    return _BEHIND.sub("", _AROUND.sub("", failed[-1]))

@@ -17,7 +17,8 @@ import rich_click as click
 from ...errors import HyperPodError
 from ...names import cluster_stack_name, foundation_stack_name
 from .. import aws, live, tables
-from ..deployment.why import reasons
+from ..deployment.deleted_nodes import DeletedNodes, first, read_deleted
+from ..deployment.why import NEXT_STEPS, Failures, read_failures
 from ..live import LiveError, NoClusterError, Target
 from ..operations import superseded
 from ..options import json_option, permissions
@@ -50,6 +51,7 @@ _ROLLBACK_WORD = "rollback"
         *("sagemaker:ListClusterEvents", "sagemaker:DescribeClusterEvent"),
         *("sagemaker:ListClusterOperations", "sagemaker:DescribeClusterOperation"),
         *("cloudformation:DescribeStacks", "cloudformation:DescribeStackEvents"),
+        *("cloudformation:ListChangeSets", "cloudformation:DescribeEvents"),
         *("logs:DescribeLogStreams", "logs:GetLogEvents"),
         besides="Without the permissions for events, stacks or logs, a note says so and the rest is shown. Without those for "
         "operations, superseded operations are not shown.\n\nExit code 0: ready. 3: rolled back. 4: the stack or the cluster "
@@ -400,17 +402,31 @@ class Watcher:
     def _say_end(self, view: View, end: End) -> int:
         if end.code == READY and self._uncounted:
             end = replace(end, text=_UNCOUNTED)
-        why = []
-        if end.code != READY and view.stack is not None:
-            try:
-                why = reasons(self.target.name, self.target.client, stack=str(view.stack["StackName"]))
-            except HyperPodError as error:
-                self._note(f"the reason is unknown: {error}")
+        found = self._failures(view, end)
+        deleted = self._deleted(end, found)
         text = f"{self.target.name}: {end.text}"
         colour = tables.GREEN if end.code == READY else tables.RED
-        lines = [tables.painted(text, colour if tables.colour_wanted() and not self.as_json else None), *why]
-        self._emit("end", lines, {"exit_code": end.code, "text": end.text, "reasons": why})
+        lines = [tables.painted(text, colour if tables.colour_wanted() and not self.as_json else None)]
+        lines += [line for reason in found.reasons for line in tables.fitted(reason, rest="  ")]
+        lines += [] if deleted is None else deleted.lines()
+        lines += [] if end.code == READY else [NEXT_STEPS]
+        content = {"exit_code": end.code, "text": end.text, "reasons": found.reasons}
+        self._emit("end", lines, content if deleted is None else {**content, "deleted_nodes": deleted.content()})
         return end.code
+
+    def _failures(self, view: View, end: End) -> Failures:
+        """Why the stack failed; empty if it did not, or if that cannot be read."""
+        if end.code != READY and view.stack is not None:
+            try:
+                return read_failures(self.target.name, self.target.client, stack=str(view.stack["StackName"]))
+            except HyperPodError as error:
+                self._note(f"the reason is unknown: {error}")
+        return Failures(stacks={})
+
+    def _deleted(self, end: End, found: Failures) -> DeletedNodes | None:
+        """The nodes that were deleted during the deployment that failed. None: it did not fail, or its beginning is unknown."""
+        began = first([self.began, *(failure.began for failure in found.stacks.values())])
+        return None if end.code == READY or began is None else read_deleted(self.target, began)
 
     def _note(self, text: str) -> None:
         if text not in self._notes:

@@ -11,7 +11,8 @@ import pytest
 import yaml
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod.cli.deployment.why import first_reason
+from cdk_hyperpod.cli.deployment.stack_failures import last_operation
+from cdk_hyperpod.cli.deployment.why import NEXT_STEPS
 from cdk_hyperpod.cli.main import main
 from helpers.validating import ROOT, changed
 
@@ -30,6 +31,10 @@ def event(kind: str, status: str, reason: str = "", *, when: datetime = WHEN) ->
         "ResourceStatusReason": reason,
         "Timestamp": when,
     }
+
+
+def first_reason(events: list[dict[str, Any]], since: datetime | None = None) -> str | None:
+    return last_operation(events, since).reason
 
 
 BEGAN = event("AWS::CloudFormation::Stack", "UPDATE_IN_PROGRESS", "User Initiated")
@@ -99,6 +104,12 @@ class Operations:
     def describe_cluster_operation(self, *, ClusterName: str, OperationId: str) -> dict[str, Any]:
         return next(each for each in self._operations() if each["OperationId"] == OperationId)
 
+    def list_change_sets(self, **_: object) -> dict[str, Any]:
+        return {"Summaries": []}
+
+    def describe_cluster(self, *, ClusterName: str) -> dict[str, Any]:
+        raise ClientError({"Error": {"Code": "ResourceNotFound", "Message": "no"}}, "DescribeCluster")
+
     def _operations(self) -> list[dict[str, Any]]:
         return []
 
@@ -144,7 +155,7 @@ def test_a_stack_of_another_app_is_asked_too(
 ) -> None:
     monkeypatch.setattr("cdk_hyperpod.cli.live.clients", lambda *_: lambda _service: OfTraining())
     assert main(["why", "--config", str(ROOT / "cluster.yaml"), *options]) == 0
-    assert capsys.readouterr().out == f"Training: {SENTENCE}\n"
+    assert capsys.readouterr().out.startswith(f"Training: {SENTENCE}\n")
 
 
 def test_a_stack_that_nobody_may_look_for_is_no_success(
@@ -195,7 +206,7 @@ def test_a_cluster_by_its_name_needs_no_file(
     monkeypatch.setattr("cdk_hyperpod.cli.live.clients", lambda *_: lambda _service: Answers(WHEN))
     where = ["--cluster", "big", "--region", "us-west-2"]
     assert main(["why", *where]) == 0
-    assert capsys.readouterr().out == f"hyperpod-big-cluster: {SENTENCE}\n"
+    assert capsys.readouterr().out == f"hyperpod-big-cluster: {SENTENCE}\n{NEXT_STEPS}\n"
     assert main(["why", *where, "--since", str((WHEN + timedelta(hours=1)).timestamp())]) == 0
     assert capsys.readouterr().out.endswith(": cdk-hyperpod why --cluster big --region us-west-2\n")
 
@@ -204,7 +215,7 @@ def test_a_clock_that_is_ahead_by_a_minute_hides_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     since = ("--since", str((WHEN + timedelta(seconds=100)).timestamp()))
-    assert why(monkeypatch, capsys, WHEN, *since) == f"hyperpod-llm-train-cluster: {SENTENCE}\n"
+    assert why(monkeypatch, capsys, WHEN, *since) == f"hyperpod-llm-train-cluster: {SENTENCE}\n{NEXT_STEPS}\n"
 
 
 def test_where_nothing_is_found_it_says_where_to_look(
@@ -233,6 +244,119 @@ def test_who_superseded_whom_follows_the_reason(
 
     both = [operation("b", "Done", 6, 3), operation("a", "Superseded", 4, 6)]
     monkeypatch.setattr(Operations, "_operations", lambda _: both)
-    assert why(monkeypatch, capsys, datetime.now(UTC)).splitlines()[1:] == [
+    assert why(monkeypatch, capsys, datetime.now(UTC)).splitlines()[1:-1] == [
         "HyperPod's operation a of 2026-01-01 12:00:00 UTC (p5 4 -> 6) was superseded by operation b of 2026-01-01 12:00:00 UTC (p5 6 -> 3)"
     ]
+
+
+VALIDATION = "Validation failed with 1 error(s). Call DescribeEvents to retrieve the full list of issues."
+TAKEN = "Resource of type 'AWS::S3::Bucket' with identifier 'b' already exists."
+REFUSED = f"CloudFormation refused the template and changed nothing. Bucket: {TAKEN[:-1]} [NAME_CONFLICT_VALIDATION]."
+NO_CHANGES = "The submitted information didn't contain changes. Submit different information to create a change set."
+
+
+class Refusing(Answers):
+    """The cluster's stack, of which CloudFormation's early validation refused the template or the change set."""
+
+    def __init__(self, *, events: list[dict[str, Any]], change_sets: list[dict[str, Any]], denied: str = "") -> None:
+        self._events, self._change_sets, self._denied = events, change_sets, denied
+
+    def describe_stack_events(self, *, StackName: str) -> dict[str, Any]:
+        return {"StackEvents": self._events if StackName.endswith("-cluster") else []}
+
+    def list_change_sets(self, *, StackName: str) -> dict[str, Any]:
+        self._check("ListChangeSets")
+        return {"Summaries": self._change_sets if StackName.endswith("-cluster") else []}
+
+    def describe_events(self, *, Filters: object, **_: str) -> dict[str, Any]:
+        self._check("DescribeEvents")
+        error = {
+            "OperationId": "1",
+            "EventType": "VALIDATION_ERROR",
+            "Timestamp": WHEN,
+            "LogicalResourceId": "Bucket",
+            "ValidationName": "NAME_CONFLICT_VALIDATION",
+            "ValidationStatusReason": TAKEN,
+        }
+        warning = {**error, "ValidationFailureMode": "WARN", "ValidationStatusReason": "almost full"}
+        return {"OperationEvents": [warning, error, {**error, "EventType": "PROVISIONING_ERROR"}]}
+
+    def _check(self, operation: str) -> None:
+        if operation == self._denied:
+            message = f"User: u is not authorized to perform: cloudformation:{operation}"
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": message}}, operation)
+
+
+ROLLED_BACK = [
+    event("AWS::CloudFormation::Stack", "UPDATE_ROLLBACK_COMPLETE"),
+    event("AWS::CloudFormation::Stack", "UPDATE_ROLLBACK_IN_PROGRESS", "Validation failure detected."),
+    event("AWS::CloudFormation::Stack", "UPDATE_FAILED", VALIDATION),
+    BEGAN,
+]
+UPDATED = [event("AWS::CloudFormation::Stack", "UPDATE_COMPLETE"), BEGAN]
+
+
+def change_set(reason: str, *, status: str = "FAILED", when: datetime = WHEN) -> dict[str, Any]:
+    return {"ChangeSetId": "c", "Status": status, "StatusReason": reason, "CreationTime": when}
+
+
+FAILED_SET = change_set("The following hook(s)/validation failed: [AWS::EarlyValidation::ResourceExistenceCheck].")
+
+
+@pytest.mark.parametrize(
+    ("aws", "printed"),
+    [
+        (Refusing(events=ROLLED_BACK, change_sets=[]), REFUSED),
+        (Refusing(events=UPDATED, change_sets=[FAILED_SET]), REFUSED),
+        (
+            Refusing(events=ROLLED_BACK, change_sets=[], denied="DescribeEvents"),
+            f"UPDATE_ROLLBACK_COMPLETE: {VALIDATION}",
+        ),
+        (
+            Refusing(events=UPDATED, change_sets=[FAILED_SET], denied="DescribeEvents"),
+            f"CloudFormation refused the change set: {FAILED_SET['StatusReason']}",
+        ),
+        (
+            Refusing(events=[ROLLED_BACK[0], BEGAN], change_sets=[], denied="DescribeEvents"),
+            "UPDATE_ROLLBACK_COMPLETE, and its events give no reason",
+        ),
+    ],
+    ids=["at the update", "of a change set", "denied", "of a change set, denied", "without a reason"],
+)
+def test_what_early_validation_refused_is_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], aws: Refusing, printed: str
+) -> None:
+    monkeypatch.setattr("cdk_hyperpod.cli.live.clients", lambda *_: lambda _service: aws)
+    assert main(["why", "--config", str(ROOT / "cluster.yaml")]) == 0
+    reason, *more = capsys.readouterr().out.splitlines()
+    assert reason == f"hyperpod-llm-train-cluster: {printed}"
+    is_denied = any("the permission cloudformation:DescribeEvents" in line for line in more)
+    assert is_denied == (printed != REFUSED)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        change_set(NO_CHANGES),
+        change_set("", status="CREATE_COMPLETE"),
+        {**FAILED_SET, "CreationTime": WHEN - timedelta(seconds=1)},
+    ],
+    ids=["no changes", "succeeded", "before the last deployment"],
+)
+def test_a_change_set_that_did_not_fail_the_last_deployment_is_no_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], made: dict[str, Any]
+) -> None:
+    aws = Refusing(events=UPDATED, change_sets=[made])
+    monkeypatch.setattr("cdk_hyperpod.cli.live.clients", lambda *_: lambda _service: aws)
+    assert main(["why", "--config", str(ROOT / "cluster.yaml")]) == 0
+    assert capsys.readouterr().out == "Nothing failed in the last deployment of these stacks.\n"
+
+
+def test_change_sets_that_cannot_be_read_are_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aws = Refusing(events=UPDATED, change_sets=[], denied="ListChangeSets")
+    monkeypatch.setattr("cdk_hyperpod.cli.live.clients", lambda *_: lambda _service: aws)
+    assert main(["why", "--config", str(ROOT / "cluster.yaml")]) == 0
+    assert "note: hyperpod-llm-train-cluster: " in (out := capsys.readouterr().out)
+    assert "the permission cloudformation:ListChangeSets" in out

@@ -79,7 +79,7 @@ def test_a_minimum_that_is_not_met_rolls_back_and_says_why(fake_aws: FakeAws, sl
     status, out, _ = run("watch")
 
     assert status == 3
-    assert out.splitlines()[-1].startswith("small: rolled back: work: ")
+    assert "\nsmall: rolled back: work: " in out
     assert "Warn  work: " in out
 
 
@@ -120,7 +120,7 @@ def test_a_foundation_that_failed_is_the_end_and_says_why(
     code, out, _ = run("watch")
     assert (code, slept) == (4 if status == "CREATE_FAILED" else 3, [])
     assert out.splitlines()[0][9:] == f"stack hyperpod-small-foundation: {status}; no cluster stack yet"
-    assert out.endswith(f"({status})\nhyperpod-small-foundation: no more VPCs\n")
+    assert f"({status})\nhyperpod-small-foundation: no more VPCs\n" in out
 
 
 @pytest.mark.parametrize("status", ["CREATE_COMPLETE", "UPDATE_COMPLETE"])
@@ -183,7 +183,33 @@ def test_a_stack_that_rolls_back_says_why(fake_aws: FakeAws, slept: list[float],
 
     status, out, _ = run("watch")
     assert (status, slept) == (3, [])
-    assert out.endswith(f"small: rolled back (UPDATE_ROLLBACK_COMPLETE)\n{STACK}: no capacity for work\n")
+    assert f"small: rolled back (UPDATE_ROLLBACK_COMPLETE)\n{STACK}: no capacity for work\n" in out
+
+
+def test_a_deployment_that_rolls_back_names_the_nodes_it_deleted(
+    fake_aws: FakeAws, slept: list[float], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_aws.cluster(group("work", 3))
+    fake_aws.quiet()
+    fake_aws.model.clock.advance(60)  # type: ignore[attr-defined]
+    fake_aws.stack = stack(fake_aws, "UPDATE_IN_PROGRESS")
+    deleted, *kept = fake_aws.nodes("work")
+
+    def fail(_: float) -> None:
+        fake_aws.model.call("BatchDeleteClusterNodes", {"ClusterName": "small", "NodeIds": [deleted]})
+        fake_aws.quiet()
+        fake_aws.model.call("UpdateCluster", {"ClusterName": "small", "InstanceGroups": [group("work", 3)]})
+        fake_aws.quiet()
+        fake_aws.stack["StackStatus"] = "UPDATE_ROLLBACK_COMPLETE"
+
+    monkeypatch.setattr("time.sleep", fail)
+    status, out, _ = run("watch")
+    (launched,) = {*fake_aws.nodes("work")} - {*kept}
+    assert status == 3
+    *_, heading, titles, row, _ = out.splitlines()
+    assert heading == "Deleted before it failed:"
+    assert titles.split() == ["GROUP", "DELETED", "LAUNCHED", "SINCE"]
+    assert row.split() == ["work", deleted, launched]
 
 
 def test_a_controller_whose_scripts_fail_comes_with_its_log(fake_aws: FakeAws, slept: list[float], run: Run) -> None:
@@ -200,7 +226,7 @@ def test_a_controller_whose_scripts_fail_comes_with_its_log(fake_aws: FakeAws, s
 
     status, out, _ = run("watch")
     assert status == 4
-    assert out.endswith("small: cluster failed: The controller could not be provisioned.\n")
+    assert "\nsmall: cluster failed: The controller could not be provisioned.\n" in out
     told = [line for line in out.splitlines() if line.startswith(f"    {head} ")]
     assert [line.rpartition(" ")[2] for line in told] == ["4", "5", "6", "7", "8"]
 
@@ -253,7 +279,7 @@ def test_the_reason_of_a_stack_may_be_out_of_reach(fake_aws: FakeAws, slept: lis
     fake_aws.denied = {"cloudformation:describe_stack_events"}
     status, out, _ = run("watch")
     assert status == 3 and "note: the reason is unknown: cannot read the events of hyperpod-small-cluster" in out
-    assert out.endswith("small: rolled back (UPDATE_ROLLBACK_COMPLETE)\n")
+    assert "\nsmall: rolled back (UPDATE_ROLLBACK_COMPLETE)\n" in out
 
 
 @pytest.mark.parametrize("right", ["sagemaker:list_cluster_events", "cloudformation:describe_stacks"])

@@ -1,0 +1,127 @@
+"""Which nodes HyperPod has deleted since a deployment began, and which it has launched since, by HyperPod's own events and list.
+
+Events, and not the guard's reports: they have every node, whoever asked for its deletion, and a rollback does not undo them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice, zip_longest
+from typing import Any
+
+from .. import aws, live, tables
+from ..live import NoClusterError, Node, Target
+
+Reply = Mapping[str, Any]
+MOST_EVENTS = 500
+"""Events that HyperPod is known to keep."""
+_LAUNCH = re.compile(r"provisioned|\bcreation\b", re.IGNORECASE)
+"""In the descriptions of events about a node that is launched."""
+_ENDING = ("ShuttingDown",)
+"""Statuses of nodes that are listed and will not stay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedNodes:
+    """Nodes that existed when the deployment began and were deleted since."""
+
+    by_group: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Group -> ids of its deleted nodes."""
+    launched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Group -> ids of nodes that it has now and that were launched since. Only groups with deleted nodes."""
+    unread: str | None = None
+    """Why it is not known, or not fully. None: it is."""
+
+    def lines(self) -> list[str]:
+        """For people: a table, or one sentence."""
+        note = [] if self.unread is None else tables.fitted(f"note: {self.unread}")
+        if not self.by_group:
+            return note or ["Deleted before it failed: no node."]
+        pairs = [
+            (group, *pair)
+            for group, deleted in self.by_group.items()
+            for pair in zip_longest(deleted, self.launched.get(group, ()), fillvalue="-")
+        ]
+        table = tables.table(("GROUP", "DELETED", "LAUNCHED SINCE"), pairs, columns=tables.width(), cut=(0,))
+        return ["Deleted before it failed:", *table, *note]
+
+    def content(self) -> list[dict[str, Any]]:
+        """For --json."""
+        return [
+            {"group": group, "deleted": list(deleted), "launched_since": list(self.launched.get(group, ()))}
+            for group, deleted in self.by_group.items()
+        ]
+
+
+def read_deleted(target: Target, since: datetime) -> DeletedNodes | None:
+    """The nodes that were deleted at `since` or later. None: there is no cluster."""
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+
+    try:
+        cluster = live.describe(target)
+        if not live.is_continuous(cluster):
+            return DeletedNodes(
+                unread="which nodes were deleted is not known: HyperPod keeps no events of a cluster with standard provisioning. "
+                "The guard's log names the nodes that it deleted"
+            )
+        listed = live.nodes(target, cluster)
+        events = _events(target, since)
+    except NoClusterError:
+        return None
+    except (ClientError, BotoCoreError) as error:
+        return DeletedNodes(unread=f"which nodes were deleted cannot be read: {aws.sentence(error)}")
+    return deleted_nodes(listed, events, since)
+
+
+def _events(target: Target, since: datetime) -> list[Reply]:
+    listed = aws.pages(
+        target.client("sagemaker").list_cluster_events,
+        "Events",
+        ClusterName=target.name,
+        EventTimeAfter=since,
+        ResourceType="Instance",
+        SortBy="EventTime",
+        SortOrder="Descending",
+        MaxResults=live.PAGE_SIZE,
+    )
+    return [*islice(listed, MOST_EVENTS)]
+
+
+def deleted_nodes(listed: Sequence[Node], events: Sequence[Reply], since: datetime) -> DeletedNodes:
+    """The nodes that have events, are no longer listed, and were not launched since. Pure."""
+    staying = [node for node in listed if node.instance_id and node.status not in _ENDING]
+    ids = {node.instance_id for node in staying}
+    launched_since = {event["InstanceId"] for event in events if _is_launch(event)}
+    gone = {
+        event["InstanceId"]: str(event.get("InstanceGroupName", "?"))
+        for event in events
+        if event.get("InstanceId") and event["InstanceId"] not in ids | launched_since
+    }
+    groups = _by_group((group, node) for node, group in gone.items())
+    new = _by_group((node.group, node.name) for node in staying if node.launched and node.launched >= since)
+    return DeletedNodes(
+        by_group=groups,
+        launched={group: nodes for group, nodes in new.items() if group in groups},
+        unread=None
+        if len(events) < MOST_EVENTS
+        else f"HyperPod keeps {MOST_EVENTS} events, so nodes that were deleted early may be missing",
+    )
+
+
+def _is_launch(event: Reply) -> bool:
+    return bool(event.get("InstanceId") and _LAUNCH.search(str(event.get("Description", ""))))
+
+
+def _by_group(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for group, node in sorted(pairs):
+        found.setdefault(group, []).append(node)
+    return {group: tuple(nodes) for group, nodes in found.items()}
+
+
+def first(times: Iterable[datetime | None]) -> datetime | None:
+    """The earliest of these times, in UTC. None: none is known."""
+    return min((time.astimezone(UTC) for time in times if time is not None), default=None)
