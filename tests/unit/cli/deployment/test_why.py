@@ -264,9 +264,9 @@ class Refusing(Answers):
     def describe_stack_events(self, *, StackName: str) -> dict[str, Any]:
         return {"StackEvents": self._events if StackName.endswith("-cluster") else []}
 
-    def list_change_sets(self, *, StackName: str) -> dict[str, Any]:
+    def list_change_sets(self, **given: Any) -> dict[str, Any]:
         self._check("ListChangeSets")
-        return {"Summaries": self._change_sets if StackName.endswith("-cluster") else []}
+        return {"Summaries": self._change_sets if given["StackName"].endswith("-cluster") else []}
 
     def describe_events(self, *, Filters: object, **_: str) -> dict[str, Any]:
         self._check("DescribeEvents")
