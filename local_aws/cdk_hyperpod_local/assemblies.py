@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,10 @@ from cdk_hyperpod_local import environment
 Json = Any
 _OPEN = ("unknown-account", "unknown-region")
 """The manifest's values for a stack without an account or Region."""
+
+
+_WARNING = "aws:cdk:warning"
+_ACKNOWLEDGED_BY = re.compile(r"\s*\[ack: [^\]]*\]\s*$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +46,20 @@ def stacks(assembly: Path) -> tuple[Stack, ...]:
         )
         for stack in found
     )
+
+
+def warnings(assembly: Path) -> list[str]:
+    """The warnings of the constructs, without the ids that acknowledge them; each once."""
+    manifest: dict[str, Json] = json.loads((assembly / "manifest.json").read_text("utf-8"))
+    found: list[str] = []
+    for artifact in manifest["artifacts"].values():
+        if artifact["type"] == "cdk:cloud-assembly":  # a Stage
+            found += warnings(assembly / artifact["properties"]["directoryName"])
+        more = artifact.get("additionalMetadataFile")
+        by_path = artifact.get("metadata") or (json.loads((assembly / more).read_text("utf-8")) if more else {})
+        entries = [entry for entries in by_path.values() for entry in entries]
+        found += [_ACKNOWLEDGED_BY.sub("", entry["data"]) for entry in entries if entry["type"] == _WARNING]
+    return list(dict.fromkeys(found))
 
 
 def _as_synthesized(assembly: Path) -> list[Stack]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from cdk_hyperpod_local import environment, installation
 from cdk_hyperpod_local.places import Place
@@ -40,12 +42,14 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class Cdk:
-    """`show`: print the CLI's output to the terminal as it comes. Otherwise it is in the result."""
+    """`show`: print the CLI's output to the terminal as it comes. Otherwise it is in the result. `log`: a file that gets it too, as it
+    comes; absent: none."""
 
     place: Place
     region: str
     account: str = environment.ACCOUNT
     show: bool = False
+    log: Path | None = None
 
     def bootstrap(self, *options: str) -> Result:
         self.place.empty.mkdir(parents=True, exist_ok=True)
@@ -88,6 +92,15 @@ class Cdk:
             "NODE_COMPILE_CACHE": str(installation.current().compiled),
         }
 
+    @contextlib.contextmanager
+    def _output(self) -> Iterator[IO[str] | int | None]:
+        """Where the CLI writes: the terminal, the log, or a pipe."""
+        if self.log is None or self.show:
+            yield None if self.show else subprocess.PIPE
+            return
+        with self.log.open("w", encoding="utf-8") as file:
+            yield file
+
     def _run(
         self, arguments: Sequence[str], *, cwd: Path, seconds: float, more: Mapping[str, str] | None = None
     ) -> Result:
@@ -102,22 +115,23 @@ class Cdk:
         self.place.temporary.mkdir(parents=True, exist_ok=True)
         # The companion ends the CLI when this end of the pipe closes, which happens however this process ends.
         reading, writing = os.pipe()
-        process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=settings | self._own_environment() | dict(more or {}),
-            stdin=reading,
-            stdout=None if self.show else subprocess.PIPE,
-            stderr=None if self.show else subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        with self._output() as written_to:
+            process = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=settings | self._own_environment() | dict(more or {}),
+                stdin=reading,
+                stdout=written_to,
+                stderr=None if self.show else subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
         try:
             output, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             output, _ = process.communicate()
-            return Result(code=124, output=f"{output or ''}\nended after {seconds:.0f} s", seconds=seconds)
+            return Result(code=124, output=f"{self._printed(output)}\nended after {seconds:.0f} s", seconds=seconds)
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -125,4 +139,10 @@ class Cdk:
         finally:
             os.close(reading)
             os.close(writing)
-        return Result(code=process.returncode, output=output or "", seconds=time.monotonic() - began)
+        return Result(code=process.returncode, output=self._printed(output), seconds=time.monotonic() - began)
+
+    def _printed(self, output: str | None) -> str:
+        """What the CLI has printed, unless it went to the terminal."""
+        if self.log is not None and not self.show:
+            return self.log.read_text("utf-8", errors="replace")
+        return output or ""

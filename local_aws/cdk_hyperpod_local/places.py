@@ -59,6 +59,11 @@ class Place:
         return self.folder / "engine.log"
 
     @property
+    def deployment_log(self) -> Path:
+        """The CDK CLI's output of the last deployment."""
+        return self.folder / "deploy.log"
+
+    @property
     def process(self) -> Path:
         """Process id and command of the running engine."""
         return self.folder / "engine.json"

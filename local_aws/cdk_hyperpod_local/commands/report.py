@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cdk_hyperpod._lambda.hyperpod.common.text import printable
+from cdk_hyperpod.cli import tables
 from cdk_hyperpod_local import environment, kubectl
 from cdk_hyperpod_local.apps import App
 from cdk_hyperpod_local.assemblies import Stack
@@ -16,10 +17,10 @@ from cdk_hyperpod_local.session import LocalAws
 Json = Any
 _GAP = 2
 _WHY = {
-    "random": "at random: a count was lowered without naming a node",
-    "named": "deleted by its id",
-    "group-deleted": "its group was deleted",
-    "cluster-deleted": "its cluster was deleted",
+    "random": "at random: no node was named",
+    "named": "by its id",
+    "group-deleted": "with its group",
+    "cluster-deleted": "with its cluster",
 }
 _BETWEEN_STACKS = ("ExportsOutput", "PublishOutput")
 
@@ -31,14 +32,31 @@ def summary(aws: LocalAws, found: Sequence[Stack], terminations: Sequence[Json])
 
 
 def outputs(aws: LocalAws, found: Sequence[Stack]) -> str:
+    """The outputs of each stack. A value that does not fit beside its name begins on a line of its own, so that it can be copied."""
     client = aws.client("cloudformation")
-    rows = []
+    blocks = []
     for stack in found:
         (live,) = client.describe_stacks(StackName=stack.name)["Stacks"]
         # CDK also writes an output for every value that another stack reads. These are not for people.
-        shown = [output for output in live.get("Outputs", []) if not output["OutputKey"].startswith(_BETWEEN_STACKS)]
-        rows += [(stack.name, output["OutputKey"], output["OutputValue"]) for output in shown]
-    return table(("STACK", "OUTPUT", "VALUE"), rows)
+        shown = [item for item in live.get("Outputs", []) if not item["OutputKey"].startswith(_BETWEEN_STACKS)]
+        if shown:
+            blocks += [_bold(f"OUTPUTS OF {printable(stack.name)}"), *_aligned([_output(item) for item in shown]), ""]
+    return "\n".join(blocks)
+
+
+def _output(item: Json) -> tuple[str, str]:
+    return printable(item["OutputKey"]), printable(item["OutputValue"])
+
+
+def _aligned(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    width = max(len(name) for name, _ in rows) + _GAP
+    for name, value in rows:
+        beside = f"  {name.ljust(width)}{value}"
+        if len(beside) <= tables.WIDTH:
+            yield beside
+        else:
+            yield f"  {name}"
+            yield from tables.wrapped(value, first="    ", rest="    ")
 
 
 def clusters(aws: LocalAws) -> str:
@@ -58,7 +76,8 @@ def clusters(aws: LocalAws) -> str:
                     group["Status"],
                 )
             )
-    return table(("CLUSTER", "GROUP", "INSTANCE TYPE", "CURRENT", "MINIMUM", "TARGET", "STATUS"), rows)
+    titles = ("CLUSTER", "GROUP", "INSTANCE TYPE", "CURRENT", "MINIMUM", "TARGET", "STATUS")
+    return table(titles, rows, cut=(0, 1, 2), right=(3, 4, 5))
 
 
 def control_planes(aws: LocalAws) -> str:
@@ -69,7 +88,7 @@ def control_planes(aws: LocalAws) -> str:
         (item["name"], item["version"], item["status"], item.get("endpoint", ""), kubectl.server(aws.place))
         for item in found
     ]
-    return table(("EKS CLUSTER", "VERSION", "STATUS", "KUBERNETES API", "SERVED BY"), rows)
+    return table(("EKS CLUSTER", "VERSION", "STATUS", "KUBERNETES API", "SERVED BY"), rows, cut=(0, 4))
 
 
 def file_systems(aws: LocalAws) -> str:
@@ -104,11 +123,16 @@ def kept(aws: LocalAws, stack_ids: Sequence[str]) -> str:
 def ended(terminations: Sequence[Json]) -> str:
     """Which nodes were terminated, and why. The guard exists to prevent those that HyperPod chose at random."""
     rows = [
-        (item["cluster"], item["group"], item["node_id"], _WHY.get(item["cause"], item["cause"]))
+        (item["cluster"], item["group"], item["node_id"], cause(item["cause"]))
         for item in terminations
         if item["node_id"]
     ]
-    return table(("CLUSTER", "GROUP", "TERMINATED NODE", "WHY"), sorted(rows))
+    return table(("CLUSTER", "GROUP", "TERMINATED NODE", "WHY"), sorted(rows), cut=(0, 1))
+
+
+def cause(found: str) -> str:
+    """Why a node was terminated, in words."""
+    return _WHY.get(found, found)
 
 
 def how_to_go_on(place: Place, app: App, seconds: float) -> str:
@@ -125,22 +149,31 @@ def how_to_go_on(place: Place, app: App, seconds: float) -> str:
         (spelling.command("shell", place), f"open a shell for {tools}"),
         (spelling.command("destroy", place), "delete everything, and end the engine"),
     ]
-    width = max(len(command) for command, _ in lines) + _GAP
-    rows = "\n".join(f"  {_bold(command.ljust(width))}{text}" for command, text in lines)
-    return f"Deployed in {seconds:.0f} s. The engine keeps running on {place.url}.\n{rows}"
+    return "\n".join([f"Deployed in {seconds:.0f} s. The engine keeps running on {place.url}.", *_commands(lines)])
 
 
-def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their content. A narrow terminal wraps the lines, so that an ARN can still be copied."""
-    if not rows:
-        return ""
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in [titles, *rows]) for column in range(len(titles))]
-    lines = [
-        "".join(cell.ljust(width + _GAP) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in [titles, *rows]
-    ]
-    return "\n".join([_bold(lines[0]), *lines[1:], ""])
+def _commands(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Each command with its text beside it. If one does not fit, all texts are on lines of their own."""
+    width = max(len(command) for command, _ in rows) + _GAP
+    fits = all(width + _GAP + len(text) <= tables.WIDTH for _, text in rows)
+    for command, text in rows:
+        shown = [_bold(command.ljust(width)) + text] if fits else [_bold(command), f"    {text}"]
+        yield from (f"  {line}" for line in shown)
+
+
+def table(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], *, cut: Sequence[int] = (), right: Sequence[int] = ()
+) -> str:
+    """The lines, with an empty one behind them. Empty without rows."""
+    return "\n".join([*lines(titles, rows, cut=cut, right=right), ""]) if rows else ""
+
+
+def lines(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], *, cut: Sequence[int] = (), right: Sequence[int] = ()
+) -> list[str]:
+    """A table. On a terminal that is too narrow, the columns in `cut` are shortened. The other values stay whole."""
+    paint: dict[str, str] | None = {} if environment.is_styled() else None
+    return tables.table(titles, rows, columns=tables.width(), cut=cut, right=right, paint=paint)
 
 
 def _bold(text: str) -> str:

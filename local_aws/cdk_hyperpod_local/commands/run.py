@@ -12,16 +12,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cdk_hyperpod._lambda.hyperpod.common.text import printable
+from cdk_hyperpod.cli import tables
 from cdk_hyperpod.loader import load_config
 from cdk_hyperpod_local import daemon, environment, installation, kubectl
 from cdk_hyperpod_local.apps import App
-from cdk_hyperpod_local.assemblies import Stack, are_equal, stacks
+from cdk_hyperpod_local.assemblies import Stack, are_equal, stacks, warnings
 from cdk_hyperpod_local.cdk import Cdk, Result
-from cdk_hyperpod_local.commands import removal, report, spelling
+from cdk_hyperpod_local.commands import failure, removal, report, spelling
+from cdk_hyperpod_local.commands.progress import Progress
 from cdk_hyperpod_local.errors import EngineError
 from cdk_hyperpod_local.places import Place
 from cdk_hyperpod_local.session import LocalAws
@@ -66,26 +68,40 @@ def deploy(job: Job) -> int:
         _start(job)
         found = _stacks(job, _synthesize(job, job.assembly))
         where = found[0]
-        cdk = Cdk(place=job.place, region=where.region, account=where.account, show=True)
         aws = LocalAws(place=job.place, region=where.region, account=where.account)
         if not _is_bootstrapped(aws):
             _say(f"cdk bootstrap aws://{where.account}/{where.region}")
             quiet = Cdk(place=job.place, region=where.region, account=where.account)
             _require_success(quiet.bootstrap(), "cdk bootstrap failed")
         _clear_failed_first(aws, found)
-        _say(f"cdk deploy --all ({', '.join(stack.name for stack in found)})")
-        deploying = int(time.time())
+        for text in warnings(job.assembly):
+            print("\n".join(tables.fitted(f"warning: {text}", rest="  ")), flush=True)
         ended = len(_ended(aws))
-        result = cdk.deploy(job.assembly, *(word for item in job.parameters for word in ("--parameters", item)))
-        if not result.ok:
-            print(flush=True)
-            _run_tool(job, "why", "--since", str(deploying))
-            raise EngineError(f"cdk deploy failed with exit code {result.code}. {_where_to_look(job.place)}")
+        _deploy_stacks(job, aws, found)
         print()
         if summary := report.summary(aws, found, _ended(aws)[ended:]):
             print(summary)
         print(report.how_to_go_on(job.place, job.app, time.monotonic() - began))
         return 0
+
+
+def _deploy_stacks(job: Job, aws: LocalAws, found: tuple[Stack, ...]) -> None:
+    """`cdk deploy`, with its output in a log. Raises EngineError with the reason if it fails, after the nodes that it deleted."""
+    log = job.place.deployment_log
+    _say(f"cdk deploy --all; its output goes to {_short(log)}")
+    cdk = Cdk(place=job.place, region=aws.region, account=aws.account, log=log)
+    given = [word for item in job.parameters for word in ("--parameters", item)]
+    began, nodes, ended = datetime.now(UTC), failure.nodes(aws), len(_ended(aws))
+    with Progress(aws.client("cloudformation"), [stack.name for stack in found]):
+        result = cdk.deploy(job.assembly, *given)
+    if result.ok:
+        return
+    if daemon.running(job.place) is None:
+        raise EngineError(f"the engine has ended, and its log is {_short(job.place.log)}. Run the command again")
+    deleted = failure.deleted(nodes, failure.nodes(aws), _ended(aws)[ended:])
+    more = failure.where_to_read_more(_short(log), _short(job.place.log))
+    print("\n".join(["", *deleted, *more]), flush=True)
+    raise EngineError(failure.reason(aws, found, began, result.output))
 
 
 def diff(job: Job) -> int:
@@ -400,7 +416,7 @@ def _where_to_look(place: Place) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"· {printable(text)}", flush=True)
+    print("\n".join(tables.fitted(f"· {text}", rest="  ")), flush=True)
 
 
 def _short(path: Path) -> str:
