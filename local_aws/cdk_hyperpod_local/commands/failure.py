@@ -13,7 +13,7 @@ from cdk_hyperpod.cli.deployment.stack_failures import read_failure
 from cdk_hyperpod.cli.deployment.why import NEXT_STEPS
 from cdk_hyperpod.errors import HyperPodError
 from cdk_hyperpod_local.assemblies import Stack
-from cdk_hyperpod_local.commands import report
+from cdk_hyperpod_local.commands import report, spelling
 from cdk_hyperpod_local.session import LocalAws
 
 Json = Any
@@ -74,7 +74,15 @@ def reason(aws: LocalAws, stacks: Sequence[Stack], since: datetime, output: str)
     except HyperPodError as error:
         return str(error)
     found = [f"{name}: {failure.reason}" for name, failure in failures if failure.reason is not None]
-    return "\n".join(found) or "\n".join(output.strip().splitlines()[-_LAST_LINES:])
+    return _message(found or output.strip().splitlines()[-_LAST_LINES:])
+
+
+def _message(texts: Sequence[str]) -> str:
+    """The texts, each from a new line, for a message that begins with spelling.FAILED."""
+    first, *more = texts or ["cdk deploy failed, and the CDK CLI printed nothing"]
+    lines = tables.fitted(f"{spelling.FAILED}{first}", rest="  ")
+    lines += [line for text in more for line in tables.fitted(text, rest="  ")]
+    return "\n".join(lines).removeprefix(spelling.FAILED)
 
 
 def where_to_read_more(log: str, engine_log: str) -> list[str]:

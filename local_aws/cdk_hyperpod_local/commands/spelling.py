@@ -7,6 +7,9 @@ import shlex
 
 from cdk_hyperpod_local.places import DEFAULT_PORT, Place
 
+FAILED = "local AWS: "
+"""What the message of a command that failed begins with."""
+
 _BY_MAKE = "LOCAL_AWS_BY_MAKE"  # local.mk sets it
 
 

@@ -156,7 +156,10 @@ def test_an_app_whose_folder_cannot_be_written_starts_nothing(
 
 
 class NoGroups:
-    """A client of an account with one cluster, of no groups, and one stack without outputs."""
+    """A client of an account with one cluster, of no groups, and one stack with these outputs."""
+
+    def __init__(self, **outputs: str) -> None:
+        self._outputs = [{"OutputKey": name, "OutputValue": value} for name, value in outputs.items()]
 
     def client(self, service: str) -> NoGroups:
         return self
@@ -167,8 +170,8 @@ class NoGroups:
     def describe_cluster(self, **of: str) -> dict[str, object]:
         return {"ClusterName": "a", "InstanceGroups": []}
 
-    def describe_stacks(self, **of: str) -> dict[str, list[dict[str, str]]]:
-        return {"Stacks": [{}]}
+    def describe_stacks(self, **of: str) -> dict[str, list[dict[str, object]]]:
+        return {"Stacks": [{"Outputs": self._outputs}]}
 
     def describe_file_systems(self) -> dict[str, list[str]]:
         return {"FileSystems": []}
@@ -212,7 +215,8 @@ def test_a_command_in_a_message_is_for_the_same_engine(
 
 def test_stop_reports_what_it_did(engine: Place, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("stop") == 0
-    assert f"the engine on port {PORT} was ended. Its state is kept in {engine.folder}\n" in capsys.readouterr().out
+    ended = f"the engine on port {PORT} was ended. Its state is kept in {engine.folder}"
+    assert ended in " ".join(capsys.readouterr().out.split())
     assert call("stop") == 0
     assert f"the engine on port {PORT} was not running. Its state" in capsys.readouterr().out
 
@@ -307,13 +311,16 @@ def test_a_narrow_terminal_gets_whole_values_and_a_plain_one_no_bold_type(monkey
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    titles, row = ("STACK", "VALUE"), ("LlmTrain", "arn:aws:sagemaker:us-west-2:000000000000:cluster/abc")
-    styled = report.table(titles, [row])
-    assert row[1] in styled and styled.startswith("\033[1m")
+    stack = Stack(name="a", template=Path(), region="us-west-2", account="000000000000")
+    arn = f"arn:aws:sagemaker:us-west-2:000000000000:cluster/{'a' * 60}"
+    aws: Any = NoGroups(ClusterName="train", ClusterArn=arn, PublishOutputFnGetAttKeyArn="internal")
+    heading, *rows = report.outputs(aws, [stack]).splitlines()
+    assert heading == "\033[1mOUTPUTS OF a\033[0m"
+    assert rows == ["  ClusterName  train", "  ClusterArn", f"    {arn}"]
     for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
         with monkeypatch.context() as changed:
             changed.setenv(name, value)
-            assert report.table(titles, [row]).startswith("STACK ")
+            assert report.outputs(aws, [stack]).startswith("OUTPUTS OF a\n")
 
 
 def test_the_companion_loads_from_a_path_with_blanks(
