@@ -12,6 +12,9 @@ import yaml
 from aws_cdk import App, CfnResource, Stack
 
 from cdk_hyperpod._lambda.hyperpod.scale_down.messages import refusals
+from cdk_hyperpod.cli.deployment.deleted_nodes import read_deleted
+from cdk_hyperpod.cli.deployment.stack_failures import read_failure
+from cdk_hyperpod.cli.live import Target
 from cdk_hyperpod.loader import load_config
 from helpers.deployments.configs import STANDING, TRN1
 from helpers.deployments.steps import Step, refused, settle, wait_until
@@ -51,6 +54,17 @@ def roll_back(life: Rehearsal, config: Json, edit: Edit | None = None) -> Step:
     return step
 
 
+def reported(life: Rehearsal) -> dict[str, list[str]]:
+    """Group -> the nodes that `why` names as deleted."""
+    failure = read_failure(life.cluster, life.aws.client("cloudformation"))
+    assert failure.reason and failure.began
+    found = read_deleted(
+        Target(name=life.name, region=life.aws.region, client=life.aws.client, config=None), failure.began
+    )
+    assert found is not None and found.unread is None
+    return {group: [*nodes] for group, nodes in found.by_group.items()}
+
+
 # -- nodes and groups were to go --------------------------------------------------------------------------------------
 
 
@@ -61,6 +75,7 @@ def test_a_resource_fails_between_the_nodes_and_the_cluster(life: Rehearsal) -> 
     step = roll_back(life, config, failing(after=PREPARE, before=CLUSTER))
     assert step.ended() == {named: "named"}
     assert step.calls() == {"BatchDeleteClusterNodes": 1}
+    assert reported(life) == {"p5": [named]}
     assert life.groups() == {"controller": (1, 0, 1), "p5": (5, 2, 5), "trn1": (4, 4, 4)}
     made = life.change(config)
     assert made.status == "UPDATE_COMPLETE", made.reasons
@@ -73,6 +88,7 @@ def test_a_resource_fails_after_the_cluster(life: Rehearsal) -> None:
     config = taking(resized(without_group(STANDING, "trn1"), "p5", 5), nodes=[named], groups=["trn1"])
     step = roll_back(life, config, failing(after=CLUSTER))
     assert step.ended() == {named: "named", **dict.fromkeys(trn1, "group-deleted")}
+    assert reported(life) == {"p5": [named], "trn1": sorted(trn1)}
     settle(life)
     assert life.groups() == {"controller": (1, 0, 1), "p5": (6, 2, 6), "trn1": (4, 4, 4)}
     assert life.nodes("p5").keys() > p5.keys() - {named}
@@ -140,6 +156,7 @@ def test_an_added_group_that_does_not_come_up_is_rolled_back(life: Rehearsal) ->
     life.aws.change_hyperpod(timings={"minimum_limit": 3}, faults={"failing_groups": ["extra"]})
     before = life.nodes()
     step = roll_back(life, with_group(STANDING, EXTRA))
+    assert reported(life) == {}, "its own nodes are no loss"
     assert "did not reach its minimum capacity of 2 instances" in step.failures()[0]
     assert step.ended().keys().isdisjoint(before)
     wait_until(lambda: "extra" not in life.groups())

@@ -58,6 +58,17 @@ UNTRIED = {
     ),
     ("watch", "cloudformation:DescribeStackEvents"): "of a stack that failed: tests/unit/cli/nodes/test_watch.py",
     ("plan", "sagemaker:ListClusters"): "of a file without a cluster: tests/unit/cli/deployment/test_plan.py",
+    **dict.fromkeys(
+        [
+            *(
+                (command, f"cloudformation:{call}")
+                for command in ("watch", "why")
+                for call in ("ListChangeSets", "DescribeEvents")
+            ),
+            *(("why", f"sagemaker:{call}") for call in ("ListClusterNodes", "ListClusterEvents")),
+        ],
+        "of a stack that failed: tests/unit/cli/deployment/test_why.py, test_deleted_nodes.py",
+    ),
     ("connect", "sagemaker:DescribeClusterNode"): "of a node that is named by its id, as of `logs` here",
     ("logs", "sagemaker:ListClusterNodes"): "of a node that is named as in the VPC, as of `connect` here",
     **dict.fromkeys(
