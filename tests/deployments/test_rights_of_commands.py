@@ -52,6 +52,7 @@ OF_EKS = ["preflight", "--config", "eks.yaml"]
 OF_THE_TEST = ("PutRolePolicy", "AssumeRole")
 """Calls of `operate` itself."""
 OF_OPERATIONS = ("sagemaker:ListClusterOperations", "sagemaker:DescribeClusterOperation")
+OF_THE_GUARD_S_LOG = ("cloudformation:ListStackResources", "logs:FilterLogEvents")
 UNTRIED = {
     **dict.fromkeys(
         [("connect", "ssm:StartSession"), ("connect", "ssm:TerminateSession")], "the AWS CLI calls, and says so"
@@ -65,7 +66,9 @@ UNTRIED = {
                 for command in ("watch", "why")
                 for call in ("ListChangeSets", "DescribeEvents")
             ),
+            *((command, right) for command in ("watch", "why") for right in OF_THE_GUARD_S_LOG),
             *(("why", f"sagemaker:{call}") for call in ("ListClusterNodes", "ListClusterEvents")),
+            ("watch", "sagemaker:ListTags"),
         ],
         "of a stack that failed: tests/unit/cli/deployment/test_why.py, test_deleted_nodes.py",
     ),

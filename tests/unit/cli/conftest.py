@@ -39,6 +39,8 @@ class FakeAws:
     """Log stream -> (milliseconds since 1970, line)."""
     stack: Json = None
     """The cluster's stack, as DescribeStacks tells it. Absent: there is none."""
+    guard_log: list[str] = field(default_factory=list)
+    """Lines of the guard's log, which is the only one of the cluster's stack."""
     status: bytes | None = None
     """What the drain agent has written. Absent: nothing."""
     asked: dict[str, bytes] = field(default_factory=dict)
@@ -118,6 +120,17 @@ class _Client:
 
     def _describe_events(self, StackName: str, **_: object) -> Json:
         return {"OperationEvents": []}
+
+    def _list_stack_resources(self, StackName: str) -> Json:
+        log = {"ResourceType": "AWS::Logs::LogGroup", "PhysicalResourceId": "guard"}
+        return {"StackResourceSummaries": [{"ResourceType": "AWS::SageMaker::Cluster", "PhysicalResourceId": "x"}, log]}
+
+    def _filter_log_events(self, logGroupName: str, nextToken: str = "0", **_: object) -> Json:
+        """A line a page."""
+        assert logGroupName == "guard"
+        lines, number = self.fake_aws.guard_log, int(nextToken)
+        more = {"nextToken": str(number + 1)} if number + 1 < len(lines) else {}
+        return {"events": [{"message": line} for line in lines[number : number + 1]], **more}
 
     def _describe_log_streams(self, logGroupName: str, logStreamNamePrefix: str, nextToken: str = "0") -> Json:
         assert logGroupName.startswith("/aws/sagemaker/Clusters/small/")

@@ -1,12 +1,14 @@
-"""Which nodes HyperPod has deleted since a deployment began, and which it has launched since, by HyperPod's own events and list.
+"""Which nodes HyperPod has deleted since a deployment began, and which it has launched since.
 
-Events, and not the guard's reports: they have every node, whoever asked for its deletion, and a rollback does not undo them.
+HyperPod's own events have every node, whoever asked for its deletion, and a rollback does not undo them. HyperPod keeps none of a
+cluster with standard provisioning. There the guard's log names the nodes that it was about to delete. In both cases a node was
+deleted only if HyperPod no longer lists it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice, zip_longest
@@ -14,12 +16,18 @@ from typing import Any
 
 from .. import aws, live, tables
 from ..live import NoClusterError, Node, Target
+from .deployed_stack import live_stack
 
 Reply = Mapping[str, Any]
 MOST_EVENTS = 500
 """Events that HyperPod is known to keep."""
 _LAUNCH = re.compile(r"provisioned|\bcreation\b", re.IGNORECASE)
 """In the descriptions of events about a node that is launched."""
+_PLANNED = re.compile(r'delete (?:\d+ nodes? of )?group "([^"]+)"[^:]*: (.*)')
+"""A line of the guard's log (scale_down/messages/notes.py): the group, and its nodes."""
+_NODE = re.compile(r"\bi-[0-9a-f]+\b")
+_MOST_PAGES = 20
+"""Pages of one log that are read at most."""
 _ENDING = ("ShuttingDown",)
 """Statuses of nodes that are listed and will not stay."""
 
@@ -62,13 +70,8 @@ def read_deleted(target: Target, since: datetime) -> DeletedNodes | None:
 
     try:
         cluster = live.describe(target)
-        if not live.is_continuous(cluster):
-            return DeletedNodes(
-                unread="which nodes were deleted is not known: HyperPod keeps no events of a cluster with standard provisioning. "
-                "The guard's log names the nodes that it deleted"
-            )
         listed = live.nodes(target, cluster)
-        events = _events(target, since)
+        events = _events(target, since) if live.is_continuous(cluster) else _logged(target, since)
     except NoClusterError:
         return None
     except (ClientError, BotoCoreError) as error:
@@ -88,6 +91,36 @@ def _events(target: Target, since: datetime) -> list[Reply]:
         MaxResults=live.PAGE_SIZE,
     )
     return [*islice(listed, MOST_EVENTS)]
+
+
+def _logged(target: Target, since: datetime) -> list[Reply]:
+    """The nodes that the guard was about to delete, by the logs of the cluster's stack, as events."""
+    stack = live_stack(target.name, target.client)
+    if stack is None:
+        return []
+    resources = aws.pages(
+        target.client("cloudformation").list_stack_resources, "StackResourceSummaries", StackName=stack
+    )
+    groups = [each["PhysicalResourceId"] for each in resources if each["ResourceType"] == "AWS::Logs::LogGroup"]
+    return [event for group in groups for line in _lines(target, group, since) for event in _planned(line)]
+
+
+def _lines(target: Target, log_group: str, since: datetime) -> Iterator[str]:
+    """The lines of a log that have the word delete."""
+    call, token = target.client("logs").filter_log_events, dict[str, str]()
+    for _ in range(_MOST_PAGES):
+        reply = call(logGroupName=log_group, startTime=int(since.timestamp() * 1000), filterPattern="delete", **token)
+        yield from (str(event["message"]) for event in reply.get("events", ()))
+        if not reply.get("nextToken"):
+            return
+        token = {"nextToken": reply["nextToken"]}
+
+
+def _planned(line: str) -> list[Reply]:
+    found = _PLANNED.match(line)
+    if found is None:
+        return []
+    return [{"InstanceId": node, "InstanceGroupName": found[1]} for node in _NODE.findall(found[2])]
 
 
 def deleted_nodes(listed: Sequence[Node], events: Sequence[Reply], since: datetime) -> DeletedNodes:

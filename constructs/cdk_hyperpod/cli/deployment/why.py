@@ -56,9 +56,12 @@ NEXT_STEPS = "What to do next: docs/at-3-am.md (cdk-hyperpod docs prints its fol
             "sagemaker:ListTags",
             "sagemaker:ListClusterOperations",
             "sagemaker:DescribeClusterOperation",
+            "cloudformation:ListStackResources",
+            "logs:FilterLogEvents",
         ),
         besides="ListChangeSets and DescribeEvents find why CloudFormation refused a template. Those of SageMaker find a stack of "
-        "another name than this app's, the nodes that were deleted, and superseded scaling operations.",
+        "another name than this app's, the nodes that were deleted, and superseded scaling operations. With standard provisioning, "
+        "ListStackResources and FilterLogEvents find the deleted nodes.",
     ),
 )
 @live.target_options

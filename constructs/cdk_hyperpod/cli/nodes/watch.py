@@ -53,8 +53,9 @@ _ROLLBACK_WORD = "rollback"
         *("cloudformation:DescribeStacks", "cloudformation:DescribeStackEvents"),
         *("cloudformation:ListChangeSets", "cloudformation:DescribeEvents"),
         *("logs:DescribeLogStreams", "logs:GetLogEvents"),
+        *("sagemaker:ListTags", "cloudformation:ListStackResources", "logs:FilterLogEvents"),
         besides="Without the permissions for events, stacks or logs, a note says so and the rest is shown. Without those for "
-        "operations, superseded operations are not shown.\n\nExit code 0: ready. 3: rolled back. 4: the stack or the cluster "
+        "operations, superseded operations are not shown. The last three find deleted nodes with standard provisioning.\n\nExit code 0: ready. 3: rolled back. 4: the stack or the cluster "
         "failed. 1: the cluster cannot be watched. 130: Ctrl-C, which changes nothing.",
     )
 )

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod._lambda.hyperpod.scale_down.actions import DeleteNodes, Pick
+from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Node as PlannedNode
+from cdk_hyperpod._lambda.hyperpod.scale_down.messages import notes
 from cdk_hyperpod.cli import tables
 from cdk_hyperpod.cli.deployment.deleted_nodes import MOST_EVENTS, deleted_nodes, read_deleted
 from cdk_hyperpod.cli.live import Node, Target
@@ -87,3 +90,22 @@ def test_a_missing_permission_is_named(fake_aws: FakeAws, denied: str) -> None:
 
 def test_without_a_cluster_nothing_is_known(fake_aws: FakeAws) -> None:
     assert read_deleted(Target(name="none", region="us-west-2", client=fake_aws.client, config=None), BEGAN) is None
+
+
+def test_of_a_cluster_without_events_the_guard_s_log_has_the_nodes(
+    fake_aws: FakeAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cdk_hyperpod.cli.deployment.deleted_nodes.live_stack", lambda *_: "stack")
+    fake_aws.cluster(group("work", 2), group("old", 1), continuous=False)
+    fake_aws.quiet()
+    (stays, goes), (old,) = fake_aws.nodes("work"), fake_aws.nodes("old")
+    picked = [Pick(PlannedNode(group="work", instance_id=name), "newest") for name in (stays, goes)]
+    fake_aws.guard_log = [
+        notes.line(DeleteNodes("work", tuple(picked))),
+        notes.next_group("old", [old]),
+        f"released {stays}, and deleted nothing",
+    ]
+    fake_aws.model.call("BatchDeleteClusterNodes", {"ClusterName": "small", "NodeIds": [goes, old]})
+    fake_aws.quiet()
+    found = read_deleted(Target(name="small", region="us-west-2", client=fake_aws.client, config=None), BEGAN)
+    assert found is not None and found.by_group == {"old": (old,), "work": (goes,)}

@@ -21,6 +21,12 @@ WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 SENTENCE = "Scaling down train was refused. It is so; do that."
 
 
+@pytest.fixture(autouse=True)
+def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are not wrapped."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def event(kind: str, status: str, reason: str = "", *, when: datetime = WHEN) -> dict[str, Any]:
     physical = STACK if kind == "AWS::CloudFormation::Stack" else "x"
     return {
@@ -106,6 +112,12 @@ class Operations:
 
     def list_change_sets(self, **_: object) -> dict[str, Any]:
         return {"Summaries": []}
+
+    def list_stack_resources(self, **_: object) -> dict[str, Any]:
+        return {"StackResourceSummaries": []}
+
+    def list_cluster_nodes(self, **_: object) -> dict[str, Any]:
+        return {"ClusterNodeSummaries": []}
 
     def describe_cluster(self, *, ClusterName: str) -> dict[str, Any]:
         raise ClientError({"Error": {"Code": "ResourceNotFound", "Message": "no"}}, "DescribeCluster")

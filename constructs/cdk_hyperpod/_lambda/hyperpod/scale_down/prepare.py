@@ -244,10 +244,13 @@ def complete(poll: Poll, live: Cluster | None, left_out: Mapping[str, int] = Map
     here = live.staying if live else frozenset()
     deleted = record.deleted(here)
     elsewhere = [pick.name for pick in state.picked if pick.name not in {*here, *record.requested}]
+    next_groups = groups_left(live, poll.desired) if live else {}
+    for name, nodes in next_groups.items():
+        poll.services.log(messages.notes.next_group(name, nodes))
     text = messages.attributes.deleted_nodes(
         when=state.began,
         deleted=deleted,
-        next_groups=groups_left(live, poll.desired) if live else {},
+        next_groups=next_groups,
         unsure=None if record.complete else elsewhere,
         left_out=left_out,
         listed=[pick for pick in record.requested.values() if pick not in deleted],

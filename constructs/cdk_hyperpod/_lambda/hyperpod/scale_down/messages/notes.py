@@ -41,6 +41,11 @@ def line(action: Action) -> str:
             return f"refuse: {action}"
 
 
+def next_group(name: str, nodes: Sequence[str]) -> str:
+    """A group that is deleted with the cluster's own update, or after it. `cdk-hyperpod why` reads this line and `line`'s."""
+    return f'delete group "{name}" next, with {several(len(nodes), "node")}: {some(nodes, 200)}'
+
+
 def picks(chosen: Sequence[Pick], shown: int = 200) -> str:
     """Nodes with their reasons."""
     return some((f"{pick.node.name} ({pick.reason})" for pick in chosen), shown)
