@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod.cli.deployment.stack_failures import read_failure
 from cdk_hyperpod_local.session import LocalAws
 from helpers.local_aws import templates
 
@@ -47,8 +48,18 @@ def test_a_change_set_with_a_taken_bucket_name_is_refused(taken: LocalAws, kind:
         assert (event["EventType"], event["ValidationName"]) == ("VALIDATION_ERROR", "NAME_CONFLICT_VALIDATION")
         assert (event["LogicalResourceId"], event["ValidationPath"]) == ("Bucket", "/Resources/Bucket")
         assert TAKEN in event["ValidationStatusReason"]
+    assert TAKEN in str(read_failure(stack, client).reason)
     (found,) = client.describe_stacks(StackName=stack)["Stacks"]
     assert found["StackStatus"] == ("CREATE_COMPLETE" if kind == "UPDATE" else "REVIEW_IN_PROGRESS")
+
+
+def test_an_update_with_a_taken_bucket_name_rolls_back_and_the_reason_is_found(taken: LocalAws) -> None:
+    """Without a change set, no event of the stack has the reason."""
+    assert templates.deploy(taken, "early-direct", TOPIC).status == "CREATE_COMPLETE"
+    outcome = templates.deploy(taken, "early-direct", {**TOPIC, "Bucket": bucket(TAKEN)})
+    assert outcome.status == "UPDATE_ROLLBACK_COMPLETE"
+    failure = read_failure("early-direct", taken.client("cloudformation"))
+    assert TAKEN in str(failure.reason) and failure.began is None
 
 
 def test_a_stack_may_keep_its_own_bucket(engine: LocalAws) -> None:
