@@ -57,7 +57,7 @@ def test_from_nothing_to_nothing(place: Place) -> None:
     deployed = make(place, "deploy-local", LOCAL_SPEED="1200")
     assert deployed.returncode == 0, deployed.stdout[-3000:] + deployed.stderr[-3000:]
     assert re.search(r"^llm-train +p5 +ml\.p5\.48xlarge +8 +4 +8 +InService$", deployed.stdout, re.MULTILINE)
-    assert f"make destroy-local LOCAL_PORT={place.port} " in deployed.stdout
+    assert f"make destroy-local LOCAL_PORT={place.port}" in deployed.stdout
     pid = daemon.running(place)
     assert pid is not None
 

@@ -18,9 +18,9 @@ Json = Any
 _GAP = 2
 _WHY = {
     "random": "at random: no node was named",
-    "named": "by its id",
-    "group-deleted": "with its group",
-    "cluster-deleted": "with its cluster",
+    "named": "deleted by its id",
+    "group-deleted": "its group was deleted",
+    "cluster-deleted": "its cluster was deleted",
 }
 _BETWEEN_STACKS = ("ExportsOutput", "PublishOutput")
 

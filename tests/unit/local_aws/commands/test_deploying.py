@@ -75,7 +75,7 @@ def test_a_failure_names_the_nodes_that_are_gone_and_those_that_came() -> None:
     assert heading == "Deleted before it failed:"
     assert titles.split() == ["GROUP", "DELETED", "WHY", "LAUNCHED", "SINCE"]
     assert [row.split() for row in rows] == [
-        ["p5", "a", "by", "its", "id", "e"],
+        ["p5", "a", "deleted", "by", "its", "id", "e"],
         ["p5", "b", "-", "-"],
         ["trn1", "c", "-", "-"],
     ]
