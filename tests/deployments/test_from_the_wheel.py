@@ -129,6 +129,15 @@ def test_a_template_and_an_app_that_are_not_ours_are_rehearsed_from_the_wheel_al
     assert "Number of stacks with differences: 0" in local("diff", app)
     assert [path.name for path in tmp_path.iterdir()] == ["plain.yaml"]
 
+    # With a bucket name that is taken: the reason is the last line.
+    bucket = "Resources: {Bucket: {Type: AWS::S3::Bucket, Properties: {BucketName: only-one-has-it}}}\n"
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.yaml").write_text(bucket, "utf-8")
+    local("deploy", "--app=first.yaml")
+    refused = " ".join(local("deploy", "--app=second.yaml", code=1).split())
+    assert "Deleted before it failed: no node." in refused
+    assert refused.endswith("'only-one-has-it' already exists [NAME_CONFLICT_VALIDATION].")
+
     # In TypeScript, as its cdk.json says.
     copytree(ROOT / "tests" / "deployments" / "typescript_app", tmp_path, dirs_exist_ok=True)
     unpack(tmp_path)

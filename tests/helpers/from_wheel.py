@@ -41,7 +41,8 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*command: str | Path, cwd: Path, code: int = 0, stdin: int | None = None, **more: str) -> str:
-    """The output of a command in an environment without any path of the checkout. `code`: its expected exit code."""
+    """The output of a command in an environment without any path of the checkout, with its errors if it fails. `code`: its
+    expected exit code."""
     inherited = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run(
         [str(part) for part in command],
@@ -53,4 +54,4 @@ def run(*command: str | Path, cwd: Path, code: int = 0, stdin: int | None = None
         check=False,
     )
     assert done.returncode == code, done.stderr
-    return done.stdout
+    return done.stdout + done.stderr if code == 1 else done.stdout
