@@ -98,7 +98,7 @@ class Progress:
         """All stacks, as a terminal shows them."""
         now = self._now()
         cells = [(name, row.status, row.time(now)) for name, row in self._rows.items()]
-        return tables.table(("STACK", "STATUS", "TIME"), cells, columns=tables.WIDTH, cut=(0,))
+        return tables.table(("STACK", "STATUS", "TIME"), cells, columns=tables.width() or tables.WIDTH, cut=(0,))
 
     def _print(self, names: Sequence[str] | Mapping[str, _Row]) -> None:
         """A line for each of these stacks that has none yet."""

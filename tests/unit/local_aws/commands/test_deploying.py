@@ -58,7 +58,8 @@ def test_a_stack_s_line_has_its_status_and_its_time(plain: None, capsys: pytest.
     assert capsys.readouterr().out == "network: not changed\nteams: not changed\n"
 
 
-def test_a_long_name_leaves_room_for_the_status(plain: None) -> None:
+def test_a_long_name_leaves_room_for_the_status(plain: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     stacks = Stacks()
     progress = Progress(stacks, ["n" * 128])
     stacks.statuses = {"n" * 128: "UPDATE_ROLLBACK_COMPLETE_CLEANUP_IN_PROGRESS"}
