@@ -1,4 +1,4 @@
-"""The other clusters of this library in the region, of which one may be the file's own under its name of before."""
+"""The other clusters of this library in the region. One may be the old cluster of a file whose name was changed."""
 
 from __future__ import annotations
 
