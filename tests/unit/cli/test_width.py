@@ -31,7 +31,7 @@ JOB = ("job", "render", "--name", "a", "--namespace", "b", "--image", "c", "--in
 MORE = {
     "check": (["check", "wrong.yaml"], ["check", "--against", "before.yaml"], ["check", "conflict.yaml"]),
     "plan": (["plan", "--config", "none.yaml"],),
-    "init": (["init", "--name", "big", "--region", "us-west-2", "--zone", "us-west-2c"], ["init", "--region", "moon"]),
+    "init": (["init", "--name", "big", "--region", "us-west-2"], ["init", "--region", "moon"]),
     "job": ([*JOB, "--nodes", "9", "--quota-nodes", "8", "--", "t.py"], [*JOB, "--nodes", "2", "--min-replicas", "1"]),
     "credentials": (["credentials", "--profile", "nobody"],),
     "nodes": (
