@@ -70,9 +70,9 @@ def init(name: str | None, region: str | None, *, eks: bool, yes: bool) -> None:
             ),
         ]
     commands += [(f"{cli} deploy --all", "all other stacks" if eks else "into your account, once it is bootstrapped")]
-    width = max(len(command) for command, _ in commands)
     for command, what in commands:
-        say(f"  {command:<{width}}  # {what}")
+        say(f"  # {what}")
+        say(f"  {command}", whole=True)
 
 
 _NAMES = ("cluster.yaml", "app.py", "cdk.json", "requirements.txt", ".gitignore")
