@@ -66,7 +66,7 @@ setup: .venv/ready node_modules/ready ## Download everything that these commands
 .PHONY: lock
 lock: .tools/ready #: Resolve the Python packages again, with as few changes as possible
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 --group dev pyproject.toml -o requirements/dev.lock
-	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 pyproject.toml -c requirements/dev.lock -o examples/ci/requirements.lock
+	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 pyproject.toml -c requirements/dev.lock -o requirements/library.lock
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 requirements/audit.in -o requirements/audit.lock
 	.tools/bin/uv pip compile --quiet --generate-hashes --no-header --python-version 3.11 requirements/mutants.in -o requirements/mutants.lock
 
@@ -146,7 +146,7 @@ types: setup #: Run mypy in strict mode, separately for the lifecycle scripts
 	@touch $@
 
 .PHONY: audit
-audit: setup .audit/ready #: Run cdk-nag and cfn-lint over every template, and bandit, zizmor, detect-secrets and checkov
+audit: setup .audit/ready #: Run cdk-nag and cfn-lint over every template, and bandit, zizmor, actionlint, detect-secrets and checkov
 	@$(PYTEST) $(PYTEST_FLAGS) $(RULE_PACKS)
 	@python tools/audit.py
 

@@ -48,7 +48,7 @@ def main() -> int:
     """Print new findings and unused entries. Returns 1 if there are any."""
     baseline: list[dict[str, str]] = yaml.safe_load(BASELINE.read_text("utf-8"))
     with ThreadPoolExecutor(max_workers=2) as pool:
-        parts: Iterable[list[Found]] = pool.map(list, (bandit(), zizmor(), secrets(), checkov()))
+        parts: Iterable[list[Found]] = pool.map(list, (bandit(), zizmor(), actionlint(), secrets(), checkov()))
         found = sorted(item for part in parts for item in part)
     lines = list(problems(found, baseline))
     print("\n".join([*lines, f"audit: {len(found)} findings, {len(baseline)} reasons"]))
@@ -83,11 +83,21 @@ def bandit() -> Iterator[Found]:
 
 
 def zizmor() -> Iterator[Found]:
-    """Workflows of GitHub Actions."""
-    files = [str(path.relative_to(ROOT)) for path in (ROOT / "examples").glob("*/workflow*.yml")]
-    for item in _run("zizmor", "--offline", "--no-progress", "--format=json", *files):
+    """Workflows of GitHub Actions: what makes them unsafe."""
+    for item in _run("zizmor", "--offline", "--no-progress", "--persona=auditor", "--format=json", *workflows()):
         file = item["locations"][0]["symbolic"]["key"]["Local"]["verbatim_path"]
         yield Found("zizmor", item["ident"], file, item["desc"])
+
+
+def actionlint() -> Iterator[Found]:
+    """The same workflows: what makes them invalid. Scripts in them go to shellcheck, which is in the project's environment."""
+    for item in _run("actionlint", "-format", "{{json .}}", *workflows()):
+        yield Found("actionlint", item["kind"], item["filepath"], f"{item['message']} (line {item['line']})")
+
+
+def workflows() -> list[str]:
+    """What `init --ci github` writes; a test compares the example with it."""
+    return [str(path.relative_to(ROOT)) for path in (ROOT / "examples").glob("*/.github/workflows/*.yml")]
 
 
 def secrets() -> Iterator[Found]:

@@ -67,9 +67,7 @@ def environment(folder: Path, wheel: Path, locked: Path | None) -> Path:
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment with the wheel and its locked dependencies alone."""
-    return environment(
-        tmp_path_factory.mktemp("outside") / "venv", wheel, ROOT / "examples" / "ci" / "requirements.lock"
-    )
+    return environment(tmp_path_factory.mktemp("outside") / "venv", wheel, ROOT / "requirements" / "library.lock")
 
 
 def synthesize(python: Path, outdir: Path, context: dict[str, Any]) -> dict[str, Any]:

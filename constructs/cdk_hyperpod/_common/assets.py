@@ -54,6 +54,6 @@ def models_dir() -> Path:
 
 
 def project_file(name: str) -> Path:
-    """`cdk.json` or `package.json` of this project, which a new app begins with; or what `init` writes beside them."""
+    """`cdk.json`, `package.json` or `package-lock.json` of this project, which a new app begins with; or what `init` writes beside them."""
     within = _PACKAGE / "_project" / name
     return within if within.is_file() else _PACKAGE.parents[1] / name

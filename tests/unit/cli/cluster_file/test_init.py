@@ -68,6 +68,34 @@ def test_it_writes_an_app(orchestrator: str, folder: Path, capsys: pytest.Captur
     ]
 
 
+def test_the_example_of_ci_is_what_it_writes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--name", "ci", "--region", "us-west-2", "--ci", "github"]) == 0
+    assert there(folder) == sorted([*WRITTEN, ".github", "package.json", "package-lock.json"])
+    assert f"Before the first pull request: {ROOT / 'docs' / 'ci.md'}\n" in capsys.readouterr().out
+    example = ROOT / "examples" / "ci"
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for name in (".github/workflows/cluster.yml", ".gitignore", "cluster.yaml", "package.json", "package-lock.json"):
+        written = (folder / name).read_text("utf-8").replace(f'python-version: "{python}"', 'python-version: "3.11"')
+        assert written == (example / name).read_text("utf-8"), name
+
+
+def test_a_workflow_that_exists_is_kept(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / ".github" / "workflows").mkdir(parents=True)
+    (folder / ".github" / "workflows" / "cluster.yml").write_text("mine")
+    assert main(["init", *GIVEN, "--ci", "github"]) == 1
+    assert capsys.readouterr().err.startswith(".github/workflows/cluster.yml: exists already")
+    assert there(folder) == [".github"]
+
+
+def test_folders_go_with_the_files_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.path.lexists", lambda _: False)
+    (folder / "package.json").write_text("mine")
+    (folder / ".github").mkdir()
+    assert main(["init", *GIVEN, "--ci", "github"]) == 1
+    assert there(folder) == [".github", "package.json"]
+    assert there(folder / ".github") == []
+
+
 @pytest.mark.parametrize("orchestrator", [[], ["--eks"]], ids=["slurm", "eks"])
 def test_the_pages_that_the_file_names_are_where_it_says(
     orchestrator: list[str], capsys: pytest.CaptureFixture[str]
