@@ -201,8 +201,17 @@ def hub(engine: LocalAws, wheel: Path, tmp_path_factory: pytest.TempPathFactory)
     _install_python(folder / "python", wheel)
     found = Hub(engine, folder, folder / "python" / "bin")
     found.branch("new")
-    tool = Path(sys.executable).with_name("cdk-hyperpod")
-    init = [tool, "init", "--name", NAME, "--region", engine.region, "--ci", "github", "--yes"]
+    init = [
+        str(found.python / "cdk-hyperpod"),
+        "init",
+        "--name",
+        NAME,
+        "--region",
+        engine.region,
+        "--ci",
+        "github",
+        "--yes",
+    ]
     subprocess.run(init, cwd=found.origin, check=True)
     (found.origin / "wheels").mkdir()
     shutil.copy(wheel, found.origin / "wheels")
@@ -210,6 +219,18 @@ def hub(engine: LocalAws, wheel: Path, tmp_path_factory: pytest.TempPathFactory)
     requirements.write_text("--find-links wheels\n" + requirements.read_text("utf-8"), "utf-8")
     found.commit("init")
     yield found
+
+
+@pytest.fixture
+def begun(hub: Hub) -> Hub:
+    """The same, after the files are in main."""
+    found = subprocess.run(["git", "cat-file", "-e", "main:requirements.lock"], cwd=hub.origin, check=False)
+    if found.returncode:
+        hub.git("checkout", "--quiet", "new")
+        lock(hub)
+        hub.git("checkout", "--quiet", "main")
+        hub.git("merge", "--quiet", "--no-ff", "--message", "merge", "new")
+    return hub
 
 
 def lock(hub: Hub) -> None:
@@ -302,52 +323,58 @@ def test_from_the_first_pull_request_to_a_deletion(hub: Hub) -> None:
     assert node not in {each["InstanceId"] for each in left["ClusterNodeSummaries"]}
     assert "lack the permission" not in gone.log()
 
-    # A deployment that the guard would refuse stops before CDK, at whatever is read last.
+    checks = [check for role in ("hyperpod-plan", "hyperpod-deploy") for check in hub.aws.checks(role=role)]
+    assert checks and [check for check in checks if not check.allowed] == []
+
+    # A pull request that the guard would refuse is red, and its comment says why.
     hub.branch("refused")
-    change(hub, {"compute": {"instance_count": 0, "min_instance_count": 0}, "scale_down": {"strategy": "refuse"}})
+    unknown = "i-0123456789abcdef0"
+    change(
+        hub, {"compute": {"instance_count": 0, "min_instance_count": 0}, "scale_down": {"nodes_to_delete": [unknown]}}
+    )
     refused = hub.pull("refused")
     assert refused.results() == {"check": "failure", "comment": "success"}, refused.log()
     assert refused.jobs["check"].outcomes()["Plan"] == "failure"
-    assert "the deployment would be refused" in hub.comments()[0]
+    assert "the deployment would be refused" in hub.comments()[0] and unknown in hub.comments()[0]
 
 
-def test_a_fork_gets_no_credentials_and_is_green(hub: Hub) -> None:
-    hub.variables.setdefault("AWS_PLAN_ROLE", "arn:aws:iam::111122223333:role/none")
-    hub.branch("from-a-fork")
-    change(hub, {"compute": {"instance_type": "ml.m5.2xlarge"}})
-    before = hub.comments()
-    run = hub.pull("from-a-fork", repository="mallory/cluster")
+def test_a_fork_gets_no_credentials_and_is_green(begun: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(begun.variables, "AWS_PLAN_ROLE", "arn:aws:iam::111122223333:role/none")
+    begun.branch("from-a-fork")
+    change(begun, {"compute": {"instance_type": "ml.m5.2xlarge"}})
+    before = begun.comments()
+    run = begun.pull("from-a-fork", repository="mallory/cluster")
     assert run.results() == {"check": "success"}, run.log()
     assert "Skipped: a pull request from a fork gets no AWS credentials." in run.jobs["check"].summary
-    assert hub.comments() == before
+    assert begun.comments() == before
 
 
-def test_text_of_the_file_stays_text(hub: Hub) -> None:
-    hub.branch("forged")
+def test_text_of_the_file_stays_text(begun: Hub) -> None:
+    begun.branch("forged")
     bad = "x\n```\n# <b>@all</b>\n::error::forged\n##[error]forged\n"
-    (hub.origin / "app.py").write_text(f"import sys\nsys.exit({bad!r} + 'é' * 20000)\n", "utf-8")
-    hub.commit("forged")
-    run = hub.pull("forged")
+    (begun.origin / "app.py").write_text(f"import sys\nsys.exit({bad!r} + 'é' * 20000)\n", "utf-8")
+    begun.commit("forged")
+    run = begun.pull("forged")
     assert run.results() == {"check": "failure", "comment": "success"}, run.log()
     assert run.jobs["check"].outcomes()["Synthesize"] == "failure"
     assert "::error::forged" in run.log() and [each for each in run.jobs["check"].obeyed if "forged" in each[1]] == []
-    (comment,) = hub.comments()
+    (comment,) = begun.comments()
     text = re.findall(r"^```text\n(.*?)\n```$", comment, re.MULTILINE | re.DOTALL)
     assert comment.count("```") == 2 * len(text) == 4
     assert "@all" not in re.sub(r"^```text\n.*?\n```$", "", comment, flags=re.MULTILINE | re.DOTALL)
     assert "… the rest is in the log of the run." in comment
 
 
-def test_a_file_of_the_base_branch_that_cannot_be_read_is_not_this_ones_mistake(hub: Hub) -> None:
-    hub.branch("newer")
-    hub.git("checkout", "--quiet", "main")
-    good = (hub.origin / "cluster.yaml").read_text("utf-8")
-    change(hub, {"of_another_version": True})
-    hub.git("checkout", "--quiet", "newer")
-    hub.git("merge", "--quiet", "main")
-    (hub.origin / "cluster.yaml").write_text(good, "utf-8")
-    hub.commit("mended")
-    run = hub.pull("newer")
+def test_a_file_of_the_base_branch_that_cannot_be_read_is_not_this_ones_mistake(begun: Hub) -> None:
+    begun.branch("newer")
+    begun.git("checkout", "--quiet", "main")
+    good = (begun.origin / "cluster.yaml").read_text("utf-8")
+    change(begun, {"of_another_version": True})
+    begun.git("checkout", "--quiet", "newer")
+    begun.git("merge", "--quiet", "main")
+    (begun.origin / "cluster.yaml").write_text(good, "utf-8")
+    begun.commit("mended")
+    run = begun.pull("newer")
     assert run.jobs["check"].outcomes()["Compare with the base branch"] == "success", run.log()
-    (comment,) = hub.comments()
+    (comment,) = begun.comments()
     assert "The file of the base branch cannot be compared." in comment and "of_another_version" in comment
