@@ -97,7 +97,7 @@ class Hub:
         authorities = folder / "authorities.pem"
         texts = [Path(file).read_text("utf-8") for file in _authorities(own["NODE_EXTRA_CA_CERTS"])]
         authorities.write_text("\n".join(texts), "utf-8")
-        own |= {"NODE_EXTRA_CA_CERTS": str(authorities), "npm_config_prefer_offline": "true"}
+        own |= {"NODE_EXTRA_CA_CERTS": str(authorities), "npm_config_prefer_offline": "true", "CDK_VALIDATION": "false"}
         self._environment = own
         self.git("init", "--quiet", "--initial-branch=main")
         (self.origin / "README.md").write_text("Ours.\n", "utf-8")
