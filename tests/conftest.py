@@ -54,6 +54,7 @@ LONGEST = (
     "deployments/test_failed_deployments.py",
     "deployments/test_from_the_wheel.py",
     "deployments/test_pages.py",
+    "deployments/test_ci.py",
     "deployments/test_taking_nodes.py",
     "deployments/test_eks_examples.py",
     "deployments/test_life_of_a_cluster.py",
