@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -20,15 +23,17 @@ from cdk_hyperpod_local import daemon
 from cdk_hyperpod_local.places import Place
 from cdk_hyperpod_local.session import LocalAws
 from helpers.deployments.callers import add_role
+from helpers.deployments.configs import small
 from helpers.deployments.drain_agent import agent_after
 from helpers.deployments.reader import Reader
 from helpers.deployments.steps import Step, settle, turn
-from helpers.local_aws.rehearsal import Rehearsal
+from helpers.local_aws.rehearsal import Edit, Rehearsal, broken, resized
 from helpers.pages import blocks
 from helpers.synthesis import ROOT
 
 pytestmark = pytest.mark.slow
 
+Json = Any
 NAME = "llm-train"
 IDS = ("i-0123456789abcdef0", "i-0fedcba9876543210")
 """Of the pages; they stand for two nodes of p5 that no rule would choose."""
@@ -126,3 +131,77 @@ def test_a_team_is_added_and_its_members_get_in(engine: LocalAws, tmp_path: Path
     reader.follow("add-a-team.md", {ACCOUNT: engine.account})
     assert step.ended() == {}
     assert "UpdateCluster" not in step.calls()
+
+
+# -- at 3 am: each section begins with the trouble that its heading names ---------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def night(engine: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+    """A cluster of its own: the troubles terminate nodes."""
+    life = Rehearsal(engine, tmp_path_factory.mktemp("night"), small("night"))
+    made = life.deploy()
+    assert made.ok, made.reason
+    settle(life)
+    return life
+
+
+@pytest.fixture
+def awake(night: Rehearsal, engine: LocalAws, tmp_path: Path) -> Iterator[Callable[..., None]]:
+    """awake(section, node) -> what the reader does who is woken up; `node` stands for the page's instance id."""
+    settle(night)
+    reader = Reader(tmp_path, engine)
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(small("night")), "utf-8")
+
+    def follow(section: str, node: str = "") -> None:
+        reader.follow("at-3-am.md", {NAME: "night", **({IDS[0]: node} if node else {})}, section=section)
+
+    yield follow
+    engine.change_hyperpod(defaults=True)
+
+
+def after_the_cluster(template: Json) -> None:
+    """An edit that adds a resource which fails after the cluster's update."""
+    (cluster,) = (name for name, each in template["Resources"].items() if each["Type"] == "AWS::SageMaker::Cluster")
+    broken({"Type": "AWS::CloudFormation::WaitCondition", "Properties": {}}, after=[cluster])(template)
+
+
+@contextmanager
+def deploying(life: Rehearsal, config: Json, edit: Edit | None = None) -> Iterator[None]:
+    """The deployment runs meanwhile, and has failed afterwards."""
+    with ThreadPoolExecutor() as pool:
+        change = pool.submit(life.change, config, edit=edit)
+        yield
+        assert change.result().status != "UPDATE_COMPLETE"
+
+
+def test_a_deployment_failed(night: Rehearsal, awake: Callable[..., None]) -> None:
+    with deploying(night, resized(small("night"), "p5", 3), after_the_cluster):
+        pass
+    awake("A deployment failed")
+
+
+def test_a_node_is_in_failure(night: Rehearsal, engine: LocalAws, awake: Callable[..., None]) -> None:
+    node = next(iter(night.nodes("p5")))
+    engine.change_hyperpod(nodes={node: {"status": "Failure"}})
+    awake("A node is in Failure", node)
+    night.wait_for(lambda: node not in night.nodes())
+
+
+def test_a_group_is_below_its_minimum(night: Rehearsal, engine: LocalAws, awake: Callable[..., None]) -> None:
+    night.leave_room("ml.p5.48xlarge", 0)
+    with deploying(night, resized(small("night"), "p5", 4, 4)):
+        night.wait_for(lambda: night.groups()["p5"][1] == 4)
+        awake("A group is below its minimum, or capacity does not come")
+
+
+def test_a_rollback_waits_and_then_fails(night: Rehearsal, engine: LocalAws, awake: Callable[..., None]) -> None:
+    engine.change_hyperpod(faults={"denied_until": {"BatchDeleteClusterNodes": 4e9}})
+    with deploying(night, resized(small("night"), "p5", 4), after_the_cluster):
+        night.wait_for(lambda: night.status() == "UPDATE_ROLLBACK_IN_PROGRESS")
+        night.wait_for(lambda: any(entry.outcome == "AccessDeniedException" for entry in engine.journal()))
+        awake("A rollback waits (UPDATE_ROLLBACK_IN_PROGRESS)")
+        engine.skip(3600)
+    engine.change_hyperpod(faults={"denied_until": {}})
+    awake("A rollback failed (UPDATE_ROLLBACK_FAILED)")
+    night.wait_for(lambda: night.status() == "UPDATE_ROLLBACK_COMPLETE")

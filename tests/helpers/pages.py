@@ -1,8 +1,9 @@
 """Pages with steps that tests follow: their blocks in order, edits of the cluster file, and expected output.
 
 Such a page has its commands in `console` blocks and its edits of cluster.yaml in `yaml` blocks. A line of a console
-block that begins with "$ " is a command, which ends with exit code 0 or as its comment `# exit code N` says. The lines
-below it must be in its output, in this order. In them "…" stands for any text, and spaces count once.
+block that begins with "$ " is a command, which ends with exit code 0 or as its comment `# exit code N` says; `# Ctrl-C` means
+that its reader ends it. The lines below it must be in its output, in this order. In them "…" stands for any text, and spaces
+count once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 import yaml
 
 Json = Any
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,19 @@ def blocks(page: str) -> Iterator[Block]:
         yield Block(language, re.sub(rf"^{indent}", "", text, flags=re.MULTILINE), line)
 
 
+def lines_of(page: str, section: str) -> range:
+    """The numbers of the lines below a heading of the second level, up to the next."""
+    headings = [number for number, line in enumerate(page.splitlines(), 1) if line.startswith("## ")]
+    begin = page.splitlines().index(f"## {section}") + 1
+    return range(begin, next((number for number in headings if number > begin), page.count("\n") + 2))
+
+
 def commands(block: Block) -> Iterator[Command]:
     lines = block.text.splitlines()
     starts = [at for at, line in enumerate(lines) if line.startswith("$ ")]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
-        words, _, comment = lines[start].removeprefix("$ ").partition("  # exit code ")
+        line = re.sub(r"  # Ctrl-C$", f"  # exit code {INTERRUPTED}", lines[start])
+        words, _, comment = line.removeprefix("$ ").partition("  # exit code ")
         shown = tuple(line for line in lines[start + 1 : end] if line.strip())
         yield Command(words, block.line + start, int(comment or 0), shown)
 

@@ -15,12 +15,14 @@ from pathlib import Path
 
 from cdk_hyperpod_local import environment, kubectl
 from cdk_hyperpod_local.session import LocalAws
-from helpers.pages import Block, Command, blocks, commands, edited, missing, named
+from helpers.pages import Block, Command, blocks, commands, edited, lines_of, missing, named
 from helpers.synthesis import ROOT
 
 _FOLLOWED = ("console", "yaml")
 _ALLOWED = (*_FOLLOWED, "mermaid", "json")
 _LONGEST_SECONDS = 600
+_PATIENCE = 10
+"""Seconds that a reader watches."""
 
 _NPX = """\
 #!/usr/bin/env bash
@@ -65,7 +67,13 @@ def update_kubeconfig(name, role):
 
 def query():
     call = getattr(boto3.client(service), operation.replace("-", "_"))
-    found = jmespath.search(given["--query"], call(ClusterName=given["--cluster-name"]))
+    expression = given.pop("--query", "null")
+    given.pop("--output", None)
+    # The members of a request, except in CloudWatch Logs, begin with a capital letter.
+    names = {{option: option[2:].title().replace("-", "") for option in given}}
+    if service == "logs":
+        names = {{option: name[0].lower() + name[1:] for option, name in names.items()}}
+    found = jmespath.search(expression, call(**{{names[option]: value for option, value in given.items()}}))
     rows = found if isinstance(found, list) else [found]
     print("\\n".join(str(row[0] if isinstance(row, list) else row) for row in rows))
 
@@ -92,7 +100,9 @@ esac
 """
 _TOOL = """\
 #!/usr/bin/env bash
-# The real command. `local` gets an engine of the reader's own, and nothing of the AWS that the other commands ask.
+# The real command. `local` gets an engine of the reader's own, and nothing of the AWS that the other commands ask. `watch` gets
+# its reader's Ctrl-C.
+[ "$1" != watch ] || exec timeout --preserve-status --signal=INT {patience} {tool} "$@"
 [ "$1" = local ] || exec {tool} "$@"
 for name in $(compgen -e AWS_); do unset "$name"; done
 [ "$2" = deploy ] && set -- "$@" --speed 1200
@@ -120,9 +130,12 @@ class Reader:
         self._environment["KUBECONFIG"] = str(config)
         self._environment["COLUMNS"] = "200"
 
-    def follow(self, page: str, names: dict[str, str]) -> None:
-        """Do what the page shows, with the page's `names` replaced."""
-        for block in blocks((ROOT / "docs" / page).read_text("utf-8")):
+    def follow(self, page: str, names: dict[str, str], *, section: str | None = None) -> None:
+        """Do what the page shows, with the page's `names` replaced. `section`: only what is below this heading."""
+        text = (ROOT / "docs" / page).read_text("utf-8")
+        for block in blocks(text):
+            if section is not None and block.line not in lines_of(text, section):
+                continue
             where = f"docs/{page}:{block.line}"
             assert block.language in _ALLOWED, f"{where}: a {block.language} block is not followed; {_FOLLOWED} are"
             if block.language == "yaml":
@@ -177,6 +190,6 @@ def _stand_ins(aws: LocalAws, config: Path, local_port: int) -> dict[str, str]:
         ),
         "pip": _PIP,
         "cdk-hyperpod": _TOOL.format(
-            tool=shlex.quote(str(Path(sys.executable).with_name("cdk-hyperpod"))), port=local_port
+            tool=shlex.quote(str(Path(sys.executable).with_name("cdk-hyperpod"))), port=local_port, patience=_PATIENCE
         ),
     }

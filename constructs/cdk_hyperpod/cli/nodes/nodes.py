@@ -132,8 +132,14 @@ def nodes(
             colour=tables.colour_wanted(),
         )
     )
-    for note in notes:
+    for note in [*notes, *_next_steps(found)]:
         tables.say(f"note: {note}")
+
+
+def _next_steps(found: Sequence[Node]) -> list[str]:
+    """The page for whoever finds a node in Failure."""
+    is_failed = any(node.status == "Failure" for node in found)
+    return ["docs/at-3-am.md says what to do about a node in Failure"] if is_failed else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ READY, ROLLED_BACK, FAILED = 0, 3, 4
 """Exit codes at the end."""
 MINIMUM_LIMIT = timedelta(hours=3)
 """How long HyperPod waits for a group's minimum before it rolls the group back (botocore: MinInstanceCount)."""
+_BELOW_MINIMUM = "  docs/at-3-am.md says what to do about a group below its minimum"
 _UPDATED = "Succeeded"
 """SoftwareUpdateStatus after the last update (botocore); missing if there never was one."""
 _PLAN_HOLDS = ("Applied", "Active")
@@ -88,7 +89,9 @@ def state_lines(view: View, began: datetime | None, *, colour: bool = False) -> 
     ]
     paint = {"Failed": tables.RED, "Degraded": tables.RED} if colour else None
     headings = ("  group", "status", "current", "minimum", "target", "")
-    return [head, *tables.table(headings, rows, columns=tables.width(), cut=(0, 5), right=(2, 3, 4), paint=paint)]
+    table = tables.table(headings, rows, columns=tables.width(), cut=(0, 5), right=(2, 3, 4), paint=paint)
+    is_below = any(minimum_clock(group, began) for group in live.groups(view.cluster))
+    return [head, *table, *([_BELOW_MINIMUM] if is_below else [])]
 
 
 def minimum_clock(group: Reply, began: datetime | None) -> str:

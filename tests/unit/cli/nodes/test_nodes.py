@@ -40,6 +40,7 @@ def test_one_node_and_its_controller_in_80_columns(fake_aws: FakeAws, run: Run) 
             f"{head}  ip-10-5-47-68     head   Running  UpToDate   3d  us-west-2c\n"
             f"{work}  ip-10-13-176-116  work   Failure  UpToDate   3d  us-west-2c\n"
             "small: 2 nodes (1 Failure, 1 Running)\n"
+            "note: docs/at-3-am.md says what to do about a node in Failure\n"
         ),
         "",
     )

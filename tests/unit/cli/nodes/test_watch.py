@@ -362,8 +362,10 @@ def test_what_else_aws_says_of_a_group_is_there_where_it_says_something(
     cluster = live_cluster()
     cluster["InstanceGroups"][0] |= said
     monkeypatch.setenv("COLUMNS", "120")
-    _, headings, row = state_lines(View(stack=None, cluster=cluster), None)
+    _, headings, row, *below = state_lines(View(stack=None, cluster=cluster), None)
     assert row[len(headings) :].strip() == shown
+    assert [line for line in below if "docs/at-3-am.md" not in line] == []
+    assert bool(below) is ("rolls back" in shown)
 
     monkeypatch.setenv("COLUMNS", "80")
     assert max(map(len, state_lines(View(stack=None, cluster=cluster), None))) <= 80
