@@ -99,6 +99,14 @@ def test_each_step_of_the_page_does_what_it_says(
     assert step.ended() == dict.fromkeys(gone, "named")
 
 
+def test_capacity_does_not_come(life: Rehearsal, engine: LocalAws, first: Path, tmp_path: Path) -> None:
+    settle(life)
+    life.leave_room("ml.p5.48xlarge", 2)
+    reader = Reader(shutil.copytree(first, tmp_path / "train", ignore=shutil.ignore_patterns("cdk.out")), engine)
+    reader.follow("capacity.md", {})
+    assert life.groups()["p5"] == (10, 4, 16)
+
+
 @pytest.fixture
 def local_port() -> Iterator[int]:
     """Of an engine that the reader starts; it is ended, also if the page did not."""

@@ -19,7 +19,7 @@ from helpers.pages import Block, Command, blocks, commands, edited, lines_of, mi
 from helpers.synthesis import ROOT
 
 _FOLLOWED = ("console", "yaml")
-_ALLOWED = (*_FOLLOWED, "mermaid", "json")
+_ALLOWED = (*_FOLLOWED, "mermaid", "json", "text")
 _LONGEST_SECONDS = 600
 _PATIENCE = 10
 """Seconds that a reader watches."""
