@@ -138,11 +138,6 @@ def _visible(text: str) -> int:
     return len(_OWN.sub("", text))
 
 
-def fitted(text: str, rest: str = "") -> list[str]:
-    """The text in lines that fit on the terminal, with a prefix for all but the first. One line if there is no terminal."""
-    return [printable(text)] if width() is None else wrapped(text, rest=rest)
-
-
 def now() -> datetime:
     """The current time, in UTC."""
     return datetime.now(UTC)

@@ -13,7 +13,7 @@ import rich_click as click
 from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
 from click.exceptions import Exit
 
-from cdk_hyperpod._lambda.hyperpod.common.text import printable
+from cdk_hyperpod.cli import tables
 from cdk_hyperpod.errors import HyperPodError
 from cdk_hyperpod_local import apps, daemon
 from cdk_hyperpod_local.commands import run, spelling
@@ -292,8 +292,7 @@ def _speed(given: str) -> float:
 
 def _complain(text: object) -> None:
     """Print to standard error. Control characters are escaped, because parts of the text come from other programs."""
-    for line in str(text).split("\n"):
-        print(printable(line), file=sys.stderr)
+    tables.complain(*str(text).split("\n"))
 
 
 def _failed(why: object) -> int:

@@ -8,12 +8,11 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import Any
 
-from cdk_hyperpod.cli import tables
 from cdk_hyperpod.cli.deployment.stack_failures import read_failure
 from cdk_hyperpod.cli.deployment.why import NEXT_STEPS
 from cdk_hyperpod.errors import HyperPodError
 from cdk_hyperpod_local.assemblies import Stack
-from cdk_hyperpod_local.commands import report, spelling
+from cdk_hyperpod_local.commands import report
 from cdk_hyperpod_local.session import LocalAws
 
 Json = Any
@@ -74,20 +73,13 @@ def reason(aws: LocalAws, stacks: Sequence[Stack], since: datetime, output: str)
     except HyperPodError as error:
         return str(error)
     found = [f"{name}: {failure.reason}" for name, failure in failures if failure.reason is not None]
-    return _message(found or output.strip().splitlines()[-_LAST_LINES:])
-
-
-def _message(texts: Sequence[str]) -> str:
-    """The texts, each from a new line, for a message that begins with spelling.FAILED."""
-    first, *more = texts or ["cdk deploy failed, and the CDK CLI printed nothing"]
-    lines = tables.fitted(f"{spelling.FAILED}{first}", rest="  ")
-    lines += [line for text in more for line in tables.fitted(text, rest="  ")]
-    return "\n".join(lines).removeprefix(spelling.FAILED)
+    lines = found or output.strip().splitlines()[-_LAST_LINES:]
+    return "\n".join(lines) or "cdk deploy failed, and the CDK CLI printed nothing"
 
 
 def where_to_read_more(log: str, engine_log: str) -> list[str]:
     """The logs, and the page with the next steps."""
     return [
-        *tables.fitted(f"The CDK CLI's output is in {log}, the engine's in {engine_log}."),
+        f"The CDK CLI's output is in {log}, the engine's in {engine_log}.",
         NEXT_STEPS,
     ]

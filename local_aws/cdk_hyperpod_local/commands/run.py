@@ -75,7 +75,7 @@ def deploy(job: Job) -> int:
             _require_success(quiet.bootstrap(), "cdk bootstrap failed")
         _clear_failed_first(aws, found)
         for text in warnings(job.assembly):
-            print("\n".join(tables.fitted(f"warning: {text}", rest="  ")), flush=True)
+            tables.say(f"warning: {text}")
         ended = len(_ended(aws))
         _deploy_stacks(job, aws, found)
         print()
@@ -100,7 +100,7 @@ def _deploy_stacks(job: Job, aws: LocalAws, found: tuple[Stack, ...]) -> None:
         raise EngineError(f"the engine has ended, and its log is {_short(job.place.log)}. Run the command again")
     deleted = failure.deleted(nodes, failure.nodes(aws), _ended(aws)[ended:])
     more = failure.where_to_read_more(_short(log), _short(job.place.log))
-    print("\n".join(["", *deleted, *more]), flush=True)
+    tables.say("", *deleted, *more)
     raise EngineError(failure.reason(aws, found, began, result.output))
 
 
@@ -416,7 +416,7 @@ def _where_to_look(place: Place) -> str:
 
 
 def _say(text: str) -> None:
-    print("\n".join(tables.fitted(f"· {text}", rest="  ")), flush=True)
+    tables.say(f"· {text}")
 
 
 def _short(path: Path) -> str:

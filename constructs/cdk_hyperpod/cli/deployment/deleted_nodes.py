@@ -45,7 +45,7 @@ class DeletedNodes:
 
     def lines(self) -> list[str]:
         """For people: a table, or one sentence."""
-        note = [] if self.unread is None else tables.fitted(f"note: {self.unread}")
+        note = [] if self.unread is None else [f"note: {self.unread}"]
         if not self.by_group:
             return note or ["Deleted before it failed: no node."]
         pairs = [

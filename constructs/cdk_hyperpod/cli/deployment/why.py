@@ -16,7 +16,7 @@ from ..aws import Clients
 from ..live import Target
 from ..operations import superseded
 from ..options import json_option, permissions, stack_option
-from ..tables import fitted, say, say_json, shown
+from ..tables import say, say_json, shown
 from .deleted_nodes import DeletedNodes, first, read_deleted
 from .deployed_stack import PlanError, live_stack, refuse_another_account
 from .stack_failures import StackFailure, read_failure
@@ -96,13 +96,12 @@ def why(
     if found.stacks:
         overtaken = superseded(target.client("sagemaker"), target.name, since_when or tables.now() - _RECENT)
         texts = [*found.reasons, *overtaken, *found.note_texts]
-        say(*(line for text in texts for line in fitted(shown(text), rest="  ")))
+        say(*map(shown, texts))
         say(*([] if deleted is None else deleted.lines()), NEXT_STEPS)
         return
     which = {"--config": config} if cluster is None else {"--cluster": cluster}
     given = {**which, "--region": region, "--profile": profile, "--stack": stack}
-    texts = [_nothing_failed(given, since_when), *found.note_texts]
-    say(*(line for text in texts for line in fitted(text, rest="  ")))
+    say(_nothing_failed(given, since_when), *found.note_texts)
 
 
 def _nothing_failed(given: Mapping[str, str | None], since: datetime | None) -> str:

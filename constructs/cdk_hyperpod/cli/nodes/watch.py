@@ -408,7 +408,7 @@ class Watcher:
         text = f"{self.target.name}: {end.text}"
         colour = tables.GREEN if end.code == READY else tables.RED
         lines = [tables.painted(text, colour if tables.colour_wanted() and not self.as_json else None)]
-        lines += [line for reason in found.reasons for line in tables.fitted(reason, rest="  ")]
+        lines += found.reasons
         lines += [] if deleted is None else deleted.lines()
         lines += [] if end.code == READY else [NEXT_STEPS]
         content = {"exit_code": end.code, "text": end.text, "reasons": found.reasons}
