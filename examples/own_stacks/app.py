@@ -3,7 +3,6 @@ from pathlib import Path
 
 from aws_cdk import App, CrossStackReferences, Environment, ReferenceStrength, Stack
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_ssm as ssm
 
 from cdk_hyperpod import HyperPodError, load_config
 from cdk_hyperpod.stacks import add_stacks
@@ -16,27 +15,41 @@ except HyperPodError as error:
     sys.exit(str(error))
 
 # CDK deploys it after the cluster, because it names the cluster. If it fails, nothing of the cluster rolls back.
-jobs = Stack(
+access = Stack(
     app,
-    "own-stacks-jobs",
+    "hyperpod-own-stacks-access",
     env=Environment(account=loaded.config.account, region=loaded.config.region),
     termination_protection=True,
 )
 # It reads values of the cluster's stack when it is deployed. An export could not change while it is in use.
-CrossStackReferences.of(jobs).consume(ReferenceStrength.WEAK)
+CrossStackReferences.of(access).consume(ReferenceStrength.WEAK)
 
-# For other teams' apps.
-ssm.StringParameter(
-    jobs, "ClusterArn", parameter_name="/training/own-stacks/cluster-arn", string_value=training.cluster.cluster_arn
-)
-# The image that jobs run. A release changes it without touching the cluster's stacks.
-image = ssm.StringParameter(
-    jobs, "Image", parameter_name="/training/own-stacks/image", string_value="training:2026-11-26"
-)
+# For a role of the people on call: what `cdk-hyperpod nodes` and `watch` need of the cluster.
 iam.ManagedPolicy(
-    jobs,
+    access,
+    "OnCall",
+    statements=[
+        iam.PolicyStatement(
+            actions=[
+                "sagemaker:DescribeCluster",
+                "sagemaker:DescribeClusterEvent",
+                "sagemaker:ListClusterEvents",
+                "sagemaker:ListClusterNodes",
+            ],
+            resources=[training.cluster.cluster_arn],
+        )
+    ],
+)
+# For jobs on the compute nodes: a parameter that a release writes, with the image to run.
+iam.ManagedPolicy(
+    access,
     "ReadImage",
-    statements=[iam.PolicyStatement(actions=["ssm:GetParameter"], resources=[image.parameter_arn])],
+    statements=[
+        iam.PolicyStatement(
+            actions=["ssm:GetParameter"],
+            resources=[access.format_arn(service="ssm", resource="parameter", resource_name="training/image")],
+        )
+    ],
     roles=[training.cluster.roles["compute"]],
 )
 app.synth()

@@ -47,9 +47,10 @@ def blocks(page: str) -> Iterator[Block]:
 
 def lines_of(page: str, section: str) -> range:
     """The numbers of the lines below a heading of the second level, up to the next."""
-    headings = [number for number, line in enumerate(page.splitlines(), 1) if line.startswith("## ")]
-    begin = page.splitlines().index(f"## {section}") + 1
-    return range(begin, next((number for number in headings if number > begin), page.count("\n") + 2))
+    lines = page.splitlines()
+    headings = [number for number, line in enumerate(lines, 1) if line.startswith("## ")]
+    heading = lines.index(f"## {section}") + 1
+    return range(heading + 1, next((number for number in headings if number > heading), len(lines) + 1))
 
 
 def commands(block: Block) -> Iterator[Command]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from helpers.pages import Block, Command, blocks, commands, edited, missing
+from helpers.pages import Block, Command, blocks, commands, edited, lines_of, missing
 
 PAGE = """\
 # A page
@@ -34,6 +34,15 @@ def test_blocks_have_their_language_text_and_line() -> None:
 def test_commands_have_their_exit_code_and_what_they_print() -> None:
     *_, block = blocks(PAGE)
     assert list(commands(block)) == [Command("plan", 10, 2, ("… i-1 …",)), Command("deploy", 12, 0, ())]
+
+
+def test_ctrl_c_is_the_exit_code_of_an_interrupt() -> None:
+    assert [command.code for command in commands(Block("console", "$ watch  # Ctrl-C\n", 1))] == [130]
+
+
+def test_a_section_ends_at_the_next_heading() -> None:
+    page = "# Page\n## One\na\n## Two\nb\nc\n"
+    assert [list(lines_of(page, section)) for section in ("One", "Two")] == [[3], [5, 6]]
 
 
 @pytest.mark.parametrize(
