@@ -25,6 +25,7 @@ BROUGHT = {
     "click": ("rich-click", ""),
     "constructs": ("constructs", ""),
     "jsii": ("aws-cdk-lib", ""),
+    "rich": ("rich-click", ""),
     "rich_click": ("rich-click", ""),
     "ruamel": ("ruamel-yaml", ""),
     "uv": ("uv", "local"),

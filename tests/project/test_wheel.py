@@ -43,7 +43,7 @@ def test_the_wheel_holds_the_library_and_nothing_else(contents: dict[str, zipfil
     # `cdk_hyperpod.stacks` leads to the top-level folder in a checkout, and is that folder in the wheel.
     library.remove("cdk_hyperpod/stacks.py")
     stacks = {f"cdk_hyperpod/stacks/{name}" for name in shipped(ROOT / "stacks")}
-    project = {f"cdk_hyperpod/_project/{name}" for name in ("cdk.json", "package.json")}
+    project = {f"cdk_hyperpod/_project/{name}" for name in ("cdk.json", "package.json", "package-lock.json")}
     docs = {f"cdk_hyperpod/docs/{name}" for name in shipped(ROOT / "docs")}
     assert {
         name for name in contents if name.startswith("cdk_hyperpod/")
@@ -70,7 +70,9 @@ def test_every_page_that_a_file_in_it_names_is_in_it_too(wheel: Path, contents: 
 
 def test_the_stacks_and_pins_in_it_are_the_repositorys_own(wheel: Path, contents: dict[str, zipfile.ZipInfo]) -> None:
     places = {f"cdk_hyperpod/stacks/{name}": ROOT / "stacks" / name for name in shipped(ROOT / "stacks")}
-    places |= {f"cdk_hyperpod/_project/{name}": ROOT / name for name in ("cdk.json", "package.json")}
+    places |= {
+        f"cdk_hyperpod/_project/{name}": ROOT / name for name in ("cdk.json", "package.json", "package-lock.json")
+    }
     assert len(places) > 6
     with zipfile.ZipFile(wheel) as archive:
         assert {name: archive.read(name) for name in places} == {

@@ -44,6 +44,7 @@ from ..interface import IHyperPodCluster, RoleName
 from ..loader import LoadedConfig
 from ..network.network import HyperPodNetwork
 from ..scripts.lifecycle_scripts import LifecycleScripts
+from ..scripts.script_folder import check_source
 from ..storage.lustre import LustreMount
 from ..storage.openzfs import OpenZfsMount
 from ..typed.annotations import arguments_of, field_types
@@ -196,6 +197,7 @@ class HyperPodCluster(IHyperPodCluster):
             *check_unguarded(unguarded, scale_down=scale_down, guard_log_group=guard_log_group),
             *check_drainer(drainer, eks_cluster_arn),
             *check_autoscaled_groups(autoscaled_groups, eks_cluster_arn),
+            *check_source(lifecycle_scripts, "lifecycle_scripts", "slurm" if eks_cluster_arn is None else "eks"),
         ]
         orchestrator = orchestrator_config(eks_cluster_arn, autoscaled_groups, accounting_database, scale_down)
         self._config = ClusterConfig(

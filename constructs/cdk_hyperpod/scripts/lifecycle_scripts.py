@@ -35,7 +35,7 @@ from ..rules import check_backup, check_users, check_writers
 from ..typed.known import UNKNOWN, is_known
 from ..typed.validation import as_tuple, check_call, require_arguments, without_refused
 from ..typed.words import show
-from .script_folder import ScriptFolder, checksums, content_hash, find_scripts
+from .script_folder import ScriptFolder, check_source, checksums, content_hash, find_scripts
 
 # on_create.sh, and under EKS node.sh, compares the scripts with this file.
 _CHECKSUMS = "scripts.sha256"
@@ -140,8 +140,7 @@ class LifecycleScripts(Construct):
             Default: - one is made, whose name derives from the cluster's.
         :param removal_policy: of a new bucket and of the upload's log, when they leave the stack. DESTROY deletes both with their
             content. RETAIN keeps them, and the next cluster of this name needs another bucket. Default: - RemovalPolicy.DESTROY.
-        :raises HyperPodError: if the folder does not exist or lacks a script.
-        :raises ConfigError: for arguments that the scripts would refuse.
+        :raises ConfigError: if the folder does not exist or lacks a script, and for arguments that the scripts would refuse.
         """
         super().__init__(scope, construct_id)
         raise_errors(
@@ -149,6 +148,7 @@ class LifecycleScripts(Construct):
                 *check_call(LifecycleScripts.__init__, locals()),
                 *check_removal(removal_policy),
                 *check_name_known(cluster_name),
+                *check_source(source, "source", orchestrator),
                 *_check_people(orchestrator, groups, users, accounts),
                 *check_writers(as_tuple(writers), "writers"),
                 *_check_drain(drain, orchestrator, source, [mount_paths, nfs_mount_paths]),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .._common.assets import lifecycle_dir, pack_lifecycle
 from ..config.cluster import Orchestrator
-from ..errors import raise_errors
+from ..errors import Finding
 from ..rules.files import check_script_folder
 
 UPLOAD_EXCLUDES = ("**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/**")
@@ -34,14 +34,20 @@ class ScriptFolder:
         return [*UPLOAD_EXCLUDES] if self.without is None else [*UPLOAD_EXCLUDES, self.without]
 
 
+def check_source(source: object, path: str, orchestrator: Orchestrator) -> Sequence[Finding]:
+    """Whether the user's folder exists and has the scripts that HyperPod runs. `path`: the argument's name."""
+    if not isinstance(source, str | Path):
+        return []
+    return check_script_folder(Path(source), str(source), path, orchestrator)
+
+
 def find_scripts(source: str | Path | None, orchestrator: Orchestrator, asset_folder: str) -> ScriptFolder:
-    """The user's folder, or without one the library's. Raises ConfigError if the user's folder or an entry script is missing.
+    """The user's folder, which `check_source` has accepted, or without one the library's.
 
     `asset_folder`: the folder of this synthesis. The library's scripts for Slurm are copied there, with the drain protocol.
     """
     without = None if orchestrator == "eks" else _EKS
     if source is not None:
-        raise_errors(check_script_folder(Path(source), str(source), "lifecycle_scripts", orchestrator))
         return ScriptFolder(path=Path(source), without=without, is_of_library=False)
     own = lifecycle_dir() / _EKS
     if orchestrator == "slurm":

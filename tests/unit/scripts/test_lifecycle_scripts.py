@@ -242,13 +242,13 @@ def test_sums_are_of_every_file_that_is_uploaded(folder: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_not_one_that_lacks_a_script(folder: Path) -> None:
-    with refused(("scripts-not-found", "lifecycle_scripts")):
+    with refused(("scripts-not-found", "source")):
         scripts(source=folder / "nope")
 
 
 def test_a_folder_without_an_entry_script_is_refused(folder: Path) -> None:
     (folder / "login.sh").unlink()
-    with refused(("scripts-incomplete", "lifecycle_scripts")):
+    with refused(("scripts-incomplete", "source")):
         scripts(source=folder)
 
 
