@@ -11,6 +11,7 @@ from .._common.assets import lifecycle_dir, pack_lifecycle
 from ..config.cluster import Orchestrator
 from ..errors import Finding
 from ..rules.files import check_script_folder
+from ..typed.known import is_known
 
 UPLOAD_EXCLUDES = ("**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/**")
 """Byte code, hidden files and leftovers of tools are not scripts: they would change the hash on every machine."""
@@ -36,7 +37,7 @@ class ScriptFolder:
 
 def check_source(source: object, path: str, orchestrator: Orchestrator) -> Sequence[Finding]:
     """Whether the user's folder exists and has the scripts that HyperPod runs. `path`: the argument's name."""
-    if not isinstance(source, str | Path):
+    if not isinstance(source, str | Path) or not is_known(source):
         return []
     return check_script_folder(Path(source), str(source), path, orchestrator)
 
