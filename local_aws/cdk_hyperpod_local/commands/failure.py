@@ -72,7 +72,7 @@ def reason(aws: LocalAws, stacks: Sequence[Stack], since: datetime, output: str)
         failures = [(stack.name, read_failure(stack.name, client, since)) for stack in stacks]
     except HyperPodError as error:
         return str(error)
-    found = [f"{name}: {failure.reason}" for name, failure in failures if failure.reason is not None]
+    found = [line for name, failure in failures for line in failure.lines(name)]
     lines = found or output.strip().splitlines()[-_LAST_LINES:]
     return "\n".join(lines) or "cdk deploy failed, and the CDK CLI printed nothing"
 

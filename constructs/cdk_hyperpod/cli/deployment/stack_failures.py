@@ -17,6 +17,8 @@ _STACK = "AWS::CloudFormation::Stack"
 # If one resource fails, CloudFormation cancels others with exactly these texts.
 _CANCELLED = ("Resource creation cancelled", "Resource update cancelled")
 _BEGINNINGS = ("CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "IMPORT_IN_PROGRESS")
+_ROLLBACK_BEGINNINGS = ("ROLLBACK_IN_PROGRESS", "UPDATE_ROLLBACK_IN_PROGRESS", "IMPORT_ROLLBACK_IN_PROGRESS")
+_FAILED_ROLLBACKS = ("ROLLBACK_FAILED", "UPDATE_ROLLBACK_FAILED", "IMPORT_ROLLBACK_FAILED")
 # The text that CloudFormation and CDK's provider framework add before and after the reason of a custom resource.
 _AROUND = re.compile(r"^(?:Received response status \[FAILED\] from custom resource\. Message returned: )?(?:Error: )?")
 _BEHIND = re.compile(r"\s*(?:\n|\(RequestId: ).*", re.DOTALL)
@@ -33,7 +35,9 @@ class LastOperation:
     began: datetime | None = None
     """When it began. None: the events that were read do not show it."""
     reason: str | None = None
-    """What failed first of its resources. None: none of them."""
+    """What failed first of its resources, the rollback that failed aside. None: none of them."""
+    rollback_reason: str | None = None
+    """What failed first in the last rollback, if that rollback failed. None: no rollback failed."""
     status: str | None = None
     """The stack's status, if the operation failed or was rolled back. None: it did not fail."""
     stack_reason: str = ""
@@ -47,10 +51,17 @@ class StackFailure:
     exists: bool
     reason: str | None = None
     """Why it failed, in one line. None: it did not fail."""
+    rollback_reason: str | None = None
+    """Why its rollback failed, in one line. None: it did not."""
     began: datetime | None = None
     """When the operation that failed began to change resources. None: it changed none, or its beginning is unknown."""
     notes: tuple[str, ...] = field(default=())
     """What could not be read, with the missing permission."""
+
+    def lines(self, stack: str) -> list[str]:
+        """The reasons as they are printed, each after the stack's name. Empty: it did not fail."""
+        rollback = None if self.rollback_reason is None else f"The rollback failed: {self.rollback_reason}"
+        return [f"{stack}: {reason}" for reason in (self.reason, rollback) if reason is not None]
 
 
 def read_failure(stack: str, cloudformation: Any, since: datetime | None = None) -> StackFailure:
@@ -66,7 +77,7 @@ def read_failure(stack: str, cloudformation: Any, since: datetime | None = None)
             return StackFailure(exists=False)
         raise PlanError(f"cannot read the events of {stack}: {aws.sentence(error)}") from None
     if last.reason is not None:
-        return StackFailure(exists=True, reason=last.reason, began=last.began)
+        return StackFailure(exists=True, reason=last.reason, rollback_reason=last.rollback_reason, began=last.began)
     if last.status is not None:
         return _failed_without_resource(stack, cloudformation, last)
     return _refused_change_set(stack, cloudformation, max(filter(None, (since, last.began)), default=None))
@@ -74,27 +85,49 @@ def read_failure(stack: str, cloudformation: Any, since: datetime | None = None)
 
 def last_operation(events: Iterable[Event], since: datetime | None = None) -> LastOperation:
     """A stack's last operation, by its events, newest first. `since`: ignore earlier events; None: all count. Pure."""
-    failed: list[str] = []
-    of_stack: list[Event] = []
+    found: list[Event] = []
     began = None
     for event in events:
         if since is not None and event["Timestamp"] < since:
             break
-        if event["ResourceType"] == _STACK and event.get("PhysicalResourceId") == event["StackId"]:
-            if event["ResourceStatus"] in _BEGINNINGS:
-                began = event["Timestamp"]
-                break
-            of_stack.append(event)
-        elif _is_failure(event):
-            failed.append(event["ResourceStatusReason"])
-    wrong = [event for event in of_stack if _is_wrong(event["ResourceStatus"])]
-    explained = [event["ResourceStatusReason"] for event in wrong if event.get("ResourceStatusReason")]
+        if _is_of_stack(event) and event["ResourceStatus"] in _BEGINNINGS:
+            began = event["Timestamp"]
+            break
+        found.append(event)
+    wrong = [event for event in found if _is_of_stack(event) and _is_wrong(event["ResourceStatus"])]
+    status = str(wrong[0]["ResourceStatus"]) if wrong else None
+    in_rollback = _last_rollback(found) if status in _FAILED_ROLLBACKS else []
     return LastOperation(
         began=began,
-        reason=_plain(failed[-1]) if failed else None,
-        status=str(wrong[0]["ResourceStatus"]) if wrong else None,
-        stack_reason=_plain(explained[-1]) if explained else "",
+        reason=_first_failure(found[len(in_rollback) :]),
+        rollback_reason=_first_failure(in_rollback) or _first_reason(wrong[:1] if in_rollback else []),
+        status=status,
+        stack_reason=_first_reason(wrong) or "",
     )
+
+
+def _is_of_stack(event: Event) -> bool:
+    """Whether the event is of the stack itself. A nested stack is a resource."""
+    return event["ResourceType"] == _STACK and event.get("PhysicalResourceId") == event["StackId"]
+
+
+def _last_rollback(found: Sequence[Event]) -> Sequence[Event]:
+    """The events of the last rollback, newest first: all of them if its beginning was not read. A rollback that a user continues
+    begins anew."""
+    for place, event in enumerate(found):
+        if _is_of_stack(event) and event["ResourceStatus"] in _ROLLBACK_BEGINNINGS:
+            return found[:place]
+    return found
+
+
+def _first_failure(events: Sequence[Event]) -> str | None:
+    """The reason of the resource that failed first. None: no resource failed."""
+    return _first_reason([event for event in events if not _is_of_stack(event) and _is_failure(event)])
+
+
+def _first_reason(events: Sequence[Event]) -> str | None:
+    reasons = [event["ResourceStatusReason"] for event in events if event.get("ResourceStatusReason")]
+    return _plain(reasons[-1]) if reasons else None
 
 
 def _is_failure(event: Event) -> bool:
@@ -116,10 +149,11 @@ def _failed_without_resource(stack: str, cloudformation: Any, last: LastOperatio
     cancelled the operation."""
     errors = _validation_errors(cloudformation, last.began, StackName=stack)
     if errors.found:
-        return StackFailure(exists=True, reason=_refused(errors.found))
+        return StackFailure(exists=True, reason=_refused(errors.found), rollback_reason=last.rollback_reason)
     said = f": {last.stack_reason}" if last.stack_reason else ", and its events give no reason"
     notes = () if errors.unread is None else (f"{stack}: the full reason cannot be read: {errors.unread}",)
-    return StackFailure(exists=True, reason=f"{last.status}{said}", began=last.began, notes=notes)
+    reason = f"{last.status}{said}"
+    return StackFailure(exists=True, reason=reason, rollback_reason=last.rollback_reason, began=last.began, notes=notes)
 
 
 def _refused_change_set(stack: str, cloudformation: Any, since: datetime | None) -> StackFailure:

@@ -25,8 +25,9 @@ __all__ = ["NEXT_STEPS", "Failures", "read_failures", "why"]
 
 _DESCRIPTION = """\
 Show why the last deployment of the file's stacks failed: the first reason of each
-stack, without the text that the CDK CLI prints around it. Then list the nodes
-that were deleted before it failed, and those that HyperPod launched since.
+stack, without the text that the CDK CLI prints around it. If the rollback failed
+too, show why. Then list the nodes that were deleted before it failed, and those
+that HyperPod launched since.
 
 Example:
     cdk-hyperpod why
@@ -129,8 +130,8 @@ class Failures:
 
     @property
     def reasons(self) -> list[str]:
-        """`STACK: reason` of each."""
-        return [f"{name}: {failure.reason}" for name, failure in self.stacks.items()]
+        """`STACK: reason` of each, and why its rollback failed."""
+        return [line for name, failure in self.stacks.items() for line in failure.lines(name)]
 
     @property
     def note_texts(self) -> list[str]:
@@ -139,7 +140,10 @@ class Failures:
 
     def content(self) -> list[dict[str, Any]]:
         """For --json."""
-        return [{"stack": name, "reason": failure.reason} for name, failure in self.stacks.items()]
+        return [
+            {"stack": name, "reason": failure.reason, "rollback_reason": failure.rollback_reason}
+            for name, failure in self.stacks.items()
+        ]
 
 
 def read_failures(

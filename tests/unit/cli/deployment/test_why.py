@@ -91,6 +91,49 @@ def test_what_failed_since_then_is_told_also_where_the_operation_began_before() 
     assert first_reason([failed, BEGAN], WHEN + timedelta(minutes=1)) == SENTENCE
 
 
+ROLLBACK_FAILED = event(
+    "AWS::CloudFormation::Stack", "UPDATE_ROLLBACK_FAILED", "The following resource(s) failed to update: [S]."
+)
+CONTINUED = event("AWS::CloudFormation::Stack", "UPDATE_ROLLBACK_IN_PROGRESS", "User Initiated")
+OUT_OF_TIME = event(
+    "Custom::HyperPodScaleDown", "UPDATE_FAILED", "Error: It did not end in time. [out-of-time]\n\nLogs: x"
+)
+FIRST = event("AWS::CloudWatch::Alarm", "CREATE_FAILED", "The alarm is wrong")
+
+
+def both_reasons(*events: dict[str, Any]) -> tuple[str | None, str | None]:
+    last = last_operation(events)
+    return last.reason, last.rollback_reason
+
+
+def test_a_rollback_that_failed_has_a_reason_of_its_own() -> None:
+    found = both_reasons(ROLLBACK_FAILED, CANCELLED, OUT_OF_TIME, BACK, FIRST, BEGAN)
+    assert found == ("The alarm is wrong", "It did not end in time. [out-of-time]")
+
+
+def test_of_a_rollback_that_was_continued_the_last_failure_counts() -> None:
+    denied = event("Custom::HyperPodScaleDown", "UPDATE_FAILED", "It may not delete nodes")
+    found = both_reasons(ROLLBACK_FAILED, denied, CONTINUED, ROLLBACK_FAILED, OUT_OF_TIME, BACK, FIRST, BEGAN)
+    assert found == ("The alarm is wrong", "It may not delete nodes")
+
+
+@pytest.mark.parametrize("status", ["UPDATE_ROLLBACK_COMPLETE", "UPDATE_ROLLBACK_IN_PROGRESS"])
+def test_a_rollback_that_did_not_fail_in_the_end_has_no_reason(status: str) -> None:
+    end = event("AWS::CloudFormation::Stack", status)
+    found = both_reasons(end, CONTINUED, ROLLBACK_FAILED, OUT_OF_TIME, BACK, FIRST, BEGAN)
+    assert found == ("The alarm is wrong", None)
+
+
+def test_a_rollback_in_which_no_resource_failed_has_the_reason_of_the_stack() -> None:
+    found = both_reasons(ROLLBACK_FAILED, BACK, FIRST, BEGAN)
+    assert found == ("The alarm is wrong", ROLLBACK_FAILED["ResourceStatusReason"])
+
+
+def test_a_cancelled_update_whose_rollback_failed_has_only_the_reason_of_the_rollback() -> None:
+    found = both_reasons(ROLLBACK_FAILED, OUT_OF_TIME, CONTINUED, BEGAN)
+    assert found == (None, "It did not end in time. [out-of-time]")
+
+
 @pytest.mark.parametrize("reason", ["Resource creation cancelled", "Resource update cancelled"])
 def test_what_cloudformation_cancels_is_no_reason(reason: str) -> None:
     assert first_reason([event("AWS::IAM::Role", "CREATE_FAILED", reason), BEGAN]) is None
@@ -242,7 +285,7 @@ def test_where_nothing_is_found_it_says_where_to_look(
 def test_json_has_a_stack_and_a_reason(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     told = json.loads(why(monkeypatch, capsys, WHEN, "--json"))
     assert (told["command"], told["schema"], told["cluster"]) == ("why", 1, "llm-train")
-    assert told["failures"] == [{"stack": "hyperpod-llm-train-cluster", "reason": SENTENCE}]
+    assert told["failures"] == [{"stack": "hyperpod-llm-train-cluster", "reason": SENTENCE, "rollback_reason": None}]
 
 
 def test_who_superseded_whom_follows_the_reason(
@@ -344,6 +387,26 @@ def test_what_early_validation_refused_is_the_reason(
     assert reason == f"hyperpod-llm-train-cluster: {printed}"
     is_denied = any("the permission cloudformation:DescribeEvents" in line for line in more)
     assert is_denied == (printed != REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("update", "first"),
+    [([FIRST], FIRST["ResourceStatusReason"]), ([], f"UPDATE_ROLLBACK_FAILED: {BACK['ResourceStatusReason']}")],
+    ids=["a resource failed", "it was cancelled"],
+)
+def test_a_failed_rollback_is_printed_after_the_first_failure(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    update: list[dict[str, Any]],
+    first: str,
+) -> None:
+    aws = Refusing(events=[ROLLBACK_FAILED, OUT_OF_TIME, BACK, *update, BEGAN], change_sets=[], denied="DescribeEvents")
+    monkeypatch.setattr("cdk_hyperpod.cli.live.clients", lambda *_: lambda _service: aws)
+    assert main(["why", "--config", str(ROOT / "cluster.yaml")]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        f"hyperpod-llm-train-cluster: {first}",
+        "hyperpod-llm-train-cluster: The rollback failed: It did not end in time. [out-of-time]",
+    ]
 
 
 @pytest.mark.parametrize(
