@@ -204,12 +204,16 @@ def test_a_group_is_below_its_minimum(night: Rehearsal, engine: LocalAws, awake:
 
 
 def test_a_rollback_waits_and_then_fails(night: Rehearsal, engine: LocalAws, awake: Callable[..., None]) -> None:
+    before = night.nodes().keys()
     engine.change_hyperpod(faults={"denied_until": {"BatchDeleteClusterNodes": 4e9}})
     with deploying(night, resized(small("night"), "p5", 4), after_the_cluster):
         night.wait_for(lambda: night.status() == "UPDATE_ROLLBACK_IN_PROGRESS")
         night.wait_for(lambda: any(entry.outcome == "AccessDeniedException" for entry in engine.journal()))
         awake("A rollback waits (UPDATE_ROLLBACK_IN_PROGRESS)")
         engine.skip(3600)
+    assert night.status() == "UPDATE_ROLLBACK_FAILED"
+    assert len(night.nodes()) == len(before) + 2, "the cluster waits until the guard has deleted the nodes that came"
     engine.change_hyperpod(faults={"denied_until": {}})
     awake("A rollback failed (UPDATE_ROLLBACK_FAILED)")
     night.wait_for(lambda: night.status() == "UPDATE_ROLLBACK_COMPLETE")
+    assert night.nodes().keys() == before

@@ -23,8 +23,10 @@ _LONGEST_BODY = 51_200
 class Outcome:
     status: str
     outputs: Mapping[str, str]
+    failed: tuple[str, ...]
+    """What failed in this operation, in order: resources, and the stack itself."""
     reasons: tuple[str, ...]
-    """Reasons of this operation's failed resources, in order."""
+    """Their reasons."""
 
 
 def deploy(aws: LocalAws, name: str, resources: Json, **sections: Json) -> Outcome:
@@ -70,6 +72,14 @@ def delete(aws: LocalAws, name: str) -> Outcome:
     return _rest(client, stack["StackId"], len(seen))
 
 
+def continue_rollback(aws: LocalAws, name: str) -> Outcome:
+    """Continue the rollback of a stack that is in UPDATE_ROLLBACK_FAILED, and wait."""
+    client = aws.client("cloudformation")
+    seen = _events(client, name)
+    client.continue_update_rollback(StackName=name)
+    return _rest(client, name, len(seen))
+
+
 def part(whole: Json, *resource_types: str) -> Json:
     """The template with the resources of these types, their dependencies, and the permissions for them."""
     resources = whole["Resources"]
@@ -110,6 +120,7 @@ def _rest(client: Any, name: str, seen: int) -> Outcome:
     return Outcome(
         status=stack["StackStatus"],
         outputs={output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])},
+        failed=tuple(event["LogicalResourceId"] for event in failed),
         reasons=tuple(event.get("ResourceStatusReason", "") for event in failed),
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from cdk_hyperpod_local.engine import inline_module
 from cdk_hyperpod_local.engine.resources.base import Created, Json, RefusedError
-from cdk_hyperpod_local.engine.seam import cloudformation, stores
+from cdk_hyperpod_local.engine.seam import cloudformation, rollbacks, stores
 from cdk_hyperpod_local.engine.services import ec2_lookups
 
 
@@ -17,6 +17,7 @@ def install() -> None:
     cloudformation.repair_template_addresses()
     cloudformation.repair_events()
     cloudformation.validate_change_sets()
+    rollbacks.stop_behind_failures()
     cloudformation.add_inline_module("cfnresponse.py", inspect.getsource(inline_module))
     _add_attributes("AWS::EC2::VPC", _vpc_attributes)
     _add_attributes("AWS::EC2::Subnet", _subnet_attributes)
