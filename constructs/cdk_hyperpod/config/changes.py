@@ -42,7 +42,7 @@ EFFECTS: Mapping[Effect, str] = {
     "in place": "running nodes stay, except those that a line below names",
     "new nodes only": "running nodes do not change; new and replaced ones get it",
     "replaces": "something is created again, and the old one is deleted or stays",
-    "deletes nodes": "their jobs stop and local data is lost, unless they are drained",
+    "deletes nodes": "running ones lose jobs and local data, unless they are drained",
     "refused": "while the cluster exists; nothing is changed",
 }
 """Each effect, and its meaning, the most disruptive last."""

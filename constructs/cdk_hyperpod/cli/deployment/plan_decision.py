@@ -16,7 +16,7 @@ from ..changes import deployed_record
 from .exit_codes import CHANGES
 from .plan_drain import refuse_undrainable, refuse_unevictable
 from .plan_inputs import NodeWorkload, PlanInputs
-from .report import exit_code
+from .report import exit_code, is_all_unlaunched
 
 if TYPE_CHECKING:
     from ..._lambda.hyperpod.scale_down.cluster import Node
@@ -92,12 +92,18 @@ def notes_of(plan: Plan, inputs: PlanInputs, workload: NodeWorkload) -> tuple[st
     """What else to know of this plan: what was not read, and what is special about the nodes or the stack."""
     return (
         *workload.held,
-        *(workload.unread if exit_code(plan) == CHANGES else ()),
+        *(workload.unread if _may_run_work(plan, inputs) else ()),
         *_left_out(plan, inputs, workload),
         *inputs.template.unread,
         *inputs.immutable.unread,
         *_another_stack(inputs),
     )
+
+
+def _may_run_work(plan: Plan, inputs: PlanInputs) -> bool:
+    """Whether nodes would be deleted that may have jobs or pods."""
+    is_unlaunched = inputs.live is not None and is_all_unlaunched(plan, inputs.live)
+    return exit_code(plan) == CHANGES and not is_unlaunched
 
 
 def _left_out(plan: Plan, inputs: PlanInputs, workload: NodeWorkload) -> tuple[str, ...]:

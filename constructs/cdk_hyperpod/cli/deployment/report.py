@@ -19,6 +19,7 @@ from ..tables import BOLD, RED, WIDTH, painted, table, wrapped
 from .exit_codes import CHANGES, NOTHING, REFUSED
 
 UNDRAINED = "The deployment does not drain these nodes or save their data. Jobs on them stop, and local data is lost."
+UNLAUNCHED = "None of them is launched yet, so no jobs run on them, and no local data is lost."
 DRAINED = "scale_down.drain is set: the deployment first waits for jobs or pods to end, and saves the nodes' data."
 NO_JOBS = "The drain agent on the controller reports no jobs on them."
 NO_PODS = "Kubernetes reports no pods on them that would have to leave."
@@ -91,10 +92,25 @@ def _summary(plan: Plan, live: Cluster, desired: Desired, workload: _Workload, c
     """How many nodes would be deleted, and what happens to their jobs and data."""
     count = len(plan.nodes_to_delete) + len(plan.held) + sum(deletion.nodes for deletion in plan.groups_to_delete)
     yield _paint(f"{desired.cluster}: a deployment would delete {sentences.several(count, 'node')}.", BOLD, colour)
+    if is_all_unlaunched(plan, live):
+        yield from wrapped(UNLAUNCHED)
+        return
     yield from wrapped(UNDRAINED if desired.drain is None else DRAINED)
     is_any_busy = any(node.name in workload.by_node for node in readiness.nodes_to_drain(plan, live))
     if workload.is_known and not is_any_busy:
         yield from wrapped(NO_PODS if workload.kind == "pods" else NO_JOBS)
+
+
+def is_all_unlaunched(plan: Plan, live: Cluster) -> bool:
+    """Whether no node that the plan deletes has an instance. False also if it deletes none."""
+    picked = [pick.node for pick in (*plan.nodes_to_delete, *plan.held)]
+    members = [node for deletion in plan.groups_to_delete for node in _members(deletion.group, live)]
+    nodes = [*picked, *members]
+    return bool(nodes) and all(node.instance_id is None for node in nodes)
+
+
+def _members(group: str, live: Cluster) -> list[Node]:
+    return [node for node in live.nodes if node.group == group and not node.leaving]
 
 
 def _chosen_nodes(plan: Plan, workload: _Workload, colour: bool) -> Iterator[str]:
@@ -111,7 +127,7 @@ def _chosen_nodes(plan: Plan, workload: _Workload, colour: bool) -> Iterator[str
 
 def _groups_to_delete(plan: Plan, live: Cluster, workload: _Workload, colour: bool) -> Iterator[str]:
     for deletion in plan.groups_to_delete:
-        members = [node for node in live.nodes if node.group == deletion.group and not node.leaving]
+        members = _members(deletion.group, live)
         yield ""
         yield _paint(f"{deletion.group}: the whole group, after the cluster's own update", BOLD, colour)
         yield from _table([("group deleted", node) for node in members])

@@ -119,6 +119,28 @@ old: the whole group, after the cluster's own update
     assert not model.changes(principal="user")
 
 
+@pytest.mark.parametrize("drained", [True, False])
+def test_nodes_that_are_not_launched_yet_have_no_jobs_to_lose(
+    capsys: pytest.CaptureFixture[str], model: HyperPod, drained: bool
+) -> None:
+    model.set_capacity("ml.p5.48xlarge", 6)
+    groups = [group("head", 1, instance_type="ml.m5.xlarge", node_type="Controller"), group("work", 6), group("old", 2)]
+    model.call("UpdateCluster", {"ClusterName": "small", "InstanceGroups": groups})
+    run_until_quiet(model, at_most=3_600)
+    drains = {**DRAINS, "scale_down": {"drain": {"on_silent": "undrained"}}} if drained else {}
+    with serve(model, {**STANDS, **template(drain=drained)}) as address:
+        write({"instance_groups.1.instance_count": 4, **drains, **keep_old()})
+        status, out, _ = run(capsys, "--endpoint-url", address)
+        words = " ".join(out.split())
+        assert status == 2 and words.count("not yet launched") == 2
+        assert "None of them is launched yet, so no jobs run on them, and no local data is lost." in words
+        assert "stop" not in words and "waits" not in words and "was not read" not in words
+
+        write({"instance_groups.1.instance_count": 3, **drains, **keep_old()})
+        words = " ".join(run(capsys, "--endpoint-url", address)[1].split())
+        assert "None of them is launched" not in words and (("Jobs on them stop" in words) is not drained)
+
+
 DRAINS: dict[str, object] = {
     "slurm": {"drain": {"backup": {"paths": ["/data"], "to": "/fsx/backup"}}},
     "storage": {"capacity_gib": 4800},
@@ -831,7 +853,7 @@ def test_a_group_that_is_named_for_deletion_is_deleted_and_not_refused(
 
     assert status == 2 and "old: the whole group" in out and "Refused" not in out
     assert out.endswith(
-        "Deletes nodes: their jobs stop and local data is lost, unless they are drained\n"
+        "Deletes nodes: running ones lose jobs and local data, unless they are drained\n"
         "  instance_groups[old]: removed; the group is deleted with all its nodes\n"
         "  scale_down.instance_groups_to_delete: [old]; these groups are deleted with all\n"
         "    their nodes\n"
