@@ -28,8 +28,8 @@ __all__ = ["preflight", "read_account_state"]
 
 _HELP = """\
 Check whether the account and region can have the cluster of the file. For each check,
-print what the cluster needs, what the quotas allow, what is in use, the verdict, and
-what to do. Counts the account's other clusters. Changes nothing.
+print what a deployment adds (needed), what the quotas allow, what all clusters use (in
+use), the verdict, and what to do. Changes nothing.
 
 Example:
     cdk-hyperpod preflight --days 30

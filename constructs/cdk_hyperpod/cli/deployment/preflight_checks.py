@@ -39,12 +39,14 @@ def usage_quota(instance_type: str, *, spot: bool) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One check."""
+    """One check. Numbers are texts: "?" if one was not read, "-" if the check has none."""
 
     check: str
     needed: str
+    """What a deployment adds to what is in use; nothing for a cluster that has all nodes of the file already."""
     allowed: str
     in_use: str
+    """By the whole account, also by the file's own cluster."""
     verdict: Verdict
     remedy: str = ""
     """What to do, or why it was not checked; empty if it passed."""
@@ -60,6 +62,7 @@ class Outcome:
 
 
 PASSED = Outcome("passed")
+_WORST_FIRST: tuple[Verdict, ...] = ("impossible", "not checked")
 
 
 def _impossible(remedy: str) -> Outcome:
@@ -117,7 +120,8 @@ class _Quota:
         return _CHECKS.get(self.name, self.name)
 
     @property
-    def needed(self) -> int:
+    def nodes(self) -> int:
+        """Nodes of the file, also those that exist."""
         return sum(group.instance_count for group in self.groups)
 
 
@@ -153,9 +157,9 @@ def _quota_row(config: ClusterConfig, account: AccountState, quota: _Quota) -> R
     return _row(
         quota.check,
         _decide_quota(quota, allowed, usage),
-        needed=str(quota.needed),
+        needed=_shown(usage if isinstance(usage, NotRead) else usage.added),
         allowed=_shown(allowed),
-        in_use=_shown(usage if isinstance(usage, NotRead) else usage.others),
+        in_use=_shown(usage if isinstance(usage, NotRead) else usage.in_use),
     )
 
 
@@ -170,10 +174,10 @@ def _decide_quota(quota: _Quota, allowed: Read[float | None], usage: Read[_Usage
     if allowed is None:
         return _unlisted(quota.name)
     if isinstance(usage, NotRead):
-        return _short(quota, quota.needed, allowed) if quota.needed > allowed else _not_checked(usage.why)
-    total = usage.others + quota.needed
+        return _short(quota, quota.nodes, allowed) if quota.nodes > allowed else _not_checked(usage.why)
+    total = usage.in_use + usage.added
     # AWS refuses growth only.
-    if usage.grows and total > allowed:
+    if usage.added and total > allowed:
         return _short(quota, total, allowed)
     return PASSED
 
@@ -201,36 +205,27 @@ def _short(quota: _Quota, total: int, allowed: float) -> Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Usage:
-    """What counts in a quota beside the file's own nodes."""
+    """How many nodes count in a quota."""
 
-    others: int
-    """Nodes of other clusters, and of this cluster's groups that the file does not have."""
-    grows: bool
-    """The file has more nodes than its groups have now."""
+    in_use: int
+    """Nodes of all clusters, also of this one."""
+    added: int
+    """How many nodes more the file has than its groups have now; 0: not more."""
 
 
 def _usage(config: ClusterConfig, account: AccountState, quota: _Quota) -> Read[_Usage]:
     if isinstance(account.clusters, NotRead):
         return account.clusters
     own_groups = {group.name for group in config.instance_groups}
-    own = others = 0
+    own = in_use = 0
     for cluster in account.clusters:
         for group in cluster.groups:
             if not quota.counts(cluster.name, group):
                 continue
-            is_own = cluster.name == config.name and group.name in own_groups
-            if is_own:
+            in_use += group.count
+            if cluster.name == config.name and group.name in own_groups:
                 own += group.count
-            else:
-                others += group.count
-    desired = sum(
-        group.instance_count for group in config.instance_groups if quota.counts(config.name, _as_live(group))
-    )
-    return _Usage(others=others, grows=desired > own)
-
-
-def _as_live(group: InstanceGroup) -> LiveGroup:
-    return LiveGroup(name=group.name, instance_type=group.all_instance_types[0], count=0, spot=group.spot)
+    return _Usage(in_use=in_use, added=max(0, quota.nodes - own))
 
 
 def _volume(config: ClusterConfig, account: AccountState) -> Iterator[Row]:
@@ -424,21 +419,29 @@ def _decide_plan(
 ) -> Outcome:
     if plan is None:
         return _impossible("there is no such plan in this account and region")
-    if {plan.instance_type} != {*group.all_instance_types}:
-        return _impossible(f"the plan is for {plan.instance_type}")
     end = f"{plan.end:%Y-%m-%d %H:%M} UTC"
     if plan.status in ("Expired", "Failed") or plan.end <= account.now:
         return _impossible(f"the plan is {plan.status}, and ends {end}. Use another one")
-    if plan.end < account.now + lasting:
-        return _impossible(f"the plan ends {end}, which is less than --days from now")
-    if needed > plan.available:
-        return _impossible(f"only {plan.available} instances of the plan are available. Lower the count")
-    place = _decide_plan_zone(config, account, group, plan)
-    if place != PASSED:
-        return place
-    if plan.status != "Active":
-        return _not_checked(f"the plan is {plan.status}. HyperPod launches nodes when it is Active")
-    return PASSED
+    fits_type = {plan.instance_type} == {*group.all_instance_types}
+    lasts = plan.end >= account.now + lasting
+    is_active = plan.status == "Active"
+    return _all_of(
+        PASSED if fits_type else _impossible(f"the plan is for {plan.instance_type}"),
+        PASSED if lasts else _impossible(f"the plan ends {end}, which is less than --days from now"),
+        PASSED
+        if needed <= plan.available
+        else _impossible(f"only {plan.available} instances of the plan are available. Lower the count"),
+        _decide_plan_zone(config, account, group, plan),
+        PASSED if is_active else _not_checked(f"the plan is {plan.status}. HyperPod launches nodes when it is Active"),
+    )
+
+
+def _all_of(*outcomes: Outcome) -> Outcome:
+    """The worst verdict, and the remedies of every outcome that has it."""
+    verdicts = {each.verdict for each in outcomes}
+    worst = next((verdict for verdict in _WORST_FIRST if verdict in verdicts), PASSED.verdict)
+    remedies = [each.remedy for each in outcomes if each.verdict == worst and each.remedy]
+    return Outcome(worst, ". ".join([*remedies[:1], *(each[:1].upper() + each[1:] for each in remedies[1:])]))
 
 
 def _decide_plan_zone(config: ClusterConfig, account: AccountState, group: InstanceGroup, plan: LivePlan) -> Outcome:

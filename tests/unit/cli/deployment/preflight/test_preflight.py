@@ -17,7 +17,7 @@ import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod.cli import aws
-from cdk_hyperpod.cli.deployment.account_state import AccountState, LivePlan, NotRead
+from cdk_hyperpod.cli.deployment.account_state import AccountState, LiveCluster, LiveGroup, LivePlan, NotRead
 from cdk_hyperpod.cli.deployment.preflight import NOT_READ, lines, read_account_state
 from cdk_hyperpod.cli.deployment.preflight_checks import (
     INTERFACES,
@@ -320,6 +320,44 @@ def test_a_training_plan(found: Any, verdict: str, remedy: str) -> None:
     row = one(group, zones=ZONES, plans={PLAN + "a": found})["training plan of p5"]
 
     assert (row.verdict, row.remedy[: len(remedy)]) == (verdict, remedy)
+
+
+def test_all_problems_of_a_training_plan_are_named() -> None:
+    group = replace(P5, training_plan_arn=PLAN + "a", instance_count=6)
+    found = plan(end=NOW + timedelta(days=1), zones=frozenset({"usw2-az2"}), status="Scheduled")
+    row = one(group, zones=ZONES, plans={PLAN + "a": found})["training plan of p5"]
+
+    assert row.verdict == "impossible"
+    assert row.remedy.split(". ") == [
+        "the plan ends 2026-11-23 00:00 UTC, which is less than --days from now",
+        "Only 4 instances of the plan are available",
+        "Lower the count",
+        "The plan is in usw2-az2, and the group in us-west-2a",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("live", "count", "quota", "shown"),
+    [
+        pytest.param(6, 6, 4.0, ("0", "4", "9", "passed"), id="nothing is added, although the quota is lower"),
+        pytest.param(6, 4, 4.0, ("0", "4", "9", "passed"), id="fewer"),
+        pytest.param(4, 6, 9.0, ("2", "9", "7", "passed"), id="more, and just enough"),
+        pytest.param(4, 6, 8.0, ("2", "8", "7", "impossible"), id="more, and one short"),
+    ],
+)
+def test_a_quota_counts_what_the_file_adds_to_what_all_clusters_use(
+    live: int, count: int, quota: float, shown: tuple[str, ...]
+) -> None:
+    """Three nodes of the type are of another cluster and of a group that the file does not have."""
+    own = tuple(
+        LiveGroup(name=name, instance_type="ml.p5.48xlarge", count=nodes) for name, nodes in (("p5", live), ("old", 1))
+    )
+    other = LiveGroup(name="p5", instance_type="ml.p5.48xlarge", count=2)
+    clusters = [LiveCluster(name=CONFIG.name, groups=own), LiveCluster(name="other", groups=(other,))]
+    row = one(replace(P5, instance_count=count), quotas={USAGE: quota}, clusters=clusters)[USAGE]
+
+    assert (row.needed, row.allowed, row.in_use, row.verdict) == shown
+    assert ("request 9 in" in row.remedy) == (row.verdict == "impossible")
 
 
 class Named:
