@@ -108,7 +108,7 @@ def last_operation(events: Iterable[Event], since: datetime | None = None) -> La
 
 def _is_of_stack(event: Event) -> bool:
     """Whether the event is of the stack itself. A nested stack is a resource."""
-    return event["ResourceType"] == _STACK and event.get("PhysicalResourceId") == event["StackId"]
+    return bool(event["ResourceType"] == _STACK and event.get("PhysicalResourceId") == event["StackId"])
 
 
 def _last_rollback(found: Sequence[Event]) -> Sequence[Event]:

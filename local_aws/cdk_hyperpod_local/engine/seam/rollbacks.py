@@ -85,7 +85,8 @@ def _hold_reverts() -> None:
     async def reverted(stack_id: str, stack: str, resource: str, *more: Any) -> None:
         rollback = _of(stack)
         if rollback is None:
-            return await revert(stack_id, stack, resource, *more)
+            await revert(stack_id, stack, resource, *more)
+            return
         if rollback.depends_on_failed(resource):
             rollback.held.add(resource)
             raise _HeldError(resource)
