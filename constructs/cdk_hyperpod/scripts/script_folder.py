@@ -37,7 +37,7 @@ class ScriptFolder:
 
 def check_source(source: object, path: str, orchestrator: Orchestrator) -> Sequence[Finding]:
     """Whether the user's folder exists and has the scripts that HyperPod runs. `path`: the argument's name."""
-    if not isinstance(source, str | Path) or not is_known(source):
+    if not isinstance(source, str | Path) or not is_known(str(source)):
         return []
     return check_script_folder(Path(source), str(source), path, orchestrator)
 
