@@ -21,6 +21,7 @@ def install() -> None:
     cloudformation.add_inline_module("cfnresponse.py", inspect.getsource(inline_module))
     _add_attributes("AWS::EC2::VPC", _vpc_attributes)
     _add_attributes("AWS::EC2::Subnet", _subnet_attributes)
+    _name_log_groups()
     _check("AWS::EC2::Subnet", _check_subnet)
     _check("AWS::Lambda::Function", _check_network)
     _check("AWS::IAM::Role", _check_boundary)
@@ -29,6 +30,26 @@ def install() -> None:
     _after("AWS::IAM::Role", _bound_role)
     _after("AWS::S3::Bucket", _tag_bucket)
     _after("AWS::S3::Bucket", _encrypt_bucket)
+
+
+def _name_log_groups() -> None:
+    """ministack's own names are /aws/cloudformation/STACK/LOGICALID, which nobody finds on AWS."""
+    entry = cloudformation.handlers()["AWS::Logs::LogGroup"]
+    create, update = entry["create"], entry["update"]
+
+    def named(properties: Json, stack_name: str, logical_id: str) -> Json:
+        return {"LogGroupName": cloudformation.generated_name(stack_name, logical_id, longest=512), **properties}
+
+    def created(logical_id: str, properties: Json, stack_name: str) -> Created:
+        made: Created = create(logical_id, named(properties, stack_name, logical_id), stack_name)
+        return made
+
+    def updated(physical_id: str, old: Json, new: Json, stack_name: str, logical_id: str) -> Created:
+        whole = (named(properties, stack_name, logical_id) for properties in (old, new))
+        made: Created = update(physical_id, *whole, stack_name, logical_id)
+        return made
+
+    entry |= {"create": created, "update": updated, "update_with_logical_id": True}
 
 
 def _vpc_attributes(physical_id: str, properties: Json) -> Json:
