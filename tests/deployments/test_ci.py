@@ -33,8 +33,9 @@ REPOSITORY = "acme/cluster"
 MAIN = "refs/heads/main"
 _GH = """\
 #!{python}
-# `gh api` for comments of one pull request, which are in a file. Pages have two comments.
+# `gh api` for main's newest commit, and for comments of one pull request, which are in a file. Pages have two comments.
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -42,6 +43,9 @@ file = Path({file!r})
 comments = json.loads(file.read_text())
 words = sys.argv[1:]
 assert words.pop(0) == "api", words
+if words == ["repos/acme/cluster/commits/main", "--jq", ".sha"]:
+    subprocess.run(["git", "-C", {origin!r}, "rev-parse", "main"], check=True)
+    raise SystemExit
 if words[0] == "--paginate":
     assert words[1:] == ["--slurp", "repos/acme/cluster/issues/7/comments"], words
     print(json.dumps([comments[at : at + 2] for at in range(0, len(comments), 2)]))
@@ -87,7 +91,9 @@ class Hub:
         self._comments.write_text(json.dumps(others), "utf-8")
         programs = folder / "programs"
         programs.mkdir()
-        (programs / "gh").write_text(_GH.format(python=sys.executable, file=str(self._comments)), "utf-8")
+        (programs / "gh").write_text(
+            _GH.format(python=sys.executable, file=str(self._comments), origin=str(self.origin)), "utf-8"
+        )
         (programs / "gh").chmod(0o755)
         own = local_environment.complete(aws.place, region=aws.region, account=aws.account)
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "VIRTUAL_ENV"):
@@ -103,10 +109,11 @@ class Hub:
         (self.origin / "README.md").write_text("Ours.\n", "utf-8")
         self.commit("first")
 
-    def git(self, *words: str) -> None:
+    def git(self, *words: str) -> str:
         self.origin.mkdir(exist_ok=True)
         who = ["-c", "user.name=alice", "-c", "user.email=alice@example.com", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", *who, *words], cwd=self.origin, check=True, capture_output=True)
+        command = ["git", *who, *words]
+        return subprocess.run(command, cwd=self.origin, check=True, capture_output=True, text=True).stdout.strip()
 
     def commit(self, message: str) -> None:
         self.git("add", "--all", "--force", ".")
@@ -141,9 +148,8 @@ class Hub:
 
     def _run(self, event: Json, ref: str) -> Run:
         self._runs += 1
-        workflow = self.origin / ".github" / "workflows" / "cluster.yml"
-        runner = Runner.of(workflow, self._actions(ref), self._environment)
-        github = {"repository": REPOSITORY, "token": "t", **event}
+        runner = self._runner(ref)
+        github = {"repository": REPOSITORY, "token": "t", "sha": self.git("rev-parse", ref), **event}
         contexts: dict[str, Json] = {"github": github, "vars": self.variables, "needs": {}}
         run = Run()
         for name, job in runner.workflow["jobs"].items():
@@ -153,6 +159,20 @@ class Hub:
                 run.jobs[name] = done
                 contexts[name] = {"result": done.result, "outputs": done.outputs}
         return run
+
+    def step_of_an_older_run(self, job: str, step: str) -> Job:
+        """One step of a job, in the run of the commit before main's newest."""
+        runner = self._runner("main")
+        steps = [each for each in runner.workflow["jobs"][job]["steps"] if each.get("name") == step]
+        runner.workflow["jobs"][job]["steps"] = steps
+        event = {"event_name": "push", "ref": MAIN, "event": {}, "sha": self.git("rev-parse", "main^")}
+        contexts = {"github": {"repository": REPOSITORY, "token": "t", **event}, "vars": {}, "needs": {}}
+        self._runs += 1
+        return runner.run(job, self.folder / f"run-{self._runs}" / job, contexts)
+
+    def _runner(self, ref: str) -> Runner:
+        workflow = self.origin / ".github" / "workflows" / "cluster.yml"
+        return Runner.of(workflow, self._actions(ref), self._environment)
 
     def _actions(self, ref: str) -> Json:
         return {
@@ -336,6 +356,18 @@ def test_from_the_first_pull_request_to_a_deletion(hub: Hub) -> None:
     assert refused.results() == {"check": "failure", "comment": "success"}, refused.log()
     assert refused.jobs["check"].outcomes()["Plan"] == "failure"
     assert "the deployment would be refused" in hub.comments()[0] and unknown in hub.comments()[0]
+
+
+def test_an_approval_after_that_of_a_later_run_deploys_nothing(begun: Hub) -> None:
+    first, *_ = yaml.safe_load((begun.origin / ".github/workflows/cluster.yml").read_text("utf-8"))["jobs"]["deploy"][
+        "steps"
+    ]
+    older = begun.step_of_an_older_run("deploy", first["name"])
+    assert older.outcomes() == {"Stop if main has a newer commit": "failure"}, older.log()
+    newest = begun.git("rev-parse", "main")
+    assert older.obeyed == [
+        ("error", f"main has a newer commit than this run. Approve the run of {newest} instead.")
+    ], older.log()
 
 
 def test_a_fork_gets_no_credentials_and_is_green(begun: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,13 @@ def test_the_page_names_what_the_reader_sets() -> None:
     assert [word for word in wanted if word not in PAGE] == []
 
 
+def test_workflows_of_two_clusters_do_not_cancel_each_other() -> None:
+    """GitHub compares the concurrency groups of all workflows of a repository."""
+    groups = [WORKFLOW["concurrency"]["group"], WORKFLOW["jobs"]["deploy"]["concurrency"]["group"]]
+    assert [group for group in groups if "${{ github.workflow }}" not in group] == []
+    assert "{name}" in WORKFLOW["name"]
+
+
 @pytest.mark.parametrize("command", ["plan", "why"])
 def test_the_read_policy_has_what_the_commands_need(command: str) -> None:
     found = frame.tool.get_command(None, command)  # type: ignore[arg-type]

@@ -90,6 +90,7 @@ class Runner:
             "GITHUB_ACTIONS": "true",
             "GITHUB_EVENT_NAME": contexts["github"]["event_name"],
             "GITHUB_REPOSITORY": contexts["github"]["repository"],
+            "GITHUB_SHA": contexts["github"]["sha"],
             "GITHUB_WORKFLOW": self.workflow["name"],
             "RUNNER_TEMP": str(temporary),
         }
