@@ -49,7 +49,7 @@ def stacks(assembly: Path) -> tuple[Stack, ...]:
 
 
 def warnings(assembly: Path) -> list[str]:
-    """The warnings of the constructs, without the ids that acknowledge them; each once."""
+    """`PATH: warning` of each construct, without the ids that acknowledge them. The path begins with the stack's name."""
     manifest: dict[str, Json] = json.loads((assembly / "manifest.json").read_text("utf-8"))
     found: list[str] = []
     for artifact in manifest["artifacts"].values():
@@ -57,8 +57,12 @@ def warnings(assembly: Path) -> list[str]:
             found += warnings(assembly / artifact["properties"]["directoryName"])
         more = artifact.get("additionalMetadataFile")
         by_path = artifact.get("metadata") or (json.loads((assembly / more).read_text("utf-8")) if more else {})
-        entries = [entry for entries in by_path.values() for entry in entries]
-        found += [_ACKNOWLEDGED_BY.sub("", entry["data"]) for entry in entries if entry["type"] == _WARNING]
+        found += [
+            f"{path.removeprefix('/')}: {_ACKNOWLEDGED_BY.sub('', entry['data'])}"
+            for path, entries in by_path.items()
+            for entry in entries
+            if entry["type"] == _WARNING
+        ]
     return list(dict.fromkeys(found))
 
 

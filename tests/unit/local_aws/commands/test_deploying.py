@@ -105,11 +105,11 @@ def test_without_a_failed_stack_the_cli_s_last_lines_are_the_reason(tmp_path: Pa
     assert "printed nothing" in failure.reason(aws, [stack], WHEN, " \n")
 
 
-def test_warnings_of_constructs_are_found_without_their_ids(tmp_path: Path) -> None:
+def test_warnings_name_their_construct_and_not_their_ids(tmp_path: Path) -> None:
     warning = {"type": "aws:cdk:warning", "data": "rename it [ack: cdk-hyperpod:name]"}
-    inline = {"/a": [warning, {"type": "aws:cdk:info", "data": "all is well"}]}
+    inline = {"/a/Network": [warning, {"type": "aws:cdk:info", "data": "all is well"}]}
     (tmp_path / "b.json").write_text(json.dumps({"/b": [warning, {"type": "aws:cdk:warning", "data": "move it"}]}))
     kind = {"type": "aws:cloudformation:stack"}
     artifacts = {"a": {**kind, "metadata": inline}, "b": {**kind, "additionalMetadataFile": "b.json"}}
     (tmp_path / "manifest.json").write_text(json.dumps({"artifacts": artifacts}))
-    assert warnings(tmp_path) == ["rename it", "move it"]
+    assert warnings(tmp_path) == ["a/Network: rename it", "b: rename it", "b: move it"]
