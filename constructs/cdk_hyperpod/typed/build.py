@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import typing
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -82,20 +83,26 @@ def _build_object(kind: type, data: object, path: str, findings: list[Finding], 
     missing = [name for name, field in fields.items() if name not in data and _is_required(field)]
     eithers = [either for either in _EITHER if {*either} <= fields.keys() and not {*either} & data.keys()]
     wanted = [*missing, *(name for either in eithers for name in either)]
+    misspelled: set[str] = set()
     for key in data:
         if key not in fields:
-            findings.append(_unknown_key(key, join(path, key), list(fields), wanted, whole))
+            meant = _meant(key, list(fields), wanted, whole)
+            misspelled |= {*meant[:1]}
+            findings.append(_unknown_key(join(path, key), meant, list(fields)))
     values: dict[str, Any] = {}
     for name in fields:
         if name in data:
             values[name] = _build(field_types(kind)[name], data[name], join(path, name), findings, whole)
         elif name in missing:
-            missing_path = join(path, name)
-            findings.append(
-                Finding(code="setting-missing", path=missing_path, problem="is missing", remedy=f"add `{name}:`")
-            )
+            # One mistake is reported once: the misspelled key says which setting was meant.
+            if name not in misspelled:
+                findings.append(_missing_key(name, path))
             values[name] = UNKNOWN
     return kind(**values)
+
+
+def _missing_key(name: str, path: str) -> Finding:
+    return Finding(code="setting-missing", path=join(path, name), problem="is missing", remedy=f"add `{name}:`")
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:
@@ -125,10 +132,9 @@ def _wrong(data: object, problem: Problem, path: str, findings: list[Finding]) -
     return UNKNOWN
 
 
-def _unknown_key(key: object, path: str, names: list[str], wanted: list[str], whole: type) -> Finding:
+def _unknown_key(path: str, meant: list[str], names: list[str]) -> Finding:
     if path in _HINTS:
         return _HINTS[path]
-    meant = _meant(key, names, wanted, whole)
     if meant:
         likely = ", or ".join(meant)
         return Finding(
@@ -142,11 +148,18 @@ def _unknown_key(key: object, path: str, names: list[str], wanted: list[str], wh
 
 def _meant(key: object, names: list[str], wanted: list[str], whole: type) -> list[str]:
     """The settings that were probably meant: of this level (a missing one before the others), or of another level."""
-    text = shown_name(key)
+    text = _with_underscores(shown_name(key))
+    if text in names:
+        return [text]
     here = closest(text, wanted, certain=True) or closest(text, names, certain=True)
     # A typing error is rarely in the first letter: count does not mean account.
     near = closest(text, [name for name in names if name[:1] == text[:1]])
     return list(filter(None, [here, _elsewhere(text, here, whole)])) or list(filter(None, [near]))
+
+
+def _with_underscores(key: str) -> str:
+    """A key as this file's settings are written: instance_count for CloudFormation's InstanceCount, or instance-count."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|-", "_", key).lower()
 
 
 def _elsewhere(text: str, here: str | None, whole: type) -> str | None:

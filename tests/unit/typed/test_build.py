@@ -38,6 +38,7 @@ from helpers.validating import REMOVED, SMALL, Changes, changed_findings, findin
         pytest.param({"instance_groups.1.removal": "retain"}, ("setting-misspelled", "instance_groups[work].removal"), id="a key of the file's in a group"),
         pytest.param({"accounts": []}, ("setting-misspelled", "accounts"), id="a key that is near, and one at another level"),
         pytest.param({"count": 2}, ("setting-unknown", "count"), id="a key that only looks like account"),
+        pytest.param({"instance_groups.1.instance_count": REMOVED, "instance_groups.1.instance_cuont": 2}, ("setting-misspelled", "instance_groups[work].instance_cuont"), id="one mistake: the misspelt key is not missing too"),
         pytest.param({"name": REMOVED}, ("setting-missing", "name"), id="missing"),
         pytest.param({"instance_groups.1.instance_count": REMOVED}, ("setting-missing", "instance_groups[work].instance_count"), id="missing in a group"),
         # Text
@@ -95,6 +96,8 @@ def test_a_setting_of_the_wrong_shape(changes: Changes, message: tuple[str, str]
         pytest.param({"capacity_gib": 1200}, "storage.capacity_gib", id="at another level"),
         pytest.param({"instance_groups.1.removal": "retain"}, "removal at the top of the file", id="at the top"),
         pytest.param({"accounts": []}, "account, or slurm.accounts", id="at two levels"),
+        pytest.param({"instance_groups.1.MinInstanceCount": 2}, "min_instance_count", id="as CloudFormation writes it"),
+        pytest.param({"node-recovery": "none"}, "node_recovery", id="with hyphens"),
     ],
 )
 def test_the_setting_that_was_probably_meant_is_named(changes: Changes, meant: str) -> None:
