@@ -16,7 +16,7 @@ from .typed.build import structure
 from .typed.document import Document
 from .typed.validation import require_arguments
 from .typed.words import shown_name
-from .typed.yaml_text import ConflictProblem, YamlProblem, decoded, in_words
+from .typed.yaml_text import ConflictProblem, TabProblem, YamlProblem, decoded, in_words
 
 MAX_FILE_BYTES = 1_048_576
 """A cluster file with 100 groups has a tenth of this."""
@@ -151,18 +151,18 @@ def _not_yaml(why: YamlProblem) -> Finding:
             remedy="keep one of the two versions, and delete the lines of all markers",
             line=why.line,
         )
-    if "character '\\t'" in str(why):
+    if isinstance(why, TabProblem):
         return Finding(
             code="file-with-tabs",
             path="",
             problem=f"cannot be read as YAML: {why}",
-            remedy="indent with spaces, not with tabs",
+            remedy=why.remedy,
             line=why.line,
         )
     return Finding(
         code="file-not-yaml",
         path="",
         problem=f"cannot be read as YAML: {why}",
-        remedy="correct this line",
+        remedy=why.remedy,
         line=why.line,
     )

@@ -21,13 +21,18 @@ MAX_DEPTH = 50
 class YamlProblem(Exception):
     """Text that cannot be read as YAML. The message is one line, with the line number if it is known."""
 
-    def __init__(self, words: str, line: int | None = None) -> None:
+    def __init__(self, words: str, line: int | None = None, *, remedy: str = "correct this line") -> None:
         super().__init__(words)
         self.line = line
+        self.remedy = remedy
 
 
 class ConflictProblem(YamlProblem):
     """Text in which a merge left its markers."""
+
+
+class TabProblem(YamlProblem):
+    """Text with a tab where YAML allows spaces only."""
 
 
 class Loader(yaml.SafeLoader):
@@ -102,6 +107,16 @@ _PAIRS: Mapping[type[yaml.Token], tuple[type[yaml.Token], str]] = {
 """Opening brackets, with the closing ones."""
 _BEGINS_BEFORE = ("while scanning a quoted scalar", "while scanning a simple key")
 """Contexts whose beginning is the line to correct. PyYAML notices the error later, at the end of the file for a quote."""
+_NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
+
+_COMMON = (
+    (r"^while scanning a quoted scalar, found unexpected end of stream", "a quote opens and is not closed", "close the quote"),
+    (r"expected <block end>, but found '<block ", "the indentation is that of no line above", "indent the line like its neighbours"),
+    (r"(?:<block end>|<document start>)'?, but found '([\]}])'", r"there is a \1 that closes nothing", "remove it"),
+    (r"^mapping values are not allowed here", "a second key follows a value", "correct the indentation, or quote a value that has a colon and a space"),
+    (r"^while scanning a simple key, could not find expected ':'", "there is no colon with a space behind it", "write it as key: value"),
+)  # fmt: skip
+"""PyYAML's words for the most frequent mistakes (a pattern), ours, and the remedy."""
 
 
 def in_words(error: yaml.YAMLError | RecursionError, text: str) -> YamlProblem:
@@ -119,14 +134,29 @@ def in_words(error: yaml.YAMLError | RecursionError, text: str) -> YamlProblem:
         parts = [_PLAINER.get(part, part) for part in (error.context, error.problem) if part]
         words = shown_name(", ".join(parts).replace(*_TAG), 300)
         mark = error.context_mark if error.context in _BEGINS_BEFORE else error.problem_mark
-        if mark is None:
-            return YamlProblem(words)
-        line = mark.line + 1
-        return YamlProblem(f"{words} in line {line}", line)
+        return _marked(words, mark, text) if mark is not None else YamlProblem(words)
     if isinstance(error, yaml.reader.ReaderError):
         line = text.count("\n", 0, error.position) + 1
         return YamlProblem(f"the character U+{error.character:04X} is not allowed in line {line}", line)
     return YamlProblem("nested too deeply" if isinstance(error, RecursionError) else shown_name(str(error), 300))
+
+
+def _marked(words: str, mark: yaml.Mark, text: str) -> YamlProblem:
+    """PyYAML's words about a line, in plain ones if the mistake is a frequent one."""
+    line = mark.line + 1
+    if "found character '\\t'" in words:
+        return TabProblem(f"there is a tab in line {line}", line, remedy="indent with spaces, not with tabs")
+    lines = text.split("\n")
+    # A key without a plain space behind its colon is noticed in the next line.
+    for index in range(max(0, mark.line - 1), mark.line + 1):
+        if _NO_BREAK_SPACE in lines[index]:
+            return YamlProblem(
+                f"there is a no-break space (U+00A0) in line {index + 1}", index + 1, remedy="write a plain space"
+            )
+    for pattern, plain, remedy in _COMMON:
+        if (match := re.search(pattern, words)) is not None:
+            return YamlProblem(f"{match.expand(plain)} in line {line}", line, remedy=remedy)
+    return YamlProblem(f"{words} in line {line}", line)
 
 
 def _unclosed(text: str) -> yaml.Token | None:

@@ -62,12 +62,12 @@ def yaml_error(reason: str, code: str = "file-not-yaml") -> tuple[str, str]:
         ),
         pytest.param(
             'name: a\nregion: "b\na: 1\nb: 2\n',
-            yaml_error("while scanning a quoted scalar, found unexpected end of stream in line 2"),
+            yaml_error("a quote opens and is not closed in line 2"),
             id="open quote",
         ),
         pytest.param(
             "name: a\nregion b\na: 1\n",
-            yaml_error("while scanning a simple key, could not find expected ':' in line 2"),
+            yaml_error("there is no colon with a space behind it in line 2"),
             id="colon missing",
         ),
         pytest.param(
@@ -82,11 +82,26 @@ def yaml_error(reason: str, code: str = "file-not-yaml") -> tuple[str, str]:
         ),
         pytest.param(
             "name: a\n\tregion: b\n",
-            yaml_error(
-                "while scanning for the next token, found character '\\t' that cannot start any token in line 2",
-                "file-with-tabs",
-            ),
+            yaml_error("there is a tab in line 2", "file-with-tabs"),
             id="tab",
+        ),
+        pytest.param(
+            "a:\n  - b: 1\n    c: 2\n   d: 3\n",
+            yaml_error("the indentation is that of no line above in line 4"),
+            id="wrong indentation",
+        ),
+        pytest.param(
+            "a:\n  - b: 1\n      c: 2\n",
+            yaml_error("a second key follows a value in line 3"),
+            id="indented too far",
+        ),
+        pytest.param(
+            "a:\n  b:\u00a01\n  c: 2\n",
+            yaml_error("there is a no-break space (U+00A0) in line 2"),
+            id="no-break space",
+        ),
+        pytest.param(
+            "a: {b: 1}}\nc: 2\n", yaml_error("there is a } that closes nothing in line 1"), id="a bracket too many"
         ),
         pytest.param(
             "name: a\n---\nname: b\n",
