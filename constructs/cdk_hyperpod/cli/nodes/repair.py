@@ -155,7 +155,8 @@ def _confirm(action: str, cost: str, cluster: str, nodes: Sequence[Node]) -> Non
     if len(nodes) > _SHOWN:
         tables.say(f"  and {len(nodes) - _SHOWN} more")
     count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
-    tables.print_question(f"{action.capitalize()} {count} of {cluster}: {cost}. Type the cluster's name to go on: ")
+    tables.say(f"{action.capitalize()} {count} of {cluster}: {cost}.")
+    tables.print_question("Type the cluster's name to go on: ")
     if sys.stdin.readline().strip() != cluster:
         raise LiveError("nothing was done")
 

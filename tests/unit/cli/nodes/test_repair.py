@@ -48,7 +48,8 @@ def test_it_asks_and_takes_only_the_name(
         assert (status, err, sent(fake_aws, "BatchReplaceClusterNodes")) == (1, "nothing was done\n", [])
         assert out == (
             f"  {many[0]}  work  Running\n"
-            "Replace 1 node of small: their jobs stop and their volumes are lost. Type the cluster's name to go on: "
+            "Replace 1 node of small: their jobs stop and their volumes are lost.\n"
+            "Type the cluster's name to go on: "
         )
     answer(monkeypatch, "small\n")
     assert run("replace", many[0])[0] == 0
