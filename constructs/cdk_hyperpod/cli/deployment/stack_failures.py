@@ -16,6 +16,8 @@ Event = Mapping[str, Any]
 _STACK = "AWS::CloudFormation::Stack"
 # If one resource fails, CloudFormation cancels others with exactly these texts.
 _CANCELLED = ("Resource creation cancelled", "Resource update cancelled")
+_OWN = "Custom::HyperPod"
+"""How the types of this library's custom resources begin."""
 _BEGINNINGS = ("CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "IMPORT_IN_PROGRESS")
 _ROLLBACK_BEGINNINGS = ("ROLLBACK_IN_PROGRESS", "UPDATE_ROLLBACK_IN_PROGRESS", "IMPORT_ROLLBACK_IN_PROGRESS")
 _FAILED_ROLLBACKS = ("ROLLBACK_FAILED", "UPDATE_ROLLBACK_FAILED", "IMPORT_ROLLBACK_FAILED")
@@ -122,7 +124,8 @@ def _last_rollback(found: Sequence[Event]) -> Sequence[Event]:
 
 def _first_failure(events: Sequence[Event]) -> str | None:
     """The reason of the resource that failed first. None: no resource failed."""
-    return _first_reason([event for event in events if not _is_of_stack(event) and _is_failure(event)])
+    failed = [event for event in events if not _is_of_stack(event) and _is_failure(event)]
+    return _reason_of_resource(failed[-1]) if failed else None
 
 
 def _first_reason(events: Sequence[Event]) -> str | None:
@@ -142,6 +145,13 @@ def _is_wrong(status: str) -> bool:
 
 def _plain(reason: str) -> str:
     return _BEHIND.sub("", _AROUND.sub("", reason))
+
+
+def _reason_of_resource(event: Event) -> str:
+    """The reason, after the resource that failed. The custom resources of this library say themselves what they are about."""
+    reason = _plain(event["ResourceStatusReason"])
+    kind = event["ResourceType"]
+    return reason if kind.startswith(_OWN) else f"{event['LogicalResourceId']} ({kind}): {reason}"
 
 
 def _failed_without_resource(stack: str, cloudformation: Any, last: LastOperation) -> StackFailure:

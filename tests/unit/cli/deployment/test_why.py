@@ -18,6 +18,7 @@ from helpers.validating import ROOT, changed
 
 STACK = "arn:aws:cloudformation:us-west-2:111122223333:stack/hyperpod-train-cluster/0a1b2c"
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+PREPARE = "Custom::HyperPodScaleDown"
 SENTENCE = "Scaling down train was refused. It is so; do that."
 
 
@@ -32,6 +33,7 @@ def event(kind: str, status: str, reason: str = "", *, when: datetime = WHEN) ->
     return {
         "StackId": STACK,
         "PhysicalResourceId": physical,
+        "LogicalResourceId": "Mine",
         "ResourceType": kind,
         "ResourceStatus": status,
         "ResourceStatusReason": reason,
@@ -63,14 +65,20 @@ CANCELLED = event("AWS::IAM::Role", "UPDATE_FAILED", "Resource update cancelled"
     ],
 )
 def test_the_sentence_alone(reason: str) -> None:
-    failed = event("Custom::HyperPodScaleDown", "UPDATE_FAILED", reason)
-    earlier = event("Custom::HyperPodScaleDown", "UPDATE_FAILED", "Something else, some time ago")
+    failed = event(PREPARE, "UPDATE_FAILED", reason)
+    earlier = event(PREPARE, "UPDATE_FAILED", "Something else, some time ago")
     assert first_reason([BACK, CANCELLED, failed, BEGAN, earlier, BEGAN]) == SENTENCE
+
+
+def test_the_resource_that_failed_is_named() -> None:
+    """A stack has dozens of resources, and AWS's sentence rarely says which one it is about."""
+    failed = event("AWS::IAM::Role", "CREATE_FAILED", "No such boundary")
+    assert first_reason([BACK, failed, BEGAN]) == "Mine (AWS::IAM::Role): No such boundary"
 
 
 def test_what_failed_first_is_the_reason() -> None:
     first, then = (event("AWS::FSx::FileSystem", status, status) for status in ("CREATE_FAILED", "DELETE_FAILED"))
-    assert first_reason([then, BACK, first, BEGAN]) == "CREATE_FAILED"
+    assert first_reason([then, BACK, first, BEGAN]) == "Mine (AWS::FSx::FileSystem): CREATE_FAILED"
 
 
 def test_what_succeeded_has_no_reason() -> None:
@@ -81,13 +89,13 @@ def test_what_succeeded_has_no_reason() -> None:
 def test_what_failed_before_is_not_told_where_somebody_asks_since_when() -> None:
     """A deployment that did not even begin, say for want of an approval, has not failed for a reason of yesterday."""
     failed = event("AWS::IAM::Role", "UPDATE_FAILED", "of yesterday")
-    assert first_reason([failed, BEGAN], WHEN) == "of yesterday"
+    assert first_reason([failed, BEGAN], WHEN) == "Mine (AWS::IAM::Role): of yesterday"
     assert first_reason([failed, BEGAN], WHEN + timedelta(seconds=1)) is None
 
 
 def test_what_failed_since_then_is_told_also_where_the_operation_began_before() -> None:
     """Say, a deployment that found another one of the stack on its way, or a clock that is ahead."""
-    failed = event("AWS::IAM::Role", "UPDATE_FAILED", SENTENCE, when=WHEN + timedelta(minutes=5))
+    failed = event(PREPARE, "UPDATE_FAILED", SENTENCE, when=WHEN + timedelta(minutes=5))
     assert first_reason([failed, BEGAN], WHEN + timedelta(minutes=1)) == SENTENCE
 
 
@@ -141,7 +149,7 @@ def test_what_cloudformation_cancels_is_no_reason(reason: str) -> None:
 
 def test_a_reason_may_hold_the_word_cancelled() -> None:
     said = "The job was cancelled by an administrator"
-    assert first_reason([CANCELLED, event("AWS::IAM::Role", "CREATE_FAILED", said), BEGAN]) == said
+    assert first_reason([CANCELLED, event(PREPARE, "CREATE_FAILED", said), BEGAN]) == said
 
 
 class Operations:
@@ -176,7 +184,7 @@ class Answers(Operations):
         self._when = when
 
     def describe_stack_events(self, *, StackName: str) -> dict[str, Any]:
-        failed = event("AWS::IAM::Role", "UPDATE_FAILED", SENTENCE, when=self._when)
+        failed = event(PREPARE, "UPDATE_FAILED", SENTENCE, when=self._when)
         return {"StackEvents": [failed, BEGAN] if StackName.endswith("-cluster") else []}
 
 
@@ -191,7 +199,7 @@ class OfTraining(Operations):
 
     def describe_stack_events(self, *, StackName: str) -> dict[str, Any]:
         if StackName == "Training":
-            return {"StackEvents": [event("AWS::IAM::Role", "UPDATE_FAILED", SENTENCE), BEGAN]}
+            return {"StackEvents": [event(PREPARE, "UPDATE_FAILED", SENTENCE), BEGAN]}
         error = {"Code": "ValidationError", "Message": f"Stack [{StackName}] does not exist"}
         raise ClientError({"Error": error}, "DescribeStackEvents")
 

@@ -33,7 +33,13 @@ def slept(fake_aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def stack(fake_aws: FakeAws, status: str, *events: tuple[str, str]) -> Json:
     when = datetime.fromtimestamp(fake_aws.model.clock.now(), UTC)
-    kind = {"StackId": "id", "PhysicalResourceId": "x", "ResourceType": "AWS::SageMaker::Cluster", "Timestamp": when}
+    kind = {
+        "StackId": "id",
+        "PhysicalResourceId": "x",
+        "LogicalResourceId": "Own",
+        "ResourceType": "AWS::SageMaker::Cluster",
+        "Timestamp": when,
+    }
     told = [{**kind, "ResourceStatus": state, "ResourceStatusReason": why} for state, why in events]
     return {"StackName": STACK, "StackStatus": status, "CreationTime": when, "events": told}
 
@@ -120,7 +126,7 @@ def test_a_foundation_that_failed_is_the_end_and_says_why(
     code, out, _ = run("watch")
     assert (code, slept) == (4 if status == "CREATE_FAILED" else 3, [])
     assert out.splitlines()[0][9:] == f"stack hyperpod-small-foundation: {status}; no cluster stack yet"
-    assert f"({status})\nhyperpod-small-foundation: no more VPCs\n" in out
+    assert f"({status})\nhyperpod-small-foundation: Own (AWS::SageMaker::Cluster): no more VPCs\n" in out
 
 
 @pytest.mark.parametrize("status", ["CREATE_COMPLETE", "UPDATE_COMPLETE"])
@@ -183,7 +189,7 @@ def test_a_stack_that_rolls_back_says_why(fake_aws: FakeAws, slept: list[float],
 
     status, out, _ = run("watch")
     assert (status, slept) == (3, [])
-    assert f"small: rolled back (UPDATE_ROLLBACK_COMPLETE)\n{STACK}: no capacity for work\n" in out
+    assert f"small: rolled back (UPDATE_ROLLBACK_COMPLETE)\n{STACK}: Own (AWS::SageMaker::Cluster): no capacity for work\n" in out
 
 
 def test_a_deployment_that_rolls_back_names_the_nodes_it_deleted(
