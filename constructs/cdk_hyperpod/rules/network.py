@@ -108,6 +108,8 @@ def check_network(network: NetworkConfig, *, region: str, path: str = "network")
             problem="zone names and zone ids are mixed",
             remedy="use only names such as us-west-2c, or only ids such as usw2-az3",
         )
+    if network.availability_zones and network.subnets:
+        return  # reported as zones-in-existing-vpc
     for zone, count in Counter(zone for _, zone in zones).items():
         if count > 1:
             yield Finding(
@@ -163,6 +165,14 @@ def _check_existing(network: NetworkConfig, path: str) -> Iterator[Finding]:
             path=f"{path}.availability_zones",
             problem="cannot be combined with vpc_id: the subnets name their zones",
             remedy="remove it",
+        )
+    # A cidr that is written as the default cannot be told from none.
+    if is_known(network.cidr) and network.cidr != NetworkConfig().cidr:
+        yield Finding(
+            code="cidr-in-existing-vpc",
+            path=f"{path}.cidr",
+            problem="cannot be combined with vpc_id: an existing VPC has a range already",
+            remedy="remove it. A range of a subnet belongs into subnets",
         )
     if network.interface_endpoints is True:
         yield Finding(
