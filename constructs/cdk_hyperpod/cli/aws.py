@@ -261,6 +261,9 @@ def _gone(call: _FailedCall) -> str:
     return f"{call.operation}: {call.message or 'not found'}"
 
 
+_LOCAL = re.compile(r"endpoint URL: \"https://127\.0\.0\.1:(\d+)")
+"""An endpoint of the local AWS, in an error of botocore."""
+
 _SENTENCES: tuple[tuple[frozenset[str], Callable[[_FailedCall], str]], ...] = (
     (_EXPIRED, _expired),
     (_UNKNOWN, _unknown),
@@ -279,6 +282,17 @@ def another_account(expected: str | None, account: str) -> str | None:
     return f"account: the file says {expected}, but your credentials are of {account}. Use other credentials (--profile NAME)"
 
 
+def _way_to_reach(text: str) -> str:
+    """What to do about an address that does not answer. A shell of the local AWS keeps its address after the engine has ended."""
+    local = _LOCAL.search(text)
+    if local is None:
+        return "Check your network, proxy and VPN"
+    return (
+        f"The local AWS is not running. Start it with `cdk-hyperpod local deploy --port={local[1]}`, and open a new "
+        "`cdk-hyperpod local shell`. To use AWS instead, unset AWS_ENDPOINT_URL"
+    )
+
+
 def _unreached(error: Exception) -> str:
     """The sentence for an error that AWS has not sent."""
     name = type(error).__name__
@@ -290,5 +304,5 @@ def _unreached(error: Exception) -> str:
     if name == "PaginationError":
         return f"AWS's answer is invalid: {text}. Try again in a few minutes"
     if _is_of_network(error):
-        return f"AWS cannot be reached: {text}. Check your network, proxy and VPN"
+        return f"AWS cannot be reached: {text}. {_way_to_reach(text)}"
     return f"AWS was not called: {text}"

@@ -137,6 +137,11 @@ def refused(code: str, message: str = "no", operation: str = "ListClusterNodes")
         (refused("ResourceNotFound", "Cluster x not found"), "ListClusterNodes: Cluster x not found"),
         (refused("Strange", "all\nthat"), "ListClusterNodes: Strange: all that"),
         (EndpointConnectionError(endpoint_url="https://a"), "AWS cannot be reached: Could not connect to the endpoint"),
+        (
+            EndpointConnectionError(endpoint_url="https://127.0.0.1:4599/"),
+            'AWS cannot be reached: Could not connect to the endpoint URL: "https://127.0.0.1:4599/". The local AWS is not '
+            "running. Start it with `cdk-hyperpod local deploy --port=4599`",
+        ),
     ],
 )
 def test_every_way_in_which_aws_cannot_be_asked_is_one_sentence(
