@@ -43,7 +43,7 @@ def confirm_reset(place: Place) -> None:
             "nothing was deleted: there is no terminal to confirm on. To go on without\n"
             f"confirmation, use `{spelling.command('reset', place)} {spelling.yes()}`"
         )
-    print("\n".join(_what_is_lost(place)))
+    tables.say(*_what_is_lost(place))
     tables.print_question("Delete them? Nothing on AWS is changed. [y/N] ")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise EngineError("nothing was deleted")

@@ -402,7 +402,8 @@ def destroy_assembly(place: Place, assembly: Path) -> None:
         )
     kept = report.kept(aws, list(identifiers.values()))
     if kept:
-        print(f"\nThe app retains these resources. On AWS they would still exist, and some cost money:\n{kept}")
+        tables.say("", "The app retains these resources. On AWS they would still exist, and some cost money:")
+        tables.say(*kept.splitlines())
 
 
 def _require_success(result: Result, what: str) -> None:

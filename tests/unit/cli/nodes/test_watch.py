@@ -189,7 +189,10 @@ def test_a_stack_that_rolls_back_says_why(fake_aws: FakeAws, slept: list[float],
 
     status, out, _ = run("watch")
     assert (status, slept) == (3, [])
-    assert f"small: rolled back (UPDATE_ROLLBACK_COMPLETE)\n{STACK}: Own (AWS::SageMaker::Cluster): no capacity for work\n" in out
+    assert (
+        f"small: rolled back (UPDATE_ROLLBACK_COMPLETE)\n{STACK}: Own (AWS::SageMaker::Cluster): no capacity for work\n"
+        in out
+    )
 
 
 def test_a_deployment_that_rolls_back_names_the_nodes_it_deleted(

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod.cli import tables
 from cdk_hyperpod.cli.main import main as check_main
 from cdk_hyperpod_local import apps, cdk, daemon, installation
 from cdk_hyperpod_local.assemblies import Stack, stacks
@@ -227,6 +228,7 @@ def test_reset_asks_and_without_a_terminal_refuses(
     write_assembly(engine.assemblies / "app", Training="111122223333/us-west-2")
     (engine.assemblies / "damaged").mkdir()
     (engine.assemblies / "damaged" / "manifest.json").write_text("{", "utf-8")
+    monkeypatch.setattr(tables, "_terminal", lambda _: 80)
     monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
     assert call("reset") == 1
     assert f"use `cdk-hyperpod local reset --port={PORT} --yes`" in capsys.readouterr().err
@@ -241,6 +243,7 @@ def test_reset_asks_and_without_a_terminal_refuses(
     assert call("reset") == 0
     printed = capsys.readouterr().out
     assert "  Training in aws://111122223333/us-west-2\n" in printed and "[y/N]" in printed
+    assert max(map(len, printed.partition("Delete them?")[0].splitlines())) <= 80
     assert daemon.running(engine) is None and not engine.folder.exists()
 
 
