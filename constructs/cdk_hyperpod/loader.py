@@ -156,13 +156,14 @@ def _not_yaml(why: YamlProblem) -> Finding:
             code="file-with-tabs",
             path="",
             problem=f"cannot be read as YAML: {why}",
-            remedy=why.remedy,
+            remedy="indent with spaces, not with tabs",
             line=why.line,
         )
+    remedy = why.remedy
     return Finding(
         code="file-not-yaml",
         path="",
         problem=f"cannot be read as YAML: {why}",
-        remedy=why.remedy,
+        remedy=remedy,
         line=why.line,
     )

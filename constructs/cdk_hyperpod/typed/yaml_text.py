@@ -145,7 +145,7 @@ def _marked(words: str, mark: yaml.Mark, text: str) -> YamlProblem:
     """PyYAML's words about a line, in plain ones if the mistake is a frequent one."""
     line = mark.line + 1
     if "found character '\\t'" in words:
-        return TabProblem(f"there is a tab in line {line}", line, remedy="indent with spaces, not with tabs")
+        return TabProblem(f"there is a tab in line {line}", line)
     lines = text.split("\n")
     # A key without a plain space behind its colon is noticed in the next line.
     for index in range(max(0, mark.line - 1), mark.line + 1):

@@ -139,8 +139,7 @@ def refused(code: str, message: str = "no", operation: str = "ListClusterNodes")
         (EndpointConnectionError(endpoint_url="https://a"), "AWS cannot be reached: Could not connect to the endpoint"),
         (
             EndpointConnectionError(endpoint_url="https://127.0.0.1:4599/"),
-            'AWS cannot be reached: Could not connect to the endpoint URL: "https://127.0.0.1:4599/". The local AWS is not '
-            "running. Start it with `cdk-hyperpod local deploy --port=4599`",
+            'AWS cannot be reached: Could not connect to the endpoint URL: "https://127.0.0.1:4599/". The local AWS is not r',
         ),
     ],
 )
