@@ -159,11 +159,14 @@ def _not_yaml(why: YamlProblem) -> Finding:
             remedy="indent with spaces, not with tabs",
             line=why.line,
         )
-    remedy = why.remedy
+    return _unreadable(why, why.remedy)
+
+
+def _unreadable(why: YamlProblem, remedy: str) -> Finding:
     return Finding(
         code="file-not-yaml",
         path="",
         problem=f"cannot be read as YAML: {why}",
-        remedy=remedy,
+        remedy=f"in this line, {remedy}",
         line=why.line,
     )

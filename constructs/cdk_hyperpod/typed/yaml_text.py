@@ -21,7 +21,7 @@ MAX_DEPTH = 50
 class YamlProblem(Exception):
     """Text that cannot be read as YAML. The message is one line, with the line number if it is known."""
 
-    def __init__(self, words: str, line: int | None = None, *, remedy: str = "correct this line") -> None:
+    def __init__(self, words: str, line: int | None = None, *, remedy: str = "correct what is wrong") -> None:
         super().__init__(words)
         self.line = line
         self.remedy = remedy
@@ -111,7 +111,7 @@ _NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 
 _COMMON = (
     (r"^while scanning a quoted scalar, found unexpected end of stream", "a quote opens and is not closed", "close the quote"),
-    (r"expected <block end>, but found '<block ", "the indentation is that of no line above", "indent the line like its neighbours"),
+    (r"expected <block end>, but found '<block ", "the indentation is that of no line above", "indent like the neighbouring lines"),
     (r"(?:<block end>|<document start>)'?, but found '([\]}])'", r"there is a \1 that closes nothing", "remove it"),
     (r"^mapping values are not allowed here", "a second key follows a value", "correct the indentation, or quote a value that has a colon and a space"),
     (r"^while scanning a simple key, could not find expected ':'", "there is no colon with a space behind it", "write it as key: value"),
