@@ -172,7 +172,7 @@ def _check_existing(network: NetworkConfig, path: str) -> Iterator[Finding]:
             code="cidr-in-existing-vpc",
             path=f"{path}.cidr",
             problem="cannot be combined with vpc_id: an existing VPC has a range already",
-            remedy="remove it. A range of a subnet belongs into subnets",
+            remedy="remove it, and write a subnet's range in subnets",
         )
     if network.interface_endpoints is True:
         yield Finding(
