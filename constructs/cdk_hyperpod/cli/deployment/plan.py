@@ -189,7 +189,12 @@ def _setting_lines(prediction: _Prediction) -> list[str]:
     from ..changes import change_lines
 
     if prediction.changes:
-        return change_lines(prediction.changes)
+        heading = (
+            ["", "What the changed settings do in a deployment that is not refused:"]
+            if prediction.plan.refusals
+            else []
+        )
+        return [*heading, *change_lines(prediction.changes)]
     if prediction.changes is not None:
         return ["", "No setting differs from what was deployed."]
     is_deployed = prediction.inputs.live is not None and prediction.inputs.template.resources

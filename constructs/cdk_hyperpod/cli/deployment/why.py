@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -102,13 +102,15 @@ def why(
         return
     which = {"--config": config} if cluster is None else {"--cluster": cluster}
     given = {**which, "--region": region, "--profile": profile, "--stack": stack}
-    say(_nothing_failed(given, since_when), *found.note_texts)
+    say(_nothing_failed(found.looked_at, given, since_when), *found.note_texts)
 
 
-def _nothing_failed(given: Mapping[str, str | None], since: datetime | None) -> str:
+def _nothing_failed(stacks: Sequence[str], given: Mapping[str, str | None], since: datetime | None) -> str:
     """`given`: the options that choose the stacks."""
     if since is None:
-        return "Nothing failed in the last deployment of these stacks."
+        return (
+            f"Nothing failed in the last deployment of {', '.join(stacks)}. To look at another stack, add --stack NAME."
+        )
     words = [f"{option} {shlex.quote(value)}" for option, value in given.items() if value]
     return f"The stacks' events show no failure since then. To see the last failure, run: cdk-hyperpod why {' '.join(words)}"
 
@@ -127,6 +129,8 @@ class Failures:
     """Name -> why."""
     notes: tuple[str, ...] = ()
     """What could not be read, with the missing permission."""
+    looked_at: tuple[str, ...] = ()
+    """The names of all stacks that exist and were read."""
 
     @property
     def reasons(self) -> list[str]:
@@ -165,6 +169,7 @@ def read_failures(
     return Failures(
         stacks={name: each for name, each in found.items() if each.reason is not None},
         notes=tuple(note for each in found.values() for note in each.notes),
+        looked_at=tuple(name for name, each in found.items() if each.exists),
     )
 
 

@@ -860,6 +860,19 @@ def test_a_group_that_is_named_for_deletion_is_deleted_and_not_refused(
     )
 
 
+def test_changed_settings_of_a_refused_deployment_do_not_read_as_if_they_were_deployed(
+    model: HyperPod, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(keep_old())
+    deployed = record(load_config("cluster.yaml").config)
+    write({"scale_down": {"instance_groups_to_delete": ["old"], "max_nodes": 1}})
+    with serve(model, {**STANDS, **template(settings=deployed)}) as found:
+        status, out, _ = run(capsys, "--endpoint-url", found)
+
+    assert status == 1 and codes(out) == ["nodes-above-limit"]
+    assert "What the changed settings do in a deployment that is not refused:\n\nDeletes nodes: " in out
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [

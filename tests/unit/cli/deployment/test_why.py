@@ -107,6 +107,7 @@ OUT_OF_TIME = event(
     "Custom::HyperPodScaleDown", "UPDATE_FAILED", "Error: It did not end in time. [out-of-time]\n\nLogs: x"
 )
 FIRST = event("AWS::CloudWatch::Alarm", "CREATE_FAILED", "The alarm is wrong")
+FIRST_REASON = "Mine (AWS::CloudWatch::Alarm): The alarm is wrong"
 
 
 def both_reasons(*events: dict[str, Any]) -> tuple[str | None, str | None]:
@@ -116,25 +117,25 @@ def both_reasons(*events: dict[str, Any]) -> tuple[str | None, str | None]:
 
 def test_a_rollback_that_failed_has_a_reason_of_its_own() -> None:
     found = both_reasons(ROLLBACK_FAILED, CANCELLED, OUT_OF_TIME, BACK, FIRST, BEGAN)
-    assert found == ("The alarm is wrong", "It did not end in time. [out-of-time]")
+    assert found == (FIRST_REASON, "It did not end in time. [out-of-time]")
 
 
 def test_of_a_rollback_that_was_continued_the_last_failure_counts() -> None:
     denied = event("Custom::HyperPodScaleDown", "UPDATE_FAILED", "It may not delete nodes")
     found = both_reasons(ROLLBACK_FAILED, denied, CONTINUED, ROLLBACK_FAILED, OUT_OF_TIME, BACK, FIRST, BEGAN)
-    assert found == ("The alarm is wrong", "It may not delete nodes")
+    assert found == (FIRST_REASON, "It may not delete nodes")
 
 
 @pytest.mark.parametrize("status", ["UPDATE_ROLLBACK_COMPLETE", "UPDATE_ROLLBACK_IN_PROGRESS"])
 def test_a_rollback_that_did_not_fail_in_the_end_has_no_reason(status: str) -> None:
     end = event("AWS::CloudFormation::Stack", status)
     found = both_reasons(end, CONTINUED, ROLLBACK_FAILED, OUT_OF_TIME, BACK, FIRST, BEGAN)
-    assert found == ("The alarm is wrong", None)
+    assert found == (FIRST_REASON, None)
 
 
 def test_a_rollback_in_which_no_resource_failed_has_the_reason_of_the_stack() -> None:
     found = both_reasons(ROLLBACK_FAILED, BACK, FIRST, BEGAN)
-    assert found == ("The alarm is wrong", ROLLBACK_FAILED["ResourceStatusReason"])
+    assert found == (FIRST_REASON, ROLLBACK_FAILED["ResourceStatusReason"])
 
 
 def test_a_cancelled_update_whose_rollback_failed_has_only_the_reason_of_the_rollback() -> None:
@@ -399,7 +400,7 @@ def test_what_early_validation_refused_is_the_reason(
 
 @pytest.mark.parametrize(
     ("update", "first"),
-    [([FIRST], FIRST["ResourceStatusReason"]), ([], f"UPDATE_ROLLBACK_FAILED: {BACK['ResourceStatusReason']}")],
+    [([FIRST], FIRST_REASON), ([], f"UPDATE_ROLLBACK_FAILED: {BACK['ResourceStatusReason']}")],
     ids=["a resource failed", "it was cancelled"],
 )
 def test_a_failed_rollback_is_printed_after_the_first_failure(
@@ -432,7 +433,9 @@ def test_a_change_set_that_did_not_fail_the_last_deployment_is_no_reason(
     aws = Refusing(events=UPDATED, change_sets=[made])
     monkeypatch.setattr("cdk_hyperpod.cli.live.clients", lambda *_: lambda _service: aws)
     assert main(["why", "--config", str(ROOT / "cluster.yaml")]) == 0
-    assert capsys.readouterr().out == "Nothing failed in the last deployment of these stacks.\n"
+    assert capsys.readouterr().out.startswith(
+        "Nothing failed in the last deployment of hyperpod-llm-train-foundation, "
+    )
 
 
 def test_change_sets_that_cannot_be_read_are_reported(
