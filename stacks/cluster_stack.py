@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aws_cdk import CfnOutput, CfnWaitConditionHandle, Environment
 from constructs import Construct
 
-from cdk_hyperpod import HyperPodCluster, LoadedConfig, ScaleDown
+from cdk_hyperpod import HyperPodCluster, ILustreFileSystem, LoadedConfig, ScaleDown
 from cdk_hyperpod._common.tags import FOUNDATION_TAG
 from cdk_hyperpod.config.changes import METADATA, record
 from cdk_hyperpod.names import cluster_stack_name
@@ -59,6 +59,8 @@ class ClusterStack(FileStack):
         # one in which only metadata changed.
         self.cluster.resource.cdk_tag_manager.set_tag(FOUNDATION_TAG, foundation.digest)
         guard = ScaleDown.from_config(self, "ScaleDown", loaded, cluster=self.cluster)
+        if config.monitoring is not None:
+            self._add_monitoring(loaded, foundation.file_system)
         # `plan` compares the next file with these settings. A handle costs nothing and does nothing. CloudFormation deploys a change of
         # a resource's metadata, but not of the template's own.
         CfnWaitConditionHandle(self, "Settings").cfn_options.metadata = {METADATA: record(config)}
@@ -69,3 +71,13 @@ class ClusterStack(FileStack):
         for output in (guard.nodes_taken, guard.still_standing):
             output.override_logical_id(output.node.id)
         self.cluster.log.outcome.override_logical_id("ClusterLog")
+
+    def _add_monitoring(self, loaded: LoadedConfig, file_system: ILustreFileSystem | None) -> None:
+        # Only here: a cluster without it has no use for what it imports.
+        from cdk_hyperpod import ClusterMonitoring
+
+        monitoring = ClusterMonitoring.from_config(
+            self, "Monitoring", loaded, cluster=self.cluster, file_system=file_system
+        )
+        CfnOutput(self, "AlertsTopicArn", value=monitoring.topic.topic_arn)
+        monitoring.outcome.override_logical_id("Alerts")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .interface import IHyperPodCluster as IHyperPodCluster
     from .loader import LoadedConfig as LoadedConfig
     from .loader import load_config as load_config
+    from .monitoring.cluster_monitoring import ClusterMonitoring as ClusterMonitoring
     from .network.network import HyperPodNetwork as HyperPodNetwork
     from .network.network import PrivateSubnet as PrivateSubnet
     from .scripts.lifecycle_scripts import LifecycleScripts as LifecycleScripts
@@ -67,6 +68,7 @@ _MODULES = {
     "LifecycleScripts": ".scripts.lifecycle_scripts",
     "LoadedConfig": ".loader",
     "load_config": ".loader",
+    "ClusterMonitoring": ".monitoring.cluster_monitoring",
     "HyperPodNetwork": ".network.network",
     "PrivateSubnet": ".network.network",
     "ScaleDown": ".guard.scale_down",

@@ -22,6 +22,8 @@ from .typed.validation import check_value
 if TYPE_CHECKING:
     from aws_cdk import aws_events as events
 
+    from .cluster.cluster_log import ClusterLog
+    from .config.cluster import Orchestrator
     from .guard.drain_channel import DrainChannel, IEksDrainer
 
 RoleName = Literal["controller", "login", "compute", "node"]
@@ -29,7 +31,7 @@ RoleName = Literal["controller", "login", "compute", "node"]
 EventKind = Literal["state_change", "node_health", "event"]
 
 # The developer guide's page "SageMaker HyperPod cluster events reference", "EventBridge integration".
-_DETAIL_TYPES: Mapping[EventKind, str] = {
+DETAIL_TYPES: Mapping[EventKind, str] = {
     "state_change": "SageMaker HyperPod Cluster State Change",
     "node_health": "SageMaker HyperPod Cluster Node Health Event",
     "event": "SageMaker HyperPod Cluster Event",
@@ -57,6 +59,12 @@ class IHyperPodCluster(Resource):
     """The key of the cluster's volumes, scripts and logs. None: it is not known."""
     resource: sagemaker.CfnCluster | None = None
     """CloudFormation's resource. None: another app creates the cluster."""
+    orchestrator: Orchestrator | None = None
+    """`slurm` or `eks`. None: another app creates the cluster, and it is not known."""
+    node_provisioning_mode: Literal["continuous", "standard"] | None = None
+    """How HyperPod creates nodes. None: another app creates the cluster, and it is not known."""
+    log: ClusterLog | None = None
+    """Sets up HyperPod's log group of the cluster. None: another app creates the cluster."""
     drain_channel: DrainChannel | None = None
     """The channel by which the drain agent on the controller receives drain requests. None: there is no agent, or this app does not
     know its channel."""
@@ -197,7 +205,7 @@ class IHyperPodCluster(Resource):
             targets=None if target is None else [target],
             event_pattern=events.EventPattern(
                 source=["aws.sagemaker"],
-                detail_type=[_DETAIL_TYPES[kind] for kind in kinds],
+                detail_type=[DETAIL_TYPES[kind] for kind in kinds],
                 resources=[self.cluster_arn],
                 detail=detail,
             ),

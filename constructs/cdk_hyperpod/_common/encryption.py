@@ -18,6 +18,8 @@ from .tags import KEY_TAG
 
 _LETS_LOGS_IN: MutableSet[kms.IKey] = WeakSet()
 """The keys whose policies have the statement for CloudWatch Logs already."""
+_LETS_ALARMS_IN: MutableSet[kms.IKey] = WeakSet()
+"""The keys whose policies have the statement for CloudWatch's alarms already."""
 
 
 @refuse_removal
@@ -74,6 +76,28 @@ def allow_logs(key: kms.IKey) -> None:
             },
         )
     )
+
+
+def allow_alarms(key: kms.IKey) -> bool:
+    """Allow CloudWatch's alarms of the account to publish to topics under a key. False: it is imported, and keeps its policy.
+
+    Source: the SNS developer guide's page "Key management", "Enable compatibility between event sources from AWS services and
+    encrypted topics".
+    """
+    if key in _LETS_ALARMS_IN:
+        return True
+    added = key.add_to_resource_policy(
+        iam.PolicyStatement(
+            sid="Alarms",
+            actions=["kms:Decrypt", "kms:GenerateDataKey*"],
+            principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+            resources=["*"],
+            conditions={"StringEquals": {"aws:SourceAccount": Stack.of(key).account}},
+        )
+    )
+    if added.statement_added:
+        _LETS_ALARMS_IN.add(key)
+    return added.statement_added
 
 
 def allow_data_repositories(scope: Construct, key: kms.IKey) -> None:

@@ -91,6 +91,14 @@ DRAINER: Reasons = {
     "NIST.800.53.R5-LambdaDLQ": "The guard waits for its answer, and judges one that does not come.",
 }
 """The function that drains nodes of an EKS cluster."""
+ALERTS: Reasons = {
+    "NIST.800.53.R5-LambdaConcurrency": (
+        "Its queue starts two of it at most, and a schedule one; reserved concurrency would fail in accounts with small limits."
+    ),
+    "NIST.800.53.R5-LambdaDLQ": "Its queue has a dead-letter queue, and an alarm reports a schedule that has stopped.",
+    "NIST.800.53.R5-LambdaInsideVPC": "A closed VPC would cut it off from the APIs that it calls.",
+}
+"""The function that sends alerts."""
 UPLOAD: Reasons = {
     **_function("a closed VPC would cut it off from CloudFormation."),
     "AwsSolutions-L1": _OF_CDK + "the runtime follows the pinned version of CDK.",
@@ -145,6 +153,15 @@ DRAINER_INTERFACES = (
 )
 FUNCTION_LOGS = "A log group's ARN ends in a wildcard for its streams, and the functions write to their own group only."
 CLUSTER_LOG = "A log group's ARN ends in a wildcard for its streams, and the function reaches the cluster's group and its own only."
+METRICS = (
+    "CloudWatch has no resource for metrics (service authorization reference): writing is limited to one namespace, and the other "
+    "call only reads."
+)
+TRAINING_PLANS = "Groups get other plans without a deployment of this policy, and the call only reads."
+TOPIC_KEY = (
+    "The SNS guide asks for kms:GenerateDataKey* of who publishes to an encrypted topic; the key is used through SNS only, and a "
+    "given topic does not say which key it has."
+)
 CAPACITY = "A training plan's reserved capacity has an id that SageMaker chooses, and nothing tells it beforehand."
 READ_ONLY = "Neither call can be limited to a resource (service authorization reference), and both only read."
 PROVIDER_INVOKES = _OF_CDK + "it invokes every version of the two functions, and nothing else."

@@ -224,6 +224,8 @@ class HyperPodCluster(IHyperPodCluster):
             self._known_warnings |= frozenset(_loaded.warnings)
         self._validate(self._config, argument_findings)
         self.cluster_name = self._config.name
+        self.orchestrator = self._config.orchestrator
+        self.node_provisioning_mode = self._config.node_provisioning_mode
         self.autoscaled_groups = autoscaled_groups_of(self._config)
         self.drainer = drainer
         self._mounts = NodeMounts() if eks_cluster_arn is not None else NodeMounts(file_system, openzfs)

@@ -7,9 +7,14 @@ sets it up.
 
 from __future__ import annotations
 
-from aws_cdk import CfnOutput, CustomResource, Duration, RemovalPolicy, Stack
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aws_cdk import CfnOutput, CfnResource, CustomResource, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sagemaker as sagemaker
 from constructs import Construct
 
@@ -50,8 +55,9 @@ class ClusterLog(Construct):
         """
         super().__init__(scope, construct_id)
         stack = Stack.of(self)
+        self._cluster_name = cluster_name
         description = f"Encrypts the log group of HyperPod cluster {cluster_name}, and sets its retention"
-        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=description)
+        self._role = role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=description)
         own_log = log_group(self, "FunctionLog", encryption_key=encryption_key, removal_policy=removal_policy)
         function = python_function(
             self,
@@ -63,14 +69,15 @@ class ClusterLog(Construct):
         )
         # Create before the cluster changes whatever can fail: a later failure would roll the deployment back.
         cluster.node.add_dependency(function)
-        arn = f"arn:{PARTITION}:logs:{stack.region}:{ACCOUNT_ID}:log-group:{log_group_name}"
         # With and without the end for its streams: the service authorization reference has the one, and CloudWatch's own
         # guide tells to write the other.
+        arn = f"arn:{PARTITION}:logs:{stack.region}:{ACCOUNT_ID}:log-group:{log_group_name}"
+        self.log_group_arns = (arn, f"{arn}:*")
         statements = [
             {
                 "Effect": "Allow",
                 "Action": ["logs:AssociateKmsKey", "logs:CreateLogGroup", "logs:PutRetentionPolicy"],
-                "Resource": [arn, f"{arn}:*"],
+                "Resource": [*self.log_group_arns],
             },
             {
                 "Effect": "Allow",
@@ -78,14 +85,7 @@ class ClusterLog(Construct):
                 "Resource": own_log.log_group_arn,
             },
         ]
-        policy = iam.CfnManagedPolicy(
-            self,
-            "Policy",
-            description=description,
-            roles=[role.role_name],
-            policy_document={"Version": "2012-10-17", "Statement": statements},
-        )
-        acknowledge(policy, dict.fromkeys(policy_wildcards(stack.resolve(statements)), reasons.CLUSTER_LOG))
+        policy = self._add_policy("Policy", description, statements)
         self.resource = CustomResource(
             self,
             "Resource",
@@ -106,3 +106,54 @@ class ClusterLog(Construct):
             description="HyperPod's log group of the cluster: how long it is kept, and with which key it is encrypted",
         )
         """What was done to the log group, and what could not be."""
+
+    def send_health_records(self, function: lambda_.IFunction) -> None:
+        """Send what HyperPod's health monitoring agent logs about faults to a function of this stack, by a subscription filter.
+
+        It never fails a deployment: a log group has two filters at most, and if both are taken, the output says so. Without this
+        call, the next deployment removes the filter.
+        """
+        stack = Stack.of(self)
+        permission = lambda_.CfnPermission(
+            self,
+            "HealthRecords",
+            action="lambda:InvokeFunction",
+            function_name=function.function_arn,
+            principal="logs.amazonaws.com",
+            source_account=ACCOUNT_ID,
+            source_arn=self.log_group_arns[1],
+        )
+        # A policy of its own: CloudFormation deletes it after it has updated the resource, which removes the filter with it.
+        policy = self._add_policy(
+            "SubscriptionPolicy",
+            f"Sends health records of HyperPod cluster {self._cluster_name} to a function",
+            [
+                {
+                    "Effect": "Allow",
+                    "Action": [
+                        "logs:DeleteSubscriptionFilter",
+                        "logs:DescribeSubscriptionFilters",
+                        "logs:PutSubscriptionFilter",
+                    ],
+                    "Resource": [*self.log_group_arns],
+                }
+            ],
+        )
+        resource = typing.cast(CfnResource, self.resource.node.default_child)
+        resource.add_property_override("SubscriptionDestinationArn", function.function_arn)
+        # CloudWatch tries the function before it puts the filter.
+        self.resource.node.add_dependency(policy, permission)
+
+    def _add_policy(
+        self, construct_id: str, description: str, statements: Sequence[Mapping[str, Any]]
+    ) -> iam.CfnManagedPolicy:
+        policy = iam.CfnManagedPolicy(
+            self,
+            construct_id,
+            description=description,
+            roles=[self._role.role_name],
+            policy_document={"Version": "2012-10-17", "Statement": statements},
+        )
+        wildcards = policy_wildcards(Stack.of(self).resolve(statements))
+        acknowledge(policy, dict.fromkeys(wildcards, reasons.CLUSTER_LOG))
+        return policy

@@ -18,6 +18,7 @@ from .cluster import (
 from .eks import AddOn, AddOnsConfig, AutoscalingConfig, EksConfig, ExistingEksCluster
 from .governance import TaskClass, TaskGovernance
 from .lifecycle import LifecycleConfig, LifecycleSteps
+from .monitoring import MonitoringConfig
 from .slurm import AccountingDatabase, DrainAgentConfig, DrainBackup, Group, SlurmAccount, SlurmConfig, User
 from .teams import PriorityClass
 
@@ -40,6 +41,7 @@ __all__ = [
     "Group",
     "LifecycleConfig",
     "LifecycleSteps",
+    "MonitoringConfig",
     "NetworkConfig",
     "OpenZfsConfig",
     "PriorityClass",

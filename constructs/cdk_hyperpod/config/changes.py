@@ -34,6 +34,7 @@ from .cluster import (
 from .eks import DEFAULT_KUBERNETES_VERSION, AddOn, AddOnsConfig, AutoscalingConfig, EksConfig, ExistingEksCluster
 from .governance import TaskClass, TaskGovernance
 from .lifecycle import LifecycleConfig, LifecycleSteps
+from .monitoring import MonitoringConfig
 from .slurm import AccountingDatabase, DrainAgentConfig, DrainBackup, Group, SlurmAccount, SlurmConfig, User
 from .teams import PriorityClass, Team
 
@@ -190,6 +191,11 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
             "HyperPod may reject it for an existing group, so decide before you create the group"
         ),
         "scale_down": WITHIN,
+        "monitoring": Change(
+            effect="in place",
+            says="messages and alarms begin",
+            removed=_in_place("messages and alarms end; a topic that this file created is deleted with its subscriptions"),
+        ),
         "removal": IN_PLACE,
         "log_retention_days": IN_PLACE,
         "termination_protection": IN_PLACE,
@@ -365,6 +371,18 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "retry": _in_place("what should have been deleted is deleted"),
     },
     ScaleDownDrain: _all(ScaleDownDrain, _DRAINED),
+    MonitoringConfig: {
+        "topic_arn": Change(
+            effect="in place",
+            says="a topic that this file created is deleted with its subscriptions",
+            removed=_in_place("a topic is created, and nobody has subscribed to it"),
+        ),
+        "emails": _in_place("a new address has to confirm"),
+        "below_minimum_minutes": IN_PLACE,
+        "missing_nodes_hours": IN_PLACE,
+        "training_plan_days": IN_PLACE,
+        "free_storage_percent": IN_PLACE,
+    },
 }
 """By the class that has the setting, in the order of its fields."""
 

@@ -16,6 +16,7 @@ from ..typed.bounds import PATH_SEGMENT, Pattern, Range
 from ..typed.validation import as_tuple
 from .eks import EksConfig
 from .lifecycle import LifecycleConfig, LifecycleMode, LifecycleSteps, default_mode
+from .monitoring import MonitoringConfig
 from .patterns import CronJobName
 from .slurm import Group, SlurmConfig, User
 from .teams import Team
@@ -436,6 +437,8 @@ class ClusterConfig:
     (https://docs.aws.amazon.com/sagemaker/latest/dg/smcluster-cmk.html)."""
     scale_down: ScaleDownConfig | None = None
     """What a deployment may delete. Absent: no node or group is deleted by name."""
+    monitoring: MonitoringConfig | None = None
+    """Messages about failures, alarms on capacity, and a dashboard. Absent: nothing is created for them."""
     removal: Removal = "retain"
     """What `cdk destroy`, or a change that creates a new file system, does with data, and, under destroy, with what the
     data depends on (its subnet, VPC, key). A change takes effect once it is deployed."""

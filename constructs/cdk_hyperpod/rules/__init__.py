@@ -23,6 +23,7 @@ from .drain_agent import check_backup, check_drain_agent
 from .eks import check_control_plane, check_eks, check_eks_teams, check_installed_chart
 from .groups import check_groups, has_neuron
 from .lifecycle import check_lifecycle, check_writers
+from .monitoring import check_monitoring
 from .network import (
     check_file_system_zone,
     check_network,
@@ -98,6 +99,7 @@ def check_rules(config: ClusterConfig, of_network: Sequence[Finding] | None = No
     yield from check_drain_agent(config)
     if config.scale_down is not None and is_known(config.scale_down):
         yield from check_scale_down(config.scale_down, config.instance_groups)
+    yield from check_monitoring(config)
     if config.encrypt_root_volumes is True and config.node_provisioning_mode == "standard":
         # https://docs.aws.amazon.com/sagemaker/latest/dg/smcluster-cmk.html
         yield Finding(

@@ -66,6 +66,8 @@ class ILustreFileSystem(Construct):
     """The file system's id, such as fs-0123456789abcdef0."""
     mount: LustreMount
     """How nodes mount it: `file_system` of a `HyperPodCluster`."""
+    capacity_gib: int | None = None
+    """Its capacity in GiB. None: it exists already, and its capacity is not known."""
 
     def __init__(self, scope: Construct, construct_id: str) -> None:
         """Make an empty construct."""
@@ -238,6 +240,7 @@ class LustreFileSystem(ILustreFileSystem):
         )
         self.resource = self._add_file_system(config, network, encryption_key)
         self.file_system_id = self.resource.ref
+        self.capacity_gib = config.capacity_gib
         rules_of_servers = self._allow_lustre(network, config.efa)
         # FSx checks the rules when it creates the file system.
         for rule in rules_of_servers:
