@@ -22,7 +22,12 @@ from helpers.synthesis import EXAMPLES, ROOT, assembly_of_example, assembly_of_f
 GOLDEN = ROOT / "tests" / "goldens" / "templates"
 CLUSTER_FILE = "cluster-yaml"
 EKS_FILE = "eks-yaml"
-FILES = {CLUSTER_FILE: ROOT / "cluster.yaml", EKS_FILE: ROOT / "tests" / "helpers" / "configs" / "eks.yaml"}
+MONITORED_FILE = "monitored-yaml"
+FILES = {
+    CLUSTER_FILE: ROOT / "cluster.yaml",
+    EKS_FILE: ROOT / "tests" / "helpers" / "configs" / "eks.yaml",
+    MONITORED_FILE: ROOT / "tests" / "helpers" / "configs" / "monitored.yaml",
+}
 CASES = [*FILES, "eks_cluster", "elastic_training"]
 """Few whole cases, which together have every resource type: what the other examples differ in, their own tests assert."""
 CONTENT_HASHES = {r"[0-9a-f]{64}(?=\.zip)": "ASSET-HASH", r"(?<=lifecycle/)[0-9a-f]{16}\b": "SCRIPTS-HASH"}

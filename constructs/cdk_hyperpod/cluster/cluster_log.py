@@ -57,7 +57,9 @@ class ClusterLog(Construct):
         stack = Stack.of(self)
         self._cluster_name = cluster_name
         description = f"Encrypts the log group of HyperPod cluster {cluster_name}, and sets its retention"
-        self._role = role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=description)
+        self._role = role = iam.Role(
+            self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=description
+        )
         own_log = log_group(self, "FunctionLog", encryption_key=encryption_key, removal_policy=removal_policy)
         function = python_function(
             self,
@@ -113,7 +115,6 @@ class ClusterLog(Construct):
         It never fails a deployment: a log group has two filters at most, and if both are taken, the output says so. Without this
         call, the next deployment removes the filter.
         """
-        stack = Stack.of(self)
         permission = lambda_.CfnPermission(
             self,
             "HealthRecords",

@@ -194,7 +194,9 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "monitoring": Change(
             effect="in place",
             says="messages and alarms begin",
-            removed=_in_place("messages and alarms end; a topic that this file created is deleted with its subscriptions"),
+            removed=_in_place(
+                "messages and alarms end; a topic that this file created is deleted with its subscriptions"
+            ),
         ),
         "removal": IN_PLACE,
         "log_retention_days": IN_PLACE,

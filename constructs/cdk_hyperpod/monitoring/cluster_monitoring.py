@@ -407,9 +407,7 @@ class ClusterMonitoring(Construct):
             description=f"Metrics of HyperPod cluster {self._cluster.cluster_name}",
             schedule=events.Schedule.rate(PERIOD),
             targets=[
-                targets.LambdaFunction(
-                    self.function, event=events.RuleTargetInput.from_object({"schedule": "metrics"})
-                )
+                targets.LambdaFunction(self.function, event=events.RuleTargetInput.from_object({"schedule": "metrics"}))
             ],
         )
 

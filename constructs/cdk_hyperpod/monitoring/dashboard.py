@@ -46,7 +46,10 @@ def _storage(file_system: ILustreFileSystem) -> list[cloudwatch.IWidget]:
     minute = Duration.minutes(1)
     free = file_system.metric_free_data_storage_capacity(period=minute)
     traffic = [file_system.metric(name, statistic="Sum", period=minute) for name in ("DataReadBytes", "DataWriteBytes")]
-    return [_graph("Free bytes of the file system", [free], 2), _graph("Bytes read and written in a minute", traffic, 2)]
+    return [
+        _graph("Free bytes of the file system", [free], 2),
+        _graph("Bytes read and written in a minute", traffic, 2),
+    ]
 
 
 def _graph(title: str, metrics: Sequence[cloudwatch.IMetric], in_a_row: int) -> cloudwatch.IWidget:

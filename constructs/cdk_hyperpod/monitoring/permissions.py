@@ -36,8 +36,8 @@ def allow_alerts(scope: Construct, role: iam.Role, access: AlertsAccess, *, desc
     stack = Stack.of(scope)
     plans = f"arn:{PARTITION}:sagemaker:{stack.region}:{ACCOUNT_ID}:training-plan/*"
     keys = f"arn:{PARTITION}:kms:{stack.region}:{ACCOUNT_ID}:key/*"
-    own_log = {"Action": ["logs:CreateLogStream", "logs:PutLogEvents"], "Resource": access.log_group_arn}
-    statements = [
+    own_log: Statement = {"Action": ["logs:CreateLogStream", "logs:PutLogEvents"], "Resource": access.log_group_arn}
+    statements: list[Statement] = [
         {"Action": ["sagemaker:DescribeCluster", "sagemaker:DescribeClusterEvent"], "Resource": access.cluster_arn},
         {"Action": ["sagemaker:DescribeTrainingPlan"], "Resource": plans},
         {

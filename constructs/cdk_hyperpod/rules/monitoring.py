@@ -20,7 +20,9 @@ def check_monitoring(config: ClusterConfig) -> Iterator[Finding]:
     monitoring = config.monitoring
     if monitoring is None or not is_known(monitoring):
         return
-    yield from check_topic(monitoring.topic_arn, region=config.region, account=config.account, path="monitoring.topic_arn")
+    yield from check_topic(
+        monitoring.topic_arn, region=config.region, account=config.account, path="monitoring.topic_arn"
+    )
     yield from check_repeated(monitoring.emails, "monitoring.emails")
     if monitoring.topic_arn is not None and monitoring.emails:
         yield emails_of_another_topic("monitoring.emails", "monitoring.topic_arn")

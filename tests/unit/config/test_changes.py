@@ -60,6 +60,7 @@ CASES: Mapping[str, Case] = {
     "ClusterConfig.groups": (EVERYTHING, {"groups.2": {"name": "third", "gid": 5002}}, "groups[third]"),
     "ClusterConfig.users": (EVERYTHING, {"users.2": {"name": "carol", "uid": 5003, "group": "research"}}, "users[carol]"),
     "ClusterConfig.encrypt_root_volumes": (OWN_EKS, {"encrypt_root_volumes": False}, "encrypt_root_volumes"),
+    "ClusterConfig.monitoring": (OWN_EKS, {"monitoring": {}}, "monitoring"),
     "ClusterConfig.removal": (EVERYTHING, {"removal": "destroy"}, "removal"),
     "ClusterConfig.log_retention_days": (EVERYTHING, {"log_retention_days": 30}, "log_retention_days"),
     "ClusterConfig.termination_protection": (EVERYTHING, {"termination_protection": True}, "termination_protection"),
@@ -212,6 +213,12 @@ CASES: Mapping[str, Case] = {
     "ScaleDownDrain.backup_cron_job": (EKS, {"scale_down.drain.backup_cron_job": "hyperpod-backup/other"}, "scale_down.drain.backup_cron_job"),
     "ScaleDownDrain.unmanaged_pods": (EKS, {"scale_down.drain.unmanaged_pods": "evict"}, "scale_down.drain.unmanaged_pods"),
     "ScaleDownConfig.retry": (EVERYTHING, {"scale_down.retry": "third attempt"}, "scale_down.retry"),
+    "MonitoringConfig.topic_arn": (EVERYTHING, {"monitoring.topic_arn": "arn:aws:sns:us-west-2:111122223333:oncall", "monitoring.emails": REMOVED}, "monitoring.topic_arn"),
+    "MonitoringConfig.emails": (EVERYTHING, {"monitoring.emails": ["night@example.com"]}, "monitoring.emails"),
+    **{
+        f"MonitoringConfig.{name}": (EVERYTHING, {f"monitoring.{name}": 7}, f"monitoring.{name}")
+        for name in ("below_minimum_minutes", "missing_nodes_hours", "training_plan_days", "free_storage_percent")
+    },
 }  # fmt: skip
 VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "scaled": (EKS, {"eks.autoscaling": {"instance_groups": ["p5"]}, "instance_groups.1.min_instance_count": REMOVED}),
@@ -446,7 +453,7 @@ NOT_TOGETHER = {
         "OpenZfsConfig.mount_path",
     },
     *{"EksConfig.public_access_cidrs", "ClusterConfig.teams", "StorageConfig.automatic_backup_retention_days"},
-    *{"SlurmConfig.drain", "SubnetConfig.availability_zone", "StorageConfig.mount_name"},
+    *{"MonitoringConfig.topic_arn", "SlurmConfig.drain", "SubnetConfig.availability_zone", "StorageConfig.mount_name"},
 }
 
 
