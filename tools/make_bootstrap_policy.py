@@ -89,15 +89,24 @@ NEVER_WITHOUT_EKS = (*NEVER, "eks:*")
 # CloudFormation's names for our resources begin with the stack's name, which begins with hyperpod-.
 SCOPES = {
     "cloudformation": ["arn:*:cloudformation:*:*:stack/hyperpod-*"],
+    "cloudwatch": ["arn:*:cloudwatch:*:*:alarm:hyperpod-*", "arn:*:cloudwatch::*:dashboard/hyperpod-*"],
     "ecr": ["arn:*:ecr:*:*:repository/elastic-training"],
+    "events": ["arn:*:events:*:*:rule/hyperpod-*"],
     "iam": ["arn:*:iam::*:role/hyperpod-*", "arn:*:iam::*:policy/hyperpod-*", "arn:*:iam::*:role/aws-service-role/*"],
-    "lambda": ["arn:*:lambda:*:*:function:hyperpod-*", "arn:*:lambda:*:*:layer:*"],
+    "lambda": [
+        "arn:*:lambda:*:*:function:hyperpod-*",
+        "arn:*:lambda:*:*:layer:*",
+        # Lambda chooses the id of a mapping.
+        "arn:*:lambda:*:*:event-source-mapping:*",
+    ],
     "logs": ["arn:*:logs:*:*:log-group:hyperpod-*"],
     "s3": [
         "arn:*:s3:::hyperpod-*",
         # sagemaker-NAME-ACCOUNT-REGION. Not sagemaker-REGION-ACCOUNT, which is SageMaker's own bucket with other data.
         "arn:*:s3:::sagemaker-*-${aws:PrincipalAccount}-*",
     ],
+    "sns": ["arn:*:sns:*:*:hyperpod-*"],
+    "sqs": ["arn:*:sqs:*:*:hyperpod-*"],
     "ssm": ["arn:*:ssm:*:*:parameter/cdk-bootstrap/*"],
     # Names without the stack's name, after the guard and the resource that contains it.
     "states": ["arn:*:states:*:*:stateMachine:*ScaleDownProviderwaiter*"],
@@ -125,7 +134,19 @@ Json = dict[str, Any]
 # https://docs.aws.amazon.com/service-authorization/latest/reference/list_awskeymanagementservice.html
 OUR_KEYS: Json = {"StringLike": {f"aws:ResourceTag/{KEY_TAG}": "hyperpod-*"}}
 THROUGH_A_SERVICE: Json = {"StringLike": {"kms:ViaService": "*"}}
+# A mapping has an id that Lambda chooses. Ours are identified by their function.
+# https://docs.aws.amazon.com/service-authorization/latest/reference/list_awslambda.html
+OUR_MAPPINGS: Json = {"ArnLike": {"lambda:FunctionArn": "arn:*:lambda:*:*:function:hyperpod-*"}}
 CONDITIONS: Mapping[str, Sequence[Json]] = {
+    **dict.fromkeys(
+        (
+            "lambda:CreateEventSourceMapping",
+            "lambda:DeleteEventSourceMapping",
+            "lambda:GetEventSourceMapping",
+            "lambda:UpdateEventSourceMapping",
+        ),
+        (OUR_MAPPINGS,),
+    ),
     **dict.fromkeys(
         (
             "kms:DisableKey",

@@ -78,17 +78,23 @@ def test_iam_takes_them() -> None:
     ("action", "arn"),
     [
         ("cloudformation:DescribeStacks", "arn:aws:cloudformation:us-west-2:1:stack/hyperpod-a-foundation/0-1"),
+        ("cloudwatch:PutDashboard", "arn:aws:cloudwatch::1:dashboard/hyperpod-a-us-west-2"),
+        ("cloudwatch:PutMetricAlarm", "arn:aws:cloudwatch:us-west-2:1:alarm:hyperpod-a-cluster-MonitoringNodesMissing-0A"),
         ("ec2:CreateNatGateway", "arn:aws:ec2:us-west-2:1:natgateway/*"),
+        ("events:PutTargets", "arn:aws:events:us-west-2:1:rule/hyperpod-a-cluster-MonitoringSchedule-0A"),
         ("fsx:CreateFileSystem", "arn:aws:fsx:us-west-2:1:file-system/*"),
         ("fsx:DeleteFileSystem", "arn:aws:fsx:us-west-2:1:file-system/fs-0"),
         ("fsx:CreateDataRepositoryAssociation", "arn:aws:fsx:us-west-2:1:association/fs-0/dra-0"),
         ("iam:CreateServiceLinkedRole", "arn:aws:iam::1:role/aws-service-role/fsx.amazonaws.com/AWSServiceRoleForAmazonFSx"),
         ("iam:PassRole", "arn:aws:iam::1:role/hyperpod-a-cluster-ClusterComputeRole-0A"),
         ("lambda:InvokeFunction", "arn:aws:lambda:us-west-2:1:function:hyperpod-a-provider"),
+        ("lambda:UpdateEventSourceMapping", "arn:aws:lambda:us-west-2:1:event-source-mapping:0-1"),
         ("logs:DescribeLogGroups", "arn:aws:logs:us-west-2:1:log-group::log-stream:*"),
         ("s3:GetObject", "arn:aws:s3:::cdk-hnb659fds-assets-1-us-west-2/0.zip"),
         ("s3:PutBucketPolicy", "arn:aws:s3:::sagemaker-a-1-us-west-2"),
         ("sagemaker:CreateCluster", "arn:aws:sagemaker:us-west-2:1:cluster/*"),
+        ("sns:Subscribe", "arn:aws:sns:us-west-2:1:hyperpod-a-cluster-MonitoringTopic-0A"),
+        ("sqs:SetQueueAttributes", "arn:aws:sqs:us-west-2:1:hyperpod-a-cluster-MonitoringEventQueue-0A"),
         ("ssm:GetParameters", "arn:aws:ssm:us-west-2:1:parameter/cdk-bootstrap/hnb659fds/version"),
         ("states:CreateStateMachine", "arn:aws:states:us-west-2:1:stateMachine:ScaleDownProviderwaiterstatemachine-0A"),
     ],
@@ -140,7 +146,11 @@ def test_the_policies_for_eks_repeat_nothing() -> None:
         ("iam:PassRole", "arn:aws:iam::1:role/Admin"),
         ("iam:DeleteRolePermissionsBoundary", "arn:aws:iam::1:role/hyperpod-a-cluster-ClusterComputeRole-0A"),
         ("lambda:UpdateFunctionCode", "arn:aws:lambda:us-west-2:1:function:somebody-elses"),
+        ("cloudwatch:DeleteAlarms", "arn:aws:cloudwatch:us-west-2:1:alarm:somebody-elses"),
+        ("events:RemoveTargets", "arn:aws:events:us-west-2:1:rule/somebody-elses"),
         ("logs:DeleteLogGroup", "arn:aws:logs:us-west-2:1:log-group:somebody-elses"),
+        ("sns:SetTopicAttributes", "arn:aws:sns:us-west-2:1:somebody-elses"),
+        ("sqs:DeleteQueue", "arn:aws:sqs:us-west-2:1:somebody-elses"),
         ("s3:DeleteBucket", "arn:aws:s3:::somebody-elses"),
         ("s3:DeleteObject", "arn:aws:s3:::somebody-elses/data"),
         ("s3:DeleteBucket", "arn:aws:s3:::sagemaker-us-west-2-1"),
@@ -168,6 +178,7 @@ def test_names_in_the_templates_are_within_the_policies_reach() -> None:
         ("lambda:CreateFunction", "AWS::Lambda::Function", "FunctionName", "arn:aws:lambda:us-west-2:1:function:"),
         ("logs:CreateLogGroup", "AWS::Logs::LogGroup", "LogGroupName", "arn:aws:logs:us-west-2:1:log-group:"),
         ("s3:CreateBucket", "AWS::S3::Bucket", "BucketName", "arn:aws:s3:::"),
+        ("cloudwatch:PutDashboard", "AWS::CloudWatch::Dashboard", "DashboardName", "arn:aws:cloudwatch::1:dashboard/"),
         ("ecr:CreateRepository", "AWS::ECR::Repository", "RepositoryName", "arn:aws:ecr:us-west-2:1:repository/"),
         ("ssm:PutParameter", "AWS::SSM::Parameter", None, "arn:aws:ssm:us-west-2:1:parameter/CFN-"),
         ("states:CreateStateMachine", "AWS::StepFunctions::StateMachine", None, "arn:aws:states:us-west-2:1:stateMachine:"),
@@ -221,6 +232,12 @@ def test_no_key_is_changed_or_read_but_ours_or_through_a_service(action: str) ->
     conditions = [item.get("Condition") for item in statements(FILES) if action in item["Action"]]
     through = [tool.THROUGH_A_SERVICE] if action in USES_OF_KEYS else []
     assert conditions == [tool.OUR_KEYS, *through]
+
+
+@pytest.mark.parametrize("action", ["CreateEventSourceMapping", "DeleteEventSourceMapping", "UpdateEventSourceMapping"])
+def test_no_mapping_is_changed_but_those_of_our_functions(action: str) -> None:
+    conditions = [item.get("Condition") for item in statements(FILES) if f"lambda:{action}" in item["Action"]]
+    assert conditions == [tool.OUR_MAPPINGS]
 
 
 def test_every_key_of_the_templates_says_that_it_is_ours() -> None:

@@ -19,7 +19,8 @@ from .prices import HOURS, Cost, Prices, cached, costs, hourly, keep, today, usa
 _HELP = """\
 Show what the cluster of the file costs per hour and per month, at list prices in US
 dollars, without discounts and taxes. Counts each group at its full count, the file
-system, endpoints, NAT gateway and EKS control plane. Names what has no list price.
+system, endpoints, NAT gateway, EKS control plane, and the alarms, metrics and
+dashboard of monitoring. Names what has no list price.
 
 Example:
     cdk-hyperpod cost --refresh
@@ -31,14 +32,22 @@ Those of the local AWS are made up, and the output says so.
 """
 _REGION = "us-east-1"
 """Price List exists in three regions, and has the prices of all regions."""
-_PRODUCTS: tuple[tuple[str, dict[str, str]], ...] = (
+_PRODUCTS: tuple[tuple[str, dict[str, str | None]], ...] = (
     ("AmazonSageMaker", {"component": "Cluster"}),
     ("AmazonEKS", {}),
     ("AmazonEC2", {"productFamily": "NAT Gateway"}),
     ("AmazonVPC", {}),
     ("AmazonFSx", {"operation": "CreateFileSystem:Lustre"}),
+    ("AmazonCloudWatch", {"productFamily": "Alarm"}),
+    ("AmazonCloudWatch", {"productFamily": "Metric"}),
+    ("AmazonCloudWatch", {"productFamily": "Dashboard", "regionCode": None}),
 )
-_UNITS = {"hourly": ("Hrs", "Hours", "hours"), "gb_month": ("GB-Mo",)}
+"""Services, and attributes of their products beside the region's code. A code of None: the product is of no region."""
+_UNITS = {
+    "hourly": ("Hrs", "Hours", "hours"),
+    "gb_month": ("GB-Mo",),
+    "monthly": ("Alarms", "Metrics", "Dashboards"),
+}
 
 
 class CostError(HyperPodError):
@@ -145,10 +154,10 @@ def figure(config: Any) -> str | None:
 
 def read_prices(region: str, client: Clients) -> Prices:
     """Read a region's prices. Raises CostError if the list has no HyperPod node there: missing prices do not mean free nodes."""
-    found: dict[str, dict[str, float]] = {"hourly": {}, "gb_month": {}}
+    found: dict[str, dict[str, float]] = {kind: {} for kind in _UNITS}
     for service, attributes in _PRODUCTS:
         filters = {"regionCode": region, **attributes}
-        matches = [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in filters.items()]
+        matches = [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in filters.items() if value]
         products = client("pricing").get_products
         for text in aws.pages(products, "PriceList", ServiceCode=service, Filters=matches, MaxResults=100):
             for kind, prices in found.items():

@@ -2,8 +2,9 @@
 
 Usage types: `<REGION>-Cluster:ml.<type>` of AmazonSageMaker with component Cluster, `ReservedCluster:` for nodes of a training
 plan; of the rest `AmazonEKS-Hours:perCluster`, `NatGateway-Hours` and `VpcEndpoint-Hours`, and of AmazonFSx with operation
-CreateFileSystem:Lustre `Storage.SSD.<MB/s for each TiB>`, for a GB and a month. Each begins with the region's code, except in
-us-east-1, so they are recognized by how they end.
+CreateFileSystem:Lustre `Storage.SSD.<MB/s for each TiB>`, for a GB and a month; of AmazonCloudWatch `CW:AlarmMonitorUsage` and
+`CW:MetricMonitorUsage`, for a month. Each begins with the region's code, except in us-east-1, so they are recognized by how they
+end. `DashboardsUsageHour`, for a month too, is of no region.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ HOURS = 730
 """Hours of a month, as in AWS's calculator."""
 EKS, NAT, ENDPOINT = "AmazonEKS-Hours:perCluster", "NatGateway-Hours", "VpcEndpoint-Hours"
 LUSTRE = "Storage.SSD."
-FORMAT = 3
+ALARM, METRIC, DASHBOARD = "CW:AlarmMonitorUsage", "CW:MetricMonitorUsage", "DashboardsUsageHour"
+_WANTED = (EKS, NAT, ENDPOINT, ALARM, METRIC, DASHBOARD)
+FORMAT = 4
 """Version of the cache's files."""
 
 
@@ -37,6 +40,8 @@ class Prices:
     """By the end of the usage type, such as Cluster:ml.p5.48xlarge."""
     gb_month: Mapping[str, float] = field(default_factory=dict)
     """Prices of storage per GB and month, by the end of the usage type, such as Storage.SSD.250."""
+    monthly: Mapping[str, float] = field(default_factory=dict)
+    """Prices per month, by the end of the usage type, such as CW:AlarmMonitorUsage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +72,7 @@ def hourly(found: Iterable[Cost]) -> float:
 
 def wanted_usage(ends: str) -> bool:
     """Whether a cluster can need a price, by the end of its usage type."""
-    return ends.startswith(("Cluster:ml.", "ReservedCluster:ml.", LUSTRE)) or ends in (EKS, NAT, ENDPOINT)
+    return ends.startswith(("Cluster:ml.", "ReservedCluster:ml.", LUSTRE)) or ends in _WANTED
 
 
 def usage_end(usage_type: str) -> str:
@@ -109,7 +114,37 @@ def _beside(config: ClusterConfig, prices: Prices) -> Iterable[Cost]:
         price = prices.gb_month.get(f"{LUSTRE}{storage.throughput_mbps_per_tib}")
         price = None if price is None else price * storage.capacity_gib / HOURS
         yield Cost(what=what, count=1, each_hour=price, note=_of_lustre(storage) if price is not None else "")
+    if config.monitoring is not None:
+        yield from _monitoring(config, prices)
     yield Cost(what="volumes, S3, logs, KMS", count=1, each_hour=None, note="by use")
+
+
+def _monitoring(config: ClusterConfig, prices: Prices) -> Iterable[Cost]:
+    def of(what: str, count: int, usage: str, note: str = "") -> Cost:
+        month = prices.monthly.get(usage)
+        return Cost(what=what, count=count, each_hour=None if month is None else month / HOURS, note=note)
+
+    yield of("CloudWatch alarms", alarm_metrics(config), ALARM)
+    yield of("CloudWatch metrics", written_metrics(config), METRIC)
+    yield of("CloudWatch dashboard", 1, DASHBOARD, "CloudWatch has free dashboards for each account")
+    yield Cost(what="alerts by SNS, SQS, Lambda", count=1, each_hour=None, note="by use")
+
+
+def alarm_metrics(config: ClusterConfig) -> int:
+    """The metrics of all alarms, each of which is billed: five of the cluster, and those of images and of the file system."""
+    images = 1 if config.orchestrator == "eks" else 0
+    if config.storage is None:
+        return 5 + images
+    # The free share of an existing file system is calculated from two.
+    return 5 + images + (1 if config.storage.file_system_id is None else 2)
+
+
+def written_metrics(config: ClusterConfig) -> int:
+    """The metrics that the function writes: of each group, of the cluster, and the heartbeat."""
+    groups = len(config.instance_groups)
+    planned = sum(1 for group in config.instance_groups if group.training_plan_arn)
+    names = 3 if config.orchestrator == "eks" else 2
+    return names * (groups + 1) + (planned + 1 if planned else 0) + 1
 
 
 def _of_lustre(storage: StorageConfig) -> str:
@@ -137,7 +172,7 @@ def cached(region: str) -> Prices | None:
         found = json.loads(cache_file(region).read_text("utf-8"))
         if found["format"] != FORMAT or found["region"] != region:
             return None
-        kinds = {kind: {str(k): float(v) for k, v in found[kind].items()} for kind in ("hourly", "gb_month")}
+        kinds = {kind: {str(k): float(v) for k, v in found[kind].items()} for kind in ("hourly", "gb_month", "monthly")}
         return Prices(region=region, when=str(found["when"])[:10], **kinds)
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -108,6 +108,25 @@ def _price_list(region: str) -> list[tuple[str, dict[str, str], str, float]]:
             )
             for speed in (125, 250, 500, 1000)
         ),
+        (
+            "AmazonCloudWatch",
+            {**where, "usagetype": f"{prefix}-CW:AlarmMonitorUsage", "productFamily": "Alarm"},
+            "Alarms",
+            0.1,
+        ),
+        (
+            "AmazonCloudWatch",
+            {**where, "usagetype": f"{prefix}-CW:MetricMonitorUsage", "productFamily": "Metric"},
+            "Metrics",
+            0.25,
+        ),
+        # Of no region.
+        (
+            "AmazonCloudWatch",
+            {"regionCode": "", "usagetype": "DashboardsUsageHour", "productFamily": "Dashboard"},
+            "Dashboards",
+            2.5,
+        ),
     ]
 
 

@@ -74,3 +74,4 @@ def test_prices_of_a_region(engine: LocalAws) -> None:
 
     assert prices.hourly["Cluster:ml.p5.48xlarge"] == 2 * prices.hourly["ReservedCluster:ml.p5.48xlarge"]
     assert {"AmazonEKS-Hours:perCluster", "NatGateway-Hours", "VpcEndpoint-Hours"} <= prices.hourly.keys()
+    assert {"CW:AlarmMonitorUsage", "CW:MetricMonitorUsage", "DashboardsUsageHour"} == prices.monthly.keys()

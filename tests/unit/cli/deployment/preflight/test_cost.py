@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ from cdk_hyperpod.cli import aws
 from cdk_hyperpod.cli.deployment.cost import CostError, cost_lines, read_prices
 from cdk_hyperpod.cli.deployment.prices import Prices, cache_file, cached, costs, hourly, keep, usage_end
 from cdk_hyperpod.cli.main import main
+from cdk_hyperpod.config import MonitoringConfig
 from cdk_hyperpod.loader import load_config
+from helpers.synthesis import CONFIGS, folder_of, new_app, templates_in
 from helpers.validating import ROOT
+from stacks import add_stacks
 
 HOURLY = {
     "Cluster:ml.m5.4xlarge": 1.0, "Cluster:ml.p5.48xlarge": 60.0, "ReservedCluster:ml.p5.48xlarge": 30.0,
@@ -21,7 +25,8 @@ HOURLY = {
     "NatGateway-Hours": 0.05, "VpcEndpoint-Hours": 0.01, "AmazonEKS-Hours:perCluster": 0.1,
 }  # fmt: skip
 GB_MONTH = {"Storage.SSD.125": 0.1, "Storage.SSD.250": 0.2, "Storage.SSD.500": 0.3, "Storage.SSD.1000": 0.6}
-PRICES = Prices(region="us-west-2", when="2026-11-22", hourly=HOURLY, gb_month=GB_MONTH)
+MONTHLY = {"CW:AlarmMonitorUsage": 0.1, "CW:MetricMonitorUsage": 0.3, "DashboardsUsageHour": 3.0}
+PRICES = Prices(region="us-west-2", when="2026-11-22", hourly=HOURLY, gb_month=GB_MONTH, monthly=MONTHLY)
 EVERYTHING = load_config(ROOT / "tests" / "helpers" / "configs" / "everything.yaml").config
 TIER = EVERYTHING.storage.throughput_mbps_per_tib if EVERYTHING.storage else 0
 
@@ -62,8 +67,37 @@ def test_every_group_and_what_stands_beside_the_nodes() -> None:
     assert hourly(found.values()) == pytest.approx(sum(each.hour for each in found.values() if each.hour is not None))
 
 
+def test_the_parts_of_monitoring_have_prices_of_a_month() -> None:
+    found = {each.what: each for each in costs(EVERYTHING, PRICES)}
+    groups = len(EVERYTHING.instance_groups)
+
+    # Missing, below the minimum, and of one group with a plan the days left, each for the cluster too; and the heartbeat.
+    assert found["CloudWatch metrics"].count == 2 * (groups + 1) + 2 + 1
+    assert found["CloudWatch metrics"].hour == pytest.approx(found["CloudWatch metrics"].count * 0.3 / 730)
+    assert found["CloudWatch dashboard"].hour == pytest.approx(3.0 / 730)
+    assert found["alerts by SNS, SQS, Lambda"].hour is None, "by use"
+    without = dataclasses.replace(EVERYTHING, monitoring=None)
+    assert not [each for each in costs(without, PRICES) if "CloudWatch" in each.what or "alerts" in each.what]
+
+
+@pytest.mark.parametrize("name", ["everything", "eks", "existing"])
+def test_as_many_metrics_of_alarms_are_billed_as_the_template_has(name: str) -> None:
+    loaded = load_config(CONFIGS / f"{name}.yaml")
+    config = dataclasses.replace(loaded.config, monitoring=MonitoringConfig())
+    app = new_app()
+    stack = add_stacks(app, dataclasses.replace(loaded, config=config))
+    template = templates_in(folder_of(app))[stack.stack_name]
+
+    alarms = template.properties("AWS::CloudWatch::Alarm")
+    metrics = [
+        [each for each in alarm.get("Metrics", [{"MetricStat": {}}]) if "MetricStat" in each] for alarm in alarms
+    ]
+    assert {each.what: each.count for each in costs(config, PRICES)}["CloudWatch alarms"] == sum(map(len, metrics))
+
+
 def test_what_has_no_price_is_named_and_not_added() -> None:
-    without = Prices(region="us-west-2", when="2026-11-22", hourly={k: v for k, v in HOURLY.items() if "p5e" not in k})
+    hours = {k: v for k, v in HOURLY.items() if "p5e" not in k}
+    without = Prices(region="us-west-2", when="2026-11-22", hourly=hours, monthly=MONTHLY)
     found = costs(EVERYTHING, without)
     text = "\n".join(cost_lines(found, without))
 
@@ -95,6 +129,9 @@ def test_prices_are_read_page_by_page_and_only_hours() -> None:
         product("USW2-Cluster:ml.m5.4xlarge", 5.0, unit="Quantity"),
         product("USW2-ReservedCluster:ml.p5.48xlarge", 30.0),
         product("USW2-Storage.SSD.250", 0.2, unit="GB-Mo"),
+        product("USW2-CW:AlarmMonitorUsage", 0.1, unit="Alarms"),
+        product("USW2-CW:HighResAlarmMonitorUsage", 0.3, unit="Alarms"),
+        product("DashboardsUsageHour", 3.0, unit="Dashboards"),
         "no JSON",
         json.dumps({"product": {}}),
     ]
@@ -102,6 +139,7 @@ def test_prices_are_read_page_by_page_and_only_hours() -> None:
 
     assert found.hourly == {"Cluster:ml.p5.48xlarge": 60.0, "ReservedCluster:ml.p5.48xlarge": 30.0}
     assert found.gb_month == {"Storage.SSD.250": 0.2}, "a GB and a month is no hour"
+    assert found.monthly == {"CW:AlarmMonitorUsage": 0.1, "DashboardsUsageHour": 3.0}
     with pytest.raises(CostError, match="no HyperPod node in us-west-2"):
         read_prices("us-west-2", lambda _: PriceList([]))
 
