@@ -1,0 +1,285 @@
+"""The function's entry point and the only module that acts. Its input's shape tells what to do.
+
+- SQS's records: events of HyperPod and lines of the health agent become messages. Records that fail are named in the answer.
+- {"schedule": "metrics"}: write the metrics of the alarms.
+- A subscription filter's lines: put them on the queue, so that its window collects them.
+- CloudFormation's request: write the metrics once, and report whether alarms can reach the topic. It fails no deployment.
+
+Environment: CLUSTER_ARN, TOPIC_ARN, QUEUE_URL, LOG_GROUP (HyperPod's log group of the cluster; absent: unknown).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ..common.answer import answer, identify
+from ..common.api import CALL_ERRORS, again, is_denied, is_not_found, is_passing, reason
+from ..common.clients import client
+from ..common.sentences import DENIED_HINT, cut, sentence
+from ..common.topic_access import has_own_key, problems
+from . import decide, health_records, live, metrics
+from .live import Live
+from .memory import Memory
+from .message import Answer, Look, Message
+from .records import WORDS, reason_of, text
+
+PHYSICAL_ID = "hyperpod-first-metrics"
+_PLAN_AGE = timedelta(hours=1)
+"""How long the end of a training plan is remembered."""
+_PATIENCE = timedelta(seconds=30)
+"""How long the first run waits for the function's own permissions, which IAM spreads with a delay."""
+_OUTCOME = 1500
+"""Maximum characters of an outcome: CloudFormation accepts 4,096 bytes of an answer."""
+
+
+class Alerts:
+    """One cluster's alerts, with clients from outside."""
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        clients: Callable[[str], Any] = client,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], None] = time.sleep,
+        log: Callable[[str], None] = print,
+    ) -> None:
+        self._cluster_arn = environment["CLUSTER_ARN"]
+        self._topic_arn = environment["TOPIC_ARN"]
+        self._queue_url = environment["QUEUE_URL"]
+        self._log_group = environment.get("LOG_GROUP", "")
+        self._clients = clients
+        self._now = now
+        self._sleep = sleep
+        self._log = log
+        self._memory = Memory()
+        self._plans: dict[str, tuple[datetime, datetime | None]] = {}
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def publish(self, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Publish the messages of a batch. Returns SQS's answer: the records that failed."""
+        batch = decide.read(records)
+        failed = list(batch.failed)
+        if failed:
+            self._log(f"records that are neither events nor health records: {len(failed)}")
+        if batch.faults:
+            failed += self._publish_faults(batch)
+        return {"batchItemFailures": [{"itemIdentifier": each} for each in dict.fromkeys(failed)]}
+
+    def _publish_faults(self, batch: decide.Batch) -> list[str]:
+        look = self._look(next((fault.cluster for _, fault in batch.faults if fault.cluster), ""))
+        found = decide.incidents(batch.faults, look.cluster)
+        answers = dict(self._describe(list(decide.to_describe(found))))
+        failed: list[str] = []
+        for message in decide.messages(found, look, answers, self._memory, self._now()):
+            if self._send(message):
+                for each in decide.reported(message, look.cluster):
+                    self._memory.note(each, self._now())
+            else:
+                failed += message.records
+        return failed
+
+    def _look(self, named: str) -> Look:
+        """The cluster. A message goes without it, too."""
+        cluster, problem = None, ""
+        try:
+            cluster = self._read_cluster()
+        except CALL_ERRORS as error:
+            problem = "the cluster does not exist now" if is_not_found(error) else _failed("DescribeCluster", error)
+            self._log(problem)
+        name = named or self._name_without_cluster() if cluster is None else cluster.name
+        return Look(cluster, problem, name, self._cluster_arn.split(":")[3])
+
+    def _name_without_cluster(self) -> str:
+        """The name in HyperPod's log group, /aws/sagemaker/Clusters/NAME/ID, or the cluster's id."""
+        parts = self._log_group.split("/")
+        return parts[-2] if len(parts) > 2 else self._cluster_arn.rpartition("/")[2]
+
+    def _read_cluster(self) -> Live:
+        return live.read(self._clients("sagemaker").describe_cluster(ClusterName=self._cluster_arn))
+
+    def _describe(self, event_ids: Sequence[str]) -> Iterator[tuple[str, Answer]]:
+        """Each event's reason. After a call that fails for another reason than the event, the others are not tried."""
+        failure = ""
+        for event_id in event_ids:
+            if failure:
+                yield event_id, Answer(problem=failure)
+                continue
+            try:
+                reply = self._clients("sagemaker").describe_cluster_event(
+                    ClusterName=self._cluster_arn, EventId=event_id
+                )
+                yield event_id, Answer(reason=reason_of(reply.get("EventDetails") or {}))
+            except CALL_ERRORS as error:
+                gone = is_not_found(error)
+                problem = "HyperPod no longer has the event" if gone else _failed("DescribeClusterEvent", error)
+                self._log(problem)
+                failure = "" if gone else problem
+                yield event_id, Answer(problem=problem)
+
+    def _send(self, message: Message) -> bool:
+        attributes = {name: {"DataType": "String", "StringValue": value} for name, value in message.attributes.items()}
+        try:
+            self._clients("sns").publish(
+                TopicArn=self._topic_arn,
+                Subject=message.subject,
+                Message=message.body,
+                MessageAttributes=attributes,
+            )
+        except CALL_ERRORS as error:
+            self._log(f"not published: {message.subject}: {_failed('Publish', error)}")
+            return False
+        self._log(f"published: {message.subject}")
+        return True
+
+    # -- metrics -------------------------------------------------------------------------------------------------------
+
+    def measure(self) -> list[str]:
+        """Write the metrics. Returns what could not be measured; then the heartbeat is left out, too, so that its alarm reports it."""
+        now = self._now()
+        try:
+            cluster = self._read_cluster()
+        except CALL_ERRORS as error:
+            if not is_not_found(error):
+                raise
+            self._put([metrics.heartbeat(self._name_without_cluster())])
+            return []
+        ends, unread = self._plan_ends(cluster, now)
+        beat = [] if unread else [metrics.heartbeat(cluster.name)]
+        self._put([*beat, *metrics.of_cluster(cluster, ends, now)])
+        return unread
+
+    def _put(self, data: Sequence[metrics.Datum]) -> None:
+        for start in range(0, len(data), metrics.MOST):
+            self._clients("cloudwatch").put_metric_data(
+                Namespace=metrics.NAMESPACE, MetricData=list(data[start : start + metrics.MOST])
+            )
+
+    def _plan_ends(self, cluster: Live, now: datetime) -> tuple[dict[str, datetime], list[str]]:
+        """The end of each training plan that has one, and why others could not be read."""
+        unread = []
+        for plan in sorted({group.plan for group in cluster.groups if group.plan}):
+            read_at, _ = self._plans.get(plan, (None, None))
+            if read_at is not None and now - read_at < _PLAN_AGE:
+                continue
+            try:
+                self._plans[plan] = (now, self._read_plan_end(plan))
+            except CALL_ERRORS as error:
+                problem = _failed(f"DescribeTrainingPlan of {plan}", error)
+                self._log(problem)
+                unread.append(problem)
+        return {plan: end for plan, (_, end) in self._plans.items() if end is not None}, unread
+
+    def _read_plan_end(self, plan: str) -> datetime | None:
+        """None: it has no end yet, or the plan does not exist."""
+        try:
+            reply = self._clients("sagemaker").describe_training_plan(TrainingPlanName=plan.rpartition("/")[2])
+        except CALL_ERRORS as error:
+            if is_not_found(error):
+                return None
+            raise
+        end: datetime | None = reply.get("EndTime")
+        return end
+
+    # -- the health agent's lines --------------------------------------------------------------------------------------
+
+    def forward(self, event: Mapping[str, Any]) -> None:
+        """Put the lines on the queue. Raises if one is left: Lambda then invokes the function again with the same lines."""
+        for entries in health_records.batches(event):
+            left = self._put_on_queue(entries)
+            if left and self._put_on_queue(left):
+                raise RuntimeError(f"{len(left)} lines of the health agent are not on the queue")
+
+    def _put_on_queue(self, entries: Sequence[health_records.Entry]) -> list[health_records.Entry]:
+        """Returns the entries that SQS did not accept."""
+        reply = self._clients("sqs").send_message_batch(QueueUrl=self._queue_url, Entries=list(entries))
+        failed = {each["Id"] for each in reply.get("Failed") or ()}
+        return [entry for entry in entries if entry["Id"] in failed]
+
+    # -- the first run -------------------------------------------------------------------------------------------------
+
+    def first_run(self) -> str:
+        """Write the metrics before their alarms are made. Returns the outcome in one line."""
+        lines = [self._first_metrics(), *self._topic_problems()]
+        return cut(" ".join(map(sentence, lines)), _OUTCOME)
+
+    def _first_metrics(self) -> str:
+        began = self._now()
+
+        def until(error: Exception) -> datetime:
+            return began + _PATIENCE if is_passing(error, now=self._now(), began=began) else began
+
+        try:
+            unread = again(self.measure, until, now=self._now, sleep=self._sleep, log=self._log)
+            return f"Metrics are written without a heartbeat: {'; '.join(unread)}" if unread else "Metrics are written"
+        except CALL_ERRORS as error:
+            hint = f"; {DENIED_HINT}" if is_denied(error) else ""
+            return f"Metrics are NOT written: {reason(error)}{hint}"
+
+    def _topic_problems(self) -> Iterator[str]:
+        """It cannot be tried, because a message would go to everybody."""
+        try:
+            attributes = self._clients("sns").get_topic_attributes(TopicArn=self._topic_arn)["Attributes"]
+        except CALL_ERRORS as error:
+            yield f"The topic's policy could not be read: {reason(error)}"
+            return
+        policy, problem = None, ""
+        if has_own_key(attributes):
+            try:
+                reply = self._clients("kms").get_key_policy(KeyId=attributes["KmsMasterKeyId"], PolicyName="default")
+                policy = reply["Policy"]
+            except CALL_ERRORS as error:
+                problem = f"The policy of the topic's key could not be read: {reason(error)}"
+        yield from map(str, problems(self._topic_arn, attributes, policy))
+        if problem:
+            yield problem
+
+
+def _failed(operation: str, error: Exception) -> str:
+    """Why a call failed, for a message."""
+    return text(f"{operation} failed: {reason(error)}", WORDS)
+
+
+_alerts: Alerts | None = None
+"""The memory lasts as long as this copy of the function."""
+
+
+def handle(event: Mapping[str, Any], _context: object) -> dict[str, Any] | None:
+    """Lambda entry point: `hyperpod.alerts.handler.handle`."""
+    global _alerts
+    _alerts = _alerts or Alerts(os.environ)
+    return route(event, _alerts)
+
+
+def route(event: Mapping[str, Any], alerts: Alerts) -> dict[str, Any] | None:
+    """Do what the event asks for."""
+    if "Records" in event:
+        return alerts.publish(event["Records"])
+    if "awslogs" in event:
+        alerts.forward(event)
+    elif "RequestType" in event:
+        answer(event, first_answer(event, alerts))
+    elif event.get("schedule") == "metrics":
+        alerts.measure()
+    else:
+        raise ValueError("the event is no input of this function")
+    return None
+
+
+def first_answer(event: Mapping[str, Any], alerts: Alerts, log: Callable[[str], None] = print) -> dict[str, Any]:
+    """The answer to CloudFormation: always SUCCESS. Nothing of the event is logged (../common/answer.py)."""
+    reply: dict[str, Any] = {**identify(event, PHYSICAL_ID), "Status": "SUCCESS"}
+    if event["RequestType"] == "Delete":
+        return reply
+    try:
+        outcome = alerts.first_run()
+    except Exception as error:  # noqa: BLE001 - alerts end no deployment, whatever it is
+        log(traceback.format_exc())
+        outcome = f"Metrics are NOT written: {type(error).__name__}; see the function's log."
+    return {**reply, "Data": {"Outcome": outcome}}

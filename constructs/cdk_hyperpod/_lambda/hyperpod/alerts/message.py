@@ -1,0 +1,283 @@
+"""The message of an incident: subject, body and attributes, within SNS's limits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..common.drain_protocol import INSTANCE_ID
+from ..common.sentences import several
+from . import kinds
+from .kinds import HEALTH_RECORD, KINDS, OTHER, UNKNOWN_TYPE
+from .live import Live
+from .records import NAME, Fault, cause_of, text
+
+PAGE = "docs/alerts.md"
+"""The page about alerts in the folder that `cdk-hyperpod docs` prints."""
+SUBJECT = 100
+"""Maximum characters of a subject (SNS API reference, Publish). They must be ASCII without control characters."""
+SHOWN = 10
+"""Instance ids in a message."""
+_ALIKE = 3
+"""Different texts of one kind in a message."""
+_REST = 30
+"""Incidents in a message about the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What DescribeClusterEvent answered."""
+
+    reason: str = ""
+    """Empty: it has none, or it failed."""
+    problem: str = ""
+    """Why it failed. Empty: it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen of the cluster, and what its name is as long as it cannot be seen."""
+
+    cluster: Live | None
+    problem: str
+    """Why there is no cluster. Empty: there is one."""
+    name: str
+    region: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Incident:
+    """Faults of one kind in one group."""
+
+    kind: str
+    group: str
+    """Empty: the cluster, or a group that no event names."""
+    faults: Sequence[Fault]
+    """The one that says most is the first."""
+    records: Sequence[str]
+    """Ids of its records."""
+    answer: Answer | None = None
+    """None: DescribeClusterEvent was not called."""
+
+    @cached_property
+    def nodes(self) -> list[str]:
+        """Instance ids."""
+        return list(dict.fromkeys(fault.node for fault in self.faults if fault.node))
+
+    @cached_property
+    def count(self) -> int:
+        """How many nodes failed. A launch that fails has two events, and mostly no instance id."""
+        if KINDS[self.kind].whole:
+            return len(self.nodes)
+        alike: dict[int, list[str]] = {}
+        for fault in self.faults:
+            alike.setdefault(fault.rank, []).append(fault.node)
+        counts = (len({*nodes} - {""}) + nodes.count("") for nodes in alike.values())
+        return max([len(self.nodes), *counts])
+
+    @cached_property
+    def level(self) -> str:
+        """The worst of its events."""
+        levels = {fault.level for fault in self.faults}
+        return next((level for level in ("Error", "Warn") if level in levels), "Info")
+
+    @cached_property
+    def reasons(self) -> list[str]:
+        """Those that the records have."""
+        by_cause: dict[str, str] = {}
+        for fault in self.faults:
+            by_cause.setdefault(cause_of(fault.reason), fault.reason)
+        return [reason for reason in by_cause.values() if reason]
+
+    @cached_property
+    def reason(self) -> str:
+        """One for all: what DescribeClusterEvent answered, or the first of the records. Empty: none is known."""
+        answered = "" if self.answer is None else self.answer.reason
+        return answered or next(iter(self.reasons), "")
+
+    @cached_property
+    def described(self) -> str | None:
+        """The id of the event that may have the reason. None: there is none."""
+        return next((fault.event_id for fault in self.faults if fault.event_id and fault.is_described), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What is published."""
+
+    subject: str
+    body: str
+    attributes: Mapping[str, str]
+    records: Sequence[str]
+    incidents: Sequence[Incident]
+
+
+def of_incident(incident: Incident, look: Look) -> Message:
+    """The message of one incident."""
+    title = headline(incident)
+    where = [f"instance group {incident.group}"] if incident.group else []
+    begin = f"{' of '.join([*where, f'cluster {look.name}'])}: {title}."
+    parts = [
+        *_labelled("HyperPod:", _words(incident)),
+        *_labelled("Event:" if incident.kind == UNKNOWN_TYPE else "Reason:", _reasons(incident)),
+        *_labelled("Nodes:", _nodes(incident)),
+        *_labelled("Counts:", [_counts(incident, look)]),
+        *_labelled("By itself:", [_itself(incident, look)]),
+        "",
+        *_labelled("Next:", _next(incident, look)),
+        *_labelled("Page:", [f"{PAGE}, in the folder that `cdk-hyperpod docs` prints"]),
+        *_labelled("First:", [_first(incident)]),
+    ]
+    group = f"{incident.group}: " if incident.group else ""
+    return Message(
+        subject=subject(f"[{look.name}] {group}{title}"),
+        body="\n".join([f"{begin[:1].upper()}{begin[1:]}", "", *parts, ""]),
+        attributes=_attributes(look.name, incident.group, incident.kind, incident.level),
+        records=incident.records,
+        incidents=[incident],
+    )
+
+
+def of_rest(rest: Sequence[Incident], look: Look) -> Message:
+    """One message of all incidents that have none of their own."""
+    lines = []
+    for incident in rest[:_REST]:
+        group = f"{incident.group}: " if incident.group else ""
+        reason = "" if incident.kind == UNKNOWN_TYPE else "; ".join(incident.reasons[:1])
+        lines.append(text(f"- {group}{headline(incident)}{f' ({reason})' if reason else ''}", 400))
+    if len(rest) > _REST:
+        lines.append(f"- and {len(rest) - _REST} more")
+    title = f"{len(rest)} more kinds of faults"
+    level = min((incident.level for incident in rest), key=("Error", "Warn", "Info").index)
+    body = [
+        f"Cluster {look.name}: {title} at the same time.",
+        "",
+        *lines,
+        "",
+        *_labelled("Next:", [_command("watch", look)]),
+    ]
+    return Message(
+        subject=subject(f"[{look.name}] {title}"),
+        body="\n".join([*body, *_labelled("Page:", [f"{PAGE}, in the folder that `cdk-hyperpod docs` prints"]), ""]),
+        attributes=_attributes(look.name, "", "several", level),
+        records=[record for incident in rest for record in incident.records],
+        incidents=list(rest),
+    )
+
+
+def headline(incident: Incident) -> str:
+    """What happened, as a subject says it."""
+    kind, count = KINDS[incident.kind], incident.count
+    own = next((fault.headline for fault in incident.faults if fault.headline), "")
+    if own:
+        return own
+    if incident.kind in (OTHER, UNKNOWN_TYPE) and len(_different(incident)) == 1:
+        return incident.faults[0].words.rstrip(".")
+    if count == 0:
+        return kind.whole
+    return f"{several(count, 'node')} {_verb(incident, kind, count)}"
+
+
+def _verb(incident: Incident, kind: kinds.Kind, count: int) -> str:
+    names = {fault.cause for fault in incident.faults}
+    if incident.kind == HEALTH_RECORD and len(names) == 1 and names != {""}:
+        return f"reported {names.pop()}"
+    return kind.one if count == 1 else kind.many or kind.one
+
+
+def subject(line: str) -> str:
+    """At most 100 printable ASCII characters that begin with a letter, a digit or punctuation."""
+    plain = re.sub(r"[^\x20-\x7e]", "?", line.replace("…", "...")).strip() or "?"
+    return plain if len(plain) <= SUBJECT else f"{plain[: SUBJECT - 3].rstrip()}..."
+
+
+def _attributes(cluster: str, group: str, kind: str, level: str) -> dict[str, str]:
+    """SNS accepts no empty value."""
+    values = {"cluster": cluster, "group": group, "kind": kind, "level": level}
+    return {name: value for name, value in values.items() if value}
+
+
+def _labelled(label: str, lines: Sequence[str]) -> list[str]:
+    return [f"{name:<11}{line}" for name, line in zip([label, *[""] * len(lines)], lines, strict=False)]
+
+
+def _different(incident: Incident) -> dict[str, int]:
+    """Texts of HyperPod that differ in more than the node, with their numbers. A known kind needs only the one that says most."""
+    texts: dict[str, list[str]] = {}
+    for fault in incident.faults:
+        alike = fault.words.replace(fault.node, "…") if fault.node else fault.words
+        texts.setdefault(alike, []).append(fault.words)
+    found = {words[0]: len(words) for words in texts.values()}
+    return found if incident.kind == OTHER else dict([*found.items()][:1])
+
+
+def _words(incident: Incident) -> list[str]:
+    different = _different(incident)
+    lines = [f"{words}{f' ({count} events)' if count > 1 else ''}" for words, count in different.items()]
+    rest = len(lines) - _ALIKE
+    return lines if rest <= 0 else [*lines[:_ALIKE], f"and {rest} other texts"]
+
+
+def _reasons(incident: Incident) -> list[str]:
+    answer = incident.answer or Answer()
+    found = incident.reasons or [answer.reason]
+    if found != [""]:
+        rest = len(found) - _ALIKE
+        return found if rest <= 0 else [*found[:_ALIKE], f"and {rest} other reasons"]
+    if answer.problem:
+        return [f"not available: {answer.problem}"]
+    is_unread = incident.answer is None and incident.described is not None
+    return ["not read, because too many different faults came at once" if is_unread else "HyperPod gives none"]
+
+
+def _nodes(incident: Incident) -> list[str]:
+    nodes, count = incident.nodes, incident.count
+    if count == 0:
+        return []
+    unnamed = f"{several(count - len(nodes), 'node')} without an instance id" if count > len(nodes) else ""
+    more = f"{len(nodes) - SHOWN} more" if len(nodes) > SHOWN else ""
+    return [" and ".join(filter(None, [", ".join(nodes[:SHOWN]), more, unnamed]))]
+
+
+def _counts(incident: Incident, look: Look) -> str:
+    if look.cluster is None:
+        return f"unknown: {look.problem}"
+    group = look.cluster.group(incident.group)
+    if group is not None:
+        minimum = f", minimum {group.minimum}" if group.minimum else ", no minimum"
+        return f"current {group.current}, target {group.target}{minimum}"
+    if incident.group:
+        return "the group does not exist now"
+    groups = look.cluster.groups
+    return f"all groups: current {sum(each.current for each in groups)}, target {sum(each.target for each in groups)}"
+
+
+def _itself(incident: Incident, look: Look) -> str:
+    itself = KINDS[incident.kind].itself
+    if itself != kinds.RECOVERS or look.cluster is None:
+        return itself
+    return kinds.RECOVERY.get(look.cluster.recovery, itself)
+
+
+def _next(incident: Incident, look: Look) -> list[str]:
+    """A reader copies these lines, and a node's user can name a log stream: no command contains a name of another form."""
+    node = next((node for node in incident.nodes if re.fullmatch(INSTANCE_ID, node)), None)
+    return [_command("watch", look), *([_command(f"logs {node}", look)] if node else [])]
+
+
+def _command(command: str, look: Look) -> str:
+    name = look.name if re.fullmatch(_CLUSTER, look.name) else "CLUSTER"
+    return f"cdk-hyperpod {command} --cluster {name} --region {look.region}"
+
+
+_CLUSTER = r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
+"""botocore: ClusterName."""
+
+
+def _first(incident: Incident) -> str:
+    at = min((fault.at for fault in incident.faults if fault.at is not None), default=None)
+    when = "time unknown" if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    event = next((fault.event_id for fault in incident.faults if fault.event_id), "")
+    return text(f"{when}{f', event {event}' if event else ''}", 2 * NAME)
