@@ -66,6 +66,20 @@ class Logs:
         self._group(logGroupName)["key"] = kmsKeyId
         return {}
 
+    def put_subscription_filter(
+        self, *, logGroupName: str, filterName: str, filterPattern: str, destinationArn: str
+    ) -> Json:
+        self._called("filter")
+        self._group(logGroupName)["filter"] = (filterName, filterPattern, destinationArn)
+        return {}
+
+    def delete_subscription_filter(self, *, logGroupName: str, filterName: str) -> Json:
+        self._called("unfilter")
+        if self._group(logGroupName).get("filter", ("",))[0] != filterName:
+            raise error("ResourceNotFoundException", "there is no such filter")
+        del self._group(logGroupName)["filter"]
+        return {}
+
 
 def event(request: str = "Create", **more: Json) -> Json:
     return {
@@ -89,6 +103,78 @@ def test_a_group_gets_its_expiry_and_its_key_whoever_made_it(groups: dict[str, J
     logs = Logs(groups=dict(groups))
     assert logs.log().decide(event(request_type)) == {**IDENTITY, "Status": "SUCCESS", "Data": {"Outcome": WELL}}
     assert logs.groups == {GROUP: {**groups.get(GROUP, {}), "days": 365, "key": KEY}}
+
+
+FUNCTION = "arn:aws:lambda:us-west-2:111122223333:function:alerts"
+FILTERED = ("cdk-hyperpod-health", "HealthMonitoringAgentDetectionEvent", FUNCTION)
+SENT = {"SubscriptionDestinationArn": FUNCTION}
+
+
+def outcome(logs: Logs, request: Json) -> str:
+    reply = logs.log().decide(request)
+    assert reply["Status"] == "SUCCESS"
+    text: str = reply["Data"]["Outcome"]
+    return text
+
+
+def test_health_records_are_sent_to_the_alerts_function() -> None:
+    logs = Logs()
+    assert outcome(logs, event(**SENT)) == f"{WELL} Health records are sent as alerts."
+    assert logs.groups[GROUP]["filter"] == FILTERED
+
+
+@pytest.mark.parametrize("there", [{"filter": FILTERED}, {}, {"filter": ("another", "x", "y")}])
+def test_the_filter_is_deleted_with_the_alerts_and_no_other(there: Json) -> None:
+    logs = Logs(groups={GROUP: dict(there)})
+    without = {**event("Update"), "OldResourceProperties": event(**SENT)["ResourceProperties"]}
+    assert outcome(logs, without) == f"{WELL} Health records are no longer sent as alerts."
+    assert logs.groups[GROUP].get("filter") == (None if there.get("filter") == FILTERED else there.get("filter"))
+
+
+def test_the_filter_is_deleted_with_the_resource_and_the_log_stays() -> None:
+    logs = Logs(groups={GROUP: {"events": 7, "filter": FILTERED}})
+    assert logs.log().decide({**event("Delete", **SENT), "PhysicalResourceId": GROUP}) == {
+        **IDENTITY,
+        "Status": "SUCCESS",
+    }
+    assert logs.groups == {GROUP: {"events": 7}}
+
+
+@pytest.mark.parametrize("code", ["ResourceNotFoundException", "AccessDeniedException", "ValidationException"])
+def test_a_deletion_succeeds_whatever_the_filter_does(code: str) -> None:
+    logs = Logs(errors={"unfilter": error(code)})
+    assert logs.log().decide(event("Delete", **SENT))["Status"] == "SUCCESS"
+
+
+def test_a_cluster_that_never_had_alerts_needs_no_permission_for_filters() -> None:
+    denied = error("AccessDeniedException")
+    logs = Logs(errors={"filter": denied, "unfilter": denied})
+    without = {**event("Update"), "OldResourceProperties": event()["ResourceProperties"]}
+    assert [outcome(logs, request) for request in (event(), without)] == [WELL, WELL]
+    assert logs.log().decide(event("Delete"))["Status"] == "SUCCESS"
+
+
+def test_two_filters_of_others_end_no_deployment_and_the_outcome_has_the_remedy() -> None:
+    logs = Logs(errors={"filter": error("LimitExceededException", "Resource limit exceeded.")})
+    began = logs.now
+    text = outcome(logs, event(**SENT))
+    assert text.startswith(
+        f"{WELL} Health records are NOT sent as alerts: LimitExceededException: Resource limit exceeded. A log"
+    )
+    assert (
+        f"--filter-name cdk-hyperpod-health --filter-pattern HealthMonitoringAgentDetectionEvent --destination-arn {FUNCTION}."
+        in text
+    )
+    assert logs.now == began, "waiting does not help"
+
+
+def test_a_function_whose_policy_is_new_is_waited_for() -> None:
+    words = "Could not execute the lambda function. Make sure you have given CloudWatch Logs permission to execute your function."
+    logs = Logs(errors={"filter": error("InvalidParameterException", words)})
+    logs.until = logs.now + timedelta(seconds=60)
+    assert outcome(logs, event(**SENT)).endswith("Health records are sent as alerts.")
+    logs.until = None
+    assert "are NOT sent as alerts: InvalidParameterException" in outcome(logs, event(**SENT))
 
 
 def test_a_deletion_does_nothing() -> None:
@@ -144,15 +230,15 @@ def test_what_cannot_be_is_told_and_fails_nothing(errors: dict[str, Exception], 
 
 def test_it_ends_within_the_functions_five_minutes_whatever_hangs() -> None:
     lost = EndpointConnectionError(endpoint_url="https://logs")
-    logs = Logs(errors=dict.fromkeys(("create", "retention", "key"), lost))
+    logs = Logs(errors=dict.fromkeys(("create", "retention", "key", "filter"), lost))
     began = logs.now
-    assert logs.log().decide(event())["Status"] == "SUCCESS"
+    assert logs.log().decide(event(**SENT))["Status"] == "SUCCESS"
     assert (logs.now - began).total_seconds() <= 200
 
 
 def test_the_answer_fits_and_nothing_tells_where_it_goes() -> None:
     """CloudFormation takes 4,096 bytes of an answer."""
-    logs = Logs(errors=dict.fromkeys(("create", "retention", "key"), error("Invalid", "x" * 5000)))
-    told = logs.log().decide(event())
+    logs = Logs(errors=dict.fromkeys(("create", "retention", "key", "filter"), error("Invalid", "x" * 5000)))
+    told = logs.log().decide(event(**SENT))
     assert len(str(told)) < 2000
     assert "secret.example.com" not in str((told, logs.said))

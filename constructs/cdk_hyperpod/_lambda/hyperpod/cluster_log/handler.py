@@ -1,4 +1,6 @@
-"""Encrypts HyperPod's own log group and sets its retention. A template cannot, because the group's name has the cluster's id.
+"""Encrypts HyperPod's own log group, sets its retention, and sends the health agent's records to the alerts' function.
+
+A template cannot, because the group's name has the cluster's id.
 
 HyperPod writes its work on the nodes, and the output of lifecycle scripts, to /aws/sagemaker/Clusters/NAME/ID. HyperPod creates
 the group with the first node. If it does not exist yet, this function creates it: for each node but the first, the group exists
@@ -15,7 +17,7 @@ import json
 import time
 import traceback
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
@@ -30,7 +32,13 @@ _ACCESS_GRACE = timedelta(minutes=2)
 """How long AccessDenied is a wait: IAM is eventually consistent."""
 _LONGEST = 1000
 """Characters of an outcome: CloudFormation accepts 4,096 bytes of an answer."""
+FILTER = "cdk-hyperpod-health"
+"""The name of the subscription filter. A filter of another name is somebody else's."""
+PATTERN = "HealthMonitoringAgentDetectionEvent"
+"""A term of each record of a fault ("Health monitoring agent", SageMaker AI developer guide)."""
 _THERE = "ResourceAlreadyExistsException"
+_GONE = "ResourceNotFoundException"
+_NO_MORE_FILTERS = "LimitExceededException"
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnrecognizedClientException"})
 _PASSING = frozenset(
     {
@@ -41,6 +49,8 @@ _PASSING = frozenset(
         "ThrottlingException",
     }
 )
+_DESTINATION = "SubscriptionDestinationArn"
+"""The property with the ARN of the alerts' function. Absent or empty: the cluster has no alerts."""
 Reply = Mapping[str, Any]
 
 
@@ -52,6 +62,12 @@ class Logs(Protocol):
     def put_retention_policy(self, *, logGroupName: str, retentionInDays: int) -> Reply: ...
 
     def associate_kms_key(self, *, logGroupName: str, kmsKeyId: str) -> Reply: ...
+
+    def put_subscription_filter(
+        self, *, logGroupName: str, filterName: str, filterPattern: str, destinationArn: str
+    ) -> Reply: ...
+
+    def delete_subscription_filter(self, *, logGroupName: str, filterName: str) -> Reply: ...
 
 
 class ClusterLog:
@@ -76,24 +92,24 @@ class ClusterLog:
         group = str(properties["LogGroupName"])
         reply = {key: event[key] for key in ("StackId", "RequestId", "LogicalResourceId")}
         reply |= {"PhysicalResourceId": event.get("PhysicalResourceId", group), "Status": "SUCCESS"}
-        if event["RequestType"] == "Delete":
-            return reply
+        destination, began = str(properties.get(_DESTINATION) or ""), self._now()
         try:
-            outcome = self.keep(group, int(properties["RetentionInDays"]), str(properties["KmsKeyId"]))
+            if event["RequestType"] == "Delete":
+                if destination:
+                    self._remove_filter(group, began)
+                return reply
+            had = str((event.get("OldResourceProperties") or {}).get(_DESTINATION) or "")
+            days, key = int(properties["RetentionInDays"]), str(properties["KmsKeyId"])
+            steps = [*self._steps(group, days, key, began), *self._filter_steps(group, destination, had, began)]
+            outcome = _in_one_line(group, steps)
         except Exception as error:  # noqa: BLE001 - a log group ends no deployment, whatever it is
             self._log(traceback.format_exc())
             outcome = f"nothing was done: {type(error).__name__}; see the function's log"
         # Another cluster has another group; the request to delete the old one does nothing.
         return {**reply, "PhysicalResourceId": group, "Data": {"Outcome": outcome}}
 
-    def keep(self, group: str, days: int, key: str) -> str:
-        """Set the retention and the key of the group. Returns the result in one line."""
-        steps = [" ".join(step.split()).rstrip(".") for step in self._steps(group, days, key)]
-        text = " ".join([f"{group}:", *(f"{step[0].upper()}{step[1:]}." for step in steps)])
-        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-    def _steps(self, group: str, days: int, key: str) -> Iterator[str]:
-        logs, began = self._logs(), self._now()
+    def _steps(self, group: str, days: int, key: str, began: datetime) -> Iterator[str]:
+        logs = self._logs()
         problem = self._try(lambda: logs.create_log_group(logGroupName=group), began)
         if problem is not None:
             yield f"does not exist: {problem}"
@@ -101,6 +117,40 @@ class ClusterLog:
         yield f"kept for {days} days" if problem is None else f"NOT limited to {days} days: {problem}"
         problem = self._try(lambda: logs.associate_kms_key(logGroupName=group, kmsKeyId=key), began)
         yield f"encrypted with {key}" if problem is None else f"NOT encrypted with {key}: {problem}"
+
+    def _filter_steps(self, group: str, destination: str, had: str, began: datetime) -> Iterator[str]:
+        """`destination`: of the records. Empty: none is wanted. `had`: the one before this change."""
+        if destination:
+            yield from self._put_filter(group, destination, began)
+        elif had:
+            problem = self._remove_filter(group, began)
+            rest = f", but its subscription filter {FILTER} was not deleted: {problem}" if problem else ""
+            yield f"health records are no longer sent as alerts{rest}"
+
+    def _put_filter(self, group: str, destination: str, began: datetime) -> Iterator[str]:
+        logs = self._logs()
+        problem = self._try(
+            lambda: logs.put_subscription_filter(
+                logGroupName=group, filterName=FILTER, filterPattern=PATTERN, destinationArn=destination
+            ),
+            began,
+        )
+        if problem is None:
+            yield "health records are sent as alerts"
+            return
+        yield f"health records are NOT sent as alerts: {problem}"
+        if problem.startswith(_NO_MORE_FILTERS):
+            # CloudFormation invokes the function only if a property changes.
+            yield (
+                "a log group takes two subscription filters: delete one, and run aws logs put-subscription-filter "
+                f"--log-group-name {group} --filter-name {FILTER} --filter-pattern {PATTERN} --destination-arn {destination}"
+            )
+
+    def _remove_filter(self, group: str, began: datetime) -> str | None:
+        """Why it is still there. None: it is not."""
+        logs = self._logs()
+        problem = self._try(lambda: logs.delete_subscription_filter(logGroupName=group, filterName=FILTER), began)
+        return None if problem is None or problem.startswith(_GONE) else problem
 
     def _try(self, call: Callable[[], Reply], began: datetime) -> str | None:
         """Why a call failed. None: it succeeded, or what it creates exists."""
@@ -119,6 +169,13 @@ class ClusterLog:
             self._sleep(PAUSE.total_seconds())
 
 
+def _in_one_line(group: str, steps: Iterable[str]) -> str:
+    """The result for the group. Each step becomes a sentence."""
+    clean = [" ".join(step.split()).rstrip(".") for step in steps]
+    text = " ".join([f"{group}:", *(f"{step[0].upper()}{step[1:]}." for step in clean)])
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
 def _code(error: Exception) -> str:
     """The error's code. Empty for an error that never reached AWS."""
     return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
@@ -132,6 +189,9 @@ def _reason(error: Exception) -> str:
 def _is_passing(error: Exception, age: timedelta) -> bool:
     """Whether waiting may help: CloudWatch throttles, the connection broke, or a permission is still on its way."""
     if _code(error) in _DENIED:
+        return age < _ACCESS_GRACE
+    if "execute the lambda function" in _reason(error):
+        # CloudWatch tries the destination, and the function's policy is as new as the filter.
         return age < _ACCESS_GRACE
     status = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return _code(error) in _PASSING or not isinstance(error, ClientError) or status >= 500
