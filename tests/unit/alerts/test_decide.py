@@ -386,6 +386,19 @@ def test_another_node_or_another_cause_is_reported() -> None:
     assert node_id(1) not in account.messages[1]["Message"]
 
 
+def test_a_failed_update_and_its_failed_rollback_are_two_causes_and_both_are_shown() -> None:
+    failed = "Failed to complete UpdateClusterSoftware for IG p5 in Cluster llm-train."
+    rollback = "Rollback failed for IG p5 in Cluster llm-train. Some instances may be in FailedMaintenance state."
+    account = Account()
+    alerts = account.alerts()
+    deliver(account, cluster_event(failed, reason="no"), alerts=alerts)
+    deliver(account, cluster_event(failed, reason="no"), cluster_event(rollback, reason="no"), alerts=alerts)
+    assert len(account.messages) == 2
+    assert rollback in account.messages[1]["Message"] and failed not in account.messages[1]["Message"]
+    deliver(account, cluster_event(failed), cluster_event(rollback))
+    assert rollback in account.messages[2]["Message"] and failed in account.messages[2]["Message"]
+
+
 def test_attempts_with_new_ids_are_the_same_nodes_until_more_are_missing() -> None:
     account = Account(groups=[group(current=5, target=8)])
     alerts = account.alerts()

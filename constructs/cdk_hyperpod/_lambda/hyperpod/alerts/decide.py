@@ -85,8 +85,8 @@ def _without_explained(found: list[Incident]) -> list[Incident]:
         rest = incident
         for number, other in enumerate(found):
             if other.kind in KINDS[incident.kind].explained_by and _concerns(other, incident):
-                parts.setdefault(number, []).extend(incident.records)
                 rest = _unexplained(rest, other)
+                parts.setdefault(number, []).extend(incident.records)
         left.append(rest)
     whole = [replace(each, records=[*each.records, *parts.get(number, ())]) for number, each in enumerate(left)]
     return [incident for incident in whole if incident.faults]
@@ -167,9 +167,12 @@ def causes(incident: Incident) -> list[str]:
 
 
 def _cause(fault: records.Fault, incident: Incident) -> str:
+    """What is compared with the memory. Empty: the reason is unknown, so whatever was reported of the node counts."""
     if fault.kind in (UNKNOWN_TYPE, OTHER):
         return re.sub(r"[0-9]+", "…", records.cause_of(fault.words))
-    return fault.cause or records.cause_of(fault.reason or incident.reason)
+    found = fault.cause or records.cause_of(fault.reason or incident.reason)
+    # Two Descriptions of a kind that is about a group are two causes, such as a failed update and its failed rollback.
+    return f"{fault.rank} {found}" if KINDS[fault.kind].whole else found
 
 
 def reported(sent: Message, live: Live | None) -> list[Reported]:

@@ -204,13 +204,13 @@ def _labelled(label: str, lines: Sequence[str]) -> list[str]:
 
 
 def _different(incident: Incident) -> dict[str, int]:
-    """Texts of HyperPod that differ in more than the node, with their numbers. A known kind needs only the one that says most."""
+    """Texts of HyperPod that differ in more than the node, with their numbers. Of a failed launch, the one that says most is enough."""
     texts: dict[str, list[str]] = {}
     for fault in incident.faults:
         alike = fault.words.replace(fault.node, "…") if fault.node else fault.words
         texts.setdefault(alike, []).append(fault.words)
     found = {words[0]: len(words) for words in texts.values()}
-    return found if incident.kind == OTHER else dict([*found.items()][:1])
+    return dict([*found.items()][:1]) if KINDS[incident.kind].retried else found
 
 
 def _words(incident: Incident) -> list[str]:

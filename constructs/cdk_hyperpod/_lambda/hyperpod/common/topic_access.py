@@ -23,31 +23,32 @@ def problems(topic_arn: str, attributes: Mapping[str, str], key_policy: str | No
 
     `attributes`: as sns:GetTopicAttributes answers. `key_policy`: of the topic's key. None: it has none, or it could not be read.
     """
-    found = []
     account, key = topic_arn.split(":")[4], attributes.get("KmsMasterKeyId", "")
+    found = []
     if not _allows(attributes.get("Policy"), ["sns:Publish"], account):
+        statement = _statement(["sns:Publish"], topic_arn, account)
         found.append(
             Failure(
                 code="topic-policy-no-alarms",
-                problem=f"the policy of {topic_arn} does not let {CLOUDWATCH} publish, so no alarm arrives",
-                remedy=f"add this statement to it: {_statement(['sns:Publish'], topic_arn, account)}",
+                problem=f"the policy of {topic_arn} does not let CloudWatch publish, so no alarm arrives",
+                remedy=f"add this statement to it: {statement}",
             )
         )
+    statement = _statement(_KEY_ACTIONS, "*", account)
     if key.endswith(_MANAGED_KEY):
         found.append(
             Failure(
                 code="topic-key-managed",
-                problem=f"{topic_arn} is encrypted with the AWS managed key {_MANAGED_KEY}, which no alarm can use",
-                remedy="encrypt the topic with a key of your own, whose policy has this statement: "
-                + _statement(_KEY_ACTIONS, "*", account),
+                problem=f"{topic_arn} is encrypted with the AWS managed key alias/aws/sns, which no alarm can use",
+                remedy=f"encrypt it with a key of your own, whose policy has this statement: {statement}",
             )
         )
     elif key_policy is not None and not _allows(key_policy, ["kms:GenerateDataKey", "kms:Decrypt"], account):
         found.append(
             Failure(
                 code="topic-key-no-alarms",
-                problem=f"the policy of {key}, the key of {topic_arn}, does not let {CLOUDWATCH} use it, so no alarm arrives",
-                remedy=f"add this statement to it: {_statement(_KEY_ACTIONS, '*', account)}",
+                problem=f"the policy of {key} does not let CloudWatch use this key of {topic_arn}, so no alarm arrives",
+                remedy=f"add this statement to it: {statement}",
             )
         )
     return found
