@@ -131,11 +131,7 @@ class ClusterLog(Construct):
             [
                 {
                     "Effect": "Allow",
-                    "Action": [
-                        "logs:DeleteSubscriptionFilter",
-                        "logs:DescribeSubscriptionFilters",
-                        "logs:PutSubscriptionFilter",
-                    ],
+                    "Action": ["logs:DeleteSubscriptionFilter", "logs:PutSubscriptionFilter"],
                     "Resource": [*self.log_group_arns],
                 }
             ],

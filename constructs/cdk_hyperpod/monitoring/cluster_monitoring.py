@@ -46,8 +46,6 @@ from .permissions import AlertsAccess, allow_alerts
 from .topic import let_alarms_in, let_alarms_use, new_topic
 
 FIRST_METRICS = "Custom::HyperPodFirstMetrics"
-_ORCHESTRATORS = {"slurm": "Slurm", "eks": "Eks"}
-"""In the words of DescribeCluster."""
 _TIMEOUT = Duration.minutes(1)
 _WINDOW = Duration.seconds(30)
 """What is reported within this time is one incident: the function gets it in one batch."""
@@ -70,8 +68,8 @@ class ClusterMonitoring(Construct):
     ends, outdated images (EKS), a file system that is nearly full, a watching function that is silent, and events that could not be
     handled. docs/alerts.md explains each of them.
 
-    A first deployment sends nothing: a custom resource writes the first metrics, and the alarms are created after it. They have no
-    action for the states OK and INSUFFICIENT_DATA. A deployment of the function sends nothing: events wait in the queue meanwhile,
+    A first deployment sends nothing: a custom resource writes the first metrics, and the alarms are created last, after it. They
+    have no action for the states OK and INSUFFICIENT_DATA. A deployment of the function sends nothing: events wait in the queue meanwhile,
     and the heartbeat may be absent for 15 minutes. A deletion sends nothing: the alarms are deleted before everything that writes
     their metrics, and the rules before the cluster. What is already wrong when an alarm is created is reported.
 
@@ -178,13 +176,15 @@ class ClusterMonitoring(Construct):
             dead_letter_queue=sqs.DeadLetterQueue(queue=self.dead_letter_queue, max_receive_count=_ATTEMPTS),
         )
         self.function = self._add_function(log_group or self._add_log(key, removal_policy))
-        self._receive_events()
+        batches = self._receive_events()
         schedule = self._add_schedule()
         first = self._add_first_metrics()
+        # CloudWatch may show a value a minute late, and Lambda takes about as long to enable the mapping.
+        batches.node.add_dependency(first)
         self.alarms = {spec.construct_id: self._add_alarm(spec) for spec in self._alarm_specs(file_system)}
         for alarm in self.alarms.values():
             # Created after what writes the metrics, and deleted before it.
-            alarm.node.add_dependency(first, schedule)
+            alarm.node.add_dependency(batches, first, schedule)
         self.dashboard = self._add_dashboard(file_system)
         self._receive_health_records()
 
@@ -353,38 +353,33 @@ class ClusterMonitoring(Construct):
             role=role,
             log_group=log,
             timeout=_TIMEOUT,
-            environment=self._environment(),
+            environment={
+                "CLUSTER_ARN": self._cluster.cluster_arn,
+                "TOPIC_ARN": self.topic.topic_arn,
+                "QUEUE_URL": self.queue.queue_url,
+                "LOG_GROUP": self._cluster.log_group_name,
+            },
             reasons=reasons.ALERTS,
         )
         # The first run, and Lambda itself when it reads the queue, need the permissions.
         function.node.add_dependency(policy)
         return function
 
-    def _environment(self) -> dict[str, str]:
-        cluster = self._cluster
-        variables = {
-            "CLUSTER_ARN": cluster.cluster_arn,
-            "TOPIC_ARN": self.topic.topic_arn,
-            "QUEUE_URL": self.queue.queue_url,
-            "LOG_GROUP": cluster.log_group_name,
-        }
-        if cluster.orchestrator is not None:
-            variables["ORCHESTRATOR"] = _ORCHESTRATORS[cluster.orchestrator]
-        return variables
-
-    def _receive_events(self) -> None:
+    def _receive_events(self) -> lambda_.EventSourceMapping:
         """From HyperPod's rules to the queue, and from the queue to the function."""
-        self.function.add_event_source_mapping(
-            "Queue",
+        target = targets.SqsQueue(self.queue)
+        for rule in EVENT_RULES:
+            self._add_rule(rule, target)
+        return lambda_.EventSourceMapping(
+            self,
+            "Batches",
+            target=self.function,
             event_source_arn=self.queue.queue_arn,
             batch_size=_BATCH,
             max_batching_window=_WINDOW,
             max_concurrency=_CONCURRENCY,
             report_batch_item_failures=True,
         )
-        target = targets.SqsQueue(self.queue)
-        for rule in EVENT_RULES:
-            self._add_rule(rule, target)
 
     def _add_rule(self, rule: EventRule, target: events.IRuleTarget) -> None:
         events.Rule(
@@ -462,11 +457,12 @@ class ClusterMonitoring(Construct):
         )
 
     def _receive_health_records(self) -> None:
-        """From the cluster's log group to the function, if this app sets the log group up in this stack."""
+        """From the cluster's log group to the function, if this stack sets the log group up. Under EKS the same faults are events."""
+        if self._cluster.orchestrator == "eks":
+            return
         log = self._cluster.log
         if log is None or Stack.of(log) is not self._stack:
-            if self._cluster.orchestrator != "eks":
-                self._warn([_NO_HEALTH_RECORDS])
+            self._warn([_NO_HEALTH_RECORDS])
             return
         log.send_health_records(self.function)
 

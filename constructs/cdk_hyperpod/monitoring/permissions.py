@@ -45,14 +45,15 @@ def allow_alerts(scope: Construct, role: iam.Role, access: AlertsAccess, *, desc
             "Resource": "*",
             "Condition": {"StringEquals": {"cloudwatch:namespace": NAMESPACE}},
         },
-        # The first run waits until CloudWatch shows the heartbeat.
-        {"Action": ["cloudwatch:GetMetricStatistics"], "Resource": "*"},
         {"Action": ["sns:Publish"], "Resource": access.topic_arn},
         {
             "Action": ["kms:Decrypt", "kms:GenerateDataKey*"],
             "Resource": access.topic_key_arn or keys,
             "Condition": {"StringEquals": {"kms:ViaService": f"sns.{stack.region}.{URL_SUFFIX}"}},
         },
+        # The first run reports whether alarms can publish, too.
+        {"Action": ["sns:GetTopicAttributes"], "Resource": access.topic_arn},
+        {"Action": ["kms:GetKeyPolicy"], "Resource": access.topic_key_arn or keys},
         {
             "Action": ["sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage", "sqs:SendMessage"],
             "Resource": access.queue_arn,

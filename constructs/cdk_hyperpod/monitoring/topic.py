@@ -12,8 +12,8 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from .._common.encryption import allow_alarms
+from .._lambda.hyperpod.common.topic_access import key_statement
 from ..errors import Finding
-from ..rules.monitoring import key_statement
 from ..typed.known import is_known
 
 

@@ -6,7 +6,6 @@ Sources: the SNS and CloudWatch user guides (an alarm sends to topics of its own
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from ..config.cluster import ClusterConfig
@@ -61,27 +60,6 @@ def check_events(node_provisioning_mode: str | None, path: str) -> Iterator[Find
             remedy="use node_provisioning_mode: continuous for a new cluster",
             level="warning",
         )
-
-
-def topic_statement(topic_arn: str, account: str) -> str:
-    """The statement of a topic's policy that lets the account's alarms publish, as JSON in one line."""
-    return _statement(["sns:Publish"], topic_arn, account)
-
-
-def key_statement(account: str) -> str:
-    """The statement of a key's policy that lets the account's alarms publish to topics under the key, as JSON in one line."""
-    return _statement(["kms:Decrypt", "kms:GenerateDataKey*"], "*", account)
-
-
-def _statement(actions: list[str], resource: str, account: str) -> str:
-    statement = {
-        "Effect": "Allow",
-        "Principal": {"Service": "cloudwatch.amazonaws.com"},
-        "Action": actions,
-        "Resource": resource,
-        "Condition": {"StringEquals": {"aws:SourceAccount": account}},
-    }
-    return json.dumps(statement)
 
 
 def emails_of_another_topic(path: str, topic_path: str) -> Finding:

@@ -34,7 +34,7 @@ def problems(topic_arn: str, attributes: Mapping[str, str], key_policy: str | No
                 remedy=f"add this statement to it: {statement}",
             )
         )
-    statement = _statement(_KEY_ACTIONS, "*", account)
+    statement = key_statement(account)
     if key.endswith(_MANAGED_KEY):
         found.append(
             Failure(
@@ -58,6 +58,11 @@ def has_own_key(attributes: Mapping[str, str]) -> bool:
     """Whether the topic has a key whose policy says who may use it."""
     key = attributes.get("KmsMasterKeyId", "")
     return bool(key) and not key.endswith(_MANAGED_KEY)
+
+
+def key_statement(account: str) -> str:
+    """The statement of a key's policy that lets the account's alarms publish to topics under the key, in one line."""
+    return _statement(_KEY_ACTIONS, "*", account)
 
 
 def _statement(actions: Sequence[str], resource: str, account: str) -> str:
