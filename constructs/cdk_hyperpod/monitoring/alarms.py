@@ -122,7 +122,7 @@ def alarm_of_storage(file_system: ILustreFileSystem, free_percent: int) -> Alarm
     FSx writes a value for each target every minute, so a sum over a minute is the file system's. For an existing file system, whose
     capacity is not known, the share is calculated from what is used.
     """
-    free = file_system.metric_free_data_storage_capacity(period=_MINUTE)
+    free = file_system.metric_free_data_storage_capacity()
     if file_system.capacity_gib is None:
         metric, threshold = _free_share(file_system, free), float(free_percent)
     else:

@@ -44,7 +44,7 @@ def widgets(
 
 def _storage(file_system: ILustreFileSystem) -> list[cloudwatch.IWidget]:
     minute = Duration.minutes(1)
-    free = file_system.metric_free_data_storage_capacity(period=minute)
+    free = file_system.metric_free_data_storage_capacity()
     traffic = [file_system.metric(name, statistic="Sum", period=minute) for name in ("DataReadBytes", "DataWriteBytes")]
     return [
         _graph("Free bytes of the file system", [free], 2),

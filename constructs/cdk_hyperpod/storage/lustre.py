@@ -137,6 +137,8 @@ class ILustreFileSystem(Construct):
     def metric_free_data_storage_capacity(self, *, period: Duration | None = None) -> cloudwatch.Metric:
         """How many bytes are free on all storage targets together.
 
+        FSx writes a value for each target every minute, so a sum over a longer period counts the same bytes several times.
+
         Example::
 
             file_system = LustreFileSystem.from_attributes(
@@ -154,9 +156,9 @@ class ILustreFileSystem(Construct):
                 evaluation_periods=3,
             )
 
-        :param period: how long a period is. Default: - five minutes.
+        :param period: how long a period is. Default: - one minute.
         """
-        return self.metric("FreeDataStorageCapacity", statistic="Sum", period=period)
+        return self.metric("FreeDataStorageCapacity", statistic="Sum", period=period or Duration.minutes(1))
 
 
 class LustreFileSystem(ILustreFileSystem):

@@ -374,6 +374,7 @@ def test_a_metric_is_about_the_file_system() -> None:
     template = of_stack(build)
     free, busy = sorted(template.properties("AWS::CloudWatch::Alarm"), key=lambda alarm: str(alarm["MetricName"]))
     assert (free["Namespace"], free["MetricName"], free["Statistic"]) == ("AWS/FSx", "FreeDataStorageCapacity", "Sum")
+    assert free["Period"] == 60, "a sum over five minutes would be five times the free bytes"
     assert free["Dimensions"] == [{"Name": "FileSystemId", "Value": {"Ref": template.only_id(FILE_SYSTEM)}}]
     assert [each["Name"] for each in busy["Dimensions"]] == ["FileServer", "FileSystemId"]
 

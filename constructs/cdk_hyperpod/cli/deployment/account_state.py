@@ -73,6 +73,16 @@ class LiveEksCluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LiveTopic:
+    """An SNS topic."""
+
+    attributes: Mapping[str, str]
+    """As sns:GetTopicAttributes answers."""
+    key_policy: Read[str | None] = None
+    """The policy of its key; None: it has no key of a customer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AccountState:
     """An account and a region. Each part may be unread by itself."""
 
@@ -98,3 +108,5 @@ class AccountState:
     """By id. None: there is no such file system."""
     eks_clusters: Mapping[str, Read[LiveEksCluster | None]] = field(default_factory=dict)
     """By name. None: there is no such EKS cluster."""
+    topics: Mapping[str, Read[LiveTopic | None]] = field(default_factory=dict)
+    """By ARN. None: there is no such topic."""

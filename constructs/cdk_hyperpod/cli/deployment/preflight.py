@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
+from ..._lambda.hyperpod.common.topic_access import has_own_key
 from ...config.cluster import ClusterConfig
 from ...errors import HyperPodError
 from ...loader import load_config
@@ -21,8 +22,18 @@ from .. import aws
 from ..aws import Clients
 from ..options import config_option, json_option, permissions, profile_option
 from ..tables import GREEN, RED, WIDTH, YELLOW, colour_wanted, complain, say, say_json, table, wrapped
-from .account_state import AccountState, LiveCluster, LiveEksCluster, LiveFileSystem, LiveGroup, LivePlan, NotRead, Read
-from .preflight_checks import INTERFACES, Row, eks_clusters, exit_code, file_systems, rows
+from .account_state import (
+    AccountState,
+    LiveCluster,
+    LiveEksCluster,
+    LiveFileSystem,
+    LiveGroup,
+    LivePlan,
+    LiveTopic,
+    NotRead,
+    Read,
+)
+from .preflight_checks import INTERFACES, Row, eks_clusters, exit_code, file_systems, rows, topics
 
 __all__ = ["preflight", "read_account_state"]
 
@@ -46,7 +57,7 @@ _PERMISSIONS = (
     *("sagemaker:ListClusters", "sagemaker:DescribeCluster", "sagemaker:DescribeTrainingPlan"),
     *("ec2:DescribeAvailabilityZones", "ec2:DescribeInstanceTypeOfferings", "ec2:DescribeSubnets"),
     *("ec2:DescribeNetworkInterfaces", "ssm:GetParameter", "iam:GetRole", "s3:ListBucket", "fsx:DescribeFileSystems"),
-    "eks:DescribeCluster",
+    *("eks:DescribeCluster", "sns:GetTopicAttributes", "kms:DescribeKey", "kms:GetKeyPolicy"),
 )
 _BOOTSTRAP = "/cdk-bootstrap/hnb659fds/version"
 """Where CDK's bootstrap writes its version, with CDK's default qualifier."""
@@ -145,6 +156,7 @@ def read_account_state(config: ClusterConfig, client: Clients) -> AccountState:
         needed={name: _try(look) for name, look in _named(config, client, account)},
         file_systems={name: _try(partial(_file_system, client, name)) for name in file_systems(config)},
         eks_clusters={name: _try(partial(_eks_cluster, client, name)) for name in eks_clusters(config)},
+        topics={arn: _try(partial(_topic, client, arn)) for arn in topics(config)},
     )
 
 
@@ -292,6 +304,23 @@ def _eks_cluster(client: Clients, name: str) -> LiveEksCluster | None:
         vpc=(cluster.get("resourcesVpcConfig") or {}).get("vpcId"),
         authentication_mode=(cluster.get("accessConfig") or {}).get("authenticationMode"),
     )
+
+
+def _topic(client: Clients, arn: str) -> LiveTopic | None:
+    found = _found(partial(client("sns").get_topic_attributes, TopicArn=arn), "NotFound", "NotFoundException")
+    if found is None:
+        return None
+    attributes = found["Attributes"]
+    if not has_own_key(attributes):
+        return LiveTopic(attributes=attributes)
+    return LiveTopic(attributes=attributes, key_policy=_try(partial(_key_policy, client, attributes["KmsMasterKeyId"])))
+
+
+def _key_policy(client: Clients, key: str) -> str:
+    kms = client("kms")
+    # A topic may name its key by an alias, and a policy is read by the key alone.
+    arn = kms.describe_key(KeyId=key)["KeyMetadata"]["Arn"]
+    return str(kms.get_key_policy(KeyId=arn, PolicyName="default")["Policy"])
 
 
 def _role(client: Clients, arn: str) -> bool:

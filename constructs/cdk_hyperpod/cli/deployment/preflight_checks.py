@@ -13,10 +13,20 @@ from datetime import timedelta
 from functools import partial
 from typing import Literal, TypeVar
 
+from ..._lambda.hyperpod.common.topic_access import problems
 from ...config.cluster import ClusterConfig, InstanceGroup
 from ...config.zones import plan_subnets
 from ...facts.instance_types import catalogue
-from .account_state import AccountState, LiveEksCluster, LiveFileSystem, LiveGroup, LivePlan, NotRead, Read
+from .account_state import (
+    AccountState,
+    LiveEksCluster,
+    LiveFileSystem,
+    LiveGroup,
+    LivePlan,
+    LiveTopic,
+    NotRead,
+    Read,
+)
 
 Verdict = Literal["passed", "impossible", "not checked"]
 
@@ -470,6 +480,8 @@ def _existing(config: ClusterConfig, account: AccountState) -> Iterator[Row]:
         yield _existing_row(f"file system {name}", system, partial(_decide_file_system, config, name))
     for name, cluster in account.eks_clusters.items():
         yield _existing_row(f"EKS cluster {name}", cluster, partial(_decide_eks_cluster, config, name))
+    for arn, topic in account.topics.items():
+        yield _existing_row(f"topic {arn.rpartition(':')[2]}", topic, partial(_decide_topic, arn))
 
 
 def _bootstrap_row(version: Read[int | None]) -> Row:
@@ -542,6 +554,21 @@ def _decide_eks_cluster(config: ClusterConfig, name: str, found: LiveEksCluster)
             f"its authentication mode is CONFIG_MAP, which allows no access entries. Change it by `{command}` (cannot be undone)"
         )
     return PASSED
+
+
+def topics(config: ClusterConfig) -> tuple[str, ...]:
+    """ARNs of existing SNS topics that the file uses: one at most."""
+    arn = None if config.monitoring is None else config.monitoring.topic_arn
+    return () if arn is None else (arn,)
+
+
+def _decide_topic(arn: str, found: LiveTopic) -> Outcome:
+    """Whether its policy and its key let alarms publish."""
+    policy = found.key_policy
+    wrong = problems(arn, found.attributes, None if isinstance(policy, NotRead) else policy)
+    if wrong:
+        return _impossible(". ".join(f"{each.problem}; {each.remedy}" for each in wrong))
+    return _not_checked(policy.why) if isinstance(policy, NotRead) else PASSED
 
 
 def _shown(value: Read[float | None]) -> str:

@@ -42,6 +42,7 @@ from cdk_hyperpod.config.cluster import (
 )
 from cdk_hyperpod.config.eks import EksConfig, ExistingEksCluster
 from cdk_hyperpod.config.lifecycle import LifecycleConfig
+from cdk_hyperpod.config.monitoring import MonitoringConfig
 from cdk_hyperpod.facts.instance_types import catalogue
 from cdk_hyperpod_local.hyperpod import ApiError, HyperPod, Place, Plan, limits
 from cdk_hyperpod_local.hyperpod.samples import ROLE, run_until_quiet
@@ -429,6 +430,64 @@ def test_a_file_system(system: Mapping[str, Any], verdict: str, remedy: str) -> 
     config = replace(CONFIG, storage=StorageConfig(file_system_id=SYSTEM, mount_name="abcd"))
     row = of_named(config, system)[f"file system {SYSTEM}"]
     assert (row.verdict, row.remedy[: len(remedy)]) == (verdict, remedy)
+
+
+TOPIC = "arn:aws:sns:us-west-2:000000000000:oncall"
+OWN_KEY = "arn:aws:kms:us-west-2:000000000000:key/0-1"
+
+
+class Topics:
+    """SNS and KMS of an account with one topic, whose key has an alias."""
+
+    def __init__(self, key: str | None, key_policy: str | None) -> None:
+        self.key, self.key_policy = key, key_policy
+
+    def get_topic_attributes(self, TopicArn: str) -> Any:
+        assert TopicArn == TOPIC
+        if self.key is None:
+            raise ClientError({"Error": {"Code": "NotFound", "Message": "no"}}, "GetTopicAttributes")
+        return {
+            "Attributes": {"Policy": policy_of("sns:Publish"), **({"KmsMasterKeyId": self.key} if self.key else {})}
+        }
+
+    def describe_key(self, KeyId: str) -> Any:
+        assert KeyId == self.key
+        return {"KeyMetadata": {"Arn": OWN_KEY}}
+
+    def get_key_policy(self, KeyId: str, PolicyName: str) -> Any:
+        # As KMS does, which refuses an alias here.
+        assert (KeyId, PolicyName) == (OWN_KEY, "default")
+        if self.key_policy is None:
+            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no right"}}, "GetKeyPolicy")
+        return {"Policy": self.key_policy}
+
+
+def policy_of(*actions: str) -> str:
+    statement = {"Effect": "Allow", "Principal": {"Service": "cloudwatch.amazonaws.com"}, "Action": actions, "Resource": "*"}  # fmt: skip
+    return json.dumps({"Statement": [statement]})
+
+
+@pytest.mark.parametrize(
+    ("key", "key_policy", "verdict", "remedy"),
+    [
+        pytest.param("", None, "passed", "", id="not encrypted"),
+        pytest.param("alias/oncall", policy_of("kms:*"), "passed", "", id="its own key"),
+        pytest.param("alias/oncall", policy_of("kms:Encrypt"), "impossible", 'add this statement to it: {"Effect": "Allow"', id="its key refuses"),
+        pytest.param("alias/aws/sns", None, "impossible", "encrypt it with a key of your own", id="AWS's key"),
+        pytest.param("alias/oncall", None, "not checked", "lack the permission GetKeyPolicy", id="unread"),
+        pytest.param(None, None, "impossible", "it does not exist", id="none"),
+    ],
+)  # fmt: skip
+def test_a_topic_that_alarms_have_to_reach(key: str | None, key_policy: str | None, verdict: str, remedy: str) -> None:
+    case = Case(1)
+    case.denied = set()
+    topics = Topics(key, key_policy)
+    config = replace(CONFIG, monitoring=MonitoringConfig(topic_arn=TOPIC))
+    state = read_account_state(config, lambda service: topics if service in ("sns", "kms") else case.client(service))
+    row = {row.check: row for row in rows(config, state)}["topic oncall"]
+
+    assert row.verdict == verdict
+    assert remedy in row.remedy
 
 
 def test_a_file_system_of_openzfs_and_one_beside_a_vpc_of_the_files_own() -> None:
