@@ -20,6 +20,7 @@ SOURCES = Path(str(cdk_hyperpod.__file__)).parents[1]
 DESCRIBED_IN: Mapping[str, str] = {
     "HyperPodCluster": "ClusterConfig",
     "HyperPodNetwork": "NetworkConfig",
+    "ClusterMonitoring": "MonitoringConfig",
     "LustreFileSystem": "StorageConfig",
     "ScaleDown": "ScaleDownConfig",
 }

@@ -2,6 +2,5 @@
 
 Import what is in here only if an app monitors a cluster: these modules load CloudWatch, EventBridge, SNS and SQS, which costs
 synthesis half a second.
-May import: config, errors, interface, loader, rules, storage, typed, _common,
-_lambda.hyperpod.common.topic_access.
+May import: config, errors, interface, loader, rules, storage, typed, _common, _lambda.
 """

@@ -202,7 +202,7 @@ def test_metrics_of_a_group_and_of_the_cluster() -> None:
     days = made.metric_training_plan_days_left("p5", period=Duration.hours(1))
     assert (days.metric_name, days.statistic) == ("TrainingPlanDaysLeft", "Minimum")
     assert days.period.to_seconds() == 3600
-    with refused(("value-not-text", "group")):
+    with refused(("value-of-wrong-type", "group")):
         made.metric_missing_nodes(5)  # type: ignore[arg-type]
 
 
