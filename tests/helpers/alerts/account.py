@@ -70,6 +70,8 @@ class Account:
     """By operation."""
     until: datetime | None = None
     """When the errors are over. Absent: they stay."""
+    delay: timedelta = timedelta(0)
+    """How late CloudWatch shows a metric."""
     refused_entries: int = 0
     """How many entries SendMessageBatch does not accept."""
     now: datetime = datetime(2026, 6, 1, 17, 20, 25, tzinfo=UTC)
@@ -121,6 +123,17 @@ class Account:
     def put_metric_data(self, request: Json) -> Json:
         self.data.append(request)
         return {}
+
+    def get_metric_statistics(self, request: Json) -> Json:
+        shown = [
+            datum["Timestamp"]
+            for call in self.data
+            for datum in call["MetricData"]
+            if (datum["MetricName"], datum["Dimensions"]) == (request["MetricName"], request["Dimensions"])
+            and request["StartTime"] <= datum["Timestamp"] < request["EndTime"]
+            and datum["Timestamp"] + self.delay <= self.now
+        ]
+        return {"Datapoints": [{"Timestamp": at, "Sum": 1.0} for at in shown]}
 
     def send_message_batch(self, request: Json) -> Json:
         entries = request["Entries"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.alerts.handler import first_answer, route
+from cdk_hyperpod._lambda.hyperpod.alerts.handler import HeartbeatNotVisible, first_answer, route
 from helpers.alerts.account import DEFAULT_POLICY, PLAN, TOPIC, Account, deliver, error, group
 from helpers.alerts.events import SCRIPTS, awslogs, cluster_event, health_line, node_id
 from helpers.findings import codes
@@ -97,6 +97,39 @@ def test_a_deletion_does_nothing() -> None:
         "StackId": "stack", "RequestId": "request", "LogicalResourceId": "First", "PhysicalResourceId": "it", "Status": "SUCCESS",
     }  # fmt: skip
     assert account.calls.total() == 0
+
+
+def test_the_answer_waits_until_cloudwatch_shows_the_heartbeat() -> None:
+    account = Account(delay=timedelta(seconds=30))
+    assert outcome(account) == "Metrics are written."
+    assert account.now >= account.data[0]["MetricData"][0]["Timestamp"] + account.delay
+
+
+@pytest.mark.parametrize("copies", ["one copy", "a new copy for each attempt"])
+def test_a_heartbeat_that_is_late_is_left_to_lambda_s_next_attempt(copies: str) -> None:
+    # Lambda tries an asynchronous event again after a minute, and after two.
+    account = Account(delay=timedelta(seconds=100))
+    began, alerts = account.now, account.alerts()
+    with pytest.raises(HeartbeatNotVisible):
+        first_answer(request(), alerts)
+    assert (account.now - began).total_seconds() < 50, "the function has a minute"
+    account.now += timedelta(seconds=60)
+    reply = first_answer(request(), alerts if copies == "one copy" else account.alerts())
+    assert reply["Data"]["Outcome"] == "Metrics are written."
+
+
+def test_a_heartbeat_that_never_shows_fails_no_deployment() -> None:
+    account = Account(delay=timedelta(days=1))
+    alerts = account.alerts()
+    with pytest.raises(HeartbeatNotVisible):
+        first_answer(request(), alerts)
+    assert "does not show the heartbeat yet" in first_answer(request(), alerts)["Data"]["Outcome"]
+
+
+def test_without_the_permission_to_look_for_the_heartbeat_the_answer_is_at_once() -> None:
+    account = Account(errors={"get_metric_statistics": error("AccessDeniedException")})
+    assert outcome(account) == "Metrics are written."
+    assert "GetMetricStatistics failed" in account.said[0]
 
 
 def test_permissions_on_their_way_are_waited_for() -> None:

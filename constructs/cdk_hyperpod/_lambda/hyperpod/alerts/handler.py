@@ -3,7 +3,8 @@
 - SQS's records: events of HyperPod and lines of the health agent become messages. Records that fail are named in the answer.
 - {"schedule": "metrics"}: write the metrics of the alarms.
 - A subscription filter's lines: put them on the queue, so that its window collects them.
-- CloudFormation's request: write the metrics once, and report whether alarms can reach the topic. It fails no deployment.
+- CloudFormation's request: write the metrics once before their alarms are made, and report whether alarms can reach the topic. It fails
+  no deployment.
 
 Environment: CLUSTER_ARN, TOPIC_ARN, QUEUE_URL, LOG_GROUP (HyperPod's log group of the cluster; absent: unknown).
 """
@@ -14,6 +15,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,10 +33,26 @@ from .records import WORDS, reason_of, text
 PHYSICAL_ID = "hyperpod-first-metrics"
 _PLAN_AGE = timedelta(hours=1)
 """How long the end of a training plan is remembered."""
-_PATIENCE = timedelta(seconds=30)
+_PATIENCE = timedelta(seconds=25)
 """How long the first run waits for the function's own permissions, which IAM spreads with a delay."""
+_VISIBLE = timedelta(seconds=40)
+"""How long the first run waits until CloudWatch shows the heartbeat. The function has a minute."""
 _OUTCOME = 1500
 """Maximum characters of an outcome: CloudFormation accepts 4,096 bytes of an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one run wrote."""
+
+    cluster: str
+    """Its name, as it is in the metrics."""
+    unread: Sequence[str] = ()
+    """What could not be measured, and why. Empty: there is a heartbeat."""
+
+
+class HeartbeatNotVisible(Exception):
+    """CloudWatch does not show the first heartbeat yet. Lambda invokes the function again, after a minute and after two."""
 
 
 class Alerts:
@@ -59,6 +77,8 @@ class Alerts:
         self._log = log
         self._memory = Memory()
         self._plans: dict[str, tuple[datetime, datetime | None]] = {}
+        self._waited: set[str] = set()
+        """Requests of CloudFormation that a run has waited for in vain."""
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -140,20 +160,21 @@ class Alerts:
 
     # -- metrics -------------------------------------------------------------------------------------------------------
 
-    def measure(self) -> list[str]:
-        """Write the metrics. Returns what could not be measured; then the heartbeat is left out, too, so that its alarm reports it."""
+    def measure(self) -> Measured:
+        """Write the metrics. The heartbeat is left out if anything could not be measured, so that its alarm reports it."""
         now = self._now()
         try:
             cluster = self._read_cluster()
         except CALL_ERRORS as error:
             if not is_not_found(error):
                 raise
-            self._put([metrics.heartbeat(self._name_without_cluster())])
-            return []
+            name = self._name_without_cluster()
+            self._put([metrics.heartbeat(name, now)])
+            return Measured(name)
         ends, unread = self._plan_ends(cluster, now)
-        beat = [] if unread else [metrics.heartbeat(cluster.name)]
+        beat = [] if unread else [metrics.heartbeat(cluster.name, now)]
         self._put([*beat, *metrics.of_cluster(cluster, ends, now)])
-        return unread
+        return Measured(cluster.name, unread)
 
     def _put(self, data: Sequence[metrics.Datum]) -> None:
         for start in range(0, len(data), metrics.MOST):
@@ -204,23 +225,46 @@ class Alerts:
 
     # -- the first run -------------------------------------------------------------------------------------------------
 
-    def first_run(self) -> str:
-        """Write the metrics before their alarms are made. Returns the outcome in one line."""
-        lines = [self._first_metrics(), *self._topic_problems()]
+    def first_run(self, request_id: str) -> str:
+        """Write the metrics before their alarms are made. Returns the outcome in one line.
+
+        Raises HeartbeatNotVisible once for each request: an alarm that is made before CloudWatch shows the heartbeat would ring.
+        """
+        began = self._now()
+        lines = [self._first_metrics(began, request_id), *self._topic_problems()]
         return cut(" ".join(map(sentence, lines)), _OUTCOME)
 
-    def _first_metrics(self) -> str:
-        began = self._now()
-
+    def _first_metrics(self, began: datetime, request_id: str) -> str:
         def until(error: Exception) -> datetime:
             return began + _PATIENCE if is_passing(error, now=self._now(), began=began) else began
 
         try:
-            unread = again(self.measure, until, now=self._now, sleep=self._sleep, log=self._log)
-            return f"Metrics are written without a heartbeat: {'; '.join(unread)}" if unread else "Metrics are written"
+            measured = again(self.measure, until, now=self._now, sleep=self._sleep, log=self._log)
+            if measured.unread:
+                return f"Metrics are written without a heartbeat: {'; '.join(measured.unread)}"
+            if self._is_heartbeat_visible(measured.cluster, began):
+                return "Metrics are written"
         except CALL_ERRORS as error:
             hint = f"; {DENIED_HINT}" if is_denied(error) else ""
             return f"Metrics are NOT written: {reason(error)}{hint}"
+        if request_id not in self._waited:
+            self._waited.add(request_id)
+            raise HeartbeatNotVisible
+        return "Metrics are written, but CloudWatch does not show the heartbeat yet, so its alarm may ring once"
+
+    def _is_heartbeat_visible(self, cluster: str, began: datetime) -> bool:
+        """CloudWatch may show a new metric two minutes late. True, too, if it cannot be asked."""
+        while True:
+            try:
+                found = self._clients("cloudwatch").get_metric_statistics(**metrics.look_for_heartbeat(cluster, began))
+            except CALL_ERRORS as error:
+                self._log(_failed("GetMetricStatistics", error))
+                return True
+            if found.get("Datapoints"):
+                return True
+            if self._now() - began >= _VISIBLE:
+                return False
+            self._sleep(5)
 
     def _topic_problems(self) -> Iterator[str]:
         """It cannot be tried, because a message would go to everybody."""
@@ -273,12 +317,17 @@ def route(event: Mapping[str, Any], alerts: Alerts) -> dict[str, Any] | None:
 
 
 def first_answer(event: Mapping[str, Any], alerts: Alerts, log: Callable[[str], None] = print) -> dict[str, Any]:
-    """The answer to CloudFormation: always SUCCESS. Nothing of the event is logged (../common/answer.py)."""
+    """The answer to CloudFormation: always SUCCESS. Nothing of the event is logged (../common/answer.py).
+
+    Raises HeartbeatNotVisible: there is no answer yet.
+    """
     reply: dict[str, Any] = {**identify(event, PHYSICAL_ID), "Status": "SUCCESS"}
     if event["RequestType"] == "Delete":
         return reply
     try:
-        outcome = alerts.first_run()
+        outcome = alerts.first_run(event["RequestId"])
+    except HeartbeatNotVisible:
+        raise
     except Exception as error:  # noqa: BLE001 - alerts end no deployment, whatever it is
         log(traceback.format_exc())
         outcome = f"Metrics are NOT written: {type(error).__name__}; see the function's log."

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from .live import Group, Live
 
 NAMESPACE = "HyperPod/Clusters"
+HEARTBEAT = "Heartbeat"
 MOST = 1000
 """Metrics in one PutMetricData (CloudWatch API reference)."""
 _OUTDATED = frozenset({"SecurityUpdateRequired", "EndOfLife"})
@@ -25,14 +26,29 @@ def of_cluster(live: Live, plan_ends: Mapping[str, datetime], now: datetime) -> 
     for values in by_group.values():
         for name, value in values.items():
             total[name] = _together(name, total.get(name), value)
-    data = [_datum(name, value, live.name, group) for group, found in by_group.items() for name, value in found.items()]
+    data = [
+        _datum(name, value, now, live.name, group) for group, found in by_group.items() for name, value in found.items()
+    ]
     # The cluster's come first: its alarms use them.
-    return [*(_datum(name, value, live.name) for name, value in total.items()), *data]
+    return [*(_datum(name, value, now, live.name) for name, value in total.items()), *data]
 
 
-def heartbeat(cluster: str) -> Datum:
+def heartbeat(cluster: str, now: datetime) -> Datum:
     """Says that everything could be measured."""
-    return _datum("Heartbeat", 1, cluster)
+    return _datum(HEARTBEAT, 1, now, cluster)
+
+
+def look_for_heartbeat(cluster: str, now: datetime) -> dict[str, Any]:
+    """Parameters of GetMetricStatistics that find a heartbeat of this time."""
+    return {
+        "Namespace": NAMESPACE,
+        "MetricName": HEARTBEAT,
+        "Dimensions": [{"Name": "ClusterName", "Value": cluster}],
+        "StartTime": now - timedelta(minutes=15),
+        "EndTime": now + timedelta(minutes=5),
+        "Period": 60,
+        "Statistics": ["Sum"],
+    }
 
 
 def _of_group(group: Group, plan_ends: Mapping[str, datetime], now: datetime) -> Iterator[tuple[str, float]]:
@@ -50,7 +66,7 @@ def _together(name: str, total: float | None, value: float) -> float:
     return min(total, value) if name == "TrainingPlanDaysLeft" else total + value
 
 
-def _datum(name: str, value: float, cluster: str, group: str = "") -> Datum:
+def _datum(name: str, value: float, now: datetime, cluster: str, group: str = "") -> Datum:
     names = {"ClusterName": cluster, "InstanceGroup": group}
     dimensions = [{"Name": key, "Value": value} for key, value in names.items() if value]
-    return {"MetricName": name, "Dimensions": dimensions, "Value": float(value)}
+    return {"MetricName": name, "Dimensions": dimensions, "Value": float(value), "Timestamp": now}
