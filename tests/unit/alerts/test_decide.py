@@ -109,6 +109,16 @@ def test_a_minimum_that_is_given_up_explains_the_cluster_s_state() -> None:
     assert subjects(account) == ["[llm-train] p5: the minimum was not reached, the group is rolled back"]
 
 
+def test_a_minimum_that_is_given_up_does_not_explain_a_cluster_that_failed() -> None:
+    account = Account()
+    failed = envelope(
+        "SageMaker HyperPod Cluster State Change", {"ClusterName": "llm-train", "ClusterStatus": "Failed"}
+    )
+    deliver(account, cluster_event("Rollback initiated", level="Warn", reason="2 of 4 running"), failed)
+    assert subjects(account)[0] == "[llm-train] the cluster failed"
+    assert len(account.messages) == 2
+
+
 def test_groups_and_kinds_have_messages_of_their_own_the_worst_first() -> None:
     account = Account(groups=[group("p5"), group("c5")])
     deliver(
@@ -475,22 +485,65 @@ def test_the_records_of_a_message_that_cannot_be_published_fail_with_what_it_exp
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("value", [None, True, 7, -(10**30), 1e300, [], ["Error"], {}, {"a": {}}], ids=repr)
+def test_a_member_of_another_type_is_as_if_it_were_absent(value: Json) -> None:
+    account = Account()
+    events = []
+    for name in (
+        "EventId",
+        "EventTime",
+        "EventLevel",
+        "Description",
+        "InstanceId",
+        "InstanceGroupName",
+        "EventDetails",
+    ):
+        event = cluster_event(NOT_PROVISIONED)
+        event["detail"]["EventDetails"][name] = value
+        events.append(event)
+    summary = {"HealthStatus": value, "HealthStatusReason": value, "RepairAction": value, "Recommendation": value}
+    events.append(
+        envelope("SageMaker HyperPod Cluster Node Health Event", {"InstanceId": value, "HealthSummary": summary})
+    )
+    events.append(
+        envelope("SageMaker HyperPod Cluster Node Health Event", {"InstanceId": node_id(1), "HealthSummary": value})
+    )
+    events.append(envelope("SageMaker HyperPod Cluster State Change", {"ClusterStatus": value}))
+    events.append({**health_record(node_id(1)), "timestamp": value})
+    assert deliver(account, *events) == []
+    assert 0 < len(account.messages) <= 5
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False) | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["EventDetails", "EventMetadata", "FailureMessage", "Description",
-        "EventLevel", "EventTime", "EventId", "InstanceId", "InstanceGroupName", "HealthSummary", "details", "message", "logStream", "timestamp"]), inner, max_size=5),
-    max_leaves=15,
-)  # fmt: skip
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+WORD = JSON | st.sampled_from(
+    ["Error", "Info", "Failed", "RollingBack", "Unhealthy", NOT_CREATED, "Rollback initiated"]
+)
+
+
+def any_object(*names: str) -> st.SearchStrategy[Json]:
+    """An object with some of these members, each with any value."""
+    return JSON | st.fixed_dictionaries({}, optional=dict.fromkeys(names, WORD))
+
+
+EVENT = any_object(
+    "EventId", "EventTime", "EventLevel", "Description", "InstanceId", "InstanceGroupName", "EventDetails"
+)
+DETAIL = st.one_of(
+    st.fixed_dictionaries({"EventDetails": EVENT}),
+    st.fixed_dictionaries({"HealthSummary": any_object("HealthStatus", "HealthStatusReason"), "InstanceId": WORD}),
+    any_object("ClusterStatus", "FailureMessage", "ClusterName"),
+)
 TYPES = st.sampled_from(
-    [f"SageMaker HyperPod Cluster {kind}" for kind in ("Event", "State Change", "Node Health Event", "Novelty")]
+    [f"SageMaker HyperPod Cluster {kind}" for kind in ("Event", "State Change", "Node Health Event", "New")]
 )
+RECORD = st.fixed_dictionaries({"healthRecord": any_object("logStream", "timestamp", "message")})
 
 
-@given(
-    st.lists(
-        st.one_of(JSON, st.builds(envelope, TYPES, JSON), st.fixed_dictionaries({"healthRecord": JSON})), max_size=6
-    )
-)
+@given(st.lists(st.one_of(JSON, st.builds(envelope, TYPES, DETAIL), RECORD), max_size=6))
 def test_whatever_a_record_holds_it_fails_or_is_read(bodies: list[Json]) -> None:
     account = Account()
     failed = deliver(account, *bodies)

@@ -16,7 +16,7 @@ from . import message, records
 from .kinds import KINDS, ORCHESTRATION_READY, OTHER, UNKNOWN_TYPE, Kind
 from .live import Live
 from .memory import ANY, Memory, Reported
-from .message import Answer, Incident, Message
+from .message import Answer, Incident, Look, Message
 
 MOST_MESSAGES = 5
 """Of one batch. The last one lists the rest."""
@@ -118,14 +118,14 @@ def to_describe(found: Sequence[Incident]) -> dict[str, Incident]:
 
 
 def messages(
-    found: Sequence[Incident], live: message.Look, answers: Mapping[str, Answer], memory: Memory, now: datetime
+    found: Sequence[Incident], look: Look, answers: Mapping[str, Answer], memory: Memory, now: datetime
 ) -> list[Message]:
     """The messages of a batch. `answers`: of DescribeClusterEvent, by event id."""
     with_reasons = [_with_answer(incident, answers) for incident in found]
-    news = [new for incident in with_reasons for new in _news(incident, live.cluster, memory, now)]
+    news = [new for incident in with_reasons for new in _news(incident, memory, now)]
     own = news if len(news) <= MOST_MESSAGES else news[: MOST_MESSAGES - 1]
     rest = news[len(own) :]
-    return [*(message.of_incident(each, live) for each in own), *([message.of_rest(rest, live)] if rest else [])]
+    return [*(message.of_incident(each, look) for each in own), *([message.of_rest(rest, look)] if rest else [])]
 
 
 def _with_answer(incident: Incident, answers: Mapping[str, Answer]) -> Incident:
@@ -135,7 +135,7 @@ def _with_answer(incident: Incident, answers: Mapping[str, Answer]) -> Incident:
     return replace(incident, answer=answer)
 
 
-def _news(incident: Incident, live: Live | None, memory: Memory, now: datetime) -> list[Incident]:
+def _news(incident: Incident, memory: Memory, now: datetime) -> list[Incident]:
     """The incident without what was reported within the last hour. Empty: nothing is new."""
     kind = KINDS[incident.kind]
     if _is_explained_by_memory(incident, kind, memory, now):

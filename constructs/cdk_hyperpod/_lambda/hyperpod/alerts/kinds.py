@@ -46,6 +46,7 @@ OTHER = "other"
 UNHEALTHY = "unhealthy"
 HEALTH_RECORD = "health-record"
 CLUSTER = "cluster-failure"
+CLUSTER_ROLLBACK = "cluster-rollback"
 ORCHESTRATION_READY = "orchestration-ready"
 WITHOUT_REASON = frozenset({ORCHESTRATION_READY})
 """Kinds whose FailureMessage misleads: "Request to service failed", whatever happened."""
@@ -87,7 +88,8 @@ KINDS: Mapping[str, Kind] = {
     ),
     "group-operation": Kind(one="", whole="an operation on the group failed", explained_by={"minimum": PAIR}),
     "group-configuration": Kind(one="", whole="HyperPod could not use the group's configuration"),
-    CLUSTER: Kind(one="", whole="an operation on the cluster failed", explained_by={"minimum": PAIR}),
+    CLUSTER: Kind(one="", whole="an operation on the cluster failed"),
+    CLUSTER_ROLLBACK: Kind(one="", whole="the cluster is rolled back", explained_by={"minimum": PAIR}),
     "file-system": Kind(one="", whole="an operation on the group's FSx file system failed"),
     "kubernetes": Kind(one="failed to get its Kubernetes configuration", many="failed to get their Kubernetes configuration",
                        whole="HyperPod could not change the EKS cluster"),

@@ -23,7 +23,8 @@ WHOLE = 4000
 _EVENT = "SageMaker HyperPod Cluster Event"
 _STATE = "SageMaker HyperPod Cluster State Change"
 _HEALTH = "SageMaker HyperPod Cluster Node Health Event"
-_STATES = {"Failed": "the cluster failed", "RollingBack": "the cluster is rolled back"}
+_STATES = {"Failed": (kinds.CLUSTER, "the cluster failed"), "RollingBack": (kinds.CLUSTER_ROLLBACK, "")}
+"""ClusterStatus -> the kind, and its headline if it differs from the kind's. The others are progress."""
 _LEVELS = frozenset({"Info", "Warn", "Error"})
 _LAST_RANK = 1000
 _ORCHESTRATION = re.compile(r"Current: ([0-9]{1,9})/([0-9]{1,9})")
@@ -90,7 +91,7 @@ def _cluster_event(envelope: Mapping[str, Any], detail: Mapping[str, Any]) -> Fa
     event = detail.get("EventDetails")
     if not isinstance(event, Mapping):
         raise MalformedRecord("no detail.EventDetails")
-    description, level = text(event.get("Description"), WORDS), event.get("EventLevel")
+    description, level = text(event.get("Description"), WORDS), text(event.get("EventLevel"), NAME)
     known = meaning(description)
     kind = kinds.OTHER if known is None else known.kind
     if kind == PROGRESS and level in {"Warn", "Error"}:
@@ -121,13 +122,14 @@ def _are_nodes_lost(description: str) -> bool:
 
 def _state_change(envelope: Mapping[str, Any], detail: Mapping[str, Any]) -> Fault | None:
     status = detail.get("ClusterStatus")
-    if status not in _STATES:
+    if not isinstance(status, str) or status not in _STATES:
         return None
+    kind, headline = _STATES[status]
     return Fault(
-        kind=kinds.CLUSTER,
+        kind=kind,
         level="Error",
         words=f"ClusterStatus is {status}",
-        headline=_STATES[status],
+        headline=headline,
         at=_time(envelope.get("time")),
         cluster=text(detail.get("ClusterName"), NAME),
         reason=text(detail.get("FailureMessage"), WORDS),
@@ -140,11 +142,12 @@ def _health_event(envelope: Mapping[str, Any], detail: Mapping[str, Any]) -> Fau
     if summary.get("HealthStatus") == "Healthy":
         return None
     names = {"HealthStatus": "Status", "RepairAction": "Repair action", "Recommendation": "Recommendation"}
-    parts = [f"{name}: {text(summary[key], WORDS // 3)}" for key, name in names.items() if summary.get(key)]
+    texts = {name: text(summary.get(key), WORDS // 3) for key, name in names.items()}
     return Fault(
         kind=kinds.UNHEALTHY,
         level="Error",
-        words="; ".join(parts) or "(a node health event without a HealthSummary)",
+        words="; ".join(f"{name}: {value}" for name, value in texts.items() if value)
+        or "(a node health event without a HealthSummary)",
         at=_time(envelope.get("time")),
         group=text(detail.get("InstanceGroupName"), NAME),
         node=text(detail.get("InstanceId"), NAME),
