@@ -154,7 +154,8 @@ DRAINER_INTERFACES = (
 FUNCTION_LOGS = "A log group's ARN ends in a wildcard for its streams, and the functions write to their own group only."
 CLUSTER_LOG = "A log group's ARN ends in a wildcard for its streams, and the function reaches the cluster's group and its own only."
 METRICS = (
-    "CloudWatch has no resource for metrics (service authorization reference), so a condition names the one namespace."
+    "CloudWatch has no resource for metrics (service authorization reference): a condition names the namespace that is written, and "
+    "the other call only reads."
 )
 TRAINING_PLANS = "Groups get other plans without a deployment of this policy, and the call only reads."
 TOPIC_KEY = (

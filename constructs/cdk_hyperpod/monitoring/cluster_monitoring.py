@@ -37,7 +37,7 @@ from ..loader import LoadedConfig
 from ..rules.monitoring import check_events, check_topic, emails_of_another_topic
 from ..storage.lustre import ILustreFileSystem
 from ..typed.known import is_known
-from ..typed.validation import as_tuple, check_call, check_repeated, check_value, require_arguments
+from ..typed.validation import as_tuple, check_at_synth, check_call, check_repeated, check_value, require_arguments
 from .alarms import AlarmSpec, alarm_of_dead_letters, alarm_of_storage, alarms_of_cluster
 from .dashboard import widgets
 from .events import EVENT_RULES, EventRule
@@ -68,8 +68,8 @@ class ClusterMonitoring(Construct):
     ends, outdated images (EKS), a file system that is nearly full, a watching function that is silent, and events that could not be
     handled. docs/alerts.md explains each of them.
 
-    A first deployment sends nothing: a custom resource writes the first metrics, and the alarms are created last, after it. They
-    have no action for the states OK and INSUFFICIENT_DATA. A deployment of the function sends nothing: events wait in the queue meanwhile,
+    A first deployment sends nothing: a custom resource writes the first metrics and waits until CloudWatch shows them, and the
+    alarms are created after it. They have no action for the states OK and INSUFFICIENT_DATA. A deployment of the function sends nothing: events wait in the queue meanwhile,
     and the heartbeat may be absent for 15 minutes. A deletion sends nothing: the alarms are deleted before everything that writes
     their metrics, and the rules before the cluster. What is already wrong when an alarm is created is reported.
 
@@ -148,6 +148,12 @@ class ClusterMonitoring(Construct):
                 *check_call(ClusterMonitoring.__init__, locals()),
                 *check_removal(removal_policy),
                 *check_repeated(emails, "emails"),
+                *_check_numbers(
+                    below_minimum_minutes=below_minimum_minutes,
+                    missing_nodes_hours=missing_nodes_hours,
+                    training_plan_days=training_plan_days,
+                    free_storage_percent=free_storage_percent,
+                ),
                 *self._check_places(cluster, topic),
                 *_check_subscribers(emails, topic),
             ],
@@ -176,15 +182,13 @@ class ClusterMonitoring(Construct):
             dead_letter_queue=sqs.DeadLetterQueue(queue=self.dead_letter_queue, max_receive_count=_ATTEMPTS),
         )
         self.function = self._add_function(log_group or self._add_log(key, removal_policy))
-        batches = self._receive_events()
+        self._receive_events()
         schedule = self._add_schedule()
         first = self._add_first_metrics()
-        # CloudWatch may show a value a minute late, and Lambda takes about as long to enable the mapping.
-        batches.node.add_dependency(first)
         self.alarms = {spec.construct_id: self._add_alarm(spec) for spec in self._alarm_specs(file_system)}
         for alarm in self.alarms.values():
             # Created after what writes the metrics, and deleted before it.
-            alarm.node.add_dependency(batches, first, schedule)
+            alarm.node.add_dependency(first, schedule)
         self.dashboard = self._add_dashboard(file_system)
         self._receive_health_records()
 
@@ -365,21 +369,19 @@ class ClusterMonitoring(Construct):
         function.node.add_dependency(policy)
         return function
 
-    def _receive_events(self) -> lambda_.EventSourceMapping:
+    def _receive_events(self) -> None:
         """From HyperPod's rules to the queue, and from the queue to the function."""
-        target = targets.SqsQueue(self.queue)
-        for rule in EVENT_RULES:
-            self._add_rule(rule, target)
-        return lambda_.EventSourceMapping(
-            self,
-            "Batches",
-            target=self.function,
+        self.function.add_event_source_mapping(
+            "Queue",
             event_source_arn=self.queue.queue_arn,
             batch_size=_BATCH,
             max_batching_window=_WINDOW,
             max_concurrency=_CONCURRENCY,
             report_batch_item_failures=True,
         )
+        target = targets.SqsQueue(self.queue)
+        for rule in EVENT_RULES:
+            self._add_rule(rule, target)
 
     def _add_rule(self, rule: EventRule, target: events.IRuleTarget) -> None:
         events.Rule(
@@ -482,6 +484,12 @@ _NO_HEALTH_RECORDS = Finding(
 )
 
 
+def _check_numbers(**numbers: object) -> Iterator[Finding]:
+    for name, number in numbers.items():
+        yield from check_at_synth(number, name, "write it out: thresholds are calculated from it", kinds=(float, int))
+
+
 def _check_subscribers(emails: Sequence[str], topic: object) -> Iterator[Finding]:
-    if topic is not None and emails:
+    is_topic = isinstance(getattr(topic, "topic_arn", None), str)
+    if is_topic and emails:
         yield emails_of_another_topic("emails", "topic")

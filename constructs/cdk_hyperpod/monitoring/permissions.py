@@ -45,6 +45,8 @@ def allow_alerts(scope: Construct, role: iam.Role, access: AlertsAccess, *, desc
             "Resource": "*",
             "Condition": {"StringEquals": {"cloudwatch:namespace": NAMESPACE}},
         },
+        # The first run waits until CloudWatch shows the heartbeat.
+        {"Action": ["cloudwatch:GetMetricStatistics"], "Resource": "*"},
         {"Action": ["sns:Publish"], "Resource": access.topic_arn},
         {
             "Action": ["kms:Decrypt", "kms:GenerateDataKey*"],

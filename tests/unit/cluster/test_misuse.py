@@ -25,6 +25,7 @@ from aws_cdk.assertions import Template
 import cdk_hyperpod
 from cdk_hyperpod import (
     ClusterConfig,
+    ClusterMonitoring,
     ConfigError,
     DataRepository,
     DrainChannel,
@@ -69,6 +70,7 @@ from cdk_hyperpod.config import (
     Group,
     LifecycleConfig,
     LifecycleSteps,
+    MonitoringConfig,
     NetworkConfig,
     OpenZfsConfig,
     PriorityClass,
@@ -341,6 +343,19 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[Dependencies], dict[str, An
         "mount_path": "/home",
         "security_group": ec2.SecurityGroup(dependencies.stack, dependencies.next_id(), vpc=dependencies.network.vpc),
     },
+    ClusterMonitoring: lambda dependencies: {
+        "cluster": dependencies.cluster,
+        "topic": None,
+        "emails": ["oncall@example.com"],
+        "file_system": None,
+        "below_minimum_minutes": 30,
+        "missing_nodes_hours": 3,
+        "training_plan_days": 7,
+        "free_storage_percent": 10,
+        "encryption_key": None,
+        "log_group": None,
+        "removal_policy": None,
+    },
     LustreFileSystem.from_attributes: lambda dependencies: {
         "network": dependencies.network,
         "file_system_id": "fs-0123456789abcdef0",
@@ -425,6 +440,7 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
     InstanceGroup: (WORK, lambda value: _config(instance_groups=(HEAD, value))),
     LifecycleConfig: (LifecycleConfig(), lambda value: _config(lifecycle=value)),
     LifecycleSteps: (LifecycleSteps(), lambda value: _config(lifecycle=LifecycleConfig(steps=value))),
+    MonitoringConfig: (MonitoringConfig(), lambda value: _config(monitoring=value)),
     NetworkConfig: (NetworkConfig(), lambda value: _config(network=value)),
     OpenZfsConfig: (
         OpenZfsConfig(file_system_id="fs-0123456789abcdef0"),
@@ -564,6 +580,7 @@ PASSED_ON: Mapping[Callable[..., object], set[str]] = {
         "mount_path text",
     },
     ScaleDown: {"max_nodes number", "retry text"},
+    ClusterMonitoring: set(),
     encryption_key: set(),
     OpenZfsMount.from_attributes: {"file_system_id text", "mount_path text"},
     LustreFileSystem.from_attributes: {

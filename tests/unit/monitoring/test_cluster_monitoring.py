@@ -76,15 +76,11 @@ def warnings(stack: Stack, text: str) -> int:
 def test_alarms_are_created_after_the_first_metrics_and_deleted_before_what_writes_them(template: Template) -> None:
     """CloudFormation deletes in the opposite order."""
     schedule = next(name for name, rule in template.of(RULE).items() if "ScheduleExpression" in rule["Properties"])
-    first = {template.only_id(FIRST), schedule, template.only_id("AWS::Lambda::EventSourceMapping")}
+    first = {template.only_id(FIRST), schedule}
     alarms = template.of(ALARM)
 
     assert len(alarms) == 6
     assert all(first <= needs(template, alarm) for alarm in alarms)
-
-
-def test_events_are_handled_after_the_first_metrics(template: Template) -> None:
-    assert template.only_id(FIRST) in needs(template, template.only_id("AWS::Lambda::EventSourceMapping"))
 
 
 def test_the_first_metrics_come_after_the_permission_to_write_them(template: Template) -> None:
@@ -277,7 +273,10 @@ def test_the_function_reaches_one_cluster_one_topic_and_one_queue(template: Temp
     assert reach["sagemaker:DescribeCluster"] == reach["sagemaker:DescribeClusterEvent"] == cluster
     assert reach["sns:Publish"] == f"<{template.only_id('AWS::SNS::Topic')}>"
     assert reach["sqs:SendMessage"].startswith("<MonitoringEventQueue")
-    assert [action for action, resource in reach.items() if resource == "*"] == ["cloudwatch:PutMetricData"]
+    assert [action for action, resource in reach.items() if resource == "*"] == [
+        "cloudwatch:PutMetricData",
+        "cloudwatch:GetMetricStatistics",
+    ]
     (writes,) = [each["Condition"] for each in policy if each["Action"] == ["cloudwatch:PutMetricData"]]
     assert writes == {"StringEquals": {"cloudwatch:namespace": "HyperPod/Clusters"}}
 
