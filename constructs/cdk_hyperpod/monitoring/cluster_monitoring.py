@@ -301,6 +301,8 @@ class ClusterMonitoring(Construct):
                     problem=f"the cluster is in {cluster_region}, and this stack in {region} receives none of its events",
                     remedy=f"monitor it in a stack in {cluster_region}",
                 )
+            if cluster.log is not None and cluster.log.sends_health_records:
+                yield _DUPLICATED
         arn = getattr(topic, "topic_arn", None)
         if isinstance(arn, str):
             yield from check_topic(arn, region=region, account=account, path="topic")
@@ -474,6 +476,12 @@ _MISSING = Finding(
     path="monitoring",
     problem="is missing in the file, and this construct needs it",
     remedy="add `monitoring: {}`",
+)
+_DUPLICATED = Finding(
+    code="monitoring-duplicated",
+    path="cluster",
+    problem="is monitored already, and each failure would be two messages",
+    remedy="remove this one, and subscribe to the other one's topic",
 )
 _NO_HEALTH_RECORDS = Finding(
     code="no-health-records",

@@ -107,6 +107,7 @@ WORK = InstanceGroup(name="work", instance_type="ml.p5.48xlarge", instance_count
 SUBNET = SubnetConfig(subnet_id="subnet-0123456789abcdef0", availability_zone="us-west-2c")
 
 
+CLUSTER_ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab"
 JOB_SIZE = ScaleSettings(train_batch_size=64)
 
 
@@ -344,7 +345,9 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[Dependencies], dict[str, An
         "security_group": ec2.SecurityGroup(dependencies.stack, dependencies.next_id(), vpc=dependencies.network.vpc),
     },
     ClusterMonitoring: lambda dependencies: {
-        "cluster": dependencies.cluster,
+        "cluster": HyperPodCluster.from_cluster_attributes(
+            dependencies.stack, dependencies.next_id(), cluster_name="known", cluster_arn=CLUSTER_ARN
+        ),
         "topic": None,
         "emails": ["oncall@example.com"],
         "file_system": None,

@@ -406,6 +406,14 @@ def test_a_cluster_of_another_region_is_refused() -> None:
         ClusterMonitoring(stack, "Monitoring", cluster=of_another_app(stack))
 
 
+def test_a_cluster_is_monitored_once() -> None:
+    stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
+    cluster = of_this_app(stack)
+    ClusterMonitoring(stack, "Monitoring", cluster=cluster)
+    with refused(("monitoring-duplicated", "cluster")):
+        ClusterMonitoring(stack, "Again", cluster=cluster)
+
+
 def test_a_file_without_monitoring_has_none() -> None:
     stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
     loaded = load_config(CONFIGS / "existing.yaml")
