@@ -147,7 +147,7 @@ class ClusterMonitoring(Construct):
             [
                 *check_call(ClusterMonitoring.__init__, locals()),
                 *check_removal(removal_policy),
-                *check_repeated(emails, "emails"),
+                *check_repeated(_texts(emails), "emails"),
                 *_check_numbers(
                     below_minimum_minutes=below_minimum_minutes,
                     missing_nodes_hours=missing_nodes_hours,
@@ -495,6 +495,11 @@ _NO_HEALTH_RECORDS = Finding(
 def _check_numbers(**numbers: object) -> Iterator[Finding]:
     for name, number in numbers.items():
         yield from check_at_synth(number, name, "write it out: thresholds are calculated from it", kinds=(float, int))
+
+
+def _texts(values: object) -> tuple[str, ...]:
+    """What of a list is text. Anything else is reported by its type."""
+    return tuple(each for each in values if isinstance(each, str)) if isinstance(values, tuple) else ()
 
 
 def _check_subscribers(emails: Sequence[str], topic: object) -> Iterator[Finding]:
