@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdk_hyperpod._lambda.hyperpod.alerts.memory import MOST, Memory, Reported
 from helpers.alerts.account import Account, deliver, error, group
 from helpers.alerts.events import (
     CAPACITY,
@@ -95,6 +96,30 @@ def test_an_unhealthy_node_and_its_replacement_are_one_message(old: int) -> None
     fault = health_record(node_id(old))
     deliver(account, fault, cluster_event(REPLACED, node=node_id(3), level="Info"))
     assert subjects(account) == ["[llm-train] p5: 1 node reported XidHardwareFailure"]
+
+
+def test_a_health_event_names_no_group_and_explains_the_replacement_in_any() -> None:
+    account = Account()
+    deliver(account, health_event(node_id(4)), cluster_event(REPLACED, node=node_id(3), level="Info"))
+    assert subjects(account) == ["[llm-train] 1 node is unhealthy"]
+
+
+def test_an_unhealthy_node_does_not_explain_the_record_of_another() -> None:
+    account = Account()
+    deliver(account, health_event(node_id(1)), health_record(node_id(1)), health_record(node_id(2)))
+    assert subjects(account) == [
+        "[llm-train] p5: 1 node is unhealthy",
+        "[llm-train] p5: 1 node reported XidHardwareFailure",
+    ]
+    assert node_id(1) not in account.messages[1]["Message"]
+
+
+def test_five_incidents_have_a_message_each() -> None:
+    account = Account()
+    deliver(account, *(cluster_event(SCRIPTS, group=f"g{number}", reason="1") for number in range(5)))
+    assert subjects(account) == [
+        f"[llm-train] g{number}: 1 node failed in the lifecycle scripts" for number in range(5)
+    ]
 
 
 def test_a_minimum_that_is_given_up_explains_the_cluster_s_state() -> None:
@@ -444,6 +469,48 @@ def test_a_replacement_after_a_fault_was_announced_by_it() -> None:
     failed = "Instance {node} failed to start as part of instance replacement in Cluster llm-train and IG p5"
     deliver(account, cluster_event(failed, node=node_id(9)), alerts=alerts)
     assert subjects(account)[1:] == ["[llm-train] p5: 1 node could not be replaced"]
+
+
+def test_a_cluster_s_rollback_in_the_next_batch_was_announced_by_the_minimum() -> None:
+    account = Account()
+    alerts = account.alerts()
+    deliver(account, cluster_event("Rollback initiated", level="Warn", reason="2 of 4"), alerts=alerts)
+    rollback = envelope("SageMaker HyperPod Cluster State Change", {"ClusterStatus": "RollingBack"})
+    deliver(account, rollback, alerts=alerts)
+    assert len(account.messages) == 1
+    deliver(account, rollback)
+    assert subjects(account)[1:] == ["[llm-train] the cluster is rolled back"]
+
+
+def test_the_name_of_a_fault_is_its_cause_whatever_the_line_says() -> None:
+    account = Account()
+    alerts = account.alerts()
+    for words in ("Xid 71", "Xid 94"):
+        record = health_record(node_id(1))
+        record["healthRecord"]["message"] = record["healthRecord"]["message"].replace("Xid (PCI:0000:b9:00): 71", words)
+        deliver(account, record, alerts=alerts)
+    assert len(account.messages) == 1
+
+
+def test_another_reason_that_only_describe_cluster_event_has_is_reported() -> None:
+    account = Account()
+    alerts = account.alerts()
+    for reason in ("the first", "the first", "the second"):
+        event = cluster_event("Failed to terminate EC2 Instance {node} in Cluster llm-train and IG p5", node=node_id(1))
+        account.reasons[event["detail"]["EventDetails"]["EventId"]] = reason
+        deliver(account, event, alerts=alerts)
+    assert ["the second" in message["Message"] for message in account.messages] == [False, True]
+
+
+def test_the_memory_is_bounded_and_ends_after_an_hour() -> None:
+    memory, now = Memory(), Account().now
+    for number in range(3 * MOST // 4):
+        memory.note(Reported(group="p5", kind="unhealthy", cause="c", nodes=[node_id(number)], count=1), now)
+    assert not memory.knows_node("p5", "unhealthy", "c", node_id(0), now), "the oldest are forgotten"
+    assert memory.knows_node("p5", "unhealthy", "c", node_id(3 * MOST // 4 - 1), now)
+    assert len(memory) <= MOST
+    memory.note(Reported(group="c5", kind="launch", cause="c", nodes=[""], count=1), now + timedelta(hours=1))
+    assert len(memory) < 20
 
 
 def test_a_record_of_another_node_than_the_unhealthy_one_is_news() -> None:

@@ -130,9 +130,7 @@ def messages(
 
 def _with_answer(incident: Incident, answers: Mapping[str, Answer]) -> Incident:
     answer = answers.get(str(incident.described))
-    if incident.reasons or answer is None:
-        return incident
-    return replace(incident, answer=answer)
+    return incident if answer is None else replace(incident, answer=answer)
 
 
 def _news(incident: Incident, memory: Memory, now: datetime) -> list[Incident]:

@@ -36,6 +36,9 @@ class Memory:
     def __init__(self) -> None:
         self._entries: dict[_Key, tuple[datetime, int]] = {}
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def note(self, reported: Reported, now: datetime) -> None:
         """Remember what was published."""
         for key, count in _keys_of(reported):
