@@ -55,7 +55,7 @@ def allow_alerts(scope: Construct, role: iam.Role, access: AlertsAccess, *, desc
         },
         # The first run reports whether alarms can publish, too.
         {"Action": ["sns:GetTopicAttributes"], "Resource": access.topic_arn},
-        {"Action": ["kms:GetKeyPolicy"], "Resource": access.topic_key_arn or keys},
+        {"Action": ["kms:DescribeKey", "kms:GetKeyPolicy"], "Resource": access.topic_key_arn or keys},
         {
             "Action": ["sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage", "sqs:SendMessage"],
             "Resource": access.queue_arn,

@@ -21,6 +21,7 @@ from .events import ARN, sqs
 
 Json = Any
 TOPIC = "arn:aws:sns:us-west-2:111122223333:alerts"
+KEY = "arn:aws:kms:us-west-2:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 PLAN = "arn:aws:sagemaker:us-west-2:111122223333:training-plan/large"
 ENVIRONMENT = {
     "CLUSTER_ARN": ARN,
@@ -117,7 +118,13 @@ class Account:
     def get_topic_attributes(self, _: Json) -> Json:
         return {"Attributes": self.attributes}
 
-    def get_key_policy(self, _: Json) -> Json:
+    def describe_key(self, request: Json) -> Json:
+        assert request["KeyId"] == self.attributes["KmsMasterKeyId"]
+        return {"KeyMetadata": {"KeyId": KEY.rpartition("/")[2], "Arn": KEY}}
+
+    def get_key_policy(self, request: Json) -> Json:
+        if request["KeyId"] != KEY:
+            raise error("NotFoundException", "an alias is not a key's id")
         return {"Policy": self.key_policy}
 
     def put_metric_data(self, request: Json) -> Json:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from ..._lambda.hyperpod.common.topic_access import has_own_key
+from ..._lambda.hyperpod.common.topic_access import has_own_key, read_key_policy
 from ...config.cluster import ClusterConfig
 from ...errors import HyperPodError
 from ...loader import load_config
@@ -313,14 +313,8 @@ def _topic(client: Clients, arn: str) -> LiveTopic | None:
     attributes = found["Attributes"]
     if not has_own_key(attributes):
         return LiveTopic(attributes=attributes)
-    return LiveTopic(attributes=attributes, key_policy=_try(partial(_key_policy, client, attributes["KmsMasterKeyId"])))
-
-
-def _key_policy(client: Clients, key: str) -> str:
-    kms = client("kms")
-    # A topic may name its key by an alias, and a policy is read by the key alone.
-    arn = kms.describe_key(KeyId=key)["KeyMetadata"]["Arn"]
-    return str(kms.get_key_policy(KeyId=arn, PolicyName="default")["Policy"])
+    key = attributes["KmsMasterKeyId"]
+    return LiveTopic(attributes=attributes, key_policy=_try(lambda: read_key_policy(client("kms"), key)))
 
 
 def _role(client: Clients, arn: str) -> bool:

@@ -23,7 +23,7 @@ from ..common.answer import answer, identify
 from ..common.api import CALL_ERRORS, again, is_denied, is_not_found, is_passing, reason
 from ..common.clients import client
 from ..common.sentences import DENIED_HINT, cut, sentence
-from ..common.topic_access import has_own_key, problems
+from ..common.topic_access import has_own_key, problems, read_key_policy
 from . import decide, health_records, live, metrics
 from .live import Live
 from .memory import Memory
@@ -276,8 +276,7 @@ class Alerts:
         policy, problem = None, ""
         if has_own_key(attributes):
             try:
-                reply = self._clients("kms").get_key_policy(KeyId=attributes["KmsMasterKeyId"], PolicyName="default")
-                policy = reply["Policy"]
+                policy = read_key_policy(self._clients("kms"), attributes["KmsMasterKeyId"])
             except CALL_ERRORS as error:
                 problem = f"The policy of the topic's key could not be read: {reason(error)}"
         yield from map(str, problems(self._topic_arn, attributes, policy))

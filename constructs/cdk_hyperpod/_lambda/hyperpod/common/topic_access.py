@@ -1,4 +1,4 @@
-"""Whether alarms and the alerts function can publish to a topic, as far as its policy and its key's policy tell. Pure.
+"""Whether alarms and the alerts function can publish to a topic, as far as its policy and its key's policy tell.
 
 `preflight` shows the same before a deployment. A condition of a statement is not evaluated: a statement that allows under a
 condition counts as one that allows.
@@ -58,6 +58,12 @@ def has_own_key(attributes: Mapping[str, str]) -> bool:
     """Whether the topic has a key whose policy says who may use it."""
     key = attributes.get("KmsMasterKeyId", "")
     return bool(key) and not key.endswith(_MANAGED_KEY)
+
+
+def read_key_policy(kms: Any, key: str) -> str:
+    """The policy of a topic's key. A topic may name it by an alias, and GetKeyPolicy accepts the key's id or ARN only."""
+    arn = kms.describe_key(KeyId=key)["KeyMetadata"]["Arn"]
+    return str(kms.get_key_policy(KeyId=arn, PolicyName="default")["Policy"])
 
 
 def key_statement(account: str) -> str:
