@@ -14,7 +14,8 @@ from .errors import ApiError, CallerKilled, LostReplyError
 from .faults import Faults
 from .journal import MUTATING, Call
 from .json_protocol import handle_json
-from .state import Node, Place, Plan, Termination
+from .notices import BusEvent, LogRecord
+from .state import Fault, Node, Place, Plan, Termination
 
 __all__ = [
     "ACCOUNT",
@@ -23,13 +24,16 @@ __all__ = [
     "REGION",
     "ApiError",
     "Behaviour",
+    "BusEvent",
     "Call",
     "CallerKilled",
     "Client",
     "Clock",
     "ClusterHandler",
+    "Fault",
     "Faults",
     "HyperPod",
+    "LogRecord",
     "LostReplyError",
     "ManualClock",
     "Node",

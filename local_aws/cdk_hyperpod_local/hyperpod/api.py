@@ -10,14 +10,27 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from . import api_shapes, batch, cluster_operations, clusters, limits, nodes, provisioning, saved_state, tagging, update
+from . import (
+    api_shapes,
+    batch,
+    cluster_operations,
+    clusters,
+    limits,
+    nodes,
+    notices,
+    provisioning,
+    saved_state,
+    tagging,
+    update,
+)
 from .behaviour import Behaviour, Timings
 from .clock import Clock, ManualClock
-from .context import Context
+from .context import Context, find_node
 from .errors import ApiError, CallerKilled, LostReplyError
 from .faults import Faults
 from .journal import MUTATING, Call, count_changes
-from .state import CapacityChange, Cluster, HyperPodState, Json, Node, Place, Plan, Termination
+from .notices import BusEvent, LogRecord
+from .state import CapacityChange, Cluster, Fault, HyperPodState, Json, Node, Place, Plan, Termination
 
 if TYPE_CHECKING:
     from .client import Client
@@ -208,9 +221,12 @@ class HyperPod:
         """Set a subnet's zone, types and free addresses. Subnets that were not set are not checked."""
         self._state.subnets[subnet_id] = place
 
-    def release_image(self, version: str) -> None:
-        """Publish a newer platform image. New groups and UpdateClusterSoftware use it."""
-        self._state.image = version
+    def release_image(self, version: str, *, older: str = "UpdateAvailable") -> None:
+        """Publish a newer platform image. New groups and UpdateClusterSoftware use it.
+
+        `older`: the ImageVersionStatus of all older ones.
+        """
+        self._state.image, self._state.older_images = version, older
 
     def change_node(self, node_id: str, **changes: Any) -> None:
         """Change a node, by the field names of `Node`: status="Failure" makes it a failed one.
@@ -226,6 +242,26 @@ class HyperPod:
                         provisioning.settle(self._state)
                         return
             raise KeyError(node_id)
+
+    def report_fault(self, node_id: str, fault: Fault) -> None:
+        """Let the health monitoring agent find a fault on a node (instance id). KeyError if the node does not exist."""
+        with self._lock:
+            self.tick()
+            for cluster in self._state.clusters.values():
+                node = find_node(cluster, node_id)
+                if node is not None:
+                    cluster.nodes[node.logical_id] = notices.report_fault(self._state, cluster, node, fault)
+                    provisioning.settle(self._state)
+                    return
+            raise KeyError(node_id)
+
+    def take_notices(self) -> list[BusEvent | LogRecord]:
+        """What HyperPod has sent to EventBridge and CloudWatch Logs since the last call, oldest first."""
+        with self._lock:
+            self.tick()
+            taken = list(self._state.notices)
+            self._state.notices.clear()
+            return [item for notice in taken for item in notices.written_out(self._state, notice)]
 
     # --- what tests look at ---
 

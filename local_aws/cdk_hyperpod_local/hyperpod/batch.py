@@ -10,8 +10,8 @@ from .clusters import refuse_beyond_limits
 from .context import Context, below_minimum, find_node, refuse_below_minimum, refuse_unpatched, refuse_while_busy
 from .errors import ApiError, invalid
 from .provisioning import request_node
-from .state import Cluster, Group, HyperPodState, Json, Node, Termination, settings_now
-from .terminations import end
+from .state import Cluster, Group, HyperPodState, Json, Node, settings_now
+from .terminations import end, replaced
 
 MOST_IDS = 99
 """Maximum node ids in one call ("Scale down a cluster"). The shape itself allows 3000."""
@@ -298,21 +298,9 @@ def _restart_problem(cluster: Cluster, node: Node | None, *, fresh: bool) -> str
 
 
 def _restarted(state: HyperPodState, cluster: Cluster, node: Node, *, fresh: bool) -> Node:
-    booting = replace(node, status="Pending", due=state.now + state.timings.boot, message="")
-    if not fresh:
-        return booting
-    state.terminations.append(
-        Termination(
-            at=state.now,
-            cluster=cluster.name,
-            group=node.group,
-            logical_id=node.logical_id,
-            node_id=node.instance_id,
-            cause="replaced",
-            call=state.call,
-        )
-    )
-    return replace(booting, instance_id=f"i-{state.digits(17)}", launched_at=state.now)
+    if fresh:
+        return replaced(state, cluster, node)
+    return replace(node, status="Pending", due=state.now + state.timings.boot, message="")
 
 
 def _each(

@@ -27,6 +27,8 @@ class Timings:
     """From there until CurrentCount falls and the capacity is free. Meanwhile the two reads disagree."""
     software_update: float = 1800.0
     """UpdateClusterSoftware, from start to end."""
+    repair: float = 120.0
+    """From a fault that the health monitoring agent finds until HyperPod replaces the node (NodeRecovery Automatic)."""
     update_settle: float = 60.0
     """How long Behaviour.continuous_update_shows_updating shows Updating."""
     minimum_limit: float = 10_800.0
@@ -128,5 +130,16 @@ class Behaviour:
 
     The shape requires the member; the text says there is none.
     """
+    failed_launch_events: Literal["one", "two"] = "two"
+    """How many Error events one failed launch has. Two within a second are reported (hyperpod-mental-model.md)."""
+    scaling_warnings: bool = True
+    """Whether nodes that stop running, or are still missing, have a Warn event (hyperpod-mental-model.md)."""
+    event_metadata_in_eventbridge: Literal["null", "filled"] = "null"
+    """Whether EventBridge gets an event's metadata.
+
+    AWS's reference shows it filled. Engineers report that every subtree is null (hyperpod-mental-model.md).
+    """
+    event_level_in_eventbridge: bool = True
+    """Whether a Cluster Event has an EventLevel. A sample of April 2025 has none."""
     default_page_size: int = 10
     """Entries per page without MaxResults, from 1 to 100."""

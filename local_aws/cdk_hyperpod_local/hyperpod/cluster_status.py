@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from . import events
+from .notices import announce_status
 from .state import Cluster, Good, Group, HyperPodState, Node, by_group, running_count
 from .terminations import choose_victims, end
 
@@ -53,6 +54,7 @@ def _roll_back(state: HyperPodState, cluster: Cluster, group: Group, running: in
     )  # fmt: skip
     if cluster.status in ("InService", "Updating"):
         cluster.status = "RollingBack"
+        announce_status(state, cluster)  # it may be over at once
 
 
 def step_cluster(state: HyperPodState, cluster: Cluster) -> None:
@@ -110,6 +112,7 @@ def _fail_operation(state: HyperPodState, cluster: Cluster) -> None:
     else:
         cluster.groups = {name: replace(group, status="Failed") for name, group in cluster.groups.items()}
     cluster.status = "RollingBack" if undo else "Failed"
+    announce_status(state, cluster)
 
 
 def _report_failure(state: HyperPodState, cluster: Cluster, operation: str) -> None:

@@ -3,7 +3,7 @@
 The page has no level for each event. It says what levels mean: Error if an operation failed, Info if it continues or is
 complete. It does not list the words for an operation; ours are those of its examples. Samples on the same page, and
 live clusters, write InstanceGroup instead of the IG in its tables. The two events of a minimum are from the page
-"Minimum capacity requirements".
+"Minimum capacity requirements". The warning about nodes that are not ready is from hyperpod-mental-model.md.
 """
 
 from __future__ import annotations
@@ -57,6 +57,11 @@ NOT_PROVISIONED = Kind(
     description="Failed to provision EC2 Instance in Cluster <cluster-name> and IG <instance-group-name>",
     level="Error",
 )
+NOT_CREATED = Kind(
+    resource="Instance",
+    description="Instance <operation> <instance-id> in Cluster <cluster-name> and IG <instance-group-name> failed",
+    level="Error",
+)
 SCRIPTS_FAILED = Kind(
     resource="Instance",
     description="Instance lifecycle script execution for EC2 Instance <instance-id> has <status>",
@@ -75,11 +80,45 @@ TERMINATING = Kind(
         "<instance-group-name>"
     ),
 )
+REPLACEMENT_STARTED = Kind(
+    resource="Instance",
+    description=(
+        "Instance <instance-id> is starting as part of instance replacement in Cluster <cluster-name> and IG "
+        "<instance-group-name>"
+    ),
+)
+REPLACEMENT_COMPLETED = Kind(
+    resource="Instance",
+    description=(
+        "Instance <instance-id> <operation> completed successfully as part of instance replacement in Cluster "
+        "<cluster-name> and IG <instance-group-name>"
+    ),
+)
+REPLACEMENT_FAILED = Kind(
+    resource="Instance",
+    description=(
+        "Instance <instance-id> <operation> failed as part of instance replacement in Cluster <cluster-name> and IG "
+        "<instance-group-name>"
+    ),
+    level="Error",
+)
+NOT_READY = Kind(
+    resource="Cluster",
+    description=(
+        "<lost> node(s) lost orchestration-ready status. Current: <ready>/<target> orchestration-ready across <groups> "
+        "instance group(s)."
+    ),
+    level="Warn",
+)
 MINIMUM_REACHED = Kind(resource="InstanceGroup", description="Minimum capacity reached")
 ROLLBACK = Kind(resource="InstanceGroup", description="Rollback initiated", level="Warn")
 
 KINDS = tuple(value for value in vars().copy().values() if isinstance(value, Kind))
 """Every kind that the simulation reports."""
+
+
+NO_SERVICE = "Request to service failed. If failure persists after retry, contact customer support."
+"""The FailureMessage of NOT_READY. No service has failed: it stands there whenever counts change."""
 
 
 def add(
@@ -89,23 +128,39 @@ def add(
     *,
     group: str | None = None,
     instance_id: str | None = None,
-    operation: str = "",
-    status: str = "",
     metadata: Json | None = None,
+    **words: object,
 ) -> None:
-    """Add an event of this kind to the cluster's stream."""
+    """Add an event of this kind to the cluster's stream. `words`: the description's other words, such as operation."""
     description = kind.description
-    for name, value in (
-        ("cluster-name", cluster.name),
-        ("instance-group-name", group),
-        ("instance-id", instance_id),
-        ("operation", operation),
-        ("status", status),
-    ):
-        description = description.replace(f"<{name}>", value or "")
+    known = {"cluster-name": cluster.name, "instance-group-name": group, "instance-id": instance_id, **words}
+    for name, value in known.items():
+        description = description.replace(f"<{name}>", "" if value is None else str(value))
     state.log(
-        cluster, kind.resource, description, level=kind.level, group=group, instance_id=instance_id, metadata=metadata
+        cluster,
+        kind.resource,
+        " ".join(description.split()),  # a node without an instance has no id
+        level=kind.level,
+        group=group,
+        instance_id=instance_id,
+        metadata=metadata,
     )
+
+
+def add_failed_launch(
+    state: HyperPodState,
+    cluster: Cluster,
+    kind: Kind,
+    *,
+    group: str,
+    instance_id: str | None = None,
+    metadata: Json,
+    **words: object,
+) -> None:
+    """Add the event of a failed launch, and the second one that comes with it (Behaviour.failed_launch_events)."""
+    add(state, cluster, kind, group=group, instance_id=instance_id, metadata=metadata, **words)
+    if state.behaviour.failed_launch_events == "two":
+        add(state, cluster, NOT_CREATED, group=group, instance_id=instance_id, metadata=metadata, operation="creation")
 
 
 def capacity_message(instance_type: str) -> str:

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from . import events
 from .cluster_status import conclude, step_cluster, step_minimums
+from .notices import announce_status
 from .state import Cluster, Group, HyperPodState, Node, by_group, running_count
-from .terminations import counted_extra, ending
+from .terminations import counted_extra, ending, replaced
 
 
 def advance(state: HyperPodState, until: float) -> None:
@@ -30,7 +31,25 @@ def settle(state: HyperPodState) -> None:
     _allocate(state)
     for cluster in list(state.clusters.values()):
         conclude(state, cluster)
+        _note_readiness(state, cluster)
+        announce_status(state, cluster)
     state.wake = _next_due(state)
+
+
+def _note_readiness(state: HyperPodState, cluster: Cluster) -> None:
+    """Warn of nodes that stopped running, and of new ones that do not run yet (Behaviour.scaling_warnings)."""
+    ready = running_count(cluster.nodes.values())
+    target = sum(group.target for group in cluster.groups.values())
+    missing = max(target - ready, 0)
+    lost = max(cluster.ready - ready, missing - cluster.missing)
+    cluster.ready, cluster.missing = ready, missing
+    if lost <= 0 or not state.behaviour.scaling_warnings or not (cluster.continuous and cluster.served):
+        return
+    if cluster.status == "InService":
+        events.add(
+            state, cluster, events.NOT_READY, lost=lost, ready=ready, target=target, groups=len(cluster.groups),
+            metadata={"Cluster": {"FailureMessage": events.NO_SERVICE}},
+        )  # fmt: skip
 
 
 def _next_due(state: HyperPodState) -> float | None:
@@ -59,6 +78,8 @@ def _next_state(state: HyperPodState, cluster: Cluster, node: Node) -> Node | No
     """The node after its due step; None if it is deleted."""
     if node.status == "ShuttingDown":
         return _shut_down(state, cluster, node)
+    if node.faulty:
+        return replaced(state, cluster, node)
     if not node.launched:
         return replace(node, due=None)  # from now on it gets an instance as soon as one is available
     if node.status == "Pending" and _start_fails(state, node):
@@ -88,11 +109,13 @@ def _shut_down(state: HyperPodState, cluster: Cluster, node: Node) -> Node | Non
 
 
 def _failed_start(state: HyperPodState, cluster: Cluster, node: Node) -> Node:
-    events.add(
-        state, cluster, events.SCRIPTS_FAILED, status="Failed", group=node.group, instance_id=node.instance_id,
-        metadata={"Instance": {"LcsExecutionState": "Failed"}},
-    )  # fmt: skip
     message = "Lifecycle scripts failed with exit code 1"
+    events.add_failed_launch(
+        state, cluster, events.SCRIPTS_FAILED, status="Failed", group=node.group, instance_id=node.instance_id,
+        metadata={"Instance": {"LcsExecutionState": "Failed", "FailureMessage": message}},
+    )  # fmt: skip
+    if node.replaces:
+        _add_replacement(state, cluster, node, events.REPLACEMENT_FAILED)
     return replace(node, status="Failure", message=message, due=state.now + state.timings.retry_failed)
 
 
@@ -108,7 +131,16 @@ def _started(state: HyperPodState, cluster: Cluster, node: Node) -> Node:
     events.add(
         state, cluster, events.INSTANCE_COMPLETED, operation="creation", group=node.group, instance_id=node.instance_id
     )
-    return replace(node, status="Running", due=None, message="")
+    if node.replaces:
+        _add_replacement(state, cluster, node, events.REPLACEMENT_COMPLETED)
+    return replace(node, status="Running", due=None, message="", replaces=None)
+
+
+def _add_replacement(state: HyperPodState, cluster: Cluster, node: Node, kind: events.Kind) -> None:
+    events.add(
+        state, cluster, kind, group=node.group, instance_id=node.instance_id, operation="creation",
+        metadata={"Instance": {"NodeLogicalId": node.logical_id}},
+    )  # fmt: skip
 
 
 def _start_fails(state: HyperPodState, node: Node) -> bool:
@@ -250,6 +282,6 @@ def _note_shortage(state: HyperPodState, cluster: Cluster, group: Group, short: 
     cluster.groups[group.name] = replace(group, short=short)
     if short:
         message = events.capacity_message(", ".join(group.instance_types))
-        events.add(
+        events.add_failed_launch(
             state, cluster, events.NOT_PROVISIONED, group=group.name, metadata={"Instance": {"FailureMessage": message}}
         )

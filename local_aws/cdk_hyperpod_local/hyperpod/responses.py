@@ -72,7 +72,7 @@ def group_details(state: HyperPodState, cluster: Cluster, group: Group, nodes: l
         "DesiredImageId": image_id(spec, group.image),
         "CurrentImageReleaseVersion": group.current_image,
         "DesiredImageReleaseVersion": group.image,
-        "ImageVersionStatus": "UpToDate" if group.current_image == state.image else "UpdateAvailable",
+        "ImageVersionStatus": "UpToDate" if group.current_image == state.image else state.older_images,
         "SoftwareUpdateStatus": group.software,
         "ActiveOperations": {"Scaling": 1} if _is_scaling(group, nodes) else {},
     }
@@ -140,7 +140,7 @@ def node_summary(state: HyperPodState, node: Node, *, with_logical_id: bool) -> 
         "InstanceStatus": {"Status": node.status, "Message": node.message},
         "PrivateDnsHostname": f"ip-{_address(node).replace('.', '-')}.ec2.internal" if node.launched else None,
         "CurrentImageReleaseVersion": node.image if node.launched else None,
-        "ImageVersionStatus": "UpToDate" if node.image == state.image else "UpdateAvailable",
+        "ImageVersionStatus": "UpToDate" if node.image == state.image else state.older_images,
     }
 
 

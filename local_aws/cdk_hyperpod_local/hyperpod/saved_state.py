@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterable
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any, TypeVar
 
 from .behaviour import Behaviour, Timings
 from .faults import Faults
 from .journal import Call
 from .state import (
+    NOTICES_KEPT,
     CapacityChange,
     Cluster,
     Counts,
@@ -34,7 +36,8 @@ Value = TypeVar("Value")
 
 def dump(state: HyperPodState, journal: Iterable[Call]) -> str:
     """The state as one line of JSON."""
-    saved = asdict(state) | {"call": None}
+    saved = asdict(replace(state, notices=deque())) | {"call": None}
+    del saved["notices"]
     faults = saved["faults"]
     for name, value in faults.items():
         if isinstance(value, (set, frozenset)):
@@ -71,8 +74,10 @@ def _state(saved: Json) -> HyperPodState:
             name: Place(**{**place, "offered": tuple(place["offered"])})
             for name, place in saved.get("subnets", {}).items()
         },
+        "notices": deque(maxlen=NOTICES_KEPT),
     }
-    return HyperPodState(**{**_known(HyperPodState, {"plans": {}, "subnets": {}, **saved}), **made})
+    absent: Json = {"plans": {}, "subnets": {}, "notices": (), "older_images": "UpdateAvailable"}
+    return HyperPodState(**{**_known(HyperPodState, {**absent, **saved}), **made})
 
 
 def _cluster(saved: Json) -> Cluster:
@@ -83,7 +88,8 @@ def _cluster(saved: Json) -> Cluster:
         "scalings": [_scaling(each) for each in saved.get("scalings", [])],
         "before": None if saved["before"] is None else {name: Good(**good) for name, good in saved["before"].items()},
     }
-    return Cluster(**{**_known(Cluster, saved), **made})
+    absent = {"announced": saved["status"], "ready": 0, "missing": 0}
+    return Cluster(**{**_known(Cluster, {**absent, **saved}), **made})
 
 
 def _scaling(saved: Json) -> Scaling:

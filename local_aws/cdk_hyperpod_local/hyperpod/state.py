@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
@@ -54,6 +55,10 @@ class Node:
     """BatchDelete terminates it and has not lowered the target (yet): no replacement before it has left the list."""
     lifecycle: Json | None = None
     """LifeCycleConfig at its launch. A later change reaches new nodes only ("Update a cluster")."""
+    faulty: bool = False
+    """HyperPod replaces it when its next step is due."""
+    replaces: str | None = None
+    """The instance that this one replaces, until it runs."""
     address: str | None = None
     """Its address in the VPC, if it represents a real machine. Absent: an address made from its logical id."""
 
@@ -227,6 +232,12 @@ class Cluster:
     """UpdateClusterSoftware ran once."""
     served: bool = False
     """It was InService once."""
+    announced: str = ""
+    """The status that EventBridge was told last."""
+    ready: int = 0
+    """Running nodes at the last look (provisioning)."""
+    missing: int = 0
+    """Nodes below the target at the last look."""
     before: dict[str, Good] | None = None
     """Standard provisioning: the groups before the running operation."""
     groups: dict[str, Group] = field(default_factory=dict)
@@ -254,6 +265,35 @@ class Cluster:
         return not self.eks and any(group.node_type for group in self.groups.values())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """What HyperPod sends to EventBridge, or writes to the cluster's log group. `notices.py` writes it out."""
+
+    at: float
+    cluster: Cluster
+    event: Event | None = None
+    """A Cluster Event."""
+    status: str | None = None
+    """A Cluster State Change."""
+    node: Node | None = None
+    """The node of a fault."""
+    fault: Fault | None = None
+    """What the health monitoring agent found on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A fault that the health monitoring agent finds on a node."""
+
+    reason: str = "NvidiaErrorReplace"
+    message: str = "NVRM: Xid (PCI:0000:b9:00): 79, GPU has fallen off the bus."
+    severity: str = "error"
+
+
+NOTICES_KEPT = 20_000
+"""The most notices that wait for a reader. Without a reader, the oldest are dropped."""
+
+
 @dataclass(slots=True, kw_only=True)
 class HyperPodState:
     """The whole state of one simulated HyperPod."""
@@ -268,6 +308,8 @@ class HyperPodState:
     """When the next change is due; absent: none."""
     image: str = "1.4.0"
     """Newest image release."""
+    older_images: str = "UpdateAvailable"
+    """ImageVersionStatus of all older ones: UpdateAvailable, SecurityUpdateRequired or EndOfLife."""
     counter: int = 0
     call: int | None = None
     """Number of the call being served. Absent: time passes without a call."""
@@ -281,6 +323,8 @@ class HyperPodState:
     subnets: dict[str, Place] = field(default_factory=dict)
     """By id. A subnet that is not in it is not checked."""
     terminations: list[Termination] = field(default_factory=list)
+    notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=NOTICES_KEPT), repr=False)
+    """Oldest first. They are not saved."""
 
     def number(self) -> int:
         """The next number of the sequence that all parts share."""
@@ -318,6 +362,8 @@ class HyperPodState:
         )  # fmt: skip
         cluster.events.append(event)
         del cluster.events[:-EVENTS_KEPT]
+        if cluster.continuous:
+            self.notices.append(Notice(at=self.now, cluster=cluster, event=event))
 
 
 def by_group(cluster: Cluster) -> dict[str, list[Node]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random
 
+from . import events
 from .state import Cause, Cluster, HyperPodState, Node, Termination
 
 
@@ -27,6 +28,30 @@ def ending(state: HyperPodState, cluster: Cluster, node: Node, cause: Cause, *, 
     )
     wait = state.timings.shut_down if node.launched else 0.0
     return replace(node, status="ShuttingDown", due=state.now + wait, holds_place=holds_place)
+
+
+def replaced(state: HyperPodState, cluster: Cluster, node: Node) -> Node:
+    """Record the termination of the node's instance, and return the node with a new one, which is starting."""
+    state.terminations.append(
+        Termination(
+            at=state.now,
+            cluster=cluster.name,
+            group=node.group,
+            logical_id=node.logical_id,
+            node_id=node.instance_id,
+            cause="replaced",
+            call=state.call,
+        )
+    )
+    new = replace(
+        node, status="Pending", due=state.now + state.timings.boot, message="", instance_id=f"i-{state.digits(17)}",
+        launched_at=state.now, replaces=node.instance_id, faulty=False,
+    )  # fmt: skip
+    events.add(
+        state, cluster, events.REPLACEMENT_STARTED, group=new.group, instance_id=new.instance_id,
+        metadata={"Instance": {"NodeLogicalId": new.logical_id}},
+    )  # fmt: skip
+    return new
 
 
 def end(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod_local.hyperpod import ApiError, Behaviour, HyperPod, ManualClock
+from cdk_hyperpod_local.hyperpod import ApiError, Behaviour, BusEvent, HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import eks, group, run_until_quiet, slurm
 
 P5 = "ml.p5.48xlarge"
@@ -249,6 +249,38 @@ def page_size(hyperpod: HyperPod, clock: ManualClock) -> int:
     return len(hyperpod.call("ListClusterNodes", {"ClusterName": "train"})["ClusterNodeSummaries"])
 
 
+def failures(hyperpod: HyperPod, clock: ManualClock) -> int:
+    start(hyperpod, 1)
+    hyperpod.set_capacity("ml.p5.48xlarge", 1)
+    update(hyperpod, group("p5", 2))
+    run_until_quiet(hyperpod)
+    return sum(event.level == "Error" for event in hyperpod.cluster("train").events)
+
+
+def warnings(hyperpod: HyperPod, clock: ManualClock) -> int:
+    start(hyperpod, 1)
+    update(hyperpod, group("p5", 2))
+    run_until_quiet(hyperpod)
+    return sum(event.level == "Warn" for event in hyperpod.cluster("train").events)
+
+
+def metadata_sent(hyperpod: HyperPod, clock: ManualClock) -> bool:
+    start(hyperpod, 1)
+    (provisioned, *_) = (each for each in sent(hyperpod) if "provisioned" in each["Description"])
+    return provisioned["EventDetails"]["EventMetadata"]["Instance"] is not None
+
+
+def level_sent(hyperpod: HyperPod, clock: ManualClock) -> Any:
+    start(hyperpod, 1)
+    return sent(hyperpod)[0].get("EventLevel")
+
+
+def sent(hyperpod: HyperPod) -> list[dict[str, Any]]:
+    """The Cluster Events that EventBridge got."""
+    notices = [notice for notice in hyperpod.take_notices() if isinstance(notice, BusEvent)]
+    return [notice.detail["EventDetails"] for notice in notices if "EventDetails" in notice.detail]
+
+
 def count_while_booting(hyperpod: HyperPod, clock: ManualClock) -> Any:
     start(hyperpod)
     update(hyperpod, group("p5", 5))
@@ -306,6 +338,10 @@ ROWS: dict[str, tuple[Probe, dict[str, Any], dict[Any, Any]]] = {
     "standard_update_failure": (standard_failure, {}, {"rolls_back": ("InService", 4), "failed": ("Failed", 9)}),
     "standard_can_become_continuous": (migrates, {}, {False: "ValidationException", True: "ok"}),
     "unlaunched_instance_id": (unlaunched_id, {}, {"absent": None, "empty": ""}),
+    "failed_launch_events": (failures, {}, {"one": 1, "two": 2}),
+    "scaling_warnings": (warnings, {}, {True: 1, False: 0}),
+    "event_metadata_in_eventbridge": (metadata_sent, {}, {"null": False, "filled": True}),
+    "event_level_in_eventbridge": (level_sent, {}, {True: "Info", False: None}),
     "default_page_size": (page_size, {}, {10: 10, 25: 25}),
 }
 

@@ -1,4 +1,4 @@
-"""Every event has the text of AWS's reference. Two are from another page, and none is ours."""
+"""Every event has the text of AWS's reference. Three are from other pages, and none is ours."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cdk_hyperpod_local.hyperpod.samples import group, run_until_quiet, slurm
 REFERENCE = {
     line for line in Path(__file__).with_name("cluster_events.txt").read_text("utf-8").splitlines() if line[:1] != "#"
 }
-# "Minimum capacity requirements (MinCount)", from the pages on continuous provisioning.
-OTHER_PAGE = {"Minimum capacity reached", "Rollback initiated"}
+# "Minimum capacity requirements (MinCount)", from the pages on continuous provisioning, and hyperpod-mental-model.md.
+OTHER_PAGE = {"Minimum capacity reached", "Rollback initiated", events.NOT_READY.description}
 P5 = "ml.p5.48xlarge"
 
 
@@ -24,7 +24,8 @@ def test_each_kind_is_one_of_the_reference() -> None:
 def test_levels_follow_the_reference() -> None:
     for kind in events.KINDS:
         failed = any(word in kind.description for word in ("Failed", "failed", "has <status>"))
-        assert kind.level == ("Error" if failed else "Warn" if kind is events.ROLLBACK else "Info"), kind
+        warning = kind in (events.ROLLBACK, events.NOT_READY)
+        assert kind.level == ("Error" if failed else "Warn" if warning else "Info"), kind
 
 
 def test_a_whole_life_has_no_other_events(make: Callable[..., HyperPod], clock: ManualClock) -> None:
@@ -43,17 +44,30 @@ def test_a_whole_life_has_no_other_events(make: Callable[..., HyperPod], clock: 
     run_until_quiet(hyperpod)
     hyperpod.call("UpdateClusterSoftware", {"ClusterName": "train"})
     run_until_quiet(hyperpod)
+    (left,) = (node.instance_id for node in hyperpod.nodes("train", "p5"))
+    hyperpod.call("BatchReplaceClusterNodes", {"ClusterName": "train", "NodeIds": [left]})
+    hyperpod.faults.fail_start_next = 1
+    run_until_quiet(hyperpod)
+    (left,) = (node.instance_id for node in hyperpod.nodes("train", "p5"))
+    hyperpod.call("BatchReplaceClusterNodes", {"ClusterName": "train", "NodeIds": [left]})
+    run_until_quiet(hyperpod)
 
     by_text = {event.description: event for event in hyperpod.cluster("train").events}
-    patterns = {kind: re.sub("<[a-z-]+>", "([A-Za-z0-9-]+)", re.sub(r"([.])", r"\\\1", kind.description)) for kind in events.KINDS}  # fmt: skip
+    patterns = {kind: pattern(kind.description) for kind in events.KINDS}
     seen = set()
     for text, event in by_text.items():
-        kinds = [kind for kind, pattern in patterns.items() if re.fullmatch(pattern, text)]
+        kinds = [kind for kind, form in patterns.items() if re.fullmatch(form, text)]
         assert kinds, text
         assert (event.level, event.resource) in {(kind.level, kind.resource) for kind in kinds}
         assert "<" not in text and "  " not in text, "everything is filled in"
         seen |= {*kinds}
     assert {*events.KINDS} - seen == {events.CLUSTER_FAILED}
+
+
+def pattern(description: str) -> str:
+    """Every word in angle brackets is filled in. Only a node without an instance has no id."""
+    escaped = re.escape(description).replace("<instance\\-id>\\ ", "([A-Za-z0-9-]+ )?")
+    return re.sub("<[a-z\\\\-]+>", "([A-Za-z0-9-]+)", escaped)
 
 
 def test_a_failed_controller_fails_the_cluster_with_a_reason(make: Callable[..., HyperPod]) -> None:
