@@ -86,8 +86,10 @@ class LocalAws:
         """Set fields of `faults`, `behaviour`, `timings` and `handler`, and these:
 
         `capacity`, `quota`: instance type -> limit or None. `quotas`: name of a quota -> value or None. `plans`:
-        training plans. `nodes`: instance id -> the changed fields of a node, such as `address`. `handler`:
-        CloudFormation's, of AWS::SageMaker::Cluster. `defaults=True` resets everything but the nodes first.
+        training plans. `nodes`: instance id -> the changed fields of a node, such as `address`. `node_faults`:
+        instance id -> a fault that the health monitoring agent finds (`reason`, `message`, `severity`).
+        `used_storage`: file system -> the share of it that is used. `handler`: CloudFormation's, of
+        AWS::SageMaker::Cluster. `defaults=True` resets everything but the nodes first.
         """
         self._control("POST", "hyperpod", wanted)
 

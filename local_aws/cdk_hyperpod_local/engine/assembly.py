@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
 from cdk_hyperpod_local.engine import control, resources, seam
+from cdk_hyperpod_local.engine.clock import FunctionClock
 from cdk_hyperpod_local.engine.gate import ANY, Gate, Handler, Route
 from cdk_hyperpod_local.engine.journal import Checks, Journal
 from cdk_hyperpod_local.engine.kubernetes import assembly as kubernetes
@@ -19,17 +21,23 @@ from cdk_hyperpod_local.engine.seam import (
     cloudformation,
     condition_keys,
     endpoints,
+    events,
     execution_role,
     layers,
+    queues,
     signatures,
+    subscriptions,
+    topics,
 )
 from cdk_hyperpod_local.engine.seam import services as requests
 from cdk_hyperpod_local.engine.services import (
+    alarms,
     ec2_lookups,
     eks,
     encrypted_buckets,
     fsx,
     hyperpod,
+    hyperpod_notices,
     log_keys,
     node_logs,
     quotas_and_prices,
@@ -64,9 +72,8 @@ def assemble(options: EngineOptions, secret: str) -> Any:
     """The ASGI application. `secret`: the root key's, for this start."""
     seam.check_version()
     journal = Journal(options.journal)
-    file_systems = fsx.install(
-        Fsx(network=Ec2Network(), now=time.time, speed=options.speed, seed=options.seed), journal
-    )
+    simulated_fsx = Fsx(network=Ec2Network(), now=time.time, speed=options.speed, seed=options.seed)
+    file_systems = fsx.install(simulated_fsx, journal)
     # These three call each other in a circle, but no call happens before all of them exist.
     apis, review = kubernetes.make(options, lambda cluster, caller: control_planes.identify(cluster, caller))
     account = EksAccount(lambda: clusters)
@@ -81,6 +88,15 @@ def assemble(options: EngineOptions, secret: str) -> Any:
     encrypted_buckets.install()
     log_keys.install()
     node_logs.install(lambda: clusters.hyperpod)
+    events.install(options.function_speed)
+    queues.install(options.function_speed)
+    subscriptions.install()
+    topics.install()
+    clock = FunctionClock(
+        starts=float(os.environ["LOCAL_AWS_CLOCK_STARTS"]), speed=options.function_speed, skipped=options.skipped
+    )
+    alarms.Alarms(clock, simulated_fsx.storage).start()
+    hyperpod_notices.start(lambda: clusters.hyperpod)
     endpoints.install()
     layers.unpack_once(options.layers)
     condition_keys.install()
@@ -104,7 +120,7 @@ def assemble(options: EngineOptions, secret: str) -> Any:
     return Gate(
         seam.asgi(),
         hosts=frozenset(f"{name}:{options.port}" for name in ("127.0.0.1", "localhost")),
-        routes=routes(control.Control(options, clusters).handle, review),
+        routes=routes(control.Control(options, clusters, simulated_fsx).handle, review),
         secret=secret,
         signature_problem=signatures.signature_problem,
         refusal=signatures.refusal,

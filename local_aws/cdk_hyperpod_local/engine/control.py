@@ -10,8 +10,9 @@ from typing import Any
 
 from cdk_hyperpod_local.engine.gate import Reply, Request
 from cdk_hyperpod_local.engine.options import EngineOptions
+from cdk_hyperpod_local.engine.services.fsx_file_systems import Fsx
 from cdk_hyperpod_local.engine.services.hyperpod import HandlerOptions, HyperPodService
-from cdk_hyperpod_local.hyperpod import Behaviour, Faults, Plan
+from cdk_hyperpod_local.hyperpod import Behaviour, Fault, Faults, Plan
 
 PREFIX = "/_local_aws/"
 Json = Any
@@ -20,9 +21,10 @@ Json = Any
 class Control:
     """Serves the paths below PREFIX for callers with the engine's secret. The status is public (`assembly.py`)."""
 
-    def __init__(self, options: EngineOptions, clusters: HyperPodService) -> None:
+    def __init__(self, options: EngineOptions, clusters: HyperPodService, file_systems: Fsx) -> None:
         self._options = options
         self._clusters = clusters
+        self._file_systems = file_systems
         self._limited: set[str] = set()
         self._named: set[str] = set()
 
@@ -66,8 +68,8 @@ class Control:
         """Set fields of `faults`, `behaviour`, `timings` and `handler` (CloudFormation's, of the cluster), and these:
 
         `capacity`, `quota`: instance type -> limit or null. `quotas`: name -> value or null. `plans`: training plans,
-        by the fields of `Plan`. `nodes`: instance id -> fields of `Node`. `defaults`: true resets everything but the
-        nodes first.
+        by the fields of `Plan`. `nodes`: instance id -> fields of `Node`. `node_faults`: instance id -> fields of `Fault`.
+        `used_storage`: file system -> share that is used. `defaults`: true resets everything but the nodes first.
         """
         hyperpod = self._clusters.hyperpod
         unknown = set(wanted) - {
@@ -80,6 +82,8 @@ class Control:
             "quotas",
             "plans",
             "nodes",
+            "node_faults",
+            "used_storage",
             "defaults",
         }
         if unknown:
@@ -106,6 +110,9 @@ class Control:
             hyperpod.set_plan(Plan(**plan))
         for node, fields in wanted.get("nodes", {}).items():
             hyperpod.change_node(node, **fields)
+        for node, fields in wanted.get("node_faults", {}).items():
+            hyperpod.report_fault(node, Fault(**fields))
+        self._file_systems.used |= wanted.get("used_storage", {})
         self._named |= {*wanted.get("quotas", {})}
         self._limited |= {*wanted.get("capacity", {}), *wanted.get("quota", {})}
 
@@ -113,6 +120,7 @@ class Control:
         hyperpod = self._clusters.hyperpod
         hyperpod.faults, hyperpod.behaviour, hyperpod.timings = Faults(), Behaviour(), self._clusters.timings
         self._clusters.handler = HandlerOptions()
+        self._file_systems.used.clear()
         for instance_type in self._limited:
             hyperpod.set_capacity(instance_type, None)
             hyperpod.set_quota(instance_type, None)

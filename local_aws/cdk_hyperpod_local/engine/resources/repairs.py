@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from cdk_hyperpod_local.engine import inline_module
 from cdk_hyperpod_local.engine.resources.base import Created, Json, RefusedError
-from cdk_hyperpod_local.engine.seam import cloudformation, rollbacks, stores
+from cdk_hyperpod_local.engine.seam import cloudformation, queues, rollbacks, stores
 from cdk_hyperpod_local.engine.services import ec2_lookups
 
 
@@ -26,8 +26,10 @@ def install() -> None:
     _check("AWS::Lambda::Function", _check_network)
     _check("AWS::IAM::Role", _check_boundary)
     _check_change("AWS::IAM::Role", _check_boundary)
+    _check("AWS::Lambda::EventSourceMapping", _check_reader)
     _after("AWS::Lambda::Function", _keep_network)
     _after("AWS::IAM::Role", _bound_role)
+    _after("AWS::SNS::Topic", _encrypt_topic)
     _after("AWS::S3::Bucket", _tag_bucket)
     _after("AWS::S3::Bucket", _encrypt_bucket)
 
@@ -95,6 +97,17 @@ def _check_network(properties: Json) -> None:
         raise RefusedError("Security groups must be in the subnets' VPC", service="Lambda", code="InvalidRequest")
 
 
+def _check_reader(properties: Json) -> None:
+    """A function that reads a queue needs the permissions in its role."""
+    queue = str(properties.get("EventSourceArn", ""))
+    if not queue.startswith("arn:aws:sqs:"):
+        return
+    action = queues.missing_action(str(properties.get("FunctionName", "")), queue)
+    if action is not None:
+        message = f"The provided execution role does not have permissions to call {action.partition(':')[2]} on SQS"
+        raise RefusedError(message, service="Lambda", code="InvalidRequest")
+
+
 def _keep_network(physical_id: str, properties: Json) -> None:
     # GetFunction returns it, and its subnets and groups cannot be deleted before the function (`guards`).
     stores.set_function_network(physical_id, properties.get("VpcConfig") or {})
@@ -115,6 +128,10 @@ def _bound_role(physical_id: str, properties: Json) -> None:
 
 def _inside(inner: ipaddress.IPv4Network | ipaddress.IPv6Network, outer: object) -> bool:
     return isinstance(outer, type(inner)) and inner.subnet_of(outer)  # type: ignore[arg-type]
+
+
+def _encrypt_topic(physical_id: str, properties: Json) -> None:
+    stores.set_topic_key(physical_id, properties.get("KmsMasterKeyId"))
 
 
 def _tag_bucket(physical_id: str, properties: Json) -> None:

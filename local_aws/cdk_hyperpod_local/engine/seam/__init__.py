@@ -2,12 +2,13 @@
 
 Nothing outside this folder imports ministack, so an upgrade changes only this folder. ministack reads its environment
 when it is imported; `launch.py` sets it before.
-May import: engine.gate.
+May import: alarms, engine.gate.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ministack import app  # type: ignore[import-not-found]
@@ -28,6 +29,12 @@ def check_version() -> None:
 def asgi() -> Any:
     """The ASGI application to serve."""
     return app.app
+
+
+def scope(account: str, region: str) -> AbstractContextManager[None]:
+    """What runs inside is a request of this account and Region."""
+    made: AbstractContextManager[None] = responses.request_scope(account, region)
+    return made
 
 
 def account() -> str:

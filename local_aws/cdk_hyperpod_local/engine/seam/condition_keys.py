@@ -2,12 +2,13 @@
 
 `aws:PrincipalArn` of a role's session is the role's ARN; ministack returns the session's. The key name of an upload is
 `s3:x-amz-server-side-encryption-aws-kms-key-id`. `iam:PermissionsBoundary` is the boundary that a request sets, or
-otherwise that of the request's role. Variables such as `${aws:PrincipalAccount}` are replaced by their values.
+otherwise that of the request's role. `cloudwatch:namespace` is that of PutMetricData. Variables such as `${aws:PrincipalAccount}` are replaced by their values.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from typing import Any
 
@@ -34,6 +35,8 @@ def install() -> None:
 
     def request_context(service: str, action: str, body: bytes, parameters: Json) -> Json:
         found = of_request(service, action, body, parameters)
+        if action == "cloudwatch:PutMetricData":
+            return {**found, "cloudwatch:namespace": _namespace(body, parameters)}
         return {**found, "iam:PermissionsBoundary": _boundary(parameters)} if service == "iam" else found
 
     def matched(context: Any, statements: Json, effect: str) -> Any:
@@ -57,6 +60,14 @@ def _boundary(parameters: Json) -> str | None:
     role = iam._roles.get(given.get("RoleName", "")) or {}
     boundary: str | None = given.get("PermissionsBoundary") or role.get("PermissionsBoundary")
     return boundary
+
+
+def _namespace(body: bytes, parameters: Json) -> str | None:
+    """The namespace of PutMetricData, in the query protocol or in JSON."""
+    given = parameters.get("Namespace")
+    if given is None and body[:1] == b"{":
+        given = json.loads(body).get("Namespace")
+    return str(given[0] if isinstance(given, list) else given)
 
 
 def _filled(statement: Any, context: Any) -> Any:

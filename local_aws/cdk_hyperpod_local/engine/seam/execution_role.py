@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ministack.core import iam_actions, iam_evaluator, responses  # type: ignore[import-not-found]
+from ministack.core import iam_actions, responses  # type: ignore[import-not-found]
 from ministack.services import iam, kms  # type: ignore[import-not-found]
 from ministack.services.cloudformation import handlers as requests  # type: ignore[import-not-found]
 from ministack.services.cloudformation import provisioners
 
+from cdk_hyperpod_local.engine.seam import policies
 from cdk_hyperpod_local.engine.seam.cloudformation import handlers
 
 Json = Any
@@ -23,6 +24,7 @@ Call = tuple[str, str, Json]
 """An action, its resource, and the condition keys of the request."""
 _NAMING_A_ROLE = ("CreateChangeSet", "CreateStack", "UpdateStack")
 _BOUNDARY = "iam:permissionsboundary"
+_SESSION = "AWSCloudFormation"
 
 _execution_roles: dict[tuple[str, str], str] = {}
 """Account and stack -> role. The CLI passes it with each change, so it need not outlive the engine."""
@@ -66,21 +68,9 @@ def _require(stack_name: str, calls: Iterator[Call]) -> None:
     role = _execution_roles.get((account, _name_of(stack_name)))
     if role is None:
         return
-    name = role.rpartition("/")[2]
-    who = f"arn:aws:sts::{account}:assumed-role/{name}/AWSCloudFormation"
-    policies = iam_evaluator._gather_role_policies(name, account)
-    limits = iam_evaluator._permissions_boundary(iam._roles, name, account)
+    who = f"arn:aws:sts::{account}:assumed-role/{role.rpartition('/')[2]}/{_SESSION}"
     for action, resource, keys in calls:
-        context = iam_evaluator.EvalContext(
-            principal_arn=who,
-            principal_type="AssumedRole",
-            principal_account=account,
-            action=action,
-            resource_arn=resource,
-            region=responses.get_region(),
-            service_context=keys,
-        )
-        decision = iam_evaluator.evaluate(context, policies, *limits).decision
+        decision = policies.decision(role, _SESSION, action, resource, keys)
         if decision != "Allow":
             raise ValueError(iam_actions.identity_denial_message(action, who, resource, decision == "Deny"))
 

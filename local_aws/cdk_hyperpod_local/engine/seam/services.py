@@ -18,7 +18,7 @@ from ministack.core import (  # type: ignore[import-not-found]
 )
 from ministack.services import lambda_svc, tagging  # type: ignore[import-not-found]
 
-from cdk_hyperpod_local.engine.seam import region
+from cdk_hyperpod_local.engine.seam import policies, region
 
 Json = Any
 Reply = tuple[int, dict[str, str], bytes]
@@ -147,6 +147,7 @@ def observe_checks(observe: Callable[[str, str, str, bool], None]) -> None:
         return result
 
     iam_evaluator.enforce = observed
+    policies.observe(observe)
 
 
 def observe_requests(observe: Callable[[str, str, Json, bytes, Json, Reply], None]) -> None:

@@ -1,4 +1,4 @@
-"""The state of ministack's CloudWatch Logs, EC2, IAM, KMS, Lambda and S3."""
+"""The state of ministack's CloudWatch Logs, EC2, IAM, KMS, Lambda, S3 and SNS."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from ministack.services import cloudwatch_logs, ec2, iam, kms, lambda_svc, s3  # type: ignore[import-not-found]
+from ministack.services import cloudwatch_logs, ec2, iam, kms, lambda_svc, s3, sns  # type: ignore[import-not-found]
 from ministack.services.cloudformation import provisioners  # type: ignore[import-not-found]
 
 from cdk_hyperpod_local.engine.seam.services import Reply
@@ -151,6 +151,15 @@ def set_bucket_key(bucket: str, key: str | None) -> None:
     by_default = f"<SSEAlgorithm>aws:kms</SSEAlgorithm><KMSMasterKeyID>{escape(key)}</KMSMasterKeyID>"
     rule = f"<Rule><ApplyServerSideEncryptionByDefault>{by_default}</ApplyServerSideEncryptionByDefault></Rule>"
     s3._bucket_encryption[bucket] = f"<ServerSideEncryptionConfiguration>{rule}</ServerSideEncryptionConfiguration>"
+
+
+def set_topic_key(topic: str, key: str | None) -> None:
+    """The KMS key of a topic, by its id, ARN or alias."""
+    attributes = sns._topics[topic]["attributes"]
+    if key:
+        attributes["KmsMasterKeyId"] = key
+    else:
+        attributes.pop("KmsMasterKeyId", None)
 
 
 def s3_error(code: str, message: str, status: int, path: str) -> Reply:

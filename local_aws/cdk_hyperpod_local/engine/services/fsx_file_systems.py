@@ -37,6 +37,8 @@ class Fsx:
         self._speed = speed
         self._seed = seed
         self._drawn = 0
+        self.used: dict[str, float] = {}
+        """Id -> the share of its storage that is used, from 0 to 1. Absent: nothing."""
         self._file_systems: dict[str, Json] = {}
         self._associations: dict[str, Json] = {}
         self._operations: dict[str, Callable[[Json, str, str], Json]] = {
@@ -60,6 +62,14 @@ class Fsx:
         if run is None:
             raise FsxError("UnknownOperationException", f"{operation} is not modelled by this engine")
         return run(request, account, region)
+
+    def storage(self) -> Iterator[tuple[str, str, str, float, float]]:
+        """Account, Region, id, and the free and used bytes of every file system whose size is set."""
+        for name, record in list(self._file_systems.items()):
+            if record["StorageCapacity"]:
+                whole = record["StorageCapacity"] * 2.0**30
+                used = whole * self.used.get(name, 0.0)
+                yield record["OwnerId"], record["_region"], name, whole - used, used
 
     def state(self) -> Json:
         return {"file_systems": self._file_systems, "associations": self._associations, "drawn": self._drawn}

@@ -160,6 +160,8 @@ class HyperPodService(JsonService):
         given = str(request.get("ResourceArn") or request.get("ClusterName") or "")
         if given.startswith("arn:"):
             return given
+        if "TrainingPlanName" in request:
+            return f"arn:aws:sagemaker:{seam.region()}:{seam.account()}:training-plan/{request['TrainingPlanName']}"
         where = f"arn:aws:sagemaker:{seam.region()}:{seam.account()}:cluster"
         if operation == "CreateCluster":
             return f"{where}/*"
