@@ -45,10 +45,12 @@ LONGEST = (
     # make test
     "simulations/test_soak.py",  # with all cores by itself
     "unit/stacks/test_app.py",
+    "simulations/test_alarms.py",
     "project/test_wheel.py",
     "unit/config/test_any_file.py",
     "unit/stacks/test_eks_stacks.py",
     # make test-lives
+    "deployments/test_alerts.py",
     "deployments/test_rights.py",
     "deployments/test_eks_life.py",
     "deployments/test_failed_deployments.py",
@@ -62,6 +64,7 @@ LONGEST = (
     "deployments/test_replacements.py",
     "deployments/test_outside_app.py",
     "unit/local_aws/engine/test_eks_service.py",
+    "unit/local_aws/engine/test_alerting.py",
 )
 
 

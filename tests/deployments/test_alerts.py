@@ -1,0 +1,464 @@
+"""Alerts end to end, with IAM in force: one message for each fault, alarms, and silence when nothing is wrong.
+
+One engine of its own, on which an hour of the functions' clock is a minute. HyperPod itself is much faster.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_cdk import App, CfnResource, Environment, Stack
+
+from cdk_hyperpod import ClusterMonitoring, HyperPodCluster
+from cdk_hyperpod_local import assemblies
+from cdk_hyperpod_local.hyperpod import Timings
+from cdk_hyperpod_local.session import LocalAws
+from helpers.deployments.configs import TRN1, small
+from helpers.local_aws import templates
+from helpers.local_aws.fixtures import running_engine
+from helpers.local_aws.rehearsal import Rehearsal
+
+pytestmark = pytest.mark.slow
+Json = Any
+SPEED = 60.0
+WINDOW = 30 / SPEED
+TIMINGS = {**asdict(Timings().faster(1200)), "boot": 3.0, "minimum_limit": 30.0}
+"""A boot outlasts the window, as on AWS: counts still change when the function looks."""
+P5 = "ml.p5.48xlarge"
+CONFIG: Json = {
+    **small("alerts"),
+    "instance_groups": [*small("alerts")["instance_groups"], TRN1],
+    "node_provisioning_mode": "continuous",
+    "monitoring": {"below_minimum_minutes": 5, "missing_nodes_hours": 1},
+    "removal": "destroy",
+    "termination_protection": False,
+}
+HEARD = "heard"
+
+
+@dataclass
+class Subscriber:
+    """A queue that is subscribed to the topic, and everything that it got."""
+
+    aws: LocalAws
+    got: list[Json] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, aws: LocalAws) -> Subscriber:
+        sqs = aws.client("sqs")
+        sns = {"Effect": "Allow", "Principal": {"Service": "sns.amazonaws.com"}, "Action": "sqs:*", "Resource": "*"}
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [sns]})
+        sqs.create_queue(QueueName=HEARD, Attributes={"Policy": policy})
+        return cls(aws)
+
+    @property
+    def arn(self) -> str:
+        return f"arn:aws:sqs:{self.aws.region}:{self.aws.account}:{HEARD}"
+
+    def subscription(self, topic: Json) -> Json:
+        properties = {"TopicArn": topic, "Protocol": "sqs", "Endpoint": self.arn}
+        return {"Type": "AWS::SNS::Subscription", "Properties": properties}
+
+    def look(self) -> None:
+        sqs = self.aws.client("sqs")
+        url = sqs.get_queue_url(QueueName=HEARD)["QueueUrl"]
+        while found := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
+            for each in found:
+                self.got.append({**json.loads(each["Body"]), "at": time.time()})
+                sqs.delete_message(QueueUrl=url, ReceiptHandle=each["ReceiptHandle"])
+
+    def messages(self, since: int = 0) -> list[Json]:
+        """What the function has sent."""
+        self.look()
+        return [each for each in self.got[since:] if "AlarmName" not in each["Message"]]
+
+    def alarms(self, since: int = 0) -> list[str]:
+        """The names of the alarms that have rung."""
+        self.look()
+        return [json.loads(each["Message"])["AlarmName"] for each in self.got[since:] if "AlarmName" in each["Message"]]
+
+    def mark(self) -> int:
+        self.look()
+        return len(self.got)
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[LocalAws]:
+    with running_engine(speed=SPEED) as started:
+        started.change_hyperpod(timings=TIMINGS)
+        yield started
+
+
+@pytest.fixture(scope="module")
+def subscriber(aws: LocalAws) -> Subscriber:
+    return Subscriber.of(aws)
+
+
+@pytest.fixture(scope="module")
+def life(aws: LocalAws, subscriber: Subscriber, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+    rehearsal = Rehearsal(aws, tmp_path_factory.mktemp("alerts"), CONFIG)
+    made = rehearsal.deploy(edit=subscribing(subscriber))
+    assert made.ok, made.reason
+    return rehearsal
+
+
+def subscribing(subscriber: Subscriber) -> Callable[[Json], None]:
+    def edit(template: Json) -> None:
+        (topic,) = (name for name, each in template["Resources"].items() if each["Type"] == "AWS::SNS::Topic")
+        template["Resources"]["Heard"] = subscriber.subscription({"Ref": topic})
+
+    return edit
+
+
+def wait_for(what: Callable[[], Json], seconds: float = 30) -> Json:
+    limit = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < limit, f"not so after {seconds:.0f} s"
+        time.sleep(0.1)
+    return found
+
+
+def in_service(life: Rehearsal) -> None:
+    life.wait_for(lambda: all(current == target for current, _, target in life.groups().values()))
+
+
+def one_message(subscriber: Subscriber, since: int, kind: str) -> Json:
+    """The only message of this kind: nothing else comes for three windows and a second."""
+    wait_for(lambda: of_kind(subscriber, since, kind))
+    time.sleep(3 * WINDOW + 1)
+    (found,) = of_kind(subscriber, since, kind)
+    return found
+
+
+def of_kind(subscriber: Subscriber, since: int, kind: str) -> list[Json]:
+    return [each for each in subscriber.messages(since) if each["MessageAttributes"]["kind"]["Value"] == kind]
+
+
+def kinds(subscriber: Subscriber, since: int) -> list[str]:
+    return [each["MessageAttributes"]["kind"]["Value"] for each in subscriber.messages(since)]
+
+
+def function(life: Rehearsal) -> tuple[str, str]:
+    """Names of the alerts' function and of its role."""
+    resources = life.aws.client("cloudformation").describe_stack_resources(StackName=life.cluster)["StackResources"]
+    found = {each["LogicalResourceId"]: each["PhysicalResourceId"] for each in resources}
+    starts = ("MonitoringFunction", "MonitoringRole")
+    name, role = (next(value for logical, value in found.items() if logical.startswith(start)) for start in starts)
+    return name, role
+
+
+# -- nothing is wrong --------------------------------------------------------------------------------------------------
+
+
+def test_a_first_deployment_sends_nothing_and_says_that_metrics_are_written(
+    life: Rehearsal, subscriber: Subscriber
+) -> None:
+    (stack,) = life.aws.client("cloudformation").describe_stacks(StackName=life.cluster)["Stacks"]
+    outputs = {each["OutputKey"]: each["OutputValue"] for each in stack["Outputs"]}
+    assert "Metrics are written." in outputs.values(), outputs
+    time.sleep(8)
+    assert [each["Subject"] for each in subscriber.got] == [], "neither messages nor alarms"
+
+
+def test_one_call_describes_the_cluster_every_five_minutes(life: Rehearsal) -> None:
+    since, began = life.mark(), time.monotonic()
+    time.sleep(15)
+    role = function(life)[1]
+    calls = [entry for entry in life.aws.journal(since=since, operation="DescribeCluster") if role in entry.who]
+    runs = (time.monotonic() - began) * SPEED / 300
+    assert runs - 2 <= len(calls) <= runs + 1
+
+
+# -- one message for each fault ----------------------------------------------------------------------------------------
+
+
+def test_capacity_does_not_come(life: Rehearsal, subscriber: Subscriber) -> None:
+    since = subscriber.mark()
+    life.leave_room(P5, 0)
+    began = time.time()
+    life.resize_by_hand("p5", 3, 1)
+    sent = one_message(subscriber, since, "launch")
+    assert sent["Subject"] == "[alerts] p5: 1 node failed to launch"
+    assert f"We currently do not have sufficient capacity to launch new {P5} instances" in sent["Message"]
+    assert "current 2, target 3, minimum 1" in sent["Message"]
+    assert {name: each["Value"] for name, each in sent["MessageAttributes"].items()} == {
+        "cluster": "alerts", "group": "p5", "kind": "launch", "level": "Error",
+    }  # fmt: skip
+    assert kinds(subscriber, since) == ["launch"]
+    assert sent["at"] - began < WINDOW + 5
+    life.aws.change_hyperpod(capacity={P5: None})
+    in_service(life)
+
+
+def test_a_script_fails(life: Rehearsal, subscriber: Subscriber) -> None:
+    since = subscriber.mark()
+    life.aws.change_hyperpod(faults={"fail_start_next": 1})
+    life.resize_by_hand("p5", 4, 1)
+    sent = one_message(subscriber, since, "lifecycle-script")
+    assert sent["Subject"] == "[alerts] p5: 1 node failed in the lifecycle scripts"
+    assert "Lifecycle scripts failed with exit code 1" in sent["Message"]
+    assert kinds(subscriber, since) == ["lifecycle-script"]
+    in_service(life)
+
+
+@pytest.mark.parametrize("metadata", ["null", "filled"])
+def test_a_node_is_replaced(life: Rehearsal, subscriber: Subscriber, metadata: str) -> None:
+    life.aws.change_hyperpod(behaviour={"event_metadata_in_eventbridge": metadata})
+    since = subscriber.mark()
+    node = next(iter(life.nodes("p5")))
+    life.aws.client("sagemaker").batch_replace_cluster_nodes(ClusterName=life.name, NodeIds=[node])
+    sent = one_message(subscriber, since, "replacement")
+    assert sent["Subject"] == "[alerts] p5: 1 node is being replaced"
+    assert kinds(subscriber, since) == ["replacement"]
+    life.wait_for(lambda: set(life.nodes().values()) == {"Running"})
+
+
+def test_a_gpu_has_a_fault_under_slurm(life: Rehearsal, subscriber: Subscriber) -> None:
+    since = subscriber.mark()
+    node = list(life.nodes("p5"))[-1]
+    began = time.time()
+    life.aws.change_hyperpod(
+        node_faults={node: {"reason": "NvidiaErrorReplace", "message": "Xid 79, fell off the bus"}}
+    )
+    sent = one_message(subscriber, since, "health-record")
+    assert "p5: 1 node" in sent["Subject"] and node in sent["Message"]
+    assert "NvidiaErrorReplace" in sent["Subject"] + sent["Message"] and "Xid 79" in sent["Message"]
+    assert sent["at"] - began < WINDOW + 5
+    assert kinds(subscriber, since) == ["health-record"], "its replacement is part of it"
+    life.wait_for(lambda: set(life.nodes().values()) == {"Running"})
+
+
+def test_a_minimum_is_given_up(life: Rehearsal, subscriber: Subscriber) -> None:
+    since = subscriber.mark()
+    life.leave_room(P5, 0)
+    life.aws.change_hyperpod(timings={"minimum_limit": 3.0})
+    life.resize_by_hand("p5", 9, 9)
+    sent = one_message(subscriber, since, "minimum")
+    assert sent["Subject"] == "[alerts] p5: the minimum was not reached, the group is rolled back"
+    assert "did not reach its minimum capacity of 9 instances" in sent["Message"]
+    assert {*kinds(subscriber, since)} <= {"launch", "minimum"}, "that capacity does not come may be news, too"
+    life.aws.change_hyperpod(capacity={P5: None})
+    in_service(life)
+
+
+# -- permissions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def denying(life: Rehearsal) -> Iterator[Callable[[str], None]]:
+    """Take one action away from the function's role, for one test."""
+    iam, role = life.aws.client("iam"), function(life)[1]
+
+    def deny(action: str) -> None:
+        statement = {"Effect": "Deny", "Action": action, "Resource": "*"}
+        document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+        iam.put_role_policy(RoleName=role, PolicyName="without", PolicyDocument=document)
+
+    yield deny
+    iam.delete_role_policy(RoleName=role, PolicyName="without")
+
+
+def measure(life: Rehearsal) -> str:
+    """Run the schedule. What the function raised; empty if nothing."""
+    reply = life.aws.client("lambda").invoke(
+        FunctionName=function(life)[0], Payload=json.dumps({"schedule": "metrics"}).encode()
+    )
+    return str(json.loads(reply["Payload"].read())["errorMessage"]) if "FunctionError" in reply else ""
+
+
+def waiting(life: Rehearsal) -> int:
+    """Records in the queue, also those that a function works on."""
+    sqs = life.aws.client("sqs")
+    (url,) = (each for each in sqs.list_queues()["QueueUrls"] if "alerts-cluster-MonitoringEventQueue" in each)
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    return sum(int(found[name]) for name in names)
+
+
+def ring(life: Rehearsal) -> str:
+    """A fault: a node is replaced. Returns the node."""
+    node = next(iter(life.nodes("p5")))
+    life.aws.client("sagemaker").batch_replace_cluster_nodes(ClusterName=life.name, NodeIds=[node])
+    return node
+
+
+def test_every_permission_is_used(life: Rehearsal) -> None:
+    """What the policy allows was asked for in the tests above. Only two permissions are asked for at a deployment."""
+    template = assemblies.template(life.synth(), life.cluster)
+    (policy,) = (
+        each["Properties"]["PolicyDocument"]["Statement"]
+        for name, each in template["Resources"].items()
+        if name.startswith("MonitoringPolicy")
+    )
+    allowed = {action for statement in policy for action in statement["Action"]}
+    role = function(life)[1]
+    asked = {check.action for check in life.aws.checks(role=role) if check.allowed}
+    generating = {"kms:GenerateDataKey*"} if "kms:GenerateDataKey" in asked else set()
+    plans = {"sagemaker:DescribeTrainingPlan"}  # no group has a plan here: tests/simulations/test_alarms.py
+    assert allowed - asked - generating - plans == {"logs:CreateLogStream", "logs:PutLogEvents"}
+    assert asked - allowed == {"kms:GenerateDataKey"}
+    assert not [check for check in life.aws.checks(role=role) if not check.allowed], "nothing was refused"
+
+
+@pytest.mark.parametrize("action", ["sagemaker:DescribeCluster", "cloudwatch:PutMetricData"])
+def test_without_it_there_is_no_heartbeat(life: Rehearsal, denying: Callable[[str], None], action: str) -> None:
+    assert measure(life) == ""
+    denying(action)
+    assert f"not authorized to perform: {action}" in measure(life)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "sns:Publish",
+        "kms:GenerateDataKey",
+        "kms:Decrypt",
+        "sqs:ReceiveMessage",
+        "sqs:DeleteMessage",
+        "sqs:GetQueueAttributes",
+    ],
+)
+def test_without_it_the_message_comes_later(
+    life: Rehearsal, subscriber: Subscriber, denying: Callable[[str], None], action: str
+) -> None:
+    since = subscriber.mark()
+    denying(action)
+    ring(life)
+    time.sleep(3)
+    assert kinds(subscriber, since) == []
+    life.aws.client("iam").put_role_policy(
+        RoleName=function(life)[1],
+        PolicyName="without",
+        PolicyDocument=json.dumps(
+            {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sqs:ListQueues", "Resource": "*"}]}
+        ),
+    )
+    wait_for(lambda: "replacement" in kinds(subscriber, since))
+    wait_for(lambda: waiting(life) == 0)
+    life.wait_for(lambda: set(life.nodes().values()) == {"Running"})
+
+
+def test_without_describing_an_event_the_message_says_so(
+    life: Rehearsal, subscriber: Subscriber, denying: Callable[[str], None]
+) -> None:
+    since = subscriber.mark()
+    life.aws.change_hyperpod(behaviour={"event_metadata_in_eventbridge": "null"})
+    denying("sagemaker:DescribeClusterEvent")
+    life.aws.change_hyperpod(faults={"fail_start_next": 1})
+    life.resize_by_hand("trn1", 3, 2)
+    sent = one_message(subscriber, since, "lifecycle-script")
+    assert "DescribeClusterEvent failed" in sent["Message"]
+    in_service(life)
+
+
+def test_without_sending_to_the_queue_a_gpu_fault_is_not_heard(
+    life: Rehearsal, subscriber: Subscriber, denying: Callable[[str], None]
+) -> None:
+    since = subscriber.mark()
+    denying("sqs:SendMessage")
+    node = list(life.nodes("p5"))[-1]
+    life.aws.change_hyperpod(node_faults={node: {"reason": "NvidiaErrorReboot", "message": "Xid 48"}})
+    time.sleep(4)
+    assert "health-record" not in kinds(subscriber, since)
+    life.wait_for(lambda: set(life.nodes().values()) == {"Running"})
+
+
+# -- alarms ------------------------------------------------------------------------------------------------------------
+
+
+def rings(subscriber: Subscriber, since: int, name: str, seconds: float = 60) -> None:
+    wait_for(lambda: [each for each in subscriber.alarms(since) if f"Monitoring{name}" in each], seconds)
+
+
+def test_a_record_that_cannot_be_read_rings(life: Rehearsal, subscriber: Subscriber) -> None:
+    since = subscriber.mark()
+    sqs = life.aws.client("sqs")
+    (queue,) = (url for url in sqs.list_queues()["QueueUrls"] if "MonitoringEventQueue" in url)
+    sqs.send_message(QueueUrl=queue, MessageBody="neither an event nor a record")
+    rings(subscriber, since, "DeadLetters")
+
+
+def test_a_full_file_system_and_a_group_below_its_minimum_ring(life: Rehearsal, subscriber: Subscriber) -> None:
+    since = subscriber.mark()
+    (file_system,) = life.aws.client("fsx").describe_file_systems()["FileSystems"]
+    life.aws.change_hyperpod(used_storage={file_system["FileSystemId"]: 0.95}, capacity={P5: 0})
+    # The cluster had one node: no new one comes.
+    life.aws.client("sagemaker").batch_delete_cluster_nodes(ClusterName=life.name, NodeIds=list(life.nodes("p5")))
+    life.resize_by_hand("p5", 1, 1)
+    rings(subscriber, since, "BelowMinimum")
+    rings(subscriber, since, "StorageNearlyFull")
+    life.aws.change_hyperpod(capacity={P5: None})
+    in_service(life)
+
+
+def test_silence_rings(life: Rehearsal, subscriber: Subscriber) -> None:
+    since = subscriber.mark()
+    events = life.aws.client("events")
+    (rule,) = (each["Name"] for each in events.list_rules()["Rules"] if "MonitoringSchedule" in each["Name"])
+    events.disable_rule(Name=rule)
+    rings(subscriber, since, "HeartbeatGone")
+    events.enable_rule(Name=rule)
+
+
+# -- a cluster of another app --------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_of_another_app_in_standard_mode(life: Rehearsal, subscriber: Subscriber, tmp_path: Path) -> None:
+    """It was made without CloudFormation. Its status is all that HyperPod reports."""
+    sagemaker = life.aws.client("sagemaker")
+    specs = [
+        {name: value for name, value in spec.items() if name != "InstanceStorageConfigs"}  # its file system is in a VPC
+        for entry in life.aws.journal(operation="CreateCluster")
+        for spec in entry.request["InstanceGroups"]
+        if spec["InstanceGroupName"] == "controller"
+    ]
+    arn = sagemaker.create_cluster(ClusterName="other", Orchestrator={"Slurm": {}}, InstanceGroups=specs[:1])[
+        "ClusterArn"
+    ]
+    wait_for(lambda: sagemaker.describe_cluster(ClusterName="other")["ClusterStatus"] == "InService")
+    app = App(outdir=str(tmp_path / "cdk.out"), analytics_reporting=False)
+    stack = Stack(app, "other-alerts", env=Environment(account=life.aws.account, region=life.aws.region))
+    known = HyperPodCluster.from_cluster_attributes(stack, "Known", cluster_name="other", cluster_arn=arn)
+    topic = ClusterMonitoring(stack, "Monitoring", cluster=known).topic
+    properties = subscriber.subscription(topic.topic_arn)["Properties"]
+    CfnResource(stack, "Heard", type="AWS::SNS::Subscription", properties=properties)
+    since = subscriber.mark()
+    made = life.cdk.deploy(Path(app.synth().directory), only="other-alerts", seconds=200)
+    assert made.ok, made.reason
+    assert [each["Subject"] for each in subscriber.got[since:]] == []
+
+    kind = specs[0]["InstanceType"]
+    life.aws.change_hyperpod(timings={"standard_capacity_wait": 1.0})
+    life.leave_room(kind, 0)
+    compute = {**specs[0], "InstanceGroupName": "c5", "SlurmConfig": {"NodeType": "Compute", "PartitionNames": ["c5"]}}
+    sagemaker.update_cluster(ClusterName="other", InstanceGroups=[compute])
+    wait_for(lambda: subscriber.messages(since))
+    time.sleep(3 * WINDOW + 1)
+    (sent,) = subscriber.messages(since)
+    assert sent["Subject"].startswith("[other] ") and "sufficient capacity" in sent["Message"]
+    assert templates.delete(life.aws, "other-alerts").status == "DELETE_COMPLETE"
+
+
+# -- deployments -------------------------------------------------------------------------------------------------------
+
+
+def test_a_deployment_of_the_function_and_a_deletion_send_nothing(life: Rehearsal, subscriber: Subscriber) -> None:
+    time.sleep(10)  # the alarms above are over
+    since = subscriber.mark()
+
+    def changed(template: Json) -> None:
+        subscribing(subscriber)(template)
+        found = {name: each for name, each in template["Resources"].items() if name.startswith("MonitoringFunction")}
+        (made,) = (each for each in found.values() if each["Type"] == "AWS::Lambda::Function")
+        made["Properties"]["MemorySize"] = 1024
+
+    assert life.change(edit=changed).status == "UPDATE_COMPLETE"
+    time.sleep(8)
+    assert templates.delete(life.aws, life.cluster).status == "DELETE_COMPLETE"
+    assert [each["Subject"] for each in subscriber.got[since:]] == []
