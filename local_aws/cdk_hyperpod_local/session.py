@@ -88,8 +88,9 @@ class LocalAws:
         `capacity`, `quota`: instance type -> limit or None. `quotas`: name of a quota -> value or None. `plans`:
         training plans. `nodes`: instance id -> the changed fields of a node, such as `address`. `node_faults`:
         instance id -> a fault that the health monitoring agent finds (`reason`, `message`, `severity`).
-        `used_storage`: file system -> the share of it that is used. `handler`: CloudFormation's, of
-        AWS::SageMaker::Cluster. `defaults=True` resets everything but the nodes first.
+        `used_storage`: file system -> the share of it that is used. `image`: `version` of a newer platform image, and the
+        ImageVersionStatus of the `older` ones (absent: UpdateAvailable). `handler`: CloudFormation's, of
+        AWS::SageMaker::Cluster. `defaults=True` resets everything but the nodes and the image first.
         """
         self._control("POST", "hyperpod", wanted)
 

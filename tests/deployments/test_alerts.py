@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,21 @@ from aws_cdk import App, CfnResource, Environment, Stack
 
 from cdk_hyperpod import ClusterMonitoring, HyperPodCluster
 from cdk_hyperpod_local import assemblies
-from cdk_hyperpod_local.hyperpod import Timings
+from cdk_hyperpod_local.environment import ACCOUNT
 from cdk_hyperpod_local.session import LocalAws
+from helpers.deployments.alerts import (
+    SPEED,
+    TIMINGS,
+    WINDOW,
+    Subscriber,
+    function,
+    kinds,
+    measure,
+    one_message,
+    rings,
+    subscribing,
+    wait_for,
+)
 from helpers.deployments.configs import TRN1, small
 from helpers.local_aws import templates
 from helpers.local_aws.fixtures import running_engine
@@ -26,73 +40,29 @@ from helpers.local_aws.rehearsal import Rehearsal
 
 pytestmark = pytest.mark.slow
 Json = Any
-SPEED = 60.0
-WINDOW = 30 / SPEED
-TIMINGS = {**asdict(Timings().faster(1200)), "boot": 3.0, "minimum_limit": 30.0}
-"""A boot outlasts the window, as on AWS: counts still change when the function looks."""
 P5 = "ml.p5.48xlarge"
+DAY = 86_400.0
+PLAN = f"arn:aws:sagemaker:us-west-2:{ACCOUNT}:training-plan/trn1-plan"
 CONFIG: Json = {
     **small("alerts"),
-    "instance_groups": [*small("alerts")["instance_groups"], TRN1],
+    "instance_groups": [*small("alerts")["instance_groups"], {**TRN1, "training_plan_arn": PLAN}],
     "node_provisioning_mode": "continuous",
     "monitoring": {"below_minimum_minutes": 5, "missing_nodes_hours": 1},
     "removal": "destroy",
     "termination_protection": False,
 }
-HEARD = "heard"
-
-
-@dataclass
-class Subscriber:
-    """A queue that is subscribed to the topic, and everything that it got."""
-
-    aws: LocalAws
-    got: list[Json] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, aws: LocalAws) -> Subscriber:
-        sqs = aws.client("sqs")
-        sns = {"Effect": "Allow", "Principal": {"Service": "sns.amazonaws.com"}, "Action": "sqs:*", "Resource": "*"}
-        policy = json.dumps({"Version": "2012-10-17", "Statement": [sns]})
-        sqs.create_queue(QueueName=HEARD, Attributes={"Policy": policy})
-        return cls(aws)
-
-    @property
-    def arn(self) -> str:
-        return f"arn:aws:sqs:{self.aws.region}:{self.aws.account}:{HEARD}"
-
-    def subscription(self, topic: Json) -> Json:
-        properties = {"TopicArn": topic, "Protocol": "sqs", "Endpoint": self.arn}
-        return {"Type": "AWS::SNS::Subscription", "Properties": properties}
-
-    def look(self) -> None:
-        sqs = self.aws.client("sqs")
-        url = sqs.get_queue_url(QueueName=HEARD)["QueueUrl"]
-        while found := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
-            for each in found:
-                self.got.append({**json.loads(each["Body"]), "at": time.time()})
-                sqs.delete_message(QueueUrl=url, ReceiptHandle=each["ReceiptHandle"])
-
-    def messages(self, since: int = 0) -> list[Json]:
-        """What the function has sent."""
-        self.look()
-        return [each for each in self.got[since:] if "AlarmName" not in each["Message"]]
-
-    def alarms(self, since: int = 0) -> list[str]:
-        """The names of the alarms that have rung."""
-        self.look()
-        return [json.loads(each["Message"])["AlarmName"] for each in self.got[since:] if "AlarmName" in each["Message"]]
-
-    def mark(self) -> int:
-        self.look()
-        return len(self.got)
 
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[LocalAws]:
     with running_engine(speed=SPEED) as started:
-        started.change_hyperpod(timings=TIMINGS)
+        started.change_hyperpod(timings=TIMINGS, plans=[plan(time.time() + 1000 * DAY)])
         yield started
+
+
+def plan(end: float) -> Json:
+    fields = {"arn": PLAN, "instance_type": TRN1["instance_type"], "total": 16, "available": 16, "zone": "usw2-az3"}
+    return {**fields, "start": 0, "end": end}
 
 
 @pytest.fixture(scope="module")
@@ -108,49 +78,8 @@ def life(aws: LocalAws, subscriber: Subscriber, tmp_path_factory: pytest.TempPat
     return rehearsal
 
 
-def subscribing(subscriber: Subscriber) -> Callable[[Json], None]:
-    def edit(template: Json) -> None:
-        (topic,) = (name for name, each in template["Resources"].items() if each["Type"] == "AWS::SNS::Topic")
-        template["Resources"]["Heard"] = subscriber.subscription({"Ref": topic})
-
-    return edit
-
-
-def wait_for(what: Callable[[], Json], seconds: float = 30) -> Json:
-    limit = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < limit, f"not so after {seconds:.0f} s"
-        time.sleep(0.1)
-    return found
-
-
 def in_service(life: Rehearsal) -> None:
     life.wait_for(lambda: all(current == target for current, _, target in life.groups().values()))
-
-
-def one_message(subscriber: Subscriber, since: int, kind: str) -> Json:
-    """The only message of this kind: nothing else comes for three windows and a second."""
-    wait_for(lambda: of_kind(subscriber, since, kind))
-    time.sleep(3 * WINDOW + 1)
-    (found,) = of_kind(subscriber, since, kind)
-    return found
-
-
-def of_kind(subscriber: Subscriber, since: int, kind: str) -> list[Json]:
-    return [each for each in subscriber.messages(since) if each["MessageAttributes"]["kind"]["Value"] == kind]
-
-
-def kinds(subscriber: Subscriber, since: int) -> list[str]:
-    return [each["MessageAttributes"]["kind"]["Value"] for each in subscriber.messages(since)]
-
-
-def function(life: Rehearsal) -> tuple[str, str]:
-    """Names of the alerts' function and of its role."""
-    resources = life.aws.client("cloudformation").describe_stack_resources(StackName=life.cluster)["StackResources"]
-    found = {each["LogicalResourceId"]: each["PhysicalResourceId"] for each in resources}
-    starts = ("MonitoringFunction", "MonitoringRole")
-    name, role = (next(value for logical, value in found.items() if logical.startswith(start)) for start in starts)
-    return name, role
 
 
 # -- nothing is wrong --------------------------------------------------------------------------------------------------
@@ -247,6 +176,28 @@ def test_a_minimum_is_given_up(life: Rehearsal, subscriber: Subscriber) -> None:
     in_service(life)
 
 
+def test_a_thousand_failures_at_once_are_at_most_five_messages(life: Rehearsal, subscriber: Subscriber) -> None:
+    """500 nodes fail to launch, each with two events."""
+    since, began = subscriber.mark(), datetime.now(UTC)
+    life.aws.change_hyperpod(faults={"fail_start_next": 500})
+    life.resize_by_hand("p5", 504, 1)
+    life.wait_for(lambda: life.groups()["p5"][0] == 504, seconds=90)
+    pages = (
+        life.aws.client("sagemaker")
+        .get_paginator("list_cluster_events")
+        .paginate(ClusterName=life.name, EventTimeAfter=began, PaginationConfig={"PageSize": 100})
+    )
+    failures = [each for page in pages for each in page["Events"] if each["EventLevel"] == "Error"]
+    assert len(failures) >= 1000
+    wait_for(lambda: waiting(life) == 0)
+    time.sleep(2)
+    sent = subscriber.messages(since)
+    print([each["Subject"] for each in sent], len(failures))
+    assert 1 <= len(sent) <= 5
+    life.resize_by_hand("p5", 4, 1)
+    in_service(life)
+
+
 # -- permissions -------------------------------------------------------------------------------------------------------
 
 
@@ -264,12 +215,17 @@ def denying(life: Rehearsal) -> Iterator[Callable[[str], None]]:
     iam.delete_role_policy(RoleName=role, PolicyName="without")
 
 
-def measure(life: Rehearsal) -> str:
-    """Run the schedule. What the function raised; empty if nothing."""
-    reply = life.aws.client("lambda").invoke(
-        FunctionName=function(life)[0], Payload=json.dumps({"schedule": "metrics"}).encode()
-    )
-    return str(json.loads(reply["Payload"].read())["errorMessage"]) if "FunctionError" in reply else ""
+def first_run(life: Rehearsal) -> str:
+    """What the function answers to CloudFormation, which gives it an address of S3."""
+    s3, place = life.aws.client("s3"), {"Bucket": f"{life.name}-answers", "Key": uuid.uuid4().hex}
+    s3.create_bucket(Bucket=place["Bucket"], CreateBucketConfiguration={"LocationConstraint": life.aws.region})
+    request = {
+        "RequestType": "Update",
+        "ResponseURL": s3.generate_presigned_url("put_object", Params={**place, "ContentType": ""}),
+        **dict.fromkeys(("StackId", "RequestId", "LogicalResourceId", "PhysicalResourceId"), place["Key"]),
+    }
+    life.aws.client("lambda").invoke(FunctionName=function(life)[0], Payload=json.dumps(request).encode())
+    return str(json.loads(s3.get_object(**place)["Body"].read())["Data"]["Outcome"])
 
 
 def waiting(life: Rehearsal) -> int:
@@ -300,8 +256,7 @@ def test_every_permission_is_used(life: Rehearsal) -> None:
     role = function(life)[1]
     asked = {check.action for check in life.aws.checks(role=role) if check.allowed}
     generating = {"kms:GenerateDataKey*"} if "kms:GenerateDataKey" in asked else set()
-    plans = {"sagemaker:DescribeTrainingPlan"}  # no group has a plan here: tests/simulations/test_alarms.py
-    assert allowed - asked - generating - plans == {"logs:CreateLogStream", "logs:PutLogEvents"}
+    assert allowed - asked - generating == {"logs:CreateLogStream", "logs:PutLogEvents"}
     assert asked - allowed == {"kms:GenerateDataKey"}
     assert not [check for check in life.aws.checks(role=role) if not check.allowed], "nothing was refused"
 
@@ -311,6 +266,24 @@ def test_without_it_there_is_no_heartbeat(life: Rehearsal, denying: Callable[[st
     assert measure(life) == ""
     denying(action)
     assert f"not authorized to perform: {action}" in measure(life)
+
+
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        ("sagemaker:DescribeTrainingPlan", f"Metrics are written without a heartbeat: DescribeTrainingPlan of {PLAN}"),
+        ("sns:GetTopicAttributes", "The topic's policy could not be read"),
+        ("kms:GetKeyPolicy", "The policy of the topic's key could not be read"),
+        ("kms:DescribeKey", "The policy of the topic's key could not be read"),
+    ],
+)
+def test_without_it_the_first_run_says_so(
+    life: Rehearsal, denying: Callable[[str], None], action: str, said: str
+) -> None:
+    life.aws.skip(3600)  # the function remembers the end of a plan for an hour
+    denying(action)
+    outcome = first_run(life)
+    assert said in outcome and "not authorized" in outcome
 
 
 @pytest.mark.parametrize(
@@ -372,10 +345,6 @@ def test_without_sending_to_the_queue_a_gpu_fault_is_not_heard(
 # -- alarms ------------------------------------------------------------------------------------------------------------
 
 
-def rings(subscriber: Subscriber, since: int, name: str, seconds: float = 60) -> None:
-    wait_for(lambda: [each for each in subscriber.alarms(since) if f"Monitoring{name}" in each], seconds)
-
-
 def test_a_record_that_cannot_be_read_rings(life: Rehearsal, subscriber: Subscriber) -> None:
     since = subscriber.mark()
     sqs = life.aws.client("sqs")
@@ -395,6 +364,14 @@ def test_a_full_file_system_and_a_group_below_its_minimum_ring(life: Rehearsal, 
     rings(subscriber, since, "StorageNearlyFull")
     life.aws.change_hyperpod(capacity={P5: None})
     in_service(life)
+
+
+def test_a_training_plan_that_ends_within_a_week_rings(life: Rehearsal, subscriber: Subscriber) -> None:
+    since = subscriber.mark()
+    life.aws.change_hyperpod(plans=[plan(time.time() + 5 * DAY)])
+    life.aws.skip(3600)
+    rings(subscriber, since, "TrainingPlanEnds")
+    life.aws.change_hyperpod(plans=[plan(time.time() + 1000 * DAY)])
 
 
 def test_silence_rings(life: Rehearsal, subscriber: Subscriber) -> None:

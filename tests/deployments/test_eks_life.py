@@ -9,6 +9,7 @@ CloudFormation works with the policies of docs/bootstrap alone, and every role h
 from __future__ import annotations
 
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 from cdk_hyperpod_local.commands import run
 from cdk_hyperpod_local.session import LocalAws
+from helpers.deployments.alerts import Subscriber, wait_for
 from helpers.deployments.callers import Caller, add_role, caller
 from helpers.deployments.configs import under_eks
 from helpers.deployments.recipe import BOUNDARY, bootstrap, context
@@ -38,10 +40,11 @@ def test_life_under_eks(engine: LocalAws, policies: dict[str, str], tmp_path: Pa
     bootstrap(engine, QUALIFIER, [arn for name, arn in policies.items() if name != BOUNDARY])
     for role in ("admin", "research", "vision", "audio", "stranger", "pods"):
         add_role(engine, f"{NAME}-{role}")
-    life = Rehearsal(engine, tmp_path, under_eks(NAME), context(QUALIFIER))
+    life = Rehearsal(engine, tmp_path, {**under_eks(NAME), "monitoring": {}}, context(QUALIFIER))
     before = inventory(engine)
     first_deployment(life)
     nothing_changed(life)
+    faults_and_images_reach_a_subscriber(life)
     access_entries_decide_who_gets_in(life)
     recorded = is_recorded(as_role(life, "research"))
     a_team_stays_within_its_namespace_and_ceiling(life, recorded=recorded)
@@ -98,6 +101,41 @@ def nothing_changed(life: Rehearsal) -> None:
     assert again.ok, again.reason
     assert again.output.count("(no changes)") == 4
     assert step.calls() == {}
+
+
+def faults_and_images_reach_a_subscriber(life: Rehearsal) -> None:
+    """A fault of a node is one message, which its replacement is part of: under EKS the agent's record in the log group is not read.
+    An image rings once it needs a security update, and not with every release."""
+    settle(life)
+    subscriber = Subscriber.of(life.aws, f"{NAME}-heard")
+    (topic,) = outputs_of(life, "AlertsTopicArn")
+    life.aws.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=subscriber.arn)
+    node = list(life.nodes("p5"))[-1]
+    life.aws.change_hyperpod(node_faults={node: {"reason": "NvidiaErrorTerminate", "message": "Xid 79"}})
+    wait_for(lambda: subscriber.messages())
+    life.wait_for(lambda: node not in life.nodes())
+    settle(life)
+    time.sleep(2)
+    (sent,) = subscriber.messages()
+    assert sent["Subject"] == f"[{NAME}] 1 node is unhealthy", "its event names no group"
+    assert node in sent["Message"] and "has detected fault type NvidiaErrorTerminate" in sent["Message"]
+    life.aws.change_hyperpod(image={"version": "90.0.0"})
+    runs = schedule_runs(life)
+    wait_for(lambda: schedule_runs(life) > runs + 2)
+    assert subscriber.alarms() == []
+    life.aws.change_hyperpod(image={"version": "90.0.1", "older": "SecurityUpdateRequired"})
+    (rung,) = wait_for(lambda: subscriber.alarms())
+    assert "MonitoringImageOutdated" in rung
+
+
+def schedule_runs(life: Rehearsal) -> int:
+    """How often a function has described the cluster."""
+    return len([call for call in life.aws.journal(operation="DescribeCluster") if "MonitoringRole" in call.who])
+
+
+def outputs_of(life: Rehearsal, name: str) -> list[str]:
+    (stack,) = life.aws.client("cloudformation").describe_stacks(StackName=life.cluster)["Stacks"]
+    return [each["OutputValue"] for each in stack["Outputs"] if each["OutputKey"].endswith(name)]
 
 
 def access_entries_decide_who_gets_in(life: Rehearsal) -> None:

@@ -23,6 +23,7 @@ from cdk_hyperpod_local.engine.seam import (
     endpoints,
     events,
     execution_role,
+    function_logs,
     layers,
     queues,
     signatures,
@@ -90,6 +91,7 @@ def assemble(options: EngineOptions, secret: str) -> Any:
     node_logs.install(lambda: clusters.hyperpod)
     events.install(options.function_speed)
     queues.install(options.function_speed)
+    function_logs.install()
     subscriptions.install()
     topics.install()
     clock = FunctionClock(

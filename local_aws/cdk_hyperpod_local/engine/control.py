@@ -69,7 +69,8 @@ class Control:
 
         `capacity`, `quota`: instance type -> limit or null. `quotas`: name -> value or null. `plans`: training plans,
         by the fields of `Plan`. `nodes`: instance id -> fields of `Node`. `node_faults`: instance id -> fields of `Fault`.
-        `used_storage`: file system -> share that is used. `defaults`: true resets everything but the nodes first.
+        `used_storage`: file system -> share that is used. `image`: `version` of a newer platform image, and the status of the
+        `older` ones. `defaults`: true resets everything but the nodes and the image first.
         """
         hyperpod = self._clusters.hyperpod
         unknown = set(wanted) - {
@@ -84,6 +85,7 @@ class Control:
             "nodes",
             "node_faults",
             "used_storage",
+            "image",
             "defaults",
         }
         if unknown:
@@ -112,6 +114,8 @@ class Control:
             hyperpod.change_node(node, **fields)
         for node, fields in wanted.get("node_faults", {}).items():
             hyperpod.report_fault(node, Fault(**fields))
+        if "image" in wanted:
+            hyperpod.release_image(**wanted["image"])
         self._file_systems.used |= wanted.get("used_storage", {})
         self._named |= {*wanted.get("quotas", {})}
         self._limited |= {*wanted.get("capacity", {}), *wanted.get("quota", {})}

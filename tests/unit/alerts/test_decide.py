@@ -530,6 +530,22 @@ def test_what_was_not_published_is_not_remembered() -> None:
     assert len(account.messages) == 1
 
 
+@pytest.mark.parametrize(("shared_out", "messages"), [([(0, 1)], 1), ([(0,), (1,)], 2)], ids=["together", "apart"])
+def test_records_that_come_again_in_two_copies_of_the_function_give_a_message_each_at_most(
+    shared_out: list[tuple[int, ...]], messages: int
+) -> None:
+    """The queue has two copies, and each knows its own messages only. Nothing is lost."""
+    records = [health_record(node_id(1)), cluster_event(REPLACED, node=node_id(9), level="Info")]
+    account = Account(errors={"publish": error("InternalError", status=500)})
+    copies = [account.alerts(), account.alerts()]
+    assert deliver(account, *records, alerts=copies[0]) == ["message-1", "message-2"]
+    account.errors = {}
+    for _ in range(3):
+        for alerts, part in zip(copies, shared_out, strict=False):
+            assert deliver(account, *(records[number] for number in part), alerts=alerts) == []
+    assert len(account.messages) == messages
+
+
 # -- records that fail -------------------------------------------------------------------------------------------------
 
 MALFORMED = ["", "no JSON", "[]", "null", "1", "{}", '{"detail-type": "x"}', '{"detail": {}}', '{"detail-type": 1, "detail": {}}', "[" * 100_000,

@@ -26,6 +26,7 @@ def handler(event, context):
     bad = [r["messageId"] for r in event.get("Records", []) if "bad" in r["body"]]
     return {"batchItemFailures": [{"itemIdentifier": each} for each in bad]}
 """
+LOG = ["logs:CreateLogStream", "logs:PutLogEvents"]
 READ = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
 
 
@@ -40,7 +41,7 @@ def resources(**changes: Json) -> Json:
             "Type": "AWS::IAM::Role",
             "Properties": {
                 "AssumeRolePolicyDocument": {"Version": "2012-10-17", "Statement": [trust]},
-                "Policies": [policy("read", READ)],
+                "Policies": [policy("read", READ), policy("log", LOG)],
             },
         },
         "Function": {
@@ -165,6 +166,20 @@ def test_a_mapping_without_permission_is_refused(stack: LocalAws) -> None:
     failed = templates.deploy(stack, "unread", made)
     assert "permissions to call ReceiveMessage on SQS" in failed.reasons[0]
     templates.delete(stack, "unread")
+
+
+@pytest.mark.parametrize("absent", LOG)
+def test_a_log_is_written_with_the_role_of_the_function(stack: LocalAws, absent: str) -> None:
+    iam, role, word = stack.client("iam"), templates.physical_id(stack, STACK, "Role"), absent.partition(":")[2]
+
+    def log_with(actions: list[str]) -> bool:
+        document = json.dumps(policy("log", actions)["PolicyDocument"])
+        iam.put_role_policy(RoleName=role, PolicyName="log", PolicyDocument=document)
+        stack.client("lambda").invoke(FunctionName="alerting", Payload=json.dumps({word: actions}).encode())
+        return bool(batches(stack, f'"{word}": {json.dumps(actions)}'))
+
+    assert not log_with([each for each in LOG if each != absent])
+    assert log_with(LOG)
 
 
 # -- EventBridge -------------------------------------------------------------------------------------------------------
