@@ -9,7 +9,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from cdk_hyperpod import ClusterMonitoring, HyperPodCluster
 from cdk_hyperpod_local import assemblies
 from cdk_hyperpod_local.environment import ACCOUNT
 from cdk_hyperpod_local.session import LocalAws
+from helpers.alerts.events import SCRIPTS, cluster_event, node_id
 from helpers.deployments.alerts import (
     SPEED,
     TIMINGS,
@@ -31,6 +32,7 @@ from helpers.deployments.alerts import (
     one_message,
     rings,
     subscribing,
+    unscheduled,
     wait_for,
 )
 from helpers.deployments.configs import TRN1, small
@@ -41,6 +43,8 @@ from helpers.local_aws.rehearsal import Rehearsal
 pytestmark = pytest.mark.slow
 Json = Any
 P5 = "ml.p5.48xlarge"
+LOG = ["logs:CreateLogStream", "logs:PutLogEvents"]
+"""Lambda's own, with the function's role: the engine asks for them, and does not record it."""
 DAY = 86_400.0
 PLAN = f"arn:aws:sagemaker:us-west-2:{ACCOUNT}:training-plan/trn1-plan"
 CONFIG: Json = {
@@ -152,10 +156,12 @@ def test_a_gpu_has_a_fault_under_slurm(life: Rehearsal, subscriber: Subscriber) 
     since = subscriber.mark()
     node = list(life.nodes("p5"))[-1]
     began = time.time()
-    life.aws.change_hyperpod(
-        node_faults={node: {"reason": "NvidiaErrorReplace", "message": "Xid 79, fell off the bus"}}
-    )
-    sent = one_message(subscriber, since, "health-record")
+    fault = {"reason": "NvidiaErrorReplace", "message": "Xid 79, fell off the bus"}
+    with unscheduled(life):
+        life.aws.change_hyperpod(node_faults={node: fault})
+        sent = one_message(subscriber, since, "health-record")
+        life.wait_for(lambda: node not in life.nodes())
+        time.sleep(3 * WINDOW)
     assert "p5: 1 node" in sent["Subject"] and node in sent["Message"]
     assert "NvidiaErrorReplace" in sent["Subject"] + sent["Message"] and "Xid 79" in sent["Message"]
     assert sent["at"] - began < WINDOW + 5
@@ -176,26 +182,30 @@ def test_a_minimum_is_given_up(life: Rehearsal, subscriber: Subscriber) -> None:
     in_service(life)
 
 
-def test_a_thousand_failures_at_once_are_at_most_five_messages(life: Rehearsal, subscriber: Subscriber) -> None:
-    """500 nodes fail to launch, each with two events."""
-    since, began = subscriber.mark(), datetime.now(UTC)
-    life.aws.change_hyperpod(faults={"fail_start_next": 500})
-    life.resize_by_hand("p5", 504, 1)
-    life.wait_for(lambda: life.groups()["p5"][0] == 504, seconds=90)
-    pages = (
-        life.aws.client("sagemaker")
-        .get_paginator("list_cluster_events")
-        .paginate(ClusterName=life.name, EventTimeAfter=began, PaginationConfig={"PageSize": 100})
-    )
-    failures = [each for page in pages for each in page["Events"] if each["EventLevel"] == "Error"]
-    assert len(failures) >= 1000
+def test_a_thousand_failures_at_once_are_five_messages(life: Rehearsal, subscriber: Subscriber) -> None:
+    """Of a hundred groups, each of which would have a message of its own."""
+    since, sqs = subscriber.mark(), life.aws.client("sqs")
+    failures = [cluster_event(SCRIPTS, group=f"g{number % 100}", node=node_id(number)) for number in range(1000)]
+    with unread(life):
+        for start in range(0, 1000, 10):
+            bodies = enumerate(map(json.dumps, failures[start : start + 10]))
+            entries = [{"Id": str(number), "MessageBody": body} for number, body in bodies]
+            sqs.send_message_batch(QueueUrl=event_queue(life), Entries=entries)
+        assert waiting(life) == 1000
     wait_for(lambda: waiting(life) == 0)
-    time.sleep(2)
-    sent = subscriber.messages(since)
-    print([each["Subject"] for each in sent], len(failures))
-    assert 1 <= len(sent) <= 5
-    life.resize_by_hand("p5", 4, 1)
-    in_service(life)
+    assert kinds(subscriber, since) == [*["lifecycle-script"] * 4, "several"], "the last one has the other groups"
+
+
+@contextmanager
+def unread(life: Rehearsal) -> Iterator[None]:
+    """Lambda does not read the queue meanwhile."""
+    functions = life.aws.client("lambda")
+    (mapping,) = functions.list_event_source_mappings(FunctionName=function(life)[0])["EventSourceMappings"]
+    functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
+    try:
+        yield
+    finally:
+        functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
 
 
 # -- permissions -------------------------------------------------------------------------------------------------------
@@ -215,10 +225,9 @@ def denying(life: Rehearsal) -> Iterator[Callable[[str], None]]:
     iam.delete_role_policy(RoleName=role, PolicyName="without")
 
 
-def first_run(life: Rehearsal) -> str:
+def first_run(life: Rehearsal, bucket: str) -> str:
     """What the function answers to CloudFormation, which gives it an address of S3."""
-    s3, place = life.aws.client("s3"), {"Bucket": f"{life.name}-answers", "Key": uuid.uuid4().hex}
-    s3.create_bucket(Bucket=place["Bucket"], CreateBucketConfiguration={"LocationConstraint": life.aws.region})
+    s3, place = life.aws.client("s3"), {"Bucket": bucket, "Key": uuid.uuid4().hex}
     request = {
         "RequestType": "Update",
         "ResponseURL": s3.generate_presigned_url("put_object", Params={**place, "ContentType": ""}),
@@ -228,12 +237,17 @@ def first_run(life: Rehearsal) -> str:
     return str(json.loads(s3.get_object(**place)["Body"].read())["Data"]["Outcome"])
 
 
+def event_queue(life: Rehearsal) -> str:
+    """The URL of the queue that the function reads."""
+    urls = life.aws.client("sqs").list_queues()["QueueUrls"]
+    return next(str(url) for url in urls if f"{life.cluster}-MonitoringEventQueue" in url)
+
+
 def waiting(life: Rehearsal) -> int:
     """Records in the queue, also those that a function works on."""
     sqs = life.aws.client("sqs")
-    (url,) = (each for each in sqs.list_queues()["QueueUrls"] if "alerts-cluster-MonitoringEventQueue" in each)
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    found = sqs.get_queue_attributes(QueueUrl=event_queue(life), AttributeNames=names)["Attributes"]
     return sum(int(found[name]) for name in names)
 
 
@@ -256,7 +270,7 @@ def test_every_permission_is_used(life: Rehearsal) -> None:
     role = function(life)[1]
     asked = {check.action for check in life.aws.checks(role=role) if check.allowed}
     generating = {"kms:GenerateDataKey*"} if "kms:GenerateDataKey" in asked else set()
-    assert allowed - asked - generating == {"logs:CreateLogStream", "logs:PutLogEvents"}
+    assert allowed - asked - generating == {*LOG}
     assert asked - allowed == {"kms:GenerateDataKey"}
     assert not [check for check in life.aws.checks(role=role) if not check.allowed], "nothing was refused"
 
@@ -266,6 +280,15 @@ def test_without_it_there_is_no_heartbeat(life: Rehearsal, denying: Callable[[st
     assert measure(life) == ""
     denying(action)
     assert f"not authorized to perform: {action}" in measure(life)
+
+
+@pytest.fixture(scope="module")
+def answers(life: Rehearsal) -> str:
+    """A bucket for the function's answers."""
+    name = f"{life.name}-answers"
+    location = {"LocationConstraint": life.aws.region}
+    life.aws.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration=location)
+    return name
 
 
 @pytest.mark.parametrize(
@@ -278,11 +301,11 @@ def test_without_it_there_is_no_heartbeat(life: Rehearsal, denying: Callable[[st
     ],
 )
 def test_without_it_the_first_run_says_so(
-    life: Rehearsal, denying: Callable[[str], None], action: str, said: str
+    life: Rehearsal, denying: Callable[[str], None], answers: str, action: str, said: str
 ) -> None:
     life.aws.skip(3600)  # the function remembers the end of a plan for an hour
     denying(action)
-    outcome = first_run(life)
+    outcome = first_run(life, answers)
     assert said in outcome and "not authorized" in outcome
 
 
@@ -330,6 +353,26 @@ def test_without_describing_an_event_the_message_says_so(
     in_service(life)
 
 
+@pytest.mark.parametrize("action", LOG)
+def test_without_it_there_is_no_log(life: Rehearsal, denying: Callable[[str], None], action: str) -> None:
+    (group,) = (name for name in log_groups(life) if "MonitoringLog" in name)
+
+    def lines() -> int:
+        return len(life.aws.client("logs").filter_log_events(logGroupName=group)["events"])
+
+    with unscheduled(life):
+        before = lines()
+        assert measure(life) == "" and lines() > before
+        denying(action)
+        before = lines()
+        assert measure(life) == "" and lines() == before
+
+
+def log_groups(life: Rehearsal) -> list[str]:
+    found = life.aws.client("logs").describe_log_groups()["logGroups"]
+    return [each["logGroupName"] for each in found]
+
+
 def test_without_sending_to_the_queue_a_gpu_fault_is_not_heard(
     life: Rehearsal, subscriber: Subscriber, denying: Callable[[str], None]
 ) -> None:
@@ -348,8 +391,7 @@ def test_without_sending_to_the_queue_a_gpu_fault_is_not_heard(
 def test_a_record_that_cannot_be_read_rings(life: Rehearsal, subscriber: Subscriber) -> None:
     since = subscriber.mark()
     sqs = life.aws.client("sqs")
-    (queue,) = (url for url in sqs.list_queues()["QueueUrls"] if "MonitoringEventQueue" in url)
-    sqs.send_message(QueueUrl=queue, MessageBody="neither an event nor a record")
+    sqs.send_message(QueueUrl=event_queue(life), MessageBody="neither an event nor a record")
     rings(subscriber, since, "DeadLetters")
 
 
@@ -376,11 +418,8 @@ def test_a_training_plan_that_ends_within_a_week_rings(life: Rehearsal, subscrib
 
 def test_silence_rings(life: Rehearsal, subscriber: Subscriber) -> None:
     since = subscriber.mark()
-    events = life.aws.client("events")
-    (rule,) = (each["Name"] for each in events.list_rules()["Rules"] if "MonitoringSchedule" in each["Name"])
-    events.disable_rule(Name=rule)
-    rings(subscriber, since, "HeartbeatGone")
-    events.enable_rule(Name=rule)
+    with unscheduled(life):
+        rings(subscriber, since, "HeartbeatGone")
 
 
 # -- a cluster of another app --------------------------------------------------------------------------------------------

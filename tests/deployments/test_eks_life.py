@@ -19,7 +19,7 @@ import pytest
 
 from cdk_hyperpod_local.commands import run
 from cdk_hyperpod_local.session import LocalAws
-from helpers.deployments.alerts import Subscriber, wait_for
+from helpers.deployments.alerts import Subscriber, unscheduled, wait_for
 from helpers.deployments.callers import Caller, add_role, caller
 from helpers.deployments.configs import under_eks
 from helpers.deployments.recipe import BOUNDARY, bootstrap, context
@@ -111,12 +111,13 @@ def faults_and_images_reach_a_subscriber(life: Rehearsal) -> None:
     (topic,) = outputs_of(life, "AlertsTopicArn")
     life.aws.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=subscriber.arn)
     node = list(life.nodes("p5"))[-1]
-    life.aws.change_hyperpod(node_faults={node: {"reason": "NvidiaErrorTerminate", "message": "Xid 79"}})
-    wait_for(lambda: subscriber.messages())
-    life.wait_for(lambda: node not in life.nodes())
-    settle(life)
-    time.sleep(2)
+    life.aws.change_hyperpod(timings={"repair": 3.0})  # on AWS it outlasts the window, too
+    with unscheduled(life):
+        life.aws.change_hyperpod(node_faults={node: {"reason": "NvidiaErrorTerminate", "message": "Xid 79"}})
+        life.wait_for(lambda: node not in life.nodes())
+        time.sleep(2)
     (sent,) = subscriber.messages()
+    settle(life)
     assert sent["Subject"] == f"[{NAME}] 1 node is unhealthy", "its event names no group"
     assert node in sent["Message"] and "has detected fault type NvidiaErrorTerminate" in sent["Message"]
     life.aws.change_hyperpod(image={"version": "90.0.0"})

@@ -128,6 +128,7 @@ def _prepare(engine: LocalAws) -> None:
         Bucket=bucket,
         ServerSideEncryptionConfiguration={"Rules": [{"ApplyServerSideEncryptionByDefault": by_default}]},
     )
+    engine.client("sns").create_topic(Name="alerts", Attributes={"KmsMasterKeyId": key})
     ec2 = engine.client("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.9.0.0/20", AvailabilityZone="us-west-2b")["Subnet"]["SubnetId"]
@@ -240,6 +241,7 @@ def _files(aws: LocalAws) -> Iterator[tuple[str, Json]]:
         "instance_groups.1.training_plan_arn": f"arn:aws:sagemaker:us-west-2:{aws.account}:training-plan/none",
         "lifecycle": {"writers": [f"arn:aws:iam::{aws.account}:role/operator"]},
         "storage": storage,
+        "monitoring": {"topic_arn": f"arn:aws:sns:us-west-2:{aws.account}:alerts"},
     }
     yield "account.yaml", changed({**slurm, **named})
     shared = {

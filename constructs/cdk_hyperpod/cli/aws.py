@@ -43,7 +43,16 @@ _UNKNOWN = frozenset(
         "MissingAuthenticationToken",
     }
 )
-_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "Forbidden", "403"})
+_DENIED = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "AuthorizationError",  # of SNS
+        "UnauthorizedOperation",
+        "Forbidden",
+        "403",
+    }
+)
 _THROTTLED = frozenset(
     {
         "Throttling",

@@ -15,7 +15,7 @@ from botocore.awsrequest import AWSResponse  # type: ignore[import-untyped]
 
 # Reason -> protocol, or service if it has its own codes -> HTTP status and code.
 # Sources: "Common error types" of SageMaker's and CloudFormation's API references, "Error codes for the Amazon EC2 API", S3's "Error
-# responses", EKS' "Common errors".
+# responses", EKS' "Common errors", SNS' "Publish", Errors.
 ANSWERS: dict[str, dict[str, tuple[int, str]]] = {
     "expired": {
         "json": (400, "ExpiredTokenException"),
@@ -35,6 +35,7 @@ ANSWERS: dict[str, dict[str, tuple[int, str]]] = {
         "json": (400, "AccessDeniedException"),
         "query": (403, "AccessDenied"),
         "ec2": (403, "UnauthorizedOperation"),
+        "sns": (403, "AuthorizationError"),
         "rest-xml": (403, "AccessDenied"),
         "rest-json": (403, "AccessDeniedException"),
     },

@@ -36,7 +36,15 @@ CALL_ERRORS = (ClientError, BotoCoreError)
 """The errors of a call. A BotoCoreError is a lost connection, or credentials that are missing, maybe not for long."""
 
 _GONE = frozenset({"ResourceNotFound", "ResourceNotFoundException"})
-_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "UnrecognizedClientException"})
+_DENIED = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "AuthorizationError",  # of SNS
+        "UnauthorizedOperation",
+        "UnrecognizedClientException",
+    }
+)
 _PASSING = frozenset(
     {
         "ConflictException",
