@@ -19,7 +19,11 @@ FAILING = "def handler(event, context):\n    print('printed')\n    raise ValueEr
 def role(engine: LocalAws) -> str:
     trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "lambda.amazonaws.com"}}
     document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
-    made = engine.client("iam").create_role(RoleName="function", AssumeRolePolicyDocument=document)
+    iam = engine.client("iam")
+    made = iam.create_role(RoleName="function", AssumeRolePolicyDocument=document)
+    iam.attach_role_policy(
+        RoleName="function", PolicyArn="arn:aws:iam::aws:policy/service-role/AWSLambdaBasicExecutionRole"
+    )
     return str(made["Role"]["Arn"])
 
 
