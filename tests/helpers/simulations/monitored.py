@@ -79,11 +79,11 @@ class Watched:
     def put_metric_data(self, *, Namespace: str, MetricData: Iterable[Json]) -> None:
         for datum in MetricData:
             if len(datum["Dimensions"]) == 1:  # the alarms look at no metric of a group
-                self.put(metric_id({"Namespace": Namespace, **datum}), datum["Value"])
+                self.put(metric_id({"Namespace": Namespace, **datum}), datum["Value"], datum["Timestamp"].timestamp())
 
-    def put(self, metric: MetricId, value: float) -> None:
-        """A value of a metric, now."""
-        self.metrics.put(metric, self.clock.now() // MINUTE * MINUTE, Datum.of(value))
+    def put(self, metric: MetricId, value: float, at: float | None = None) -> None:
+        """A value of a metric. `at`: absent, now."""
+        self.metrics.put(metric, (at or self.clock.now()) // MINUTE * MINUTE, Datum.of(value))
         self._suspect(
             name
             for name, alarm in self._alarms.items()
@@ -118,7 +118,7 @@ class Watched:
         due = self.hyperpod.next_event
         next_minute = (now // MINUTE + 1) * MINUTE
         if self.silent or max(self._until.values()) >= now:
-            return next_minute
+            return min(next_minute, self._next_run) if self._next_run > now else next_minute
         return min(end, self._next_run, next_minute if due is None else max(due, next_minute))
 
     def _run_late(self) -> None:

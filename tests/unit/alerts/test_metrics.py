@@ -86,7 +86,17 @@ def test_a_day_has_288_descriptions_of_the_cluster_and_24_of_a_plan() -> None:
 def test_more_metrics_than_one_call_takes_are_several_calls() -> None:
     account = Account(groups=[group(f"g{number}") for number in range(600)])
     route(SCHEDULE, account.alerts())
-    assert [len(call["MetricData"]) for call in account.data] == [1000, 203]
+    assert [len(call["MetricData"]) for call in account.data] == [1000, 1000, 406]
+
+
+def test_each_value_is_of_two_minutes_so_that_a_late_run_leaves_no_period_empty() -> None:
+    account = Account()
+    route(SCHEDULE, account.alerts())
+    times: dict[str, list[float]] = {}
+    for datum in account.data[0]["MetricData"]:
+        key = f"{datum['MetricName']} {datum['Dimensions']}"
+        times.setdefault(key, []).append((datum["Timestamp"] - account.now).total_seconds())
+    assert set(map(tuple, times.values())) == {(0, 60)}
 
 
 @pytest.mark.parametrize("log_group", [None, "", "/aws/sagemaker/Clusters/llm-train/abcdefghijkl"])
@@ -94,7 +104,7 @@ def test_a_cluster_that_is_gone_has_a_heartbeat_alone(log_group: str | None) -> 
     account = Account(errors={"describe_cluster": error("ResourceNotFound")})
     alerts = account.alerts() if log_group is None else account.alerts(LOG_GROUP=log_group)
     route(SCHEDULE, alerts)
-    (datum,) = account.data[0]["MetricData"]
+    datum, _ = account.data[0]["MetricData"]
     assert (datum["MetricName"], datum["Value"]) == ("Heartbeat", 1)
     assert datum["Dimensions"] == [{"Name": "ClusterName", "Value": "abcdefghijkl" if log_group == "" else "llm-train"}]
 

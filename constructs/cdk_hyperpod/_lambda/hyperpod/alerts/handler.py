@@ -176,10 +176,11 @@ class Alerts:
         self._put([*beat, *metrics.of_cluster(cluster, ends, now)])
         return Measured(cluster.name, unread)
 
-    def _put(self, data: Sequence[metrics.Datum]) -> None:
+    def _put(self, measured: Sequence[metrics.Datum]) -> None:
+        data = metrics.for_two_minutes(measured)
         for start in range(0, len(data), metrics.MOST):
             self._clients("cloudwatch").put_metric_data(
-                Namespace=metrics.NAMESPACE, MetricData=list(data[start : start + metrics.MOST])
+                Namespace=metrics.NAMESPACE, MetricData=data[start : start + metrics.MOST]
             )
 
     def _plan_ends(self, cluster: Live, now: datetime) -> tuple[dict[str, datetime], list[str]]:

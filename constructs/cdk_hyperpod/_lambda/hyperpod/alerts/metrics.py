@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,6 +15,7 @@ MOST = 1000
 _OUTDATED = frozenset({"SecurityUpdateRequired", "EndOfLife"})
 """UpdateAvailable is left out: every release would ring."""
 _DAY = 86_400
+_MINUTE = timedelta(minutes=1)
 
 Datum = Mapping[str, Any]
 
@@ -31,6 +32,15 @@ def of_cluster(live: Live, plan_ends: Mapping[str, datetime], now: datetime) -> 
     ]
     # The cluster's come first: its alarms use them.
     return [*(_datum(name, value, now, live.name) for name, value in total.items()), *data]
+
+
+def for_two_minutes(data: Sequence[Datum]) -> list[Datum]:
+    """The data for their minute and for the next one.
+
+    CloudWatch evaluates an alarm every minute, over periods that end with that minute. If runs were now in one minute and now, a few
+    seconds late, in the next, periods would be empty, and an alarm would end and begin again.
+    """
+    return [*data, *({**datum, "Timestamp": datum["Timestamp"] + _MINUTE} for datum in data)]
 
 
 def heartbeat(cluster: str, now: datetime) -> Datum:
