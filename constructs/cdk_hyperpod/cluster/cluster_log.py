@@ -109,11 +109,6 @@ class ClusterLog(Construct):
         )
         """What was done to the log group, and what could not be."""
 
-    @property
-    def sends_health_records(self) -> bool:
-        """Whether a function gets the health records already: the log group has one filter of ours."""
-        return self.node.try_find_child("HealthRecords") is not None
-
     def send_health_records(self, function: lambda_.IFunction) -> None:
         """Send what HyperPod's health monitoring agent logs about faults to a function of this stack, by a subscription filter.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableSet, Sequence
+from typing import Any
+from weakref import WeakSet
 
 from aws_cdk import Annotations, CfnOutput, CustomResource, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -34,7 +36,7 @@ from ..config.monitoring import (
 from ..errors import Finding, raise_errors
 from ..interface import DETAIL_TYPES, IHyperPodCluster
 from ..loader import LoadedConfig
-from ..rules.monitoring import check_events, check_topic, emails_of_another_topic
+from ..rules.monitoring import check_events, check_topic_place, emails_of_another_topic
 from ..storage.lustre import ILustreFileSystem
 from ..typed.known import is_known
 from ..typed.validation import as_tuple, check_at_synth, check_call, check_repeated, check_value, require_arguments
@@ -58,6 +60,8 @@ _KEPT = Duration.days(14)
 """SQS's maximum: how long a record that failed can be looked at."""
 _DEPLOYMENT_TIMEOUT = Duration.minutes(20)
 """The first run answers within 5 minutes, attempts of Lambda included."""
+_MONITORED: MutableSet[IHyperPodCluster] = WeakSet()
+"""The clusters that are monitored already."""
 
 
 class ClusterMonitoring(Construct):
@@ -159,6 +163,7 @@ class ClusterMonitoring(Construct):
             ],
             lambda: self.node.path,
         )
+        _MONITORED.add(cluster)
         self._cluster = cluster
         self._settings = MonitoringConfig(
             emails=emails,
@@ -290,7 +295,7 @@ class ClusterMonitoring(Construct):
         made = cluster_metric(self._cluster.cluster_name, name, group=group, statistic=statistic, period=period)
         return made.attach_to(self)
 
-    def _check_places(self, cluster: object, topic: object) -> Iterator[Finding]:
+    def _check_places(self, cluster: object, topic: Any) -> Iterator[Finding]:
         region, account = self._stack.region, self._stack.account
         if isinstance(cluster, IHyperPodCluster):
             cluster_region = cluster.env.region
@@ -301,11 +306,13 @@ class ClusterMonitoring(Construct):
                     problem=f"the cluster is in {cluster_region}, and this stack in {region} receives none of its events",
                     remedy=f"monitor it in a stack in {cluster_region}",
                 )
-            if cluster.log is not None and cluster.log.sends_health_records:
+            if cluster in _MONITORED:
                 yield _DUPLICATED
-        arn = getattr(topic, "topic_arn", None)
-        if isinstance(arn, str):
-            yield from check_topic(arn, region=region, account=account, path="topic")
+        if _is_topic(topic):
+            place = (topic.env.region, topic.env.account)
+            yield from check_topic_place(place, region=region, account=account, path="topic")
+            if topic.fifo:
+                yield _FIFO
 
     def _warn(self, warnings: Iterable[Finding]) -> None:
         for warning in warnings:
@@ -342,11 +349,10 @@ class ClusterMonitoring(Construct):
     def _add_function(self, log: logs.ILogGroup) -> lambda_.Function:
         description = f"Alerts of HyperPod cluster {self._cluster.cluster_name}"
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=description)
-        key = self.topic.master_key
         access = AlertsAccess(
             cluster_arn=self._cluster.cluster_arn,
             topic_arn=self.topic.topic_arn,
-            topic_key_arn=None if key is None else key.key_arn,
+            topic_key_arn=_arn_of_key(self.topic.master_key),
             queue_arn=self.queue.queue_arn,
             log_group_arn=log.log_group_arn,
         )
@@ -483,6 +489,12 @@ _DUPLICATED = Finding(
     problem="is monitored already, and each failure would be two messages",
     remedy="remove this one, and subscribe to the other one's topic",
 )
+_FIFO = Finding(
+    code="topic-fifo",
+    path="topic",
+    problem="is a FIFO topic, and alarms send to standard topics only",
+    remedy="give it a standard topic",
+)
 _NO_HEALTH_RECORDS = Finding(
     code="no-health-records",
     path="cluster",
@@ -502,7 +514,16 @@ def _texts(values: object) -> tuple[str, ...]:
     return tuple(each for each in values if isinstance(each, str)) if isinstance(values, tuple) else ()
 
 
+def _arn_of_key(key: kms.IKey | None) -> str | None:
+    """None: it is not known. An alias has an ARN of its own, which KMS does not compare with a policy's keys."""
+    return None if key is None or hasattr(key, "alias_name") else key.key_arn
+
+
+def _is_topic(topic: object) -> bool:
+    """Anything else is reported by its type."""
+    return isinstance(getattr(topic, "topic_arn", None), str)
+
+
 def _check_subscribers(emails: Sequence[str], topic: object) -> Iterator[Finding]:
-    is_topic = isinstance(getattr(topic, "topic_arn", None), str)
-    if is_topic and emails:
+    if _is_topic(topic) and emails:
         yield emails_of_another_topic("emails", "topic")

@@ -33,14 +33,22 @@ def check_topic(topic_arn: str | None, *, region: str | None, account: str | Non
     if topic_arn is None or not is_known(topic_arn):
         return
     _, _, _, topic_region, topic_account, *_ = topic_arn.split(":")
-    if is_known(region) and region not in (None, topic_region):
+    yield from check_topic_place((topic_region, topic_account), region=region, account=account, path=path)
+
+
+def check_topic_place(
+    topic: tuple[str, str], *, region: str | None, account: str | None, path: str
+) -> Iterator[Finding]:
+    """Whether a topic is where the alarms are. `topic`: its region and its account. None, or a token: it is not known."""
+    topic_region, topic_account = topic
+    if region is not None and is_known((region, topic_region)) and region != topic_region:
         yield Finding(
             code="topic-in-another-region",
             path=path,
             problem=f"the topic is in {topic_region}, and the cluster's alarms are in {region}, which reach topics of {region} only",
             remedy=f"name a topic in {region}",
         )
-    if is_known(account) and account not in (None, topic_account):
+    if account is not None and is_known((account, topic_account)) and account != topic_account:
         yield Finding(
             code="topic-in-another-account",
             path=path,

@@ -337,6 +337,19 @@ def test_a_topic_of_this_app_and_its_key_get_the_statements() -> None:
     assert statement_for_alarms(found.only("AWS::KMS::Key")["KeyPolicy"]["Statement"])
 
 
+def test_a_key_that_is_named_by_its_alias_is_used_through_any_key() -> None:
+    """IAM compares the key's own ARN, which is not known."""
+
+    def build(stack: Stack) -> None:
+        topic = sns.Topic(stack, "Topic", master_key=kms.Alias.from_alias_name(stack, "Key", "alias/oncall"))
+        ClusterMonitoring(stack, "Monitoring", cluster=of_another_app(stack), topic=topic)
+
+    found = of_stack(build)
+    policies = flat(found.properties("AWS::IAM::ManagedPolicy"))
+    assert "alias/oncall" in flat(found.properties("AWS::SNS::Topic"))
+    assert "alias/oncall" not in policies and "key/*" in policies
+
+
 # -- warnings and bad input --------------------------------------------------------------------------------------------
 
 
@@ -381,6 +394,7 @@ def test_standard_provisioning_is_told_once() -> None:
         ({"missing_nodes_hours": 25}, ("value-out-of-range", "missing_nodes_hours")),
         ({"free_storage_percent": 100}, ("value-out-of-range", "free_storage_percent")),
         ({"topic": TOPIC.replace("us-west-2", "eu-west-1")}, ("topic-in-another-region", "topic")),
+        ({"topic": f"{TOPIC}.fifo"}, ("topic-fifo", "topic")),
         ({"topic": TOPIC, "emails": ["a@b.cd"]}, ("emails-with-topic", "emails")),
     ],
 )
@@ -400,15 +414,33 @@ def test_a_topic_of_another_account_is_refused() -> None:
         ClusterMonitoring(stack, "Monitoring", cluster=of_another_app(stack), topic=topic)
 
 
+@pytest.mark.parametrize(
+    ("place", "code"),
+    [
+        ({"region": "us-east-1", "account": "111122223333"}, "topic-in-another-region"),
+        ({"region": "us-west-2", "account": "444455556666"}, "topic-in-another-account"),
+    ],
+)
+def test_a_topic_of_another_stack_has_to_be_at_the_same_place(place: dict[str, str], code: str) -> None:
+    app = new_app()
+    stack = Stack(app, "Stack", env=Environment(region="us-west-2", account="111122223333"))
+    topic = sns.Topic(Stack(app, "Other", env=Environment(**place)), "Topic", topic_name="oncall")
+    with refused((code, "topic")):
+        ClusterMonitoring(stack, "Monitoring", cluster=of_another_app(stack), topic=topic)
+
+
 def test_a_cluster_of_another_region_is_refused() -> None:
     stack = Stack(new_app(), "Stack", env=Environment(region="eu-west-1"))
     with refused(("monitoring-in-another-region", "cluster")):
         ClusterMonitoring(stack, "Monitoring", cluster=of_another_app(stack))
 
 
-def test_a_cluster_is_monitored_once() -> None:
+@pytest.mark.parametrize(
+    "made", [of_this_app, lambda stack: of_this_app(stack, eks_cluster_arn=EKS_ARN), of_another_app]
+)
+def test_a_cluster_is_monitored_once(made: Callable[[Stack], IHyperPodCluster]) -> None:
     stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
-    cluster = of_this_app(stack)
+    cluster = made(stack)
     ClusterMonitoring(stack, "Monitoring", cluster=cluster)
     with refused(("monitoring-duplicated", "cluster")):
         ClusterMonitoring(stack, "Again", cluster=cluster)
