@@ -162,7 +162,11 @@ def test_a_plan_that_cannot_be_read_is_in_the_outcome() -> None:
     [
         ({"Policy": "{}"}, "{}", ["topic-policy-no-alarms"]),
         ({"Policy": DEFAULT_POLICY, "KmsMasterKeyId": "alias/aws/sns"}, "{}", ["topic-key-managed"]),
-        ({"Policy": DEFAULT_POLICY, "KmsMasterKeyId": "alias/ours"}, "{}", ["topic-key-no-alarms"]),
+        (
+            {"Policy": DEFAULT_POLICY, "KmsMasterKeyId": "alias/ours"},
+            "{}",
+            ["topic-key-no-alarms", "topic-key-no-messages"],
+        ),
     ],
 )
 def test_a_topic_that_alarms_cannot_reach_is_reported(

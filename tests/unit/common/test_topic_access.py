@@ -21,8 +21,12 @@ def policy(*statements: Json) -> str:
     )
 
 
+ROLE = "arn:aws:iam::111122223333:role"
+ROOT = {"AWS": "arn:aws:iam::111122223333:root"}
 PUBLISH = policy({"Principal": SERVICE, "Action": "sns:Publish"})
-USE = policy({"Principal": SERVICE, "Action": ["kms:GenerateDataKey*", "kms:Decrypt"]})
+USES = {"Principal": SERVICE, "Action": ["kms:GenerateDataKey*", "kms:Decrypt"]}
+BY_IAM = {"Principal": ROOT, "Action": "kms:*"}
+USE = policy(USES, BY_IAM)
 
 
 def codes_of(topic_policy: str | None, key: str = "", key_policy: str | None = None) -> list[str]:
@@ -86,26 +90,28 @@ def test_a_denial_under_a_condition_counts_as_none() -> None:
         (KEY, None, []),
         ("alias/aws/sns", None, ["topic-key-managed"]),
         ("arn:aws:kms:us-west-2:111122223333:alias/aws/sns", None, ["topic-key-managed"]),
-        (KEY, policy({"Principal": SERVICE, "Action": "kms:Decrypt"}), ["topic-key-no-alarms"]),
-        (
-            KEY,
-            policy({"Principal": {"AWS": "arn:aws:iam::111122223333:root"}, "Action": "kms:*"}),
-            ["topic-key-no-alarms"],
-        ),
+        (KEY, policy({"Principal": SERVICE, "Action": "kms:Decrypt"}, BY_IAM), ["topic-key-no-alarms"]),
+        (KEY, policy(BY_IAM), ["topic-key-no-alarms"]),
+        (KEY, policy(USES), ["topic-key-no-messages"]),
+        (KEY, policy(USES, {**BY_IAM, "Principal": {"AWS": f"{ROLE}/admin"}}), ["topic-key-no-messages"]),
+        (KEY, policy(USES, {**BY_IAM, "Principal": {"AWS": ["111122223333"]}}), []),
+        (KEY, policy(USES, {**BY_IAM, "Principal": {"AWS": f"{ROLE}/hyperpod-train-cluster-MonitoringRole1-2"}}), []),
+        (KEY, "{}", ["topic-key-no-alarms", "topic-key-no-messages"]),
     ],
-    ids=["no key", "allowed", "unread", "managed", "managed by ARN", "half", "root alone"],
+    ids=[
+        *("no key", "allowed", "unread", "managed", "managed by ARN", "half", "root alone"),
+        *("alarms alone", "another role", "account", "our role", "nobody"),
+    ],
 )
 def test_the_key(key: str, key_policy: str | None, expected: list[str]) -> None:
     assert codes_of(PUBLISH, key, key_policy) == expected
 
 
-def test_the_statement_to_add_is_one_that_helps() -> None:
-    for found in problems(TOPIC, {"Policy": "{}", "KmsMasterKeyId": KEY}, "{}"):
-        statement = json.loads(found.remedy[found.remedy.index("{") :])
-        own, key_policy = (
-            (policy(statement), USE) if found.code == "topic-policy-no-alarms" else (PUBLISH, policy(statement))
-        )
-        assert codes_of(own, KEY, key_policy) == []
+def test_the_statements_to_add_are_those_that_help() -> None:
+    found = problems(TOPIC, {"Policy": "{}", "KmsMasterKeyId": KEY}, "{}")
+    statements = {each.code: json.loads(each.remedy[each.remedy.index("{") :]) for each in found}
+    of_topic = statements.pop("topic-policy-no-alarms")
+    assert codes_of(policy(of_topic), KEY, policy(*statements.values())) == []
 
 
 def test_only_a_key_of_one_s_own_has_a_policy_to_read() -> None:

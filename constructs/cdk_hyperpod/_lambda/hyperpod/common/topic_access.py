@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .refuse import Failure
 
 CLOUDWATCH = "cloudwatch.amazonaws.com"
 _KEY_ACTIONS = ("kms:GenerateDataKey*", "kms:Decrypt")
+_KEY_CALLS = ("kms:GenerateDataKey", "kms:Decrypt")
+_STACKS = "hyperpod-"
+"""How the names of our stacks and of their roles begin."""
 _MANAGED_KEY = "alias/aws/sns"
 
 
@@ -23,9 +26,10 @@ def problems(topic_arn: str, attributes: Mapping[str, str], key_policy: str | No
 
     `attributes`: as sns:GetTopicAttributes answers. `key_policy`: of the topic's key. None: it has none, or it could not be read.
     """
-    account, key = topic_arn.split(":")[4], attributes.get("KmsMasterKeyId", "")
+    _, partition, _, _, account, _ = topic_arn.split(":")
+    key = attributes.get("KmsMasterKeyId", "")
     found = []
-    if not _allows(attributes.get("Policy"), ["sns:Publish"], account):
+    if not _allows(attributes.get("Policy"), ["sns:Publish"], [CLOUDWATCH]):
         statement = _statement(["sns:Publish"], topic_arn, account)
         found.append(
             Failure(
@@ -34,24 +38,36 @@ def problems(topic_arn: str, attributes: Mapping[str, str], key_policy: str | No
                 remedy=f"add this statement to it: {statement}",
             )
         )
-    statement = key_statement(account)
     if key.endswith(_MANAGED_KEY):
         found.append(
             Failure(
                 code="topic-key-managed",
                 problem=f"{topic_arn} is encrypted with the AWS managed key alias/aws/sns, which no alarm can use",
-                remedy=f"encrypt it with a key of your own, whose policy has this statement: {statement}",
+                remedy=f"encrypt it with a key of your own, whose policy has this statement: {key_statement(account)}",
             )
         )
-    elif key_policy is not None and not _allows(key_policy, ["kms:GenerateDataKey", "kms:Decrypt"], account):
-        found.append(
-            Failure(
-                code="topic-key-no-alarms",
-                problem=f"the policy of {key} does not let CloudWatch use this key of {topic_arn}, so no alarm arrives",
-                remedy=f"add this statement to it: {statement}",
-            )
-        )
+    elif key_policy is not None:
+        found += _problems_of_key(key, key_policy, topic_arn, f"arn:{partition}:iam::{account}")
     return found
+
+
+def _problems_of_key(key: str, policy: str, topic_arn: str, iam: str) -> Iterator[Failure]:
+    """`iam`: how the ARN of a principal of the account begins."""
+    account = iam.rpartition(":")[2]
+    if not _allows(policy, _KEY_CALLS, [CLOUDWATCH]):
+        yield Failure(
+            code="topic-key-no-alarms",
+            problem=f"the policy of {key} does not let CloudWatch use this key of {topic_arn}, so no alarm arrives",
+            remedy=f"add this statement to it: {key_statement(account)}",
+        )
+    # A key's policy has to name the role, or leave the decision to the account's IAM policies.
+    if not _allows(policy, _KEY_CALLS, [f"{iam}:root", account, f"{iam}:role/{_STACKS}*"]):
+        statement = {"Effect": "Allow", "Principal": {"AWS": f"{iam}:root"}, "Action": [*_KEY_ACTIONS], "Resource": "*"}
+        yield Failure(
+            code="topic-key-no-messages",
+            problem=f"the policy of {key} does not let roles of the account use this key of {topic_arn}, so no message arrives",
+            remedy=f"add this statement to it: {json.dumps(statement)}",
+        )
 
 
 def has_own_key(attributes: Mapping[str, str]) -> bool:
@@ -84,13 +100,13 @@ def _statement(actions: Sequence[str], resource: str, account: str) -> str:
     )
 
 
-def _allows(policy: str | None, actions: Sequence[str], account: str) -> bool:
-    """Whether CloudWatch's alarms of the account may do all of this."""
+def _allows(policy: str | None, actions: Sequence[str], who: Sequence[str]) -> bool:
+    """Whether a principal may do all of this. `who`: patterns of its names, each of which is enough."""
     statements = _statements(policy)
     return all(
-        any(_applies(each, action, account) for each in statements if each.get("Effect") == "Allow")
+        any(_applies(each, action, who) for each in statements if each.get("Effect") == "Allow")
         and not any(
-            _applies(each, action, account) and not each.get("Condition")
+            _applies(each, action, who) and not each.get("Condition")
             for each in statements
             if each.get("Effect") == "Deny"
         )
@@ -106,12 +122,12 @@ def _statements(policy: str | None) -> list[Mapping[str, Any]]:
     return [each for each in _listed(document.get("Statement")) if isinstance(each, Mapping)]
 
 
-def _applies(statement: Mapping[str, Any], action: str, account: str) -> bool:
-    """Whether the statement is about CloudWatch and this action. SNS's default policy names everybody, under a condition."""
+def _applies(statement: Mapping[str, Any], action: str, who: Sequence[str]) -> bool:
+    """Whether the statement is about the principal and this action. SNS's default policy names everybody, under a condition."""
     principal = statement.get("Principal")
     kinds = principal if isinstance(principal, Mapping) else {"AWS": principal}
-    principals = {*map(str, _listed(kinds.get("Service"))), *map(str, _listed(kinds.get("AWS")))}
-    is_about = bool(principals & {"*", CLOUDWATCH})
+    named = [*map(str, _listed(kinds.get("Service"))), *map(str, _listed(kinds.get("AWS")))]
+    is_about = any(fnmatch.fnmatchcase(name, pattern) for name in named for pattern in ("[*]", *who))
     patterns = (str(each).lower() for each in _listed(statement.get("Action")))
     return is_about and any(fnmatch.fnmatchcase(action.lower(), pattern) for pattern in patterns)
 

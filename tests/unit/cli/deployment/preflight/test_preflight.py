@@ -463,8 +463,8 @@ class Topics:
 
 
 def policy_of(*actions: str) -> str:
-    statement = {"Effect": "Allow", "Principal": {"Service": "cloudwatch.amazonaws.com"}, "Action": actions, "Resource": "*"}  # fmt: skip
-    return json.dumps({"Statement": [statement]})
+    principal = {"Service": "cloudwatch.amazonaws.com", "AWS": f"arn:aws:iam::{TOPIC.split(':')[4]}:root"}
+    return json.dumps({"Statement": [{"Effect": "Allow", "Principal": principal, "Action": actions, "Resource": "*"}]})
 
 
 @pytest.mark.parametrize(
