@@ -38,12 +38,13 @@ def problems(topic_arn: str, attributes: Mapping[str, str], key_policy: str | No
                 remedy=f"add this statement to it: {statement}",
             )
         )
+    statement = key_statement(account)
     if key.endswith(_MANAGED_KEY):
         found.append(
             Failure(
                 code="topic-key-managed",
                 problem=f"{topic_arn} is encrypted with the AWS managed key alias/aws/sns, which no alarm can use",
-                remedy=f"encrypt it with a key of your own, whose policy has this statement: {key_statement(account)}",
+                remedy=f"encrypt it with a key of your own, whose policy has this statement: {statement}",
             )
         )
     elif key_policy is not None:
@@ -54,19 +55,21 @@ def problems(topic_arn: str, attributes: Mapping[str, str], key_policy: str | No
 def _problems_of_key(key: str, policy: str, topic_arn: str, iam: str) -> Iterator[Failure]:
     """`iam`: how the ARN of a principal of the account begins."""
     account = iam.rpartition(":")[2]
+    statement = key_statement(account)
     if not _allows(policy, _KEY_CALLS, [CLOUDWATCH]):
         yield Failure(
             code="topic-key-no-alarms",
             problem=f"the policy of {key} does not let CloudWatch use this key of {topic_arn}, so no alarm arrives",
-            remedy=f"add this statement to it: {key_statement(account)}",
+            remedy=f"add this statement to it: {statement}",
         )
     # A key's policy has to name the role, or leave the decision to the account's IAM policies.
     if not _allows(policy, _KEY_CALLS, [f"{iam}:root", account, f"{iam}:role/{_STACKS}*"]):
-        statement = {"Effect": "Allow", "Principal": {"AWS": f"{iam}:root"}, "Action": [*_KEY_ACTIONS], "Resource": "*"}
+        by_iam = {"Effect": "Allow", "Principal": {"AWS": f"{iam}:root"}, "Action": [*_KEY_ACTIONS], "Resource": "*"}
+        statement = json.dumps(by_iam)
         yield Failure(
             code="topic-key-no-messages",
             problem=f"the policy of {key} does not let roles of the account use this key of {topic_arn}, so no message arrives",
-            remedy=f"add this statement to it: {json.dumps(statement)}",
+            remedy=f"add this statement to it: {statement}",
         )
 
 
