@@ -16,8 +16,8 @@ from .records import NAME, Fault, cause_of, text
 
 PAGE = "docs/alerts.md"
 """The page about alerts in the folder that `cdk-hyperpod docs` prints."""
-SUBJECT = 100
-"""Maximum characters of a subject (SNS API reference, Publish). They must be ASCII without control characters."""
+SUBJECT = 99
+"""Maximum characters of a subject: "less than 100" (SNS API reference, Publish). They must be ASCII without control characters."""
 SHOWN = 10
 """Instance ids in a message."""
 _ALIKE = 3
@@ -188,7 +188,7 @@ def _verb(incident: Incident, kind: kinds.Kind, count: int) -> str:
 
 
 def subject(line: str) -> str:
-    """At most 100 printable ASCII characters that begin with a letter, a digit or punctuation."""
+    """At most 99 printable ASCII characters that begin with a letter, a digit or punctuation."""
     plain = re.sub(r"[^\x20-\x7e]", "?", line.replace("…", "...")).strip() or "?"
     return plain if len(plain) <= SUBJECT else f"{plain[: SUBJECT - 3].rstrip()}..."
 
