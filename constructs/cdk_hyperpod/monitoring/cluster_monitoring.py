@@ -73,9 +73,10 @@ class ClusterMonitoring(Construct):
     handled. docs/alerts.md explains each of them.
 
     A first deployment sends nothing: a custom resource writes the first metrics and waits until CloudWatch shows them, and the
-    alarms are created after it. They have no action for the states OK and INSUFFICIENT_DATA. A deployment of the function sends nothing: events wait in the queue meanwhile,
-    and the heartbeat may be absent for 15 minutes. A deletion sends nothing: the alarms are deleted before everything that writes
-    their metrics, and the rules before the cluster. What is already wrong when an alarm is created is reported.
+    alarms are created after it. They have no action for the states OK and INSUFFICIENT_DATA. A deployment of the function sends
+    nothing: events wait in the queue meanwhile, and the heartbeat may be absent for 15 minutes. A deletion sends nothing: the alarms
+    are deleted before everything that writes their metrics, and the rules before the cluster. What is already wrong when an alarm is
+    created is reported.
 
     Running nodes: not affected. It only reads the cluster.
     Cost: metrics, seven alarms and a dashboard, which `cdk-hyperpod cost` lists; a small function that runs every five minutes.
