@@ -38,7 +38,8 @@ def watched(alarms: dict[str, Json], seed: int = 0, second: int = 0) -> Watched:
 
     `second`: of the minute, in which the schedule begins.
     """
-    hyperpod = HyperPod(clock=ManualClock(), seed=seed)
+    clock = ManualClock()
+    hyperpod = HyperPod(clock=clock, seed=seed)
     until = hyperpod.clock.now() + 10_000 * DAY
     hyperpod.set_plan(Plan(arn=PLAN, instance_type=P5, total=64, available=64, zone="usw2-az1", start=0, end=until))
     groups = (
@@ -47,7 +48,7 @@ def watched(alarms: dict[str, Json], seed: int = 0, second: int = 0) -> Watched:
     )
     arn = hyperpod.call("CreateCluster", eks(*groups, NodeRecovery="Automatic"))["ClusterArn"]
     run_until_quiet(hyperpod)
-    hyperpod.clock.advance((second - hyperpod.clock.now()) % 60)
+    clock.advance((second - clock.now()) % 60)
     made = Watched(hyperpod, arn, alarms, seed)
     made.pass_time(DAY)
     assert set(made.states) == ON_METRICS and set(made.states.values()) == {"OK"} and not made.fired
