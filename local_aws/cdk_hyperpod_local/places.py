@@ -64,6 +64,11 @@ class Place:
         return self.folder / "deploy.log"
 
     @property
+    def destroy_log(self) -> Path:
+        """The CDK CLI's output of the last `destroy` that failed. A `destroy` that succeeds removes the folder."""
+        return self.folder / "destroy.log"
+
+    @property
     def process(self) -> Path:
         """Process id and command of the running engine."""
         return self.folder / "engine.json"

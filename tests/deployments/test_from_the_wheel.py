@@ -83,7 +83,7 @@ def test_a_new_app_is_rehearsed_from_the_wheel_alone(
     after = local("deploy")
     assert re.search(rf"^new +compute +{node} +deleted by its id$", after, re.MULTILINE)
     assert re.search(r"^new +compute +ml\.m5\.xlarge +1 +1 +1 +InService$", after, re.MULTILINE)
-    assert "hyperpod-new-cluster: destroyed" in local("destroy")
+    assert "hyperpod-new-cluster: DELETE_COMPLETE" in local("destroy")
 
 
 def test_the_readme_begins_an_app_line_by_line(wheel: Path, tmp_path: Path) -> None:
@@ -145,4 +145,4 @@ def test_a_template_and_an_app_that_are_not_ours_are_rehearsed_from_the_wheel_al
     after = local("deploy", "-c", "count=2")
     assert len(re.findall(r"^typescript +workers +i-[0-9a-f]{17} +at random: ", after, re.MULTILINE)) == 1
     destroyed = local("destroy")
-    assert "plain: destroyed" in destroyed and "Training: destroyed" in destroyed
+    assert "plain: DELETE_COMPLETE" in destroyed and "Training: DELETE_COMPLETE" in destroyed

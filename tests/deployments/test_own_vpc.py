@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -91,7 +92,8 @@ def test_look_ups_are_those_of_the_app_s_account_and_reset_ends_what_destroy_can
     destroyed = local(place, app, "destroy")
     assert destroyed.returncode == 1
     assert "AWS would refuse to delete own-vpc, because of termination protection" in destroyed.stdout
-    assert f"  cdk-hyperpod local reset --port={place.port} " in destroyed.stderr
+    assert f"  cdk-hyperpod local reset --port={place.port} " in destroyed.stdout
+    assert re.match(r"local AWS: own-vpc: VpcIsolatedSubnet1Subnet\w+ \(AWS::EC2::Subnet\): .+\n\Z", destroyed.stderr)
     assert daemon.running(place) is not None
 
     without_terminal = local(place, app, "reset")

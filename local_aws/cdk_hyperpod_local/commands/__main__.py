@@ -118,8 +118,8 @@ _COMMANDS: Mapping[str, _Text] = {
         details="Delete all stacks that were deployed to the engine, list what AWS would have retained, end the engine, and "
         "remove its folder. Say which stacks AWS would have refused to delete, because of termination protection.",
         examples=("cdk-hyperpod local destroy",),
-        exit_codes="Exit code 0: done. 1: a stack cannot be deleted, and the engine keeps running. `cdk-hyperpod local "
-        "reset` deletes it with all that is left. 130: interrupted; a running engine keeps running.",
+        exit_codes="Exit code 0: done. 1: a stack cannot be deleted. The last line is the reason, and the engine keeps "
+        "running. `cdk-hyperpod local reset` deletes it with all that is left. 130: interrupted; a running engine keeps running.",
     ),
     "reset": _Text(
         short="delete the engine and its state, without deleting stacks",

@@ -1,4 +1,4 @@
-"""The end of a deployment that failed: the nodes that it deleted, where to read more, and, last, the reason."""
+"""The end of a deployment or a deletion that failed: the nodes that it deleted, where to read more, and, last, the reason."""
 
 from __future__ import annotations
 
@@ -74,12 +74,14 @@ def reason(aws: LocalAws, stacks: Sequence[Stack], since: datetime, output: str)
         return str(error)
     found = [line for name, failure in failures for line in failure.lines(name)]
     lines = found or output.strip().splitlines()[-_LAST_LINES:]
-    return "\n".join(lines) or "cdk deploy failed, and the CDK CLI printed nothing"
+    return "\n".join(lines) or "the CDK CLI failed, and printed nothing"
 
 
 def where_to_read_more(log: str, engine_log: str) -> list[str]:
     """The logs, and the page with the next steps."""
-    return [
-        f"The CDK CLI's output is in {log}, the engine's in {engine_log}.",
-        NEXT_STEPS,
-    ]
+    return [logs(log, engine_log), NEXT_STEPS]
+
+
+def logs(log: str, engine_log: str) -> str:
+    """Where the output is."""
+    return f"The CDK CLI's output is in {log}, the engine's in {engine_log}."

@@ -1,4 +1,4 @@
-"""The stacks of a deployment while the CDK CLI deploys them: one line for each, with its status and the time that it took."""
+"""The stacks while the CDK CLI deploys or deletes them: one line for each, with its status and the time that it took."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Row:
     """One stack."""
 
     status: str = _WAITING
-    """CloudFormation's, once the deployment has changed the stack."""
+    """CloudFormation's, once the CLI has changed the stack."""
     began: float | None = None
     ended: float | None = None
 
@@ -48,11 +48,19 @@ class _Row:
 class Progress:
     """Looks at the stacks in a thread. On a terminal the lines are updated; otherwise a stack's line is printed when it ends.
 
-    `client`: CloudFormation. `names`: the stacks, in the order of their deployment.
+    `client`: CloudFormation. `names`: the stacks, in the order in which they change. `ids`: by these names, the StackIds of
+    stacks that are deleted. CloudFormation describes a deleted stack only by its id. Absent: the stacks are deployed.
     """
 
-    def __init__(self, client: Any, names: Sequence[str], *, now: Callable[[], float] = time.monotonic) -> None:
-        self._client, self._now = client, now
+    def __init__(
+        self,
+        client: Any,
+        names: Sequence[str],
+        *,
+        ids: Mapping[str, str] | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client, self._ids, self._now = client, ids, now
         self._rows = {name: _Row() for name in names}
         self._before = self._read()
         self._printed: set[str] = set()
@@ -111,14 +119,18 @@ class Progress:
     def _read(self) -> dict[str, Json]:
         """The app's stacks. Empty if they cannot be read: the CLI finds out why."""
         try:
-            pages = self._client.get_paginator("describe_stacks").paginate()
-            return {
-                item["StackName"]: item for page in pages for item in page["Stacks"] if item["StackName"] in self._rows
-            }
+            found = self._all_stacks() if self._ids is None else self._stacks_by_id(self._ids)
         except (ClientError, BotoCoreError):
             return {}
+        return {item["StackName"]: item for item in found if item["StackName"] in self._rows}
+
+    def _all_stacks(self) -> list[Json]:
+        return [item for page in self._client.get_paginator("describe_stacks").paginate() for item in page["Stacks"]]
+
+    def _stacks_by_id(self, ids: Mapping[str, str]) -> list[Json]:
+        return [item for each in ids.values() for item in self._client.describe_stacks(StackName=each)["Stacks"]]
 
 
 def _identity(stack: Json) -> tuple[Json, ...]:
     """Differs if an operation on the stack has begun or ended meanwhile."""
-    return tuple(stack.get(key) for key in ("StackId", "LastUpdatedTime", "StackStatus"))
+    return tuple(stack.get(key) for key in ("StackId", "LastUpdatedTime", "DeletionTime", "StackStatus"))

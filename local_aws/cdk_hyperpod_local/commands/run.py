@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -96,8 +96,7 @@ def _deploy_stacks(job: Job, aws: LocalAws, found: tuple[Stack, ...]) -> None:
         result = cdk.deploy(job.assembly, *given)
     if result.ok:
         return
-    if daemon.running(job.place) is None:
-        raise EngineError(f"the engine has ended, and its log is {_short(job.place.log)}. Run the command again")
+    _require_engine(job.place)
     deleted = failure.deleted(nodes, failure.nodes(aws), _ended(aws)[ended:])
     more = failure.where_to_read_more(_short(log), _short(job.place.log))
     tables.say("", *deleted, *more)
@@ -372,48 +371,62 @@ def _clear_failed_first(aws: LocalAws, found: tuple[Stack, ...]) -> None:
 
 
 def destroy_assembly(place: Place, assembly: Path) -> None:
+    """Delete the assembly's stacks, with their termination protection. Raises EngineError with the reason if that fails."""
     found = stacks(assembly)
     if not found:
         return
     aws = LocalAws(place=place, region=found[0].region, account=found[0].account)
-    client = aws.client("cloudformation")
-    identifiers = {}
-    protected = []
-    for stack in found:
-        try:
-            (live,) = client.describe_stacks(StackName=stack.name)["Stacks"]
-        except client.exceptions.ClientError:
-            continue
-        identifiers[stack.name] = live["StackId"]
-        if live.get("EnableTerminationProtection"):
-            # On AWS, a person turns the protection off. Here `destroy` is explicit enough.
-            protected.append(stack.name)
-            client.update_termination_protection(StackName=stack.name, EnableTerminationProtection=False)
-    if not identifiers:
+    live = _live(aws, found)
+    if not live:
         return
-    for line in removal.refused_by_aws(protected):
-        print(line, flush=True)
-    _say(f"cdk destroy --all ({', '.join(identifiers)})")
-    cdk = Cdk(place=place, region=found[0].region, account=found[0].account, show=True)
-    result = cdk.destroy(assembly)
-    if not result.ok:
-        raise EngineError(
-            f"cdk destroy failed with exit code {result.code}\n{_where_to_look(place)}\n{removal.ways_out(place)}"
-        )
-    kept = report.kept(aws, list(identifiers.values()))
+    _unprotect(aws, live)
+    ids = {name: stack["StackId"] for name, stack in live.items()}
+    _destroy_stacks(aws, found, ids, assembly)
+    kept = report.kept(aws, list(ids.values()))
     if kept:
         tables.say("", "The app retains these resources. On AWS they would still exist, and some cost money:")
         tables.say(*kept.splitlines())
 
 
+def _live(aws: LocalAws, found: Sequence[Stack]) -> dict[str, Json]:
+    """Those of the stacks that exist, by name, as CloudFormation describes them. The last deployed comes first."""
+    pages = aws.client("cloudformation").get_paginator("describe_stacks").paginate()
+    known = {stack["StackName"]: stack for page in pages for stack in page["Stacks"]}
+    return {stack.name: known[stack.name] for stack in reversed(found) if stack.name in known}
+
+
+def _unprotect(aws: LocalAws, live: Mapping[str, Json]) -> None:
+    """On AWS, a person turns the termination protection off. Here `destroy` is explicit enough."""
+    protected = [name for name, stack in live.items() if stack.get("EnableTerminationProtection")]
+    for name in protected:
+        aws.client("cloudformation").update_termination_protection(StackName=name, EnableTerminationProtection=False)
+    tables.say(*removal.refused_by_aws(protected))
+
+
+def _destroy_stacks(aws: LocalAws, found: Sequence[Stack], ids: Mapping[str, str], assembly: Path) -> None:
+    """`cdk destroy`, with its output in a log. Raises EngineError with the reason if it fails, after the ways out."""
+    log = aws.place.destroy_log
+    _say(f"cdk destroy --all; its output goes to {_short(log)}")
+    cdk = Cdk(place=aws.place, region=aws.region, account=aws.account, log=log)
+    began = datetime.now(UTC)
+    with Progress(aws.client("cloudformation"), list(ids), ids=ids):
+        result = cdk.destroy(assembly)
+    if result.ok:
+        return
+    _require_engine(aws.place)
+    tables.say("", failure.logs(_short(log), _short(aws.place.log)), *removal.ways_out(aws.place).splitlines())
+    raise EngineError(failure.reason(aws, found, began, result.output))
+
+
+def _require_engine(place: Place) -> None:
+    """Raise EngineError if the engine has ended while the CDK CLI used it."""
+    if daemon.running(place) is None:
+        raise EngineError(f"the engine has ended, and its log is {_short(place.log)}. Run the command again")
+
+
 def _require_success(result: Result, what: str) -> None:
     if not result.ok:
         raise EngineError(f"{what} ({result.code}):\n{result.output.strip()}")
-
-
-def _where_to_look(place: Place) -> str:
-    reason = "The reason is above" if daemon.running(place) else "The engine has ended: run the command again"
-    return f"{reason}. The engine's log is {_short(place.log)}"
 
 
 def _say(text: str) -> None:
