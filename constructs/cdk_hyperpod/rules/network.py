@@ -516,18 +516,19 @@ def check_room(config: ClusterConfig) -> Iterator[Finding]:
     groups = [group for _, group in _known_groups(config.instance_groups)]
     zones = [group.availability_zone for group in groups if group.availability_zone is not None]
     subnets = plan_subnets(network, [zone for zone in zones if is_known(zone)], more_endpoints(config))
-    yield from check_subnet_room(subnets, groups, config.orchestrator)
+    yield from check_subnet_room(subnets, groups, config.orchestrator, is_existing=bool(network.subnets))
 
 
 def check_subnet_room(
-    subnets: Sequence[ZoneSubnet], groups: Sequence[InstanceGroup], orchestrator: str
+    subnets: Sequence[ZoneSubnet], groups: Sequence[InstanceGroup], orchestrator: str, *, is_existing: bool = False
 ) -> Iterator[Finding]:
-    """Whether each subnet with a known range has an address for every node and interface endpoint."""
+    """Whether each subnet with a known range has an address for every node and interface endpoint. `is_existing`: the subnets are
+    those of `network.subnets`. False: they are parts of `network.cidr`."""
     by_zone: dict[str | None, list[tuple[int, str]]] = {}
     for group in groups:
         zone = subnets[0].availability_zone if group.availability_zone is None else group.availability_zone
         by_zone.setdefault(zone, []).append((_addresses(group, orchestrator), group.name))
-    for subnet in subnets:
+    for i, subnet in enumerate(subnets):
         if subnet.cidr is None or not is_known(subnet.cidr):
             continue
         here = by_zone.get(subnet.availability_zone, [])
@@ -539,7 +540,7 @@ def check_subnet_room(
             available, required, required_by_largest = sizes
             yield Finding(
                 code="subnet-too-small",
-                path="network",
+                path=f"network.subnets[{i}].cidr" if is_existing else "network.cidr",
                 problem=(
                     f"the subnet {subnet.cidr} has {available} addresses, but its nodes need {required} "
                     f"({show(name)} alone {required_by_largest})"

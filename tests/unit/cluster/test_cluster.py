@@ -601,7 +601,7 @@ def test_what_hyperpod_would_refuse_is_refused_at_synth(group: InstanceGroup, me
                 "instance_groups": [CONTROLLER, dataclasses.replace(P5, instance_count=300)],
                 "network": {"cidr": "10.0.0.0/21"},
             },
-            ("subnet-too-small", "network"),
+            ("subnet-too-small", "network.cidr"),
             id="room",
         ),
     ],

@@ -162,7 +162,7 @@ def test_what_the_subnets_hold_counts_the_endpoints_of_eks_and_more_addresses_fo
     # A /24 less 5 of AWS's own and 13 endpoints holds 2 nodes of 81 addresses; a /21 network is cut in eight of them.
     assert validate({"network.cidr": "10.0.0.0/21", "instance_groups.1.instance_count": 2}) == []
     assert validate({"network.cidr": "10.0.0.0/21", "instance_groups.1.instance_count": 3}) == [
-        ("subnet-too-small", "network")
+        ("subnet-too-small", "network.cidr")
     ]
 
 

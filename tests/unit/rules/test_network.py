@@ -83,11 +83,11 @@ def new(cidr: object) -> dict[str, Any]:
         pytest.param(existing({**SUBNET, "availability_zone": "us-east-1a"}), [("zone-in-another-region", "network.subnets[0].availability_zone")], {}, id="a subnet of another region"),
         pytest.param(existing(SUBNET, {**OTHER_SUBNET, "availability_zone": "us-west-2c"}), [("zone-duplicated", "network")], {}, id="two subnets of one zone"),
         # Room: P5 takes 32 addresses a node; AWS keeps 5 of each subnet; a closed network has 10 endpoints
-        pytest.param({"instance_groups.1.instance_count": 256}, [("subnet-too-small", "network")], {"instance_groups.1.instance_count": 255}, id="full: new subnet"),
-        pytest.param({**new("10.0.0.0/21"), "instance_groups.1.instance_count": 8}, [("subnet-too-small", "network")], {**new("10.0.0.0/21"), "instance_groups.1.instance_count": 7}, id="full: small VPC"),
-        pytest.param({"network.internet_egress": False, **new("10.0.0.0/21"), "instance_groups.1.instance_type": "ml.m5.xlarge", "instance_groups.1.instance_count": 241}, [("subnet-too-small", "network")], {"network.internet_egress": True, **new("10.0.0.0/21"), "instance_groups.1.instance_type": "ml.m5.xlarge", "instance_groups.1.instance_count": 241}, id="full: the endpoints need room too"),
-        pytest.param({**existing({**SUBNET, "cidr": "10.0.0.0/26"})}, [("subnet-too-small", "network")], {**existing({**SUBNET, "cidr": "10.0.0.0/26"}, {**OTHER_SUBNET, "cidr": "10.0.1.0/25"}), "instance_groups.1.availability_zone": "us-west-2d"}, id="full: existing subnet"),
-        pytest.param({**existing(SUBNET, {**OTHER_SUBNET, "cidr": "10.0.1.0/26"}), "instance_groups.1.availability_zone": "us-west-2d"}, [("subnet-too-small", "network")], existing(SUBNET), id="full: a subnet that is not the first"),
+        pytest.param({"instance_groups.1.instance_count": 256}, [("subnet-too-small", "network.cidr")], {"instance_groups.1.instance_count": 255}, id="full: new subnet"),
+        pytest.param({**new("10.0.0.0/21"), "instance_groups.1.instance_count": 8}, [("subnet-too-small", "network.cidr")], {**new("10.0.0.0/21"), "instance_groups.1.instance_count": 7}, id="full: small VPC"),
+        pytest.param({"network.internet_egress": False, **new("10.0.0.0/21"), "instance_groups.1.instance_type": "ml.m5.xlarge", "instance_groups.1.instance_count": 241}, [("subnet-too-small", "network.cidr")], {"network.internet_egress": True, **new("10.0.0.0/21"), "instance_groups.1.instance_type": "ml.m5.xlarge", "instance_groups.1.instance_count": 241}, id="full: the endpoints need room too"),
+        pytest.param({**existing({**SUBNET, "cidr": "10.0.0.0/26"})}, [("subnet-too-small", "network.subnets[0].cidr")], {**existing({**SUBNET, "cidr": "10.0.0.0/26"}, {**OTHER_SUBNET, "cidr": "10.0.1.0/25"}), "instance_groups.1.availability_zone": "us-west-2d"}, id="full: existing subnet"),
+        pytest.param({**existing(SUBNET, {**OTHER_SUBNET, "cidr": "10.0.1.0/26"}), "instance_groups.1.availability_zone": "us-west-2d"}, [("subnet-too-small", "network.subnets[1].cidr")], existing(SUBNET), id="full: a subnet that is not the first"),
     ],
 )  # fmt: skip
 def test_rule(bad: Changes, expected: Found, good: Changes) -> None:
