@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import Any
 
-from cdk_hyperpod.cli.deployment.stack_failures import read_failure
+from cdk_hyperpod.cli.deployment.stack_failures import StackFailure, read_failure
 from cdk_hyperpod.cli.deployment.why import NEXT_STEPS
 from cdk_hyperpod.errors import HyperPodError
 from cdk_hyperpod_local.assemblies import Stack
@@ -67,14 +67,26 @@ def _of(found: Sequence[Node], cluster: str, group: str) -> list[str]:
 
 def reason(aws: LocalAws, stacks: Sequence[Stack], since: datetime, output: str) -> str:
     """Why it failed, as `why` reports it. `output`: the CDK CLI's, for a failure that no stack has."""
-    client = aws.client("cloudformation")
     try:
-        failures = [(stack.name, read_failure(stack.name, client, since)) for stack in stacks]
+        failures = _failures(aws, stacks, since)
     except HyperPodError as error:
         return str(error)
-    found = [line for name, failure in failures for line in failure.lines(name)]
+    found = [line for name, failure in failures.items() for line in failure.lines(name)]
     lines = found or output.strip().splitlines()[-_LAST_LINES:]
     return "\n".join(lines) or "the CDK CLI failed, and printed nothing"
+
+
+def failed(aws: LocalAws, stacks: Sequence[Stack], since: datetime) -> list[str]:
+    """The names of the stacks whose deployment failed, or whose change set was refused. Empty if that cannot be read."""
+    try:
+        return [name for name, failure in _failures(aws, stacks, since).items() if failure.reason is not None]
+    except HyperPodError:
+        return []
+
+
+def _failures(aws: LocalAws, stacks: Sequence[Stack], since: datetime) -> dict[str, StackFailure]:
+    client = aws.client("cloudformation")
+    return {stack.name: read_failure(stack.name, client, since) for stack in stacks}
 
 
 def where_to_read_more(log: str, engine_log: str) -> list[str]:

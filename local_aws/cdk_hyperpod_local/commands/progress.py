@@ -19,7 +19,9 @@ from cdk_hyperpod_local import environment
 
 Json = Any
 _LOOK_SECONDS = 0.5
-_WAITING, _UNCHANGED = "waiting", "not changed"
+_WAITING, _UNCHANGED, _REFUSED = "waiting", "not changed", "refused"
+_NOT_BEGUN = (_WAITING, "REVIEW_IN_PROGRESS")
+"""Statuses of a stack of which no change set was executed."""
 
 
 @dataclass(slots=True)
@@ -64,6 +66,7 @@ class Progress:
         self._rows = {name: _Row() for name in names}
         self._before = self._read()
         self._printed: set[str] = set()
+        self._refused: set[str] = set()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
         console = Console(highlight=False, width=tables.width())
@@ -80,13 +83,18 @@ class Progress:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        for row in self._rows.values():
-            row.status = _UNCHANGED if row.status == _WAITING else row.status
-        self.look()
+        self._update()
+        for name, row in self._rows.items():
+            row.status = _at_the_end(row.status, is_refused=name in self._refused)
+        self._show()
         if self._live is not None:
             self._live.stop()
         else:
             self._print(self._rows)
+
+    def refuse(self, names: Sequence[str]) -> None:
+        """The deployment of these stacks failed. Those of which no change set was executed are shown as refused at the end."""
+        self._refused.update(names)
 
     def _follow(self) -> None:
         while not self._stop.wait(_LOOK_SECONDS):
@@ -94,9 +102,15 @@ class Progress:
 
     def look(self) -> None:
         """Read the stacks, and show what is new."""
+        self._update()
+        self._show()
+
+    def _update(self) -> None:
         for name, stack in self._read().items():
             if _identity(stack) != _identity(self._before.get(name, {})):
                 self._rows[name].see(stack["StackStatus"], self._now())
+
+    def _show(self) -> None:
         if self._live is not None:
             self._live.update(Text("\n".join(self.lines()), no_wrap=True), refresh=True)
         else:
@@ -129,6 +143,13 @@ class Progress:
 
     def _stacks_by_id(self, ids: Mapping[str, str]) -> list[Json]:
         return [item for each in ids.values() for item in self._client.describe_stacks(StackName=each)["Stacks"]]
+
+
+def _at_the_end(status: str, *, is_refused: bool) -> str:
+    """What the last table shows for a stack with this status."""
+    if is_refused and status in _NOT_BEGUN:
+        return _REFUSED
+    return _UNCHANGED if status == _WAITING else status
 
 
 def _identity(stack: Json) -> tuple[Json, ...]:

@@ -92,8 +92,10 @@ def _deploy_stacks(job: Job, aws: LocalAws, found: tuple[Stack, ...]) -> None:
     cdk = Cdk(place=job.place, region=aws.region, account=aws.account, log=log)
     given = [word for item in job.parameters for word in ("--parameters", item)]
     began, nodes, ended = datetime.now(UTC), failure.nodes(aws), len(_ended(aws))
-    with Progress(aws.client("cloudformation"), [stack.name for stack in found]):
+    with Progress(aws.client("cloudformation"), [stack.name for stack in found]) as progress:
         result = cdk.deploy(job.assembly, *given)
+        if not result.ok:
+            progress.refuse(failure.failed(aws, found, began))
     if result.ok:
         return
     _require_engine(job.place)

@@ -58,6 +58,18 @@ def test_a_stack_s_line_has_its_status_and_its_time(plain: None, capsys: pytest.
     assert capsys.readouterr().out == "network: not changed\nteams: not changed\n"
 
 
+def test_a_stack_whose_change_set_was_refused_is_shown_as_refused(
+    plain: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stacks = Stacks()
+    stacks.statuses = {"network": "UPDATE_COMPLETE"}
+    with Progress(stacks, ["network", "cluster", "teams"], now=lambda: 0.0) as progress:
+        stacks.statuses["cluster"] = "REVIEW_IN_PROGRESS"
+        progress.look()
+        progress.refuse(["network", "cluster"])
+    assert capsys.readouterr().out == "network: refused\ncluster: refused\nteams: not changed\n"
+
+
 def test_a_long_name_leaves_room_for_the_status(plain: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     stacks = Stacks()
