@@ -116,7 +116,8 @@ class _Client:
         return {"StackEvents": self.fake_aws.stack.get("events", [])}
 
     def _list_change_sets(self, StackName: str) -> Json:
-        return {"Summaries": []}
+        described = self._describe_stacks(StackName)["Stacks"]
+        return {"Summaries": described[0].get("change_sets", [])}
 
     def _describe_events(self, StackName: str, **_: object) -> Json:
         return {"OperationEvents": []}

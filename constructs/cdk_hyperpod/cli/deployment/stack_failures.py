@@ -82,7 +82,7 @@ def read_failure(stack: str, cloudformation: Any, since: datetime | None = None)
         return StackFailure(exists=True, reason=last.reason, rollback_reason=last.rollback_reason, began=last.began)
     if last.status is not None:
         return _failed_without_resource(stack, cloudformation, last)
-    return _refused_change_set(stack, cloudformation, max(filter(None, (since, last.began)), default=None))
+    return read_refusal(stack, cloudformation, max(filter(None, (since, last.began)), default=None))
 
 
 def last_operation(events: Iterable[Event], since: datetime | None = None) -> LastOperation:
@@ -166,8 +166,9 @@ def _failed_without_resource(stack: str, cloudformation: Any, last: LastOperatio
     return StackFailure(exists=True, reason=reason, rollback_reason=last.rollback_reason, began=last.began, notes=notes)
 
 
-def _refused_change_set(stack: str, cloudformation: Any, since: datetime | None) -> StackFailure:
-    """The newest change set that failed after the stack's last operation. Then CloudFormation has changed nothing."""
+def read_refusal(stack: str, cloudformation: Any, since: datetime | None) -> StackFailure:
+    """The stack's newest change set that failed. Then CloudFormation has changed nothing. `since`: the last operation on the stack,
+    because change sets before it do not count; None: all count."""
     from ..._lambda.hyperpod.common import api
 
     try:

@@ -18,6 +18,7 @@ from ...errors import HyperPodError
 from ...names import cluster_stack_name, foundation_stack_name
 from .. import aws, live, tables
 from ..deployment.deleted_nodes import DeletedNodes, first, read_deleted
+from ..deployment.stack_failures import StackFailure, read_refusal
 from ..deployment.why import NEXT_STEPS, Failures, read_failures
 from ..live import LiveError, NoClusterError, Target
 from ..operations import superseded
@@ -40,6 +41,7 @@ FAILED_LOOKS = 5
 FIRST_EVENTS, MOST_REASONS, MOST_LOGS, LOG_LINES = 10, 5, 3, 5
 MOST_EVENTS = 500
 """Events that one look reads at most: HyperPod is known to keep 500."""
+_REFUSED = "but CloudFormation refused the last change set, so the nodes run what was deployed before"
 _UNCOUNTED = "ready by the counts of its groups; the nodes were not read"
 _ROLLBACK_WORD = "rollback"
 """In the description of HyperPod's event about a rollback."""
@@ -405,8 +407,10 @@ class Watcher:
             end = replace(end, text=_UNCOUNTED)
         found = self._failures(view, end)
         deleted = self._deleted(end, found)
+        if end.code == READY and found.stacks:
+            end = replace(end, text=f"{end.text}, {_REFUSED}")
         text = f"{self.target.name}: {end.text}"
-        colour = tables.GREEN if end.code == READY else tables.RED
+        colour = tables.GREEN if end.code == READY and not found.stacks else tables.RED
         lines = [tables.painted(text, colour if tables.colour_wanted() and not self.as_json else None)]
         lines += found.reasons
         lines += [] if deleted is None else deleted.lines()
@@ -416,13 +420,29 @@ class Watcher:
         return end.code
 
     def _failures(self, view: View, end: End) -> Failures:
-        """Why the stack failed; empty if it did not, or if that cannot be read."""
-        if end.code != READY and view.stack is not None:
-            try:
-                return read_failures(self.target.name, self.target.client, stack=str(view.stack["StackName"]))
-            except HyperPodError as error:
-                self._note(f"the reason is unknown: {error}")
+        """Why the stack failed, or its last change set was refused; empty if neither happened, or if that cannot be read."""
+        if view.stack is None:
+            return Failures(stacks={})
+        if end.code == READY:
+            return self._refusals(view.stack)
+        try:
+            return read_failures(self.target.name, self.target.client, stack=str(view.stack["StackName"]))
+        except HyperPodError as error:
+            self._note(f"the reason is unknown: {error}")
         return Failures(stacks={})
+
+    def _refusals(self, stack: Reply) -> Failures:
+        """Why CloudFormation refused a change set of the stack, or of the one that is deployed before it, after the last operation on
+        that stack; empty if it did not."""
+        foundation = None if self.target.config is None else self._described(foundation_stack_name(self.target.name))
+        found = {str(each["StackName"]): self._refusal(each) for each in (foundation, stack) if each is not None}
+        for note in (note for refusal in found.values() for note in refusal.notes):
+            self._note(note)
+        return Failures(stacks={name: refusal for name, refusal in found.items() if refusal.reason is not None})
+
+    def _refusal(self, stack: Reply) -> StackFailure:
+        since = stack.get("LastUpdatedTime") or stack["CreationTime"]
+        return read_refusal(str(stack["StackName"]), self.target.client("cloudformation"), since)
 
     def _deleted(self, end: End, found: Failures) -> DeletedNodes | None:
         """The nodes that were deleted during the deployment that failed. None: it did not fail, or its beginning is unknown."""

@@ -195,6 +195,37 @@ def test_a_stack_that_rolls_back_says_why(fake_aws: FakeAws, slept: list[float],
     )
 
 
+@pytest.mark.parametrize("name", [STACK, "hyperpod-small-foundation"])
+def test_a_refused_change_set_is_said_of_a_cluster_that_runs_as_before(
+    name: str, fake_aws: FakeAws, slept: list[float], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every node runs, so the exit code is 0."""
+    fake_aws.cluster(group("work", 1))
+    fake_aws.quiet()
+    fake_aws.stack = stack(fake_aws, "UPDATE_COMPLETE")
+    updated = fake_aws.stack["LastUpdatedTime"] = fake_aws.stack["CreationTime"]
+    refused_set = {"ChangeSetId": "id", "Status": "FAILED", "StatusReason": "the name is taken"}
+    change_sets = {"before": updated - timedelta(hours=1), "after": updated + timedelta(hours=1)}
+    described = {**fake_aws.stack, "StackName": name}
+    monkeypatch.setattr(
+        type(fake_aws.client("cloudformation")),
+        "_describe_stacks",
+        lambda self, StackName: {
+            "Stacks": [described if StackName == name else {**fake_aws.stack, "StackName": StackName}]
+        },
+    )
+
+    described["change_sets"] = [{**refused_set, "CreationTime": change_sets["before"]}]
+    status, out, _ = run("watch")
+    assert (status, out.splitlines()[-1]) == (0, "small: ready")
+
+    described["change_sets"].append({**refused_set, "CreationTime": change_sets["after"]})
+    status, out, _ = run("watch")
+    end, reason = out.splitlines()[-2:]
+    assert status == 0 and end.startswith("small: ready, but CloudFormation refused the last change set")
+    assert reason == f"{name}: CloudFormation refused the change set: the name is taken"
+
+
 def test_a_deployment_that_rolls_back_names_the_nodes_it_deleted(
     fake_aws: FakeAws, slept: list[float], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
