@@ -80,7 +80,8 @@ _COMMANDS: Mapping[str, _Text] = {
     "diff": _Text(
         short="show what a deployment would change and delete",
         details="Show how the app's templates differ from the deployed stacks. If the app has a cluster file, show also which "
-        "nodes and groups the deployment would delete. Starts the engine if none is running.",
+        "nodes and groups the deployment would delete. The differences are printed by the CDK CLI itself, whose lines may be wider "
+        "than the terminal. Starts the engine if none is running.",
         examples=("cdk-hyperpod local diff", "cdk-hyperpod local diff --config other.yaml"),
     ),
     "plan": _Text(
@@ -92,8 +93,8 @@ _COMMANDS: Mapping[str, _Text] = {
     ),
     "drift": _Text(
         short="show changes that were made without CloudFormation",
-        details="Show which resources differ from their templates, because they were changed without CloudFormation. The "
-        "engine must be running.",
+        details="Show which resources differ from their templates, because they were changed without CloudFormation. They "
+        "are printed by the CDK CLI itself, whose lines may be wider than the terminal. The engine must be running.",
         examples=("cdk-hyperpod local drift",),
     ),
     "shell": _Text(

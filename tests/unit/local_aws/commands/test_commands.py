@@ -272,6 +272,13 @@ def test_what_destroy_says_of_aws_and_of_the_ways_out_fits_the_terminal(
     assert max(map(len, [*said, *ways.splitlines(), *by_make.splitlines()])) <= 80
 
 
+@pytest.mark.parametrize("command", ["diff", "drift"])
+def test_the_help_says_whose_text_a_command_prints(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main([command, "--help"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "printed by the CDK CLI itself, whose lines may be wider than the terminal" in printed
+
+
 def test_printed_variables_replace_those_of_another_aws(engine: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shell sources them whose own variables lead to AWS, through a proxy."""
     program = f"""\
