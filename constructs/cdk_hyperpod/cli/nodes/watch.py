@@ -435,10 +435,16 @@ class Watcher:
         """Why CloudFormation refused a change set of the stack, or of the one that is deployed before it, after the last operation on
         that stack; empty if it did not."""
         foundation = None if self.target.config is None else self._described(foundation_stack_name(self.target.name))
-        found = {str(each["StackName"]): self._refusal(each) for each in (foundation, stack) if each is not None}
-        for note in (note for refusal in found.values() for note in refusal.notes):
-            self._note(note)
-        return Failures(stacks={name: refusal for name, refusal in found.items() if refusal.reason is not None})
+        found: dict[str, StackFailure] = {}
+        for each in filter(None, (stack, foundation)):
+            refusal = self._refusal(each)
+            if refusal.reason is not None:
+                found[str(each["StackName"])] = refusal
+            if refusal.notes:
+                # The other stack cannot be read for the same reason.
+                self._note(refusal.notes[0])
+                break
+        return Failures(stacks=found)
 
     def _refusal(self, stack: Reply) -> StackFailure:
         since = stack.get("LastUpdatedTime") or stack["CreationTime"]
