@@ -9,6 +9,8 @@ import json
 from typing import Any
 
 Json = Any
+AGENT = "SagemakerHealthMonitoringAgent"
+"""How the streams of the health agent begin."""
 
 ARN = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"
 CAPACITY = "We currently do not have sufficient capacity to launch new ml.p5.48xlarge instances. Please try again."
@@ -119,7 +121,7 @@ def health_record(node: str, group: str = "p5", reason: str = "XidHardwareFailur
     """A line of the health agent, as the function put it on the queue."""
     return {
         "healthRecord": {
-            "logStream": f"SagemakerHealthMonitoringAgent/{group}/{node}",
+            "logStream": f"{AGENT}/{group}/{node}",
             "timestamp": 1748794825350,
             "message": health_line(reason, key),
         }
@@ -142,9 +144,7 @@ def health_line(reason: str = "XidHardwareFailure", key: str = "details") -> str
     )
 
 
-def awslogs(
-    *lines: str, kind: str = "DATA_MESSAGE", stream: str = "SagemakerHealthMonitoringAgent/p5/i-0123456789abcdef0"
-) -> Json:
+def awslogs(*lines: str, kind: str = "DATA_MESSAGE", stream: str = f"{AGENT}/p5/i-0123456789abcdef0") -> Json:
     """What a subscription filter sends."""
     payload = {
         "messageType": kind,
