@@ -224,7 +224,7 @@ def test_an_alarm_that_does_not_need_the_cluster_fails_before_anything_goes(life
     assert not failed.ok
     assert life.status() == "UPDATE_ROLLBACK_COMPLETE"
     (reason,) = step.failures()
-    assert "Metrics" in reason
+    assert "metrics of an expression" in reason
     assert step.ended() == {}
     assert step.calls() == {}
     assert (life.nodes(), life.groups()) == (before, groups)
