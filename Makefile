@@ -115,7 +115,7 @@ ON_KUBERNETES := tests/real/kubernetes tests/real/drainer
 RULE_PACKS := tests/project/test_rule_packs.py
 
 .PHONY: test
-test: setup .kubernetes/ready #: Run every test except those of test-lives, test-kubernetes and test-slurm (7 minutes on two cores)
+test: setup .kubernetes/ready #: Run every test except those of test-lives, test-kubernetes and test-slurm (8 minutes on two cores)
 	@$(PYTEST) $(PYTEST_FLAGS)
 
 .PHONY: test-fast
@@ -123,7 +123,7 @@ test-fast: setup .kubernetes/ready #: Run the tests that need no CDK CLI, no whe
 	@$(PYTEST) -m "not slow" $(PYTEST_FLAGS)
 
 .PHONY: test-lives
-test-lives: setup #: Deploy clusters to the local AWS, from creation to deletion (11 minutes on two cores)
+test-lives: setup #: Deploy clusters to the local AWS, from creation to deletion (18 minutes on two cores)
 	@$(PYTEST) $(PYTEST_FLAGS) $(LIVES)
 
 .PHONY: lint
