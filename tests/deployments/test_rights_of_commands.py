@@ -265,7 +265,9 @@ def _files(aws: LocalAws) -> Iterator[tuple[str, Json]]:
 
 @pytest.fixture
 def place(aws: LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files, no price of before, no drain of before, a drain agent that is alive, and one look of `watch`."""
+    """All nodes running, the files, no price of before, no drain of before, a drain agent that is alive, and one look of `watch`,
+    which lists the nodes only when each group has its count."""
+    until_all_run(aws)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name, file in _files(aws):
@@ -303,13 +305,13 @@ def operate(aws: LocalAws, monkeypatch: pytest.MonkeyPatch, words: list[str], ac
 
 
 def until_all_run(aws: LocalAws) -> None:
-    """What an earlier replacement or reboot has begun, has ended."""
+    """The node that failed is replaced, and what an earlier replacement or reboot has begun, has ended."""
     deadline = time.monotonic() + 60
-    statuses: set[str] = set()
-    while statuses != {"Running"}:
+    statuses: list[str] = []
+    while statuses != ["Running"] * 3:  # one in each group
         assert time.monotonic() < deadline, statuses
         nodes = aws.client("sagemaker").list_cluster_nodes(ClusterName="small")["ClusterNodeSummaries"]
-        statuses = {node["InstanceStatus"]["Status"] for node in nodes}
+        statuses = [node["InstanceStatus"]["Status"] for node in nodes]
         time.sleep(0.1)
 
 
@@ -333,7 +335,6 @@ def test_a_right_less_is_one_sentence(
 def test_the_listed_rights_are_enough(
     command: str, aws: LocalAws, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    until_all_run(aws)
     status = operate(aws, monkeypatch, COMMANDS[command], listed(command))
     out, err = capsys.readouterr()
     if command == "logs":
