@@ -7,7 +7,7 @@
 	@touch $@
 
 .PHONY: kubernetes-apiserver
-kubernetes-apiserver: #: Build a real Kubernetes API server into ~/.cache, once (ten minutes)
+kubernetes-apiserver: #: Build a real Kubernetes API server into ~/.cache, once (three minutes)
 	@PYTHONPATH=tests:local_aws $(PYTHON) tests/helpers/kubernetes/apiserver/build.py
 
 .PHONY: test-kubernetes

@@ -7,9 +7,9 @@ No registry ships kube-apiserver as a binary, and Debian no longer packages it; 
 apt, in an apt configuration of its own: nothing is installed, no root is needed, and the signatures of the archive are
 checked as always. The result is kube-apiserver, kube-controller-manager and kube-scheduler 1.20.2 and etcd 3.4.23.
 
-About ten minutes on two cores; 3 GB while it builds, 280 MB afterwards. The binaries appear all at once when everything
-is done: a build that is killed leaves nothing but a folder that the next one removes. The standard library only, so
-that it runs before anything is set up.
+Three minutes on two cores; 3 GB while it builds, 180 MB afterwards. It knows no cloud provider: their SDKs are half of
+what there is to compile. The binaries appear all at once when everything is done: a build that is killed leaves nothing
+but a folder that the next one removes. The standard library only, so that it runs before anything is set up.
 """
 
 from __future__ import annotations
@@ -29,8 +29,14 @@ from cdk_hyperpod_local.engine.kubernetes.control_plane import COMPONENTS, PACKA
 from helpers.building import CannotBuildError, debian_mirror, end_if_told, heed_signals, run_command, say
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-TOOLS = ("apt-get", "dpkg-deb", "dpkg-source", "make", "nice")
+TOOLS = ("apt-get", "dpkg-deb", "dpkg-source", "nice")
 NEEDED_GB = 4
+COMPILE = "hack/make-rules/build.sh"
+"""Kubernetes' Makefile compiles with it, after it has generated code. The package has all of that code but one file."""
+OPENAPI = "k8s.io/kubernetes/pkg/generated/openapi"
+"""The Go package that lacks its file: the descriptions of all objects."""
+UNDESCRIBED = ("code-generator", "kube-openapi", "sample-apiserver")
+"""Modules whose objects no API server has, although they are marked for a description."""
 COMPILE_LIMIT_S = 45 * 60
 FETCH_LIMIT_S = 10 * 60
 
@@ -88,17 +94,30 @@ def _scratch() -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def described(source: Path) -> list[str]:
+    """The folders with objects that are marked for a description, in order."""
+    found = set()
+    for top in ("cmd", "pkg", "plugin", "vendor/k8s.io"):
+        for folder, folders, files in os.walk(source / top, followlinks=True):
+            folders[:] = [name for name in folders if name not in UNDESCRIBED]
+            texts = ((Path(folder) / file).read_bytes() for file in files if file.endswith(".go"))
+            if any(b"+k8s:openapi-gen=" in text for text in texts):
+                found.add(os.path.relpath(folder, source))
+    return sorted(found)
+
+
 class _Build:
     """One build in a folder of its own."""
 
     def __init__(self, scratch: Path, jobs: int, lock: int) -> None:
         self.scratch, self.jobs, self.lock = scratch, jobs, lock
         self.downloads, self.root, self.source = scratch / "downloads", scratch / "root", scratch / "kubernetes"
+        self.made = self.source / "_output" / "local" / "go" / "bin"
         self.log = scratch / "log"
 
     def run(self) -> None:
         started = time.monotonic()
-        say(f"building Kubernetes {VERSION} into {cache()}: about ten minutes, once")
+        say(f"building Kubernetes {VERSION} into {cache()}: about three minutes, once")
         self._download()
         for package in self.downloads.glob("*.deb"):
             self._command(["dpkg-deb", "-x", str(package), str(self.root)])
@@ -143,7 +162,7 @@ class _Build:
                 shutil.copy2(file, old)
 
     def _make(self) -> None:
-        """Kubernetes' own Makefile: it generates code before it compiles."""
+        """As Kubernetes' own Makefile does it, without what is generated already."""
         (self.source / ".go" / "src" / "k8s.io").mkdir(parents=True)
         (self.source / ".go" / "src" / "k8s.io" / "kubernetes").symlink_to("../../..")
         shims = self.scratch / "shims"
@@ -157,18 +176,33 @@ class _Build:
             "HOME": str(self.scratch),
             "GOROOT": str(go),
             "GOPATH": str(self.source / ".go"),
-            "GOFLAGS": f"-p={self.jobs}",
+            "GO111MODULE": "off",  # packages are found below GOPATH, and in vendor/
+            "GOFLAGS": f"-p={self.jobs} -tags=providerless",
             "GOPROXY": "off",
             "CGO_ENABLED": "0",
         }
-        what = " ".join(f"cmd/{name}" for name in COMPONENTS)
-        self._command(["nice", "-n", "15", "make", f"WHAT={what}"], self.source, environment, limit_s=COMPILE_LIMIT_S)
+        compiling = ["nice", "-n", "15", COMPILE]
+        self._command([*compiling, "vendor/k8s.io/kube-openapi/cmd/openapi-gen"], self.source, environment)
+        self._describe_objects(environment)
+        what = [f"cmd/{name}" for name in COMPONENTS]
+        self._command([*compiling, *what], self.source, environment, limit_s=COMPILE_LIMIT_S)
+
+    def _describe_objects(self, environment: dict[str, str]) -> None:
+        command = [
+            str(self.made / "openapi-gen"),
+            *("--input-dirs", ",".join(f"k8s.io/kubernetes/{folder}" for folder in described(self.source))),
+            *("--output-package", OPENAPI, "--output-file-base", "zz_generated.openapi"),
+            *("--go-header-file", "vendor/k8s.io/code-generator/hack/boilerplate.go.txt"),
+            *("--report-filename", str(self.scratch / "violations")),
+        ]
+        # Below GOPATH: the name of a package is its path from there.
+        self._command(command, self.source / ".go" / "src" / "k8s.io" / "kubernetes", environment)
 
     def _publish(self, minutes: float) -> None:
         """All binaries and the record at once, by renaming their folder."""
-        made, ready = self.source / "_output" / "local" / "go" / "bin", self.scratch / "bin"
+        ready = self.scratch / "bin"
         ready.mkdir()
-        for binary in (*(made / name for name in COMPONENTS), self.root / "usr" / "bin" / "etcd"):
+        for binary in (*(self.made / name for name in COMPONENTS), self.root / "usr" / "bin" / "etcd"):
             shutil.copy2(binary, ready / binary.name)
         says = self._command([str(ready / "kube-apiserver"), "--version"])
         if f"Kubernetes v{VERSION}\n" not in says:

@@ -15,6 +15,6 @@ from helpers.kubernetes.apiserver.client import Client
 def running(folder: Path) -> Iterator[Client]:
     """The administrator's client. If the server is not built, the tests are skipped; on CI they fail."""
     if built() is None:
-        unbuilt.skip(f"Kubernetes {VERSION} is not built here: make kubernetes-apiserver (ten minutes, once)")
+        unbuilt.skip(f"Kubernetes {VERSION} is not built here: make kubernetes-apiserver (three minutes, once)")
     with control_plane(folder) as cluster:
         yield Client(cluster)
