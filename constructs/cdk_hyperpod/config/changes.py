@@ -24,8 +24,10 @@ from .cluster import (
     InstanceGroup,
     NetworkConfig,
     OpenZfsConfig,
+    Rolling,
     ScaleDownConfig,
     ScaleDownDrain,
+    ScheduledUpdate,
     StorageConfig,
     SubnetConfig,
     Taint,
@@ -158,6 +160,8 @@ _USERS = _new_nodes("lifecycle run users applies it to the others")
 _ACCOUNTS = _new_nodes("lifecycle run accounting applies it to the controller")
 _DRAIN = _new_nodes("lifecycle run drain applies it to the controller")
 _DRAINED = _in_place("applies to deployments that delete nodes")
+_IMAGE = _in_place("refused while nodes run another image: run `cdk-hyperpod patch` first")
+_NEXT_PATCH = _in_place("applies to the next patch")
 _LINK = _replaces("the link; no file is deleted, here or in S3")
 
 CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
@@ -223,7 +227,14 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "spot": NEW_NODES,
         "labels": IN_PLACE,
         "taints": _in_place("no_execute evicts pods that do not tolerate it"),
+        "image_id": _IMAGE,
+        "image_release_version": _IMAGE,
+        "auto_patch": _NEXT_PATCH,
+        "scheduled_update": _NEXT_PATCH,
+        "rolling": _NEXT_PATCH,
     },
+    ScheduledUpdate: {"schedule": _NEXT_PATCH},
+    Rolling: _all(Rolling, _NEXT_PATCH),
     EbsVolume: {
         "volume_size_gib": NEW_NODES,
         "root_volume": NEW_NODES,
@@ -480,6 +491,8 @@ def _flat(value: Any, path: str, *, without: str = "") -> Iterator[tuple[str, An
         here = f"{path}.{field.name}" if path else field.name
         held, form = getattr(value, field.name), shape(field_types(type(value))[field.name]).form
         match form:
+            case Fields() if isinstance(held, str):
+                yield here, held
             case Fields():
                 if held is not None:
                     if isinstance(CHANGES[type(value)][field.name], Change) and field.default is None:

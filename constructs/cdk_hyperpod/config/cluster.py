@@ -67,6 +67,23 @@ PartitionName = Annotated[
 SecurityGroupId = Annotated[str, Pattern(r"sg-[0-9a-f]{8,17}", "a security group id such as sg-0123456789abcdef0")]
 NodeId = Annotated[str, Pattern(NODE_ID, "an instance id such as i-0123456789abcdef0")]
 InstanceCount = Annotated[int, Range(0, MAX_NODES)]
+ImageId = Annotated[
+    str, Pattern(r"ami-[0-9a-f]{8,17}|default", "default, or an AMI such as ami-0123456789abcdef0", length=21)
+]
+ImageReleaseVersion = Annotated[
+    str, Pattern(r"[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}", "MAJOR.MINOR.PATCH such as 1.3.0", length=29)
+]
+AlarmName = Annotated[str, Pattern(r"(?!\s*$).+", "an alarm's name of 1 to 255 characters", length=255)]
+CronExpression = Annotated[
+    str,
+    Pattern(
+        # The pattern of AWS::SageMaker::Cluster, without its empty fields.
+        r"cron\([0-5]?[0-9] ([01]?[0-9]|2[0-3]) (0?[1-9]|[12][0-9]|3[01]|\?) (0?[1-9]|1[0-2]|\*|\*/([1-9]|1[0-2]))"
+        r" (MON|TUE|WED|THU|FRI|SAT|SUN|[1-7]|\?|L|[1-7]#[1-5]|[1-7]L) (20[2-9][0-9]|\*)\)",
+        "a cron expression with six fields such as cron(30 12 15 * ? *)",
+        length=256,
+    ),
+]
 LogRetentionDays = Literal[
     1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653
 ]  # fmt: skip
@@ -110,6 +127,37 @@ class Taint:
     """What happens to pods that do not tolerate it."""
     value: str | None = None
     """The taint's value. Absent: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rolling:
+    """How HyperPod replaces the image of a group's nodes: in batches, each after it has evicted the nodes' pods within
+    their PodDisruptionBudgets. EKS only.
+
+    `cdk-hyperpod patch` and `scheduled_update` use it. Set exactly one of `batch_nodes` and `batch_percent`. A change
+    touches no node. It applies to the next patch.
+    """
+
+    batch_nodes: Annotated[int, Range(1, MAX_NODES)] | None = None
+    """How many nodes a batch has at most."""
+    batch_percent: Annotated[int, Range(1, 100)] | None = None
+    """How many percent of the group's nodes a batch has at most."""
+    wait_seconds: Annotated[int, Range(0, 3600)] | None = None
+    """How many seconds HyperPod waits after a batch before it begins the next one. Absent: it does not wait."""
+    rollback_alarms: tuple[AlarmName, ...] = ()
+    """1 to 10 names of CloudWatch alarms of the cluster's account and region. If one of them is in ALARM after a batch,
+    HyperPod puts the old image back on the nodes that have the new one. The nodes' role may describe these alarms.
+    Absent: an alarm rolls nothing back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledUpdate:
+    """A time at which HyperPod patches the group to the latest image by itself. EKS only, and only with `rolling`."""
+
+    schedule: CronExpression
+    """When, as cron(MINUTE HOUR DAY MONTH WEEKDAY YEAR) in UTC, such as cron(30 12 15 * ? *): on the 15th of each month
+    at 12:30. Its source is the pattern of AWS::SageMaker::Cluster. A change touches no node. It applies to the next
+    patch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +218,27 @@ class InstanceGroup:
     """EKS only: Kubernetes labels of the nodes (at most 50)."""
     taints: tuple[Taint, ...] = ()
     """EKS only: Kubernetes taints of the nodes (at most 50)."""
+    image_id: ImageId | None = None
+    """The image of the group's nodes: your own AMI, such as ami-0123456789abcdef0, or default for HyperPod's latest.
+    Absent: a new group gets HyperPod's latest image, and a deployment leaves the image of an existing group alone. A
+    deployment that would replace the image of running nodes is refused: run `cdk-hyperpod patch` first."""
+    image_release_version: ImageReleaseVersion | None = None
+    """EKS only: the release of HyperPod's image, such as 1.3.0. It requires an EKS cluster that was created in 2026 or
+    later. Automatic patching may move the nodes on to 1.3.1, which is no difference. Absent: as for `image_id`, of
+    which a group has at most one. A deployment that would replace the image of running nodes is refused: run
+    `cdk-hyperpod patch` first."""
+    auto_patch: Literal["when_idle", "when_all_idle", "none"] | None = None
+    """EKS only: HyperPod applies patch releases (1.3.0 to 1.3.1) by itself, 21 days after they appear. It cordons every
+    node of the group for up to 24 hours and ends no job. when_idle: it patches each node as soon as that node is idle.
+    when_all_idle: it begins when all of them are idle. none: automatic patching is off, and a deployment may turn off
+    what was turned on outside the file. Absent: off, and a deployment that would turn it off is refused. Requires an
+    EKS cluster that was created in 2026 or later. A change touches no node. It applies to the next patch release."""
+    scheduled_update: ScheduledUpdate | Literal["none"] | None = None
+    """EKS only: HyperPod patches the group at a fixed time by itself. none, also under Slurm: there is no such time,
+    and a deployment may remove one that was set outside the file. Absent: the same, but a deployment that would remove
+    one is refused. A change touches no node. It applies to the next patch."""
+    rolling: Rolling | None = None
+    """EKS only: how HyperPod replaces the image of the group's nodes. Absent: all nodes of the group at once."""
 
     @property
     def all_instance_types(self) -> tuple[str, ...]:

@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, EbsVolume, InstanceGroup, ScaleDownConfig
+from .cluster import (
+    EKS_ENTRY_SCRIPT,
+    ENTRY_SCRIPTS,
+    EbsVolume,
+    InstanceGroup,
+    Rolling,
+    ScaleDownConfig,
+    ScheduledUpdate,
+)
 from .lifecycle import LifecycleMode
 
 Spec = dict[str, Any]
@@ -85,6 +93,39 @@ def render_group(group: InstanceGroup, cluster: ClusterContext, *, role_arn: str
         TrainingPlanArn=group.training_plan_arn,
         CapacityRequirements={"Spot": {}} if group.spot else None,
         OverrideVpcConfig=network,
+        ImageId=group.image_id,
+        ImageReleaseVersion=group.image_release_version,
+        AutoPatchConfig=_auto_patch_config(group),
+        ScheduledUpdateConfig=_scheduled_update_config(group),
+    )
+
+
+def _auto_patch_config(group: InstanceGroup) -> Spec | None:
+    if group.auto_patch in (None, "none"):
+        return None
+    return {"PatchingStrategy": _in_capitals(group.auto_patch)}
+
+
+def _scheduled_update_config(group: InstanceGroup) -> Spec | None:
+    if not isinstance(group.scheduled_update, ScheduledUpdate):
+        return None
+    return _without_empty(
+        ScheduleExpression=group.scheduled_update.schedule,
+        DeploymentConfig=None if group.rolling is None else deployment_config(group.rolling),
+    )
+
+
+def deployment_config(rolling: Rolling) -> Spec:
+    """How HyperPod replaces images (DeploymentConfiguration), for a group's schedule and for UpdateClusterSoftware."""
+    in_nodes = rolling.batch_nodes is not None
+    size = {
+        "Type": "INSTANCE_COUNT" if in_nodes else "CAPACITY_PERCENTAGE",
+        "Value": rolling.batch_nodes if in_nodes else rolling.batch_percent,
+    }
+    return _without_empty(
+        RollingUpdatePolicy={"MaximumBatchSize": size},
+        WaitIntervalInSeconds=rolling.wait_seconds,
+        AutoRollbackConfiguration=[{"AlarmName": name} for name in rolling.rollback_alarms],
     )
 
 

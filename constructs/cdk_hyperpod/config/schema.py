@@ -75,6 +75,8 @@ def _type_words(schema: Mapping[str, Any]) -> str:
             return ", ".join(f"`{option}`" for option in options)
         case {"$ref": str()}:
             return "settings"
+        case {"anyOf": options}:
+            return " or ".join(_type_words(option) for option in options)
         case {"type": "array", "items": items}:
             return f"list of {_type_words(items)}"
         case {"type": "object", "additionalProperties": values}:

@@ -39,9 +39,10 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A frozen value with fields of its own."""
+    """A frozen value with fields of its own, or one of a few words in its place."""
 
     kind: type
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,9 @@ def shape(annotation: Any) -> Shape:
     if len(kinds) == 1:
         (kind,), (_, inner) = kinds, _unwrapped(kinds[0])
         return Shape(_form(_unwrapped(kind)[0]), len(options) > 1, (*bounds, *inner))
+    if len(kinds) == 2 and dataclasses.is_dataclass(kinds[0]) and typing.get_origin(kinds[1]) is Literal:
+        fields = Fields(typing.cast(type, kinds[0]), typing.get_args(kinds[1]))
+        return Shape(fields, len(options) > len(kinds), bounds)
     return Shape(Made(kinds), len(options) > len(kinds), bounds)
 
 

@@ -11,7 +11,7 @@ import functools
 import re
 import typing
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ..errors import Finding
 from .annotations import Fields, Items, Leaf, Names, field_types, shape
@@ -47,6 +47,10 @@ _NOT_A_LIST = Problem(
 _NOT_SETTINGS = Problem(code="value-not-settings", problem="must hold settings", remedy="write it as key: value lines")
 
 
+def _not_settings_or(words: tuple[str, ...]) -> Problem:
+    return replace(_NOT_SETTINGS, problem=f"must hold settings, or be {' or '.join(words)}")
+
+
 def structure(kind: type[T], data: object, findings: list[Finding], path: str = "") -> T:
     """Build a value of the kind from the data. What is wrong with the data is added to the findings.
 
@@ -57,6 +61,9 @@ def structure(kind: type[T], data: object, findings: list[Finding], path: str = 
 
 def _build(annotation: Any, data: object, path: str, findings: list[Finding], whole: type) -> Any:
     match shape(annotation).form:
+        case Fields(_, words) if isinstance(data, str) and words:
+            problem = leaf_problem(Literal[words], data)
+            return data if problem is None else _wrong(data, _not_settings_or(words), path, findings)
         case Fields(kind):
             return _build_object(kind, data, path, findings, whole)
         case Items(item):

@@ -54,6 +54,8 @@ def value_schema(annotation: Any) -> dict[str, Any]:
 
 def _form_schema(form: Form) -> dict[str, Any]:
     match form:
+        case Fields(kind, words) if words:
+            return {"anyOf": [_form_schema(Fields(kind)), {"enum": list(words)}]}
         case Fields(kind):
             return {"$ref": f"#/$defs/{kind.__name__}"}
         case Items(item):

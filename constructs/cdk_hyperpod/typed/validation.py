@@ -142,6 +142,8 @@ def _validate(value: Any, annotation: Any, path: str, findings: list[Finding], *
                 _validate(each, key, path, findings, bounds=bounds)
                 _validate(held, item, f"{path}[{show(each)}]", findings, bounds=bounds)
             return value
+        case Fields(_, words) if isinstance(value, str) and value in words:
+            return value
         case Fields(kind) if isinstance(value, kind):
             return _validate_fields(value, path, findings, bounds=bounds)
     problem = _problem(expected.form, value) or (_out_of_bounds(value, expected.bounds) if bounds else None)

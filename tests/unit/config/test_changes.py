@@ -80,6 +80,16 @@ CASES: Mapping[str, Case] = {
     "InstanceGroup.spot": (EVERYTHING, {f"{MIXED}.spot": False}, "instance_groups[mixed].spot"),
     "InstanceGroup.labels": (EKS, {"instance_groups.1.labels": {"accelerator": "other"}}, "instance_groups[p5].labels"),
     "InstanceGroup.taints": (EKS, {"instance_groups.1.taints.1": {"key": "new", "effect": "no_schedule"}}, "instance_groups[p5].taints[new]"),
+    "InstanceGroup.image_id": (EVERYTHING, {f"{P5}.image_id": "ami-0123456789abcdef0"}, "instance_groups[p5].image_id"),
+    "InstanceGroup.image_release_version": (EKS, {"instance_groups.1.image_release_version": "1.4.0"}, "instance_groups[p5].image_release_version"),
+    "InstanceGroup.auto_patch": (EKS, {"instance_groups.1.auto_patch": "when_idle"}, "instance_groups[p5].auto_patch"),
+    "InstanceGroup.scheduled_update": (EVERYTHING, {f"{P5}.scheduled_update": "none"}, "instance_groups[p5].scheduled_update"),
+    "InstanceGroup.rolling": (EKS, {"instance_groups.1.rolling": {"batch_nodes": 2}}, "instance_groups[p5].rolling"),
+    "ScheduledUpdate.schedule": ("scheduled", {"instance_groups.1.scheduled_update.schedule": "cron(0 3 ? * SUN *)"}, "instance_groups[p5].scheduled_update.schedule"),
+    "Rolling.batch_nodes": ("scheduled", {"instance_groups.1.rolling.batch_nodes": 3}, "instance_groups[p5].rolling.batch_nodes"),
+    "Rolling.batch_percent": ("scheduled", {"instance_groups.1.rolling": {"batch_percent": 10}}, "instance_groups[p5].rolling.batch_percent"),
+    "Rolling.wait_seconds": ("scheduled", {"instance_groups.1.rolling.wait_seconds": 600}, "instance_groups[p5].rolling.wait_seconds"),
+    "Rolling.rollback_alarms": ("scheduled", {"instance_groups.1.rolling.rollback_alarms": ["nccl-errors"]}, "instance_groups[p5].rolling.rollback_alarms"),
     "EbsVolume.volume_size_gib": (EVERYTHING, {"instance_groups.0.ebs_volumes.1.volume_size_gib": 600}, "instance_groups[controller].ebs_volumes[second].volume_size_gib"),
     "EbsVolume.root_volume": ("without keys", {"instance_groups.1.ebs_volumes": [{"root_volume": True, "volume_kms_key_arn": OWN_KEY}]}, "instance_groups[login].ebs_volumes[root]"),
     "EbsVolume.volume_kms_key_arn": (EVERYTHING, {f"{P5}.ebs_volumes.0.volume_kms_key_arn": OWN_KEY}, "instance_groups[p5].ebs_volumes[second].volume_kms_key_arn"),
@@ -222,6 +232,13 @@ CASES: Mapping[str, Case] = {
 }  # fmt: skip
 VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "scaled": (EKS, {"eks.autoscaling": {"instance_groups": ["p5"]}, "instance_groups.1.min_instance_count": REMOVED}),
+    "scheduled": (
+        EKS,
+        {
+            "instance_groups.1.scheduled_update": {"schedule": "cron(30 12 15 * ? *)"},
+            "instance_groups.1.rolling": {"batch_nodes": 2},
+        },
+    ),
     "without keys": (EVERYTHING, {"encrypt_root_volumes": False, "instance_groups.0.ebs_volumes": REMOVED}),
     "drained": (EVERYTHING, {"lifecycle": REMOVED, "slurm.drain": {}}),
     "asked": (EVERYTHING, {"lifecycle": REMOVED, "slurm.drain": {}, "scale_down.drain": {}}),
@@ -453,7 +470,13 @@ NOT_TOGETHER = {
         "OpenZfsConfig.mount_path",
     },
     *{"EksConfig.public_access_cidrs", "ClusterConfig.teams", "StorageConfig.automatic_backup_retention_days"},
-    *{"MonitoringConfig.topic_arn", "SlurmConfig.drain", "SubnetConfig.availability_zone", "StorageConfig.mount_name"},
+    *{
+        "MonitoringConfig.topic_arn",
+        "Rolling.batch_percent",
+        "SlurmConfig.drain",
+        "SubnetConfig.availability_zone",
+        "StorageConfig.mount_name",
+    },
 }
 
 
