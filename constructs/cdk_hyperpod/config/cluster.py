@@ -73,7 +73,11 @@ ImageId = Annotated[
 ImageReleaseVersion = Annotated[
     str, Pattern(r"[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}", "MAJOR.MINOR.PATCH such as 1.3.0", length=29)
 ]
-AlarmName = Annotated[str, Pattern(r"(?!\s*$).+", "an alarm's name of 1 to 255 characters", length=255)]
+AlarmName = Annotated[
+    str,
+    # The nodes' policy names the alarms, and *, ? and $ have a meaning of their own there.
+    Pattern(r"(?!\s*$)[^*?$]+", "an alarm's name of 1 to 255 characters, without *, ? and $", length=255),
+]
 CronExpression = Annotated[
     str,
     Pattern(

@@ -15,6 +15,7 @@ from ..facts.instance_types import InstanceType, catalogue, suggestion
 from ..typed.known import is_known
 from ..typed.validation import check_repeated
 from ..typed.words import item_paths, show
+from .patching import check_patching
 from .wording import EKS_ONLY
 
 
@@ -37,6 +38,7 @@ def check_groups(
     known = [(paths[index], group) for index, group in enumerate(groups) if is_known(group)]
     for group_path, group in known:
         yield from _check_group(group, group_path, region)
+        yield from check_patching(group, group_path, orchestrator=orchestrator)
         if node_provisioning_mode == "standard":
             yield from _check_needs_continuous(group, group_path)
         if orchestrator == "slurm":
