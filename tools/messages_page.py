@@ -30,6 +30,7 @@ HEADINGS: Mapping[str, str] = {
     "rules/lifecycle.py": "Cluster file: lifecycle scripts",
     "rules/files.py": "Cluster file: lifecycle scripts",
     "rules/groups.py": "Cluster file: instance groups",
+    "rules/patching.py": "Cluster file: instance groups",
     "rules/network.py": "Cluster file: network",
     "rules/storage.py": "Cluster file: storage",
     "rules/users.py": "Cluster file: users, groups and Slurm accounts",

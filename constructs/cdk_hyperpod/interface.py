@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aws_cdk import aws_events as events
 
     from .cluster.cluster_log import ClusterLog
-    from .config.cluster import Orchestrator
+    from .config.cluster import InstanceGroup, Orchestrator
     from .guard.drain_channel import DrainChannel, IEksDrainer
 
 RoleName = Literal["controller", "login", "compute", "node"]
@@ -84,6 +84,11 @@ class IHyperPodCluster(Resource):
         self._log_group: logs.ILogGroup | None = None
         self._connections: ec2.Connections | None = None
         self._principal: _AllNodes | None = None
+
+    @property
+    def instance_groups(self) -> tuple[InstanceGroup, ...]:
+        """The instance groups, in order. Empty: another app creates the cluster."""
+        return ()
 
     def _security_groups(self) -> list[ec2.ISecurityGroup]:
         raise NotImplementedError

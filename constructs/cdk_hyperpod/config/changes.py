@@ -162,6 +162,7 @@ _DRAIN = _new_nodes("lifecycle run drain applies it to the controller")
 _DRAINED = _in_place("applies to deployments that delete nodes")
 _IMAGE = _in_place("refused while nodes run another image: run `cdk-hyperpod patch` first")
 _NEXT_PATCH = _in_place("applies to the next patch")
+_KEPT = Change(effect="in place", says="applies to the next patch", removed=_refused("to turn it off, write none"))
 _LINK = _replaces("the link; no file is deleted, here or in S3")
 
 CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
@@ -229,8 +230,8 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "taints": _in_place("no_execute evicts pods that do not tolerate it"),
         "image_id": _IMAGE,
         "image_release_version": _IMAGE,
-        "auto_patch": _NEXT_PATCH,
-        "scheduled_update": _NEXT_PATCH,
+        "auto_patch": _KEPT,
+        "scheduled_update": _KEPT,
         "rolling": _NEXT_PATCH,
     },
     ScheduledUpdate: {"schedule": _NEXT_PATCH},

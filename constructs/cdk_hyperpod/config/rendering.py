@@ -157,6 +157,14 @@ def network_spec(*, subnets: Sequence[str], security_groups: Sequence[str]) -> S
     return {"SecurityGroupIds": [*security_groups], "Subnets": [*subnets]}
 
 
+def patching_off(groups: Sequence[InstanceGroup]) -> Spec:
+    """The groups whose live patching settings a deployment may turn off, because they say `none`."""
+    return _without_empty(
+        AutoPatchConfig=[group.name for group in groups if group.auto_patch == "none"],
+        ScheduledUpdateConfig=[group.name for group in groups if group.scheduled_update == "none"],
+    )
+
+
 def guard_properties(
     cluster_name: str, groups: object, scale_down: ScaleDownConfig, *, autoscaled_groups: Sequence[str], digest: object
 ) -> Spec:

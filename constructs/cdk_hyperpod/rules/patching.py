@@ -64,15 +64,21 @@ def _check_schedule(group: InstanceGroup, path: str) -> Iterator[Finding]:
 
 
 def _check_rolling(rolling: Rolling, group: InstanceGroup, path: str) -> Iterator[Finding]:
-    given = [name for name in ("batch_nodes", "batch_percent") if getattr(rolling, name) is not None]
-    if len(given) != 1:
+    if rolling.batch_nodes is None and rolling.batch_percent is None:
         yield Finding(
-            code="rolling-batch-size",
+            code="rolling-without-batch",
             path=path,
-            problem="has both batch_nodes and batch_percent" if given else "has no batch_nodes",
-            remedy="keep one of them" if given else "add batch_nodes",
+            problem="has no batch_nodes",
+            remedy="add batch_nodes, or batch_percent",
         )
-    elif given == ["batch_percent"]:
+    elif rolling.batch_nodes is not None and rolling.batch_percent is not None:
+        yield Finding(
+            code="rolling-batch-twice",
+            path=path,
+            problem="batch_nodes cannot be combined with batch_percent",
+            remedy="keep one of them",
+        )
+    else:
         yield from _check_percent(rolling, group, path)
     yield from _check_alarms(rolling, f"{path}.rollback_alarms")
 

@@ -13,6 +13,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down import messages
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import FIRST, Desired
 from cdk_hyperpod._lambda.hyperpod.scale_down.patching import carrying, patching
 from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
+from cdk_hyperpod._lambda.hyperpod.scale_down.properties import spec_with
 from cdk_hyperpod_local.hyperpod.samples import run_until_quiet
 from helpers.findings import codes
 from helpers.scale_down.clusters import desired, desired_group, group, live, nodes, request_context
@@ -119,3 +120,18 @@ def test_nothing_turns_it_off_until_it_is_removed_by_the_api() -> None:
     by_hand()
     assert shown() == [None, None]
     assert train.deploy(Template(groups=(in_stack("p5", 3),))) == "complete", train.reasons
+
+
+def test_none_says_that_it_is_meant() -> None:
+    off = {"AutoPatchConfig": frozenset({"p5"})}
+    wanted = desired(desired_group(count=8), patching_off=off)
+    assert refusals({"AutoPatchConfig": AUTO}, wanted) == []
+    assert refusals(BOTH, wanted) == [dropped("ScheduledUpdateConfig")]
+    assert refusals(
+        {"AutoPatchConfig": AUTO}, replace(wanted, patching_off={"AutoPatchConfig": frozenset({"other"})})
+    ) == [dropped("AutoPatchConfig")]
+
+
+def test_what_the_guard_sends_names_no_image() -> None:
+    own = replace(desired_group(), spec={"InstanceGroupName": "p5", "ImageId": "ami-1", "ImageReleaseVersion": "1.3.0"})
+    assert spec_with(own, count=3, minimum=0) == {"InstanceGroupName": "p5", "InstanceCount": 3, "MinInstanceCount": 0}

@@ -122,7 +122,7 @@ def test_software_update_that_hyperpod_demands_is_refused_with_the_how() -> None
     train = four(patched_once_required="always")
     reason = failure(train, TWO)
     assert codes(reason) == ["scale-down-failed", "software-update-required"]
-    assert "`aws sagemaker update-cluster-software --cluster-name train`" in reason
+    assert "`cdk-hyperpod patch`" in reason
     assert changes(train) == {}
 
 

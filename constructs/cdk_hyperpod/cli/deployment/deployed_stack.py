@@ -95,6 +95,13 @@ class DeployedTemplate:
         return frozenset(self._guard.get("NodesToDelete", ()))
 
     @property
+    def groups(self) -> tuple[Mapping[str, Any], ...]:
+        """The instance groups as it sends them, with references in them."""
+        clusters = [each for each in (self.resources or {}).values() if each["Type"] == "AWS::SageMaker::Cluster"]
+        found = clusters[0].get("Properties", {}).get("InstanceGroups", ()) if len(clusters) == 1 else ()
+        return tuple(group for group in found if isinstance(group, dict)) if isinstance(found, list) else ()
+
+    @property
     def has_drainer(self) -> bool:
         """Whether its guard drains nodes."""
         return "Drain" in self._guard

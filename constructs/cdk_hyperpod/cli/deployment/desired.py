@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...config.cluster import ClusterConfig, InstanceGroup, ScaleDownConfig
-from ...config.rendering import ClusterContext, guard_properties, network_spec, render_group
+from ...config.rendering import ClusterContext, guard_properties, network_spec, patching_off, render_group
 from .deployed_stack import stack_id_of
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
     ]
     autoscaled = () if config.eks is None else config.eks.autoscaled_groups
     properties = guard_properties(config.name, groups, scale_down, autoscaled_groups=autoscaled, digest="")
+    if off := patching_off(config.instance_groups):
+        properties["PatchingOff"] = json.dumps(off)
     read = read_properties(properties, kind=PREPARE, owner=stack_id_of(stack, live))
     return replace(read, drain=_drain(config, scale_down))
 

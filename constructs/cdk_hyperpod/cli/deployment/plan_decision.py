@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..._lambda.hyperpod.scale_down.actions import Plan
 from ..._lambda.hyperpod.scale_down.cluster import FIRST
@@ -35,7 +35,13 @@ class LeavingNode:
 
 def draft_plan(inputs: PlanInputs, busy: frozenset[str] = frozenset()) -> Plan:
     """The deployment's plan before anything but the planner refuses it. `busy`: names of nodes with jobs or pods."""
-    return plan_deployment(inputs.live, inputs.desired, replace(FIRST, deployed_ids=_deployed_ids(inputs), busy=busy))
+    context = replace(FIRST, deployed_ids=_deployed_ids(inputs), deployed=_deployed_groups(inputs), busy=busy)
+    return plan_deployment(inputs.live, inputs.desired, context)
+
+
+def _deployed_groups(inputs: PlanInputs) -> tuple[Mapping[str, Any], ...] | None:
+    """What the deployed template sends for the groups; None: unknown."""
+    return inputs.template.groups if inputs.template.is_known else None
 
 
 def _deployed_ids(inputs: PlanInputs) -> frozenset[str] | None:

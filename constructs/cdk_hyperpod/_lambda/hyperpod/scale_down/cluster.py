@@ -65,6 +65,8 @@ class Node:
     """None: not launched yet."""
     outdated: bool = False
     """It runs an image that has an update."""
+    release: str | None = None
+    """CurrentImageReleaseVersion. None: HyperPod does not report it."""
 
     @property
     def name(self) -> str:
@@ -99,6 +101,8 @@ class Group:
     """Instance types of which the group has nodes now."""
     patching: Spec = field(default_factory=dict)
     """AutoPatchConfig and ScheduledUpdateConfig, as UpdateCluster takes them."""
+    image: Spec = field(default_factory=dict)
+    """What DescribeCluster shows of the nodes' image (images.SHOWN)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +122,8 @@ class Cluster:
     """ARN of the EKS cluster. None: Slurm."""
     tags: Mapping[str, str] | None = None
     """None: not read this time."""
+    created: datetime | None = None
+    """CreationTime. None: not reported."""
 
     @property
     def staying(self) -> frozenset[str]:
@@ -181,6 +187,8 @@ class Desired:
     """Stands for everything else that the cluster's template sends."""
     drain: DrainSettings | None = None
     """None: nodes are deleted without draining."""
+    patching_off: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """AutoPatchConfig or ScheduledUpdateConfig -> the groups whose live setting this deployment may turn off."""
     owner: str | None = None
     """The stack's id, which the cluster's tag must carry. None: not checked (a dry run on someone's own machine)."""
 
@@ -207,6 +215,8 @@ class RequestContext:
     look."""
     previous: Desired | None = None
     """The properties that CloudFormation held before. None: a first deployment. In a rollback: the failed update's."""
+    deployed: tuple[Spec, ...] | None = None
+    """The groups' specifications that CloudFormation sent before. None: unknown, as in a dry run without the template."""
     renamed_from: str | None = None
     """The cluster's name in the old properties, if it differs."""
     deployed_ids: frozenset[str] | None = None

@@ -1,8 +1,8 @@
 """The groups whose nodes would get another image than they run: the one comparison of prepare, `plan` and `patch`. Pure.
 
-Sources: botocore (ClusterInstanceGroupSpecification, ClusterInstanceGroupDetails), and the schema of AWS::SageMaker::Cluster,
-which says that CloudFormation calls UpdateClusterSoftware if ImageReleaseVersion changes. Whether a changed ImageId does the
-same is not documented, so it counts as if it did.
+Sources: botocore (ClusterInstanceGroupSpecification, ClusterInstanceGroupDetails, ClusterNodeSummary), and the schema of
+AWS::SageMaker::Cluster, which says that CloudFormation calls UpdateClusterSoftware if ImageReleaseVersion changes. Whether a changed
+ImageId does the same is not documented, so it counts as if it did.
 """
 
 from __future__ import annotations
@@ -17,9 +17,19 @@ from .cluster import Spec
 DEFAULT = "default"
 """ImageId of HyperPod's latest image (botocore)."""
 UNKNOWN = "an unknown image"
-"""The live image of a group of which DescribeCluster does not report it."""
+"""The live image, if HyperPod does not report it."""
 
-_SETTINGS = ("ImageId", "ImageReleaseVersion")
+SHOWN = (
+    "InstanceGroupName",
+    "CurrentCount",
+    "CurrentImageId",
+    "CurrentImageReleaseVersion",
+    "ImageVersionStatus",
+)
+"""What the comparison reads of a live group."""
+
+IMAGE_SETTINGS = ("ImageId", "ImageReleaseVersion")
+"""Members of ClusterInstanceGroupSpecification that name an image (botocore)."""
 _VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})")
 
 
@@ -29,15 +39,29 @@ class ReImaged:
 
     group: str
     nodes: int
-    """How many nodes it has."""
+    """How many nodes get it."""
     live: str
     """The image that they run: an AMI, a release, or UNKNOWN."""
     wanted: str
     """The image that they would get: an AMI, a release, or DEFAULT."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """One group of a deployment, and what is live."""
+
+    spec: Spec
+    group: Mapping[str, Any]
+    nodes: Sequence[Mapping[str, Any]]
+    earlier: Spec | None
+    """What the deployed template sends. None: no deployment is compared."""
+
+
 def re_imaged(
-    wanted: Sequence[Spec], live: Sequence[Mapping[str, Any]], before: Sequence[Spec] | None = None
+    wanted: Sequence[Spec],
+    live: Sequence[Mapping[str, Any]],
+    before: Sequence[Spec] | None = None,
+    nodes: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[ReImaged, ...]:
     """The groups with nodes that run another image than the one wanted.
 
@@ -45,58 +69,94 @@ def re_imaged(
     `live`: InstanceGroups of DescribeCluster.
     `before`: what the deployed template sends. CloudFormation acts if a setting differs from it, also if it is removed. None: no
     deployment is compared.
+    `nodes`: ClusterNodeSummaries of ListClusterNodes. Some may run an older release than their group, after a patch that left them out.
     """
-    shown = {group.get("InstanceGroupName"): group for group in live}
+    shown = {group.get("InstanceGroupName"): group for group in live if group.get("CurrentCount")}
     deployed = {spec.get("InstanceGroupName"): spec for spec in before or ()}
+    of_group: dict[object, list[Mapping[str, Any]]] = {}
+    for node in nodes:
+        of_group.setdefault(node.get("InstanceGroupName"), []).append(node)
     found: list[ReImaged] = []
     for spec in wanted:
         name = spec.get("InstanceGroupName")
-        group = shown.get(name, {})
-        nodes = group.get("CurrentCount") or 0
-        if nodes:
+        if name in shown:
             earlier = None if before is None else deployed.get(name, {})
-            images = _differences(spec, group, earlier)
-            found += [ReImaged(str(name), nodes, *image) for image in images][:1]
+            comparison = _Comparison(spec, shown[name], of_group.get(name, []), earlier)
+            found += [*_differences(comparison)][:1]
     return tuple(found)
 
 
-def _differences(spec: Spec, group: Mapping[str, Any], earlier: Spec | None) -> Iterator[tuple[str, str]]:
-    """The live image and the wanted one, for each setting that would replace the live one."""
-    named = {setting: str(spec[setting]) for setting in _SETTINGS if spec.get(setting)}
+def _differences(of: _Comparison) -> Iterator[ReImaged]:
+    """One for each setting that replaces the image of nodes."""
+    named = {setting: str(of.spec[setting]) for setting in IMAGE_SETTINGS if of.spec.get(setting)}
     for setting, image in named.items():
-        repeated = None if earlier is None else earlier.get(setting) == image
-        if not _keeps(setting, image, group, repeated):
-            yield _live_image(setting, group), image
-    if not named and _was_removed(earlier) and not _is_latest(group):
-        yield _live_image("ImageId", group), DEFAULT
+        yield from _by_setting(of, setting, image)
+    if not named and _names_image(of.earlier):
+        yield from _by_default(of)
 
 
-def _keeps(setting: str, image: str, group: Mapping[str, Any], repeated: bool | None) -> bool:
-    """Whether the nodes keep their image. `repeated`: the deployed template sends the same. None: no deployment is compared."""
+def _by_setting(of: _Comparison, setting: str, image: str) -> Iterator[ReImaged]:
+    repeated = None if of.earlier is None else of.earlier.get(setting) == image
     if image == DEFAULT:
-        return repeated is True or _is_latest(group)
-    live = _live_image(setting, group)
+        yield from () if repeated else _by_default(of)
+        return
+    live = _live(setting, of.group)
+    if not _keeps(live, image, repeated):
+        yield _all_nodes(of, live, image)
+    elif not repeated:
+        yield from _left_out(of, setting, image, repeated)
+
+
+def _by_default(of: _Comparison) -> Iterator[ReImaged]:
+    """The latest image is wanted, and the nodes do not run it as far as HyperPod reports that."""
+    if not _is_latest(of):
+        reported = bool(of.group.get("ImageVersionStatus"))
+        yield _all_nodes(of, _live("ImageId", of.group) if reported else UNKNOWN, DEFAULT)
+
+
+def _left_out(of: _Comparison, setting: str, image: str, repeated: bool | None) -> Iterator[ReImaged]:
+    """The nodes that a patch of their group left on an older release. An update to the group's own image replaces theirs."""
+    releases = [str(release) for node in of.nodes if (release := node.get("CurrentImageReleaseVersion"))]
+    # A node shows its release and not its AMI.
+    own = image if setting == "ImageReleaseVersion" else _live("ImageReleaseVersion", of.group)
+    older = [release for release in releases if not _keeps(release, own, repeated)]
+    if older and own != UNKNOWN:
+        yield ReImaged(str(of.group["InstanceGroupName"]), len(older), older[0], image)
+
+
+def _all_nodes(of: _Comparison, live: str, wanted: str) -> ReImaged:
+    return ReImaged(str(of.group["InstanceGroupName"]), int(of.group["CurrentCount"]), live, wanted)
+
+
+def _keeps(live: str, wanted: str, repeated: bool | None) -> bool:
+    """Whether nodes keep their image. `repeated`: the deployed template sends the same. None: no deployment is compared."""
     if live == UNKNOWN:
         return repeated is True
-    return live.lower() == image.lower() or (repeated is not False and _moved_on(live, image))
+    return live.lower() == wanted.lower() or (repeated is not False and _moved_on(live, wanted))
 
 
-def _live_image(setting: str, group: Mapping[str, Any]) -> str:
+def _live(setting: str, group: Mapping[str, Any]) -> str:
     return str(group.get(f"Current{setting}") or UNKNOWN)
 
 
-def _is_latest(group: Mapping[str, Any]) -> bool:
-    return group.get("ImageVersionStatus") == "UpToDate"
+def _is_latest(of: _Comparison) -> bool:
+    """Whether the nodes run HyperPod's latest image. If HyperPod reports no status, an AMI that the deployed template does not name
+    was put there by a patch."""
+    status, live = of.group.get("ImageVersionStatus"), of.group.get("CurrentImageId")
+    if status:
+        return bool(status == "UpToDate")
+    deployed = (of.earlier or {}).get("ImageId")
+    return live is not None and deployed not in (None, "", DEFAULT, live)
 
 
-def _was_removed(earlier: Spec | None) -> bool:
+def _names_image(earlier: Spec | None) -> bool:
     """Whether the deployed template names an image, and not just the latest."""
-    return any((earlier or {}).get(setting) not in (None, "", DEFAULT) for setting in _SETTINGS)
+    return any((earlier or {}).get(setting) not in (None, "", DEFAULT) for setting in IMAGE_SETTINGS)
 
 
 def _moved_on(live: str, wanted: str) -> bool:
-    """Whether automatic patching may have brought the nodes from the wanted release to the live one: the same minor release, and
-    a later patch."""
+    """Whether automatic patching may have brought nodes from the wanted release to the live one: the same minor release, and a
+    later patch."""
     have, want = _VERSION.fullmatch(live), _VERSION.fullmatch(wanted)
     if have is None or want is None:
         return False

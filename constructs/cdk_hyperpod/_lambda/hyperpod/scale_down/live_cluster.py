@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .cluster import Cluster, Fixed, Group, Network, Node
+from .images import SHOWN
 from .patching import patching
 
 
@@ -23,6 +24,7 @@ def read_cluster(
         network=_live_network(cluster.get("VpcConfig")),
         eks_cluster=((cluster.get("Orchestrator") or {}).get("Eks") or {}).get("ClusterArn"),
         tags=tags,
+        created=cluster.get("CreationTime"),
     )
 
 
@@ -48,6 +50,7 @@ def _live_group(group: Mapping[str, Any]) -> Group:
             detail["InstanceType"] for detail in group.get("InstanceTypeDetails") or () if detail.get("CurrentCount")
         ),
         patching=patching(group),
+        image={member: group.get(member) for member in SHOWN},
     )
 
 
@@ -69,6 +72,7 @@ def _node(node: Mapping[str, Any]) -> Node:
         status=(node.get("InstanceStatus") or {}).get("Status") or "Pending",
         launched=node.get("LaunchTime") if instance_id else None,
         outdated=node.get("ImageVersionStatus") not in (None, "UpToDate"),
+        release=node.get("CurrentImageReleaseVersion"),
     )
 
 

@@ -39,7 +39,10 @@ def dropped_patching_settings(live: Cluster, desired: Desired, context: RequestC
         groups = [
             group.name
             for group in live.groups
-            if name in group.patching and group.name in specs and not specs[group.name].get(name)
+            if name in group.patching
+            and group.name in specs
+            and not specs[group.name].get(name)
+            and group.name not in desired.patching_off.get(name, ())
         ]
         if groups:
             yield messages.refusals.patching_dropped(groups, name)

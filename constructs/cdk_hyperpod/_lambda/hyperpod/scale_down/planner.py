@@ -34,7 +34,9 @@ from .refusals import (
     nodes_launched_again,
     over_limit,
     owned,
+    re_imaged_groups,
     replacement,
+    settings_of_newer_clusters,
     targets_that_stay,
 )
 
@@ -74,6 +76,8 @@ def _refusals(
         *mistyped_ids(live, desired, group_plans, context),
         *over_limit(live, desired, group_plans, context),
         *dropped_patching_settings(live, desired, context),
+        *re_imaged_groups(live, desired, context),
+        *settings_of_newer_clusters(live, desired),
     )
 
 
@@ -190,8 +194,8 @@ def _groups_to_delete(live: Cluster, desired: Desired) -> Iterator[DeleteGroup]:
 def _plan_rollback(live: Cluster | None, desired: Desired, context: RequestContext) -> Plan:
     """Delete what the failed update added, before the rollback of the cluster itself, which would terminate nodes at random.
 
-    A refusal ends in UPDATE_ROLLBACK_FAILED. The only one is for nodes to delete in a cluster of which it is unknown whether
-    CloudFormation rolls it back.
+    A refusal ends in UPDATE_ROLLBACK_FAILED. One is for nodes to delete in a cluster of which it is unknown whether CloudFormation
+    rolls it back, the other for nodes that would get another image.
     """
     if live is None:
         return Plan()
@@ -199,6 +203,8 @@ def _plan_rollback(live: Cluster | None, desired: Desired, context: RequestConte
         return Plan(notes=(messages.notes.NOT_OURS,))
     if _not_reached(live, context):
         return Plan(notes=(messages.notes.NOT_REACHED,))
+    if re_images := tuple(re_imaged_groups(live, desired, context)):
+        return Plan(refusals=re_images)
     group_plans = find_group_plans(live, replace(desired, nodes_to_delete=()), context)
     found = _arrange(live, [group_plan for group_plan in group_plans if not _keeps_controllers(group_plan)], context)
     if context.reached is None and (found.changes or found.held):

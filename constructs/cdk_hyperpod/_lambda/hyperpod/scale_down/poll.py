@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from . import messages
 from .actions import Plan, Wait
-from .cluster import Cluster, Desired, RequestContext
+from .cluster import Cluster, Desired, RequestContext, Spec
 from .drain.readiness import ROLLBACK_WAIT
 from .event import Event
 from .poll_state import State
@@ -68,6 +68,7 @@ class Poll:
             first=first,
             began=state.began,
             previous=self.previous,
+            deployed=self._deployed(),
             renamed_from=_renamed_from(self.event, self.desired),
             deployed_ids=frozenset(self.previous.nodes_to_delete if self.previous else ()),
             chosen=frozenset(pick.name for pick in state.picked),
@@ -81,6 +82,12 @@ class Poll:
             updated=state.updated,
             reached=state.reached,
         )
+
+    def _deployed(self) -> tuple[Spec, ...] | None:
+        """What CloudFormation sent for the groups before. None: unknown, after an invalid update."""
+        if self.previous is None:
+            return None if self.rolling_back else ()
+        return tuple(group.spec for group in self.previous.groups)
 
     @property
     def _deletes_nodes(self) -> bool:

@@ -17,6 +17,8 @@ CreateOnly                 prepare    no        JSON text {"VpcConfig": …, "Or
                                                 them; absent: a replacement of the cluster is not looked for
 Digest                     both       no        any text that changes whenever something else of the cluster's
                                                 properties does: CloudFormation calls a custom resource only on a change
+PatchingOff                both       no        JSON text {"AutoPatchConfig": [names], "ScheduledUpdateConfig": [names]}: the
+                                                groups whose live setting the deployment may turn off; absent: none
 Drain                      both       no        JSON text {"Bucket": …, "TimeoutMinutes": 1 to 30, "OnTimeout": "fail" or "force",
                                                 "OnSilent": "fail" or "undrained", "MustBeSaved": true or false}: how nodes
                                                 are drained before deletion; under EKS "Function", the ARN of the drainer, in the
@@ -55,6 +57,8 @@ from typing import Any
 
 from ..common.drain_protocol import MAX_NODES, NODE_ID
 from .cluster import CONTROLLER, Desired, DesiredGroup, DrainSettings, Fixed, Network
+from .images import IMAGE_SETTINGS
+from .patching import SETTINGS
 
 PREPARE = "Custom::HyperPodScaleDown"
 FINALIZE = "Custom::HyperPodGroupRemoval"
@@ -69,6 +73,7 @@ _OURS = frozenset(
         "AutoscaledGroups",
         "Digest",
         "Drain",
+        "PatchingOff",
         "Retry",
     }
 )
@@ -199,11 +204,19 @@ def read_properties(properties: object, *, kind: str, owner: str | None = None) 
         create_only=_create_only(fixed.get("VpcConfig"), orchestrator.get("Eks")) if create_only else "",
         digest=json.dumps([properties.get("Digest"), fixed], sort_keys=True),
         drain=_drain(reader, properties.get("Drain")),
+        patching_off=_patching_off(reader, properties.get("PatchingOff")),
         owner=owner,
     )
     if reader.problems:
         raise MalformedError(reader.problems)
     return desired
+
+
+def _patching_off(reader: _Reader, text: object) -> dict[str, frozenset[str]]:
+    found = reader.json("PatchingOff", text) if text else {}
+    for unknown in sorted(set(found) - set(SETTINGS)):
+        reader.problems.append(f"PatchingOff.{unknown}: is neither {' nor '.join(SETTINGS)}; remove it")
+    return {name: frozenset(reader.member_texts(f"PatchingOff.{name}", found.get(name))) for name in SETTINGS}
 
 
 def _drain(reader: _Reader, text: object) -> DrainSettings | None:
@@ -317,6 +330,8 @@ def _network(reader: _Reader, path: str, value: object) -> Network | None:
 
 def spec_with(group: DesiredGroup, *, count: int, minimum: int | None) -> dict[str, Any]:
     """A group for UpdateCluster with these counts. The minimum is always sent, because AWS does not document what its absence
-    means for a live group. None: standard provisioning, which has no minimum."""
+    means for a live group. None: standard provisioning, which has no minimum. No image is sent, because whether HyperPod would put it
+    on the nodes at once is not documented."""
     counts = {"InstanceCount": count} | ({} if minimum is None else {"MinInstanceCount": minimum})
-    return {**group.spec, **counts}
+    spec = {name: value for name, value in group.spec.items() if name not in IMAGE_SETTINGS}
+    return {**spec, **counts}

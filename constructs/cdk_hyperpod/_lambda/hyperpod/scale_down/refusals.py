@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from ..common.owner import OWNER_TAGS
 from ..common.refuse import Refuse
 from . import messages
 from .choice import GroupPlan, by_group, is_ahead, settled
-from .cluster import CONTROLLER, Cluster, Desired, Node, RequestContext
+from .cluster import CONTROLLER, Cluster, Desired, Node, RequestContext, Spec
+from .images import DEFAULT, UNKNOWN, ReImaged, re_imaged
 from .policy import check_group
 
 CHASE = timedelta(minutes=10)
 """How long after its request, or after nodes were drained for it, a node that was launched may be the first replacement of a
 deleted node."""
+
+VERSIONED_SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+"""Clusters under EKS have versions of images, and automatic patching, if they were created then or later."""
+_VERSIONED = {"ImageReleaseVersion": "image_release_version", "AutoPatchConfig": "auto_patch"}
 
 
 def owned(live: Cluster, desired: Desired) -> bool:
@@ -36,6 +41,45 @@ def replacement(live: Cluster, desired: Desired, previous: Desired | None) -> It
     elif previous is not None and previous.create_only not in ("", desired.create_only):
         # CloudFormation compares texts: the same subnets in another order are a replacement, too.
         yield messages.refusals.replaced("network")
+
+
+def re_imaged_groups(live: Cluster, desired: Desired, context: RequestContext) -> Iterator[Refuse]:
+    """The groups whose nodes CloudFormation's own update would give another image."""
+    if context.previous is not None and context.previous.same_cluster(desired):
+        return
+    specs = [group.spec for group in desired.groups]
+    shown = [group.image for group in live.groups]
+    for found in re_imaged(specs, shown, context.deployed, _shown_nodes(live)):
+        if found.live == UNKNOWN:
+            yield messages.refusals.image_unknown(found)
+        else:
+            yield messages.refusals.re_imaged(found, _option(found, specs, shown))
+
+
+def _shown_nodes(live: Cluster) -> list[dict[str, str | None]]:
+    """As ListClusterNodes shows them, as far as the comparison reads them."""
+    return [
+        {"InstanceGroupName": node.group, "CurrentImageReleaseVersion": node.release}
+        for node in live.nodes
+        if node.is_there
+    ]
+
+
+def _option(found: ReImaged, specs: Sequence[Spec], shown: Sequence[Spec]) -> str:
+    """What `cdk-hyperpod patch` needs besides the group, if it would find no difference between the file and the nodes."""
+    if any(each.group == found.group for each in re_imaged(specs, shown)):
+        return ""
+    return " --image-id default" if found.wanted == DEFAULT else f" --release {found.wanted}"
+
+
+def settings_of_newer_clusters(live: Cluster, desired: Desired) -> Iterator[Refuse]:
+    """Settings that an older cluster under EKS does not have ("SageMaker HyperPod AMI automatic patching")."""
+    if live.eks_cluster is None or live.created is None or live.created >= VERSIONED_SINCE:
+        return
+    for group in desired.groups:
+        for name, setting in _VERSIONED.items():
+            if group.spec.get(name):
+                yield messages.refusals.patching_needs_newer_cluster(group.name, setting, f"{live.created:%Y-%m-%d}")
 
 
 def forbidden(live: Cluster, desired: Desired, group_plans: Sequence[GroupPlan], *, first: bool) -> Iterator[Refuse]:

@@ -66,8 +66,8 @@ def software_update(cluster: str, then: str) -> Failure:
     return Failure(
         code="software-update-required",
         problem="this cluster needs one software update before single nodes can be deleted",
-        remedy=f"run `aws sagemaker update-cluster-software --cluster-name {cluster}` when its jobs can stop (it replaces the root "
-        f"volume of every node and runs the lifecycle scripts again), wait until the cluster is InService, and {then}",
+        remedy=f"run `cdk-hyperpod patch` for {cluster}, which drains its nodes, gives them HyperPod's latest image and runs the "
+        f"lifecycle scripts again, and {then}",
     )
 
 

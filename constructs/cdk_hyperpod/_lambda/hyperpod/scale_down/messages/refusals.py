@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...common.refuse import Refuse
 from ...common.sentences import several, some
 from ...common.text import one_line
+from ..images import ReImaged
 
 # -- the cluster ------------------------------------------------------------------------------------------------------
 
@@ -152,16 +153,50 @@ def immutable(group: str, field: str, live: str, wanted: str) -> Refuse:
     )
 
 
+_PATCHING = {"AutoPatchConfig": "auto_patch", "ScheduledUpdateConfig": "scheduled_update"}
+
+
 def patching_dropped(groups: Sequence[str], setting: str) -> Refuse:
     names = some([f'"{group}"' for group in groups])
+    name = _PATCHING[setting]
     return Refuse(
         code="patching-turned-off",
         path="instance_groups",
-        why=f"this deployment would turn off {setting} of {names}, which was set outside this stack",
-        fix=(
-            "note its values, remove it with UpdateCluster, then deploy. To keep it, set it again with UpdateCluster afterwards. "
-            "In an app with its own CfnCluster, set it there instead"
-        ),
+        why=f"this deployment would turn off {setting} of {names}, which it does not name",
+        fix=f"set {name} of the group to what is live, or to none if you mean to turn it off. In an app with its own CfnCluster, set "
+        f"{setting} there, or remove it with UpdateCluster first",
+    )
+
+
+def re_imaged(found: ReImaged, option: str) -> Refuse:
+    """`option`: what the command needs to know besides the group. Empty: nothing."""
+    group, live, wanted = map(one_line, (found.group, found.live, found.wanted))
+    return Refuse(
+        code="nodes-re-imaged",
+        path=f"instance_groups[{group}]",
+        why=f"re-images {several(found.nodes, 'node')} of {group} and ends their jobs",
+        fix=f"run `cdk-hyperpod patch {group}{option}`, then deploy. They run {live}, and the deployment wants {wanted}",
+    )
+
+
+def image_unknown(found: ReImaged) -> Refuse:
+    """HyperPod does not report the image, so a patch would not change this answer."""
+    group, wanted = one_line(found.group), one_line(found.wanted)
+    return Refuse(
+        code="live-image-unknown",
+        path=f"instance_groups[{group}]",
+        why=f"may re-image {several(found.nodes, 'node')} of {group} and end their jobs: HyperPod does not report whether they "
+        f"run {wanted}",
+        fix="keep image_id and image_release_version of the group as they are deployed",
+    )
+
+
+def patching_needs_newer_cluster(group: str, setting: str, created: str) -> Refuse:
+    return Refuse(
+        code="cluster-before-2026",
+        path=f"instance_groups[{group}].{setting}",
+        why=f"requires a cluster under EKS that was created in 2026 or later, and this one was created on {created}",
+        fix="remove it. `cdk-hyperpod patch` works without it",
     )
 
 
