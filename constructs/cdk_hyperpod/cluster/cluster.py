@@ -510,6 +510,8 @@ class HyperPodCluster(IHyperPodCluster):
             for name in sorted(new):
                 self._principal.add_role(self.roles[name])
         self.resource.instance_groups = self._rendered()
+        if self.scale_down is not None:
+            self.scale_down.name_patching_off(self.instance_groups)
         self._acknowledge_new_types()
 
     def _validate(self, config: ClusterConfig, argument_findings: Sequence[Finding]) -> None:
@@ -623,10 +625,16 @@ class HyperPodCluster(IHyperPodCluster):
             security_group_id=self._network.security_group_id,
             volume_key_arns=self._volume_keys(name),
             eks_cluster_arn=self._eks_cluster_arn,
+            rollback_alarms=self._rollback_alarms(),
         )
         if name != "controller":
             return access
         return dataclasses.replace(access, secret_arn=self._database_secret(), drain_arns=self._drain_arns())
+
+    def _rollback_alarms(self) -> list[str]:
+        """The alarms of all groups, each once. Under EKS, all of them have one role."""
+        rollings = [group.rolling for group in self.instance_groups if group.rolling is not None]
+        return sorted({alarm for rolling in rollings for alarm in rolling.rollback_alarms})
 
     def _database_secret(self) -> str | None:
         """The secret with which HyperPod connects the controller's slurmdbd. None: the database is on the controller."""

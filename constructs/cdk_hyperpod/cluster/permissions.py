@@ -48,6 +48,8 @@ class NodeAccess:
     """The EKS cluster that the nodes join. None: they are under Slurm."""
     secret_arn: str | None = None
     """The secret of the accounting database, which HyperPod reads with the role. None: there is no such database."""
+    rollback_alarms: Sequence[str] = ()
+    """The alarms on which HyperPod rolls a patch back, which it looks at with the role. Empty: none."""
     drain_arns: tuple[str, str] | None = None
     """The bucket and the key of the drain agent, which runs on the controller. None: other nodes."""
 
@@ -63,6 +65,8 @@ class NodeAccess:
         ]
         if self.eks_cluster_arn is not None:
             statements += _kubernetes(region, self.vpc_id, self.eks_cluster_arn)
+        if self.rollback_alarms:
+            statements.append(_alarms(region, self.rollback_alarms))
         if self.secret_arn is not None:
             statements.append(Statement(actions=["secretsmanager:GetSecretValue"], resources=[self.secret_arn]))
         if self.drain_arns is not None:
@@ -127,6 +131,12 @@ def _drains(region: str, arns: tuple[str, str], cluster_name: str) -> list[State
             conditions={"StringEquals": {"kms:ViaService": f"s3.{region}.{URL_SUFFIX}"}},
         ),
     ]
+
+
+def _alarms(region: str, names: Sequence[str]) -> Statement:
+    """The developer guide's page "Update your AMI version in your SageMaker HyperPod cluster" names the permission."""
+    alarms = f"arn:{PARTITION}:cloudwatch:{region}:{ACCOUNT_ID}:alarm"
+    return Statement(actions=["cloudwatch:DescribeAlarms"], resources=[f"{alarms}:{name}" for name in names])
 
 
 def _sessions() -> Statement:

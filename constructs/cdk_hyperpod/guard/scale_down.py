@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aws_cdk import Annotations, CfnOutput, CustomResource, RemovalPolicy, Stack
+from aws_cdk import Annotations, CfnOutput, CfnResource, CustomResource, RemovalPolicy, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
@@ -25,7 +25,7 @@ from .._cdk_private import properties_of
 from .._common.acknowledge import without_traces
 from .._common.removal import check_removal
 from .._lambda.hyperpod.common.owner import STACK_ID_TAG
-from ..config.cluster import ScaleDownConfig, ScaleDownDrain
+from ..config.cluster import InstanceGroup, ScaleDownConfig, ScaleDownDrain
 from ..config.rendering import guard_properties, patching_off
 from ..errors import Finding, raise_errors
 from ..interface import IHyperPodCluster
@@ -163,7 +163,9 @@ class ScaleDown(Construct):
         self._mark_as_guarded()
         register_guard(self)
         self.drain_channel = None if config.drain is None else channel or self._add_drain_channel(key)
-        self._add_resources(config, list(dict.fromkeys([*defaults.autoscaled_groups, *autoscaled_groups])), cluster)
+        self._add_resources(config, list(dict.fromkeys([*defaults.autoscaled_groups, *autoscaled_groups])))
+        if isinstance(cluster, IHyperPodCluster):
+            self.name_patching_off(cluster.instance_groups)
         self._add_outputs()
         self._add_validation(config)
 
@@ -184,6 +186,16 @@ class ScaleDown(Construct):
         """
         require_arguments(ScaleDown.from_config, construct_id, loaded=loaded, cluster=cluster)
         return cls(scope, construct_id, cluster=cluster, **arguments_of(loaded.config.scale_down or ScaleDownConfig()))
+
+    def name_patching_off(self, groups: Sequence[InstanceGroup]) -> None:
+        """Name the groups that set `auto_patch` or `scheduled_update` to none, whose live settings a deployment may turn off.
+
+        :param groups: every group of the cluster.
+        """
+        off = patching_off(groups)
+        for resource in (self.prepare, self.finalize) if off else ():
+            properties = typing.cast(CfnResource, resource.node.default_child)
+            properties.add_property_override("PatchingOff", self._stack.to_json_string(off))
 
     def _validate_cluster(
         self,
@@ -229,7 +241,7 @@ class ScaleDown(Construct):
         assert encryption_key is not None  # check_drain_arguments requires it
         return DrainChannel(self, "DrainChannel", cluster_name=self._name, encryption_key=encryption_key)
 
-    def _add_resources(self, config: ScaleDownConfig, autoscaled_groups: Sequence[str], cluster: object) -> None:
+    def _add_resources(self, config: ScaleDownConfig, autoscaled_groups: Sequence[str]) -> None:
         role = self._add_role()
         on_event = self._add_function("OnEvent", "on_event", role)
         is_complete = self._add_function("IsComplete", "is_complete", role)
@@ -242,7 +254,7 @@ class ScaleDown(Construct):
             channel=self.drain_channel,
         )
         provider = guard_provider(self, on_event, is_complete, prefix=self._prefix, logs=self._logs)
-        properties = self._resource_properties(config, autoscaled_groups, cluster)
+        properties = self._resource_properties(config, autoscaled_groups)
         self.prepare = self._add_prepare(provider.service_token, properties, reading)
         writing = allow_writing(
             self,
@@ -254,9 +266,7 @@ class ScaleDown(Construct):
         )
         self.finalize = self._add_finalize(provider.service_token, properties, writing)
 
-    def _resource_properties(
-        self, config: ScaleDownConfig, autoscaled_groups: Sequence[str], cluster: object
-    ) -> dict[str, Any]:
+    def _resource_properties(self, config: ScaleDownConfig, autoscaled_groups: Sequence[str]) -> dict[str, Any]:
         """The properties that both custom resources have."""
         properties = guard_properties(
             self._name,
@@ -268,14 +278,7 @@ class ScaleDown(Construct):
         if config.drain is not None and self.drain_channel is not None:
             drain = drain_properties(config.drain, self.drain_channel)
             properties["Drain"] = self._stack.to_json_string(drain)
-        if isinstance(cluster, IHyperPodCluster):
-            properties["PatchingOff"] = self._cluster_template.token(lambda _: self._patching_off(cluster))
         return properties
-
-    def _patching_off(self, cluster: IHyperPodCluster) -> str | None:
-        """The groups that say `none`. None, which CDK leaves out of the template: there are none."""
-        off = patching_off(cluster.instance_groups)
-        return self._stack.to_json_string(off) if off else None
 
     def _add_prepare(
         self, service_token: str, properties: Mapping[str, Any], reading: iam.CfnManagedPolicy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +30,7 @@ from cdk_hyperpod import (
     SubnetConfig,
     encryption_key,
 )
-from cdk_hyperpod.config import EksConfig, ScaleDownConfig, TieredStorageConfig
+from cdk_hyperpod.config import EksConfig, Rolling, ScaleDownConfig, ScheduledUpdate, TieredStorageConfig
 from cdk_hyperpod.config.lifecycle import LifecycleMode
 from helpers.findings import found, refused
 from helpers.synthesis import ROOT, Json, Template, flat, needs, new_app, of_stack
@@ -356,6 +357,43 @@ def test_groups_of_an_autoscaler_are_told_to_the_guard() -> None:
         lambda stack: add_cluster(stack, instance_groups=[group], eks_cluster_arn=arn, autoscaled_groups=["system"])
     )
     assert template.only("Custom::HyperPodScaleDown")["AutoscaledGroups"] == ["system"]
+
+
+def test_what_a_group_says_of_its_patches_reaches_the_cluster_its_role_and_the_guard() -> None:
+    """Also of a group that is added later. Both groups say `none` of what the other one sets."""
+    rolling = Rolling(batch_percent=50, wait_seconds=0, rollback_alarms=("nccl-errors",))
+    schedule = ScheduledUpdate(schedule="cron(30 12 15 * ? *)")
+    kind = {"instance_type": "ml.m5.4xlarge", "instance_count": 2}
+    system = InstanceGroup(
+        name="system", image_id="default", auto_patch="none", scheduled_update=schedule, rolling=rolling, **kind
+    )
+    work = InstanceGroup(name="work", image_release_version="1.3.0", auto_patch="when_all_idle", scheduled_update="none", rolling=Rolling(batch_nodes=1, rollback_alarms=("a b", "nccl-errors")), **kind)  # fmt: skip
+    arn = "arn:aws:eks:us-west-2:111122223333:cluster/train"
+
+    def build(stack: Stack) -> None:
+        add_cluster(stack, instance_groups=[system], eks_cluster_arn=arn).add_instance_group(work)
+
+    template = of_stack(build)
+    names = ("ImageId", "ImageReleaseVersion", "AutoPatchConfig", "ScheduledUpdateConfig")
+    groups = {name: {key: group[key] for key in names if key in group} for name, group in template.groups().items()}
+    size = {"Type": "CAPACITY_PERCENTAGE", "Value": 50}
+    deployment = {"RollingUpdatePolicy": {"MaximumBatchSize": size}, "WaitIntervalInSeconds": 0, "AutoRollbackConfiguration": [{"AlarmName": "nccl-errors"}]}  # fmt: skip
+    scheduled = {"ScheduleExpression": "cron(30 12 15 * ? *)", "DeploymentConfig": deployment}
+    assert groups == {
+        "system": {"ImageId": "default", "ScheduledUpdateConfig": scheduled},
+        "work": {"ImageReleaseVersion": "1.3.0", "AutoPatchConfig": {"PatchingStrategy": "WhenAllIdle"}},
+    }
+    for resource in ("Custom::HyperPodScaleDown", "Custom::HyperPodGroupRemoval"):
+        off = {"AutoPatchConfig": ["system"], "ScheduledUpdateConfig": ["work"]}
+        assert json.loads(template.only(resource)["PatchingOff"]) == off
+    statements = [
+        statement
+        for policy in template.properties("AWS::IAM::ManagedPolicy")
+        for statement in policy["PolicyDocument"]["Statement"]
+        if "cloudwatch:DescribeAlarms" in statement["Action"]
+    ]
+    (allowed,) = (statement["Resource"] for statement in statements)
+    assert [flat(resource).rpartition(":alarm:")[2] for resource in allowed] == ["a b", "nccl-errors"]
 
 
 def test_leaving_the_guard_out_is_a_word_that_synth_repeats() -> None:

@@ -74,8 +74,10 @@ from cdk_hyperpod.config import (
     NetworkConfig,
     OpenZfsConfig,
     PriorityClass,
+    Rolling,
     ScaleDownConfig,
     ScaleDownDrain,
+    ScheduledUpdate,
     SlurmAccount,
     SlurmConfig,
     StorageConfig,
@@ -402,6 +404,11 @@ def _eks(**changes: Any) -> Iterator[object]:
     return _config(orchestrator="eks", instance_groups=(group,), **{"eks": EKS, **changes})
 
 
+def _eks_group(**changes: Any) -> Iterator[object]:
+    group = InstanceGroup(name="work", instance_type="ml.p5.48xlarge", instance_count=2, **changes)
+    return _config(orchestrator="eks", instance_groups=(group,), eks=EKS)
+
+
 def _job(**changes: Any) -> Iterator[object]:
     return check_job(dataclasses.replace(JOB, **changes), hard={"pods": "5"})
 
@@ -462,6 +469,11 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
     ),
     SlurmAccount: (SlurmAccount(name="research"), lambda value: _config(slurm=SlurmConfig(accounts=(value,)))),
     SlurmConfig: (SlurmConfig(), lambda value: _config(slurm=value)),
+    Rolling: (Rolling(batch_nodes=1), lambda value: _eks_group(rolling=value)),
+    ScheduledUpdate: (
+        ScheduledUpdate(schedule="cron(30 12 15 * ? *)"),
+        lambda value: _eks_group(scheduled_update=value, rolling=Rolling(batch_nodes=1)),
+    ),
     StorageConfig: (StorageConfig(capacity_gib=1200), lambda value: _config(storage=value)),
     SubnetConfig: (
         SUBNET,

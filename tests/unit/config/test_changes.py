@@ -87,7 +87,7 @@ CASES: Mapping[str, Case] = {
     "InstanceGroup.rolling": (EKS, {"instance_groups.1.rolling": {"batch_nodes": 2}}, "instance_groups[p5].rolling"),
     "ScheduledUpdate.schedule": ("scheduled", {"instance_groups.1.scheduled_update.schedule": "cron(0 3 ? * SUN *)"}, "instance_groups[p5].scheduled_update.schedule"),
     "Rolling.batch_nodes": ("scheduled", {"instance_groups.1.rolling.batch_nodes": 3}, "instance_groups[p5].rolling.batch_nodes"),
-    "Rolling.batch_percent": ("scheduled", {"instance_groups.1.rolling": {"batch_percent": 10}}, "instance_groups[p5].rolling.batch_percent"),
+    "Rolling.batch_percent": ("scheduled", {"instance_groups.1.rolling": {"batch_percent": 20}}, "instance_groups[p5].rolling.batch_percent"),
     "Rolling.wait_seconds": ("scheduled", {"instance_groups.1.rolling.wait_seconds": 600}, "instance_groups[p5].rolling.wait_seconds"),
     "Rolling.rollback_alarms": ("scheduled", {"instance_groups.1.rolling.rollback_alarms": ["nccl-errors"]}, "instance_groups[p5].rolling.rollback_alarms"),
     "EbsVolume.volume_size_gib": (EVERYTHING, {"instance_groups.0.ebs_volumes.1.volume_size_gib": 600}, "instance_groups[controller].ebs_volumes[second].volume_size_gib"),

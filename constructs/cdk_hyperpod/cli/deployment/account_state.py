@@ -37,6 +37,8 @@ class LiveCluster:
 
     name: str
     groups: tuple[LiveGroup, ...]
+    created: datetime | None = None
+    """None: not reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,7 @@ class AccountState:
     bootstrap: Read[int | None] = None
     """The version of CDK's bootstrap; None: the region has none."""
     needed: Mapping[str, Read[bool]] = field(default_factory=dict)
-    """Existing roles and buckets that the file uses -> whether they exist."""
+    """Existing roles, buckets and alarms that the file uses -> whether they exist."""
     file_systems: Mapping[str, Read[LiveFileSystem | None]] = field(default_factory=dict)
     """By id. None: there is no such file system."""
     eks_clusters: Mapping[str, Read[LiveEksCluster | None]] = field(default_factory=dict)

@@ -58,6 +58,7 @@ _PERMISSIONS = (
     *("ec2:DescribeAvailabilityZones", "ec2:DescribeInstanceTypeOfferings", "ec2:DescribeSubnets"),
     *("ec2:DescribeNetworkInterfaces", "ssm:GetParameter", "iam:GetRole", "s3:ListBucket", "fsx:DescribeFileSystems"),
     *("eks:DescribeCluster", "sns:GetTopicAttributes", "kms:DescribeKey", "kms:GetKeyPolicy"),
+    "cloudwatch:DescribeAlarms",
 )
 _BOOTSTRAP = "/cdk-bootstrap/hnb659fds/version"
 """Where CDK's bootstrap writes its version, with CDK's default qualifier."""
@@ -213,6 +214,7 @@ def _clusters(client: Clients, name: str) -> tuple[LiveCluster, ...]:
             LiveCluster(
                 name=summary["ClusterName"],
                 groups=tuple(_live(group, summary["ClusterName"] == name) for group in groups),
+                created=cluster.get("CreationTime"),
             )
         )
     return tuple(found)
@@ -324,7 +326,7 @@ def _role(client: Clients, arn: str) -> bool:
 
 
 def _named(config: ClusterConfig, client: Clients, account: str) -> Iterator[tuple[str, Callable[[], Read[bool]]]]:
-    """Existing roles and buckets that the file uses, and how to find out whether they exist."""
+    """Existing roles, buckets and alarms that the file uses, and how to find out whether they exist."""
     roles = {
         *(config.lifecycle.writers if config.lifecycle else ()),
         *(config.eks.admin_role_arns if config.eks else ()),
@@ -341,10 +343,19 @@ def _named(config: ClusterConfig, client: Clients, account: str) -> Iterator[tup
             )
         else:
             yield f"role {name}", partial(_role, client, role)
+    for alarm in sorted(
+        {alarm for group in config.instance_groups if group.rolling for alarm in group.rolling.rollback_alarms}
+    ):
+        yield f"alarm {alarm}", partial(_alarm, client, alarm)
     storage = config.storage
     if storage is not None:
         for bucket in sorted({each.bucket_name for each in storage.data_repositories if each.bucket_name}):
             yield f"bucket {bucket}", _exists(partial(client("s3").head_bucket, Bucket=bucket), "404", "NoSuchBucket")
+
+
+def _alarm(client: Clients, name: str) -> bool:
+    found = client("cloudwatch").describe_alarms(AlarmNames=[name], AlarmTypes=["MetricAlarm", "CompositeAlarm"])
+    return bool(found.get("MetricAlarms") or found.get("CompositeAlarms"))
 
 
 def _exists(look: Callable[[], T], *missing: str) -> Callable[[], Read[bool]]:

@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal, TypeVar
 
 from ..._lambda.hyperpod.common.topic_access import problems
+from ..._lambda.hyperpod.scale_down.images import VERSIONED, VERSIONED_SINCE
 from ...config.cluster import ClusterConfig, InstanceGroup
 from ...config.zones import plan_subnets
 from ...facts.instance_types import catalogue
@@ -110,6 +111,7 @@ def _rows(config: ClusterConfig, account: AccountState, lasting: timedelta) -> I
     yield from _addresses(config, account)
     yield from _plans(config, account, lasting)
     yield from _existing(config, account)
+    yield from _versioned(config, account)
 
 
 # -- quotas -----------------------------------------------------------------------------------------------------------
@@ -554,6 +556,32 @@ def _decide_eks_cluster(config: ClusterConfig, name: str, found: LiveEksCluster)
             f"its authentication mode is CONFIG_MAP, which allows no access entries. Change it by `{command}` (cannot be undone)"
         )
     return PASSED
+
+
+def _versioned(config: ClusterConfig, account: AccountState) -> Iterator[Row]:
+    """Whether the file's own cluster under EKS is new enough for releases of images and for automatic patching."""
+    used = [
+        f"instance_groups[{group.name}].{setting}"
+        for group in config.instance_groups
+        for setting in VERSIONED.values()
+        if getattr(group, setting) not in (None, "none")
+    ]
+    if not used:
+        return
+    check = "cluster created in 2026 or later"
+    if isinstance(account.clusters, NotRead):
+        yield _row(check, _not_checked(account.clusters.why))
+    for cluster in () if isinstance(account.clusters, NotRead) else account.clusters:
+        if cluster.name == config.name:
+            yield _row(check, _decide_age(cluster.created, used))
+
+
+def _decide_age(created: datetime | None, used: Sequence[str]) -> Outcome:
+    if created is None:
+        return _not_checked("HyperPod does not report when the cluster was created")
+    if created >= VERSIONED_SINCE:
+        return PASSED
+    return _impossible(f"it was created on {created:%Y-%m-%d}, and has no releases of images. Remove {', '.join(used)}")
 
 
 def topics(config: ClusterConfig) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -314,6 +314,28 @@ def test_type_that_cannot_change(address: str, capsys: pytest.CaptureFixture[str
     text = " ".join(out.split())
     assert "instance_groups[work].instance_type: is ml.p4d.24xlarge" in text
     assert codes(text) == ["group-setting-immutable"]
+
+
+@pytest.mark.parametrize("deployed", [None, "ami-0fedcba9876543210"], ids=["new", "changed"])
+def test_an_image_that_nodes_do_not_run_is_refused_as_in_a_deployment(
+    model: HyperPod, capsys: pytest.CaptureFixture[str], deployed: str | None
+) -> None:
+    image = next(
+        group["CurrentImageId"]
+        for group in model.call("DescribeCluster", {"ClusterName": "small"})["InstanceGroups"]
+        if group["InstanceGroupName"] == "work"
+    )
+    cluster = {"InstanceGroups": [{"InstanceGroupName": "work", **({"ImageId": deployed} if deployed else {})}]}
+    resources = {"Cluster": {"Type": "AWS::SageMaker::Cluster", "Properties": cluster}}
+    kept = {"instance_groups.1.instance_count": 6, **keep_old()}
+    with serve(model, {**STANDS, **template_with(resources)}) as address:
+        write({**kept, "instance_groups.1.image_id": "ami-0123456789abcdef0"})
+        status, out, _ = run(capsys, "--endpoint-url", address)
+        text = " ".join(out.split())
+        assert (status, codes(text)) == (1, ["nodes-re-imaged"])
+        assert "re-images 4 nodes of work and ends their jobs → run `cdk-hyperpod patch work`, then deploy." in text
+        write({**kept, "instance_groups.1.image_id": image})
+        assert run(capsys, "--endpoint-url", address)[0] == 0
 
 
 def test_network_and_role_of_a_group_are_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
@@ -769,7 +791,11 @@ def template(*ids: str, settings: Record | None = None, drain: bool = False) -> 
     handle: dict[str, object] = {"Type": "AWS::CloudFormation::WaitConditionHandle"}
     if settings is not None:
         handle["Metadata"] = {METADATA: settings}
-    body = escape(json.dumps({"Resources": {"Settings": handle, "ScaleDownPrepare": guard}}))
+    return template_with({"Settings": handle, "ScaleDownPrepare": guard})
+
+
+def template_with(resources: Mapping[str, object]) -> dict[str, tuple[int, str]]:
+    body = escape(json.dumps({"Resources": resources}))
     reply = f"<GetTemplateResult><TemplateBody>{body}</TemplateBody></GetTemplateResult>"
     return {"GetTemplate": (200, f"<GetTemplateResponse>{reply}</GetTemplateResponse>")}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from .cluster import Spec
@@ -30,6 +31,12 @@ SHOWN = (
 
 IMAGE_SETTINGS = ("ImageId", "ImageReleaseVersion")
 """Members of ClusterInstanceGroupSpecification that name an image (botocore)."""
+
+VERSIONED = {"ImageReleaseVersion": "image_release_version", "AutoPatchConfig": "auto_patch"}
+"""Members of a specification that an older cluster under EKS does not have, and their settings in the file."""
+VERSIONED_SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+"""When such a cluster must have been created, or later ("SageMaker HyperPod AMI automatic patching")."""
+
 _VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})")
 
 

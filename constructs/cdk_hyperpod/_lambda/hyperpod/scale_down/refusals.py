@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from ..common.owner import OWNER_TAGS
 from ..common.refuse import Refuse
 from . import messages
 from .choice import GroupPlan, by_group, is_ahead, settled
 from .cluster import CONTROLLER, Cluster, Desired, Node, RequestContext, Spec
-from .images import DEFAULT, UNKNOWN, ReImaged, re_imaged
+from .images import DEFAULT, UNKNOWN, VERSIONED, VERSIONED_SINCE, ReImaged, re_imaged
 from .policy import check_group
 
 CHASE = timedelta(minutes=10)
 """How long after its request, or after nodes were drained for it, a node that was launched may be the first replacement of a
 deleted node."""
-
-VERSIONED_SINCE = datetime(2026, 1, 1, tzinfo=UTC)
-"""Clusters under EKS have versions of images, and automatic patching, if they were created then or later."""
-_VERSIONED = {"ImageReleaseVersion": "image_release_version", "AutoPatchConfig": "auto_patch"}
 
 
 def owned(live: Cluster, desired: Desired) -> bool:
@@ -77,7 +73,7 @@ def settings_of_newer_clusters(live: Cluster, desired: Desired) -> Iterator[Refu
     if live.eks_cluster is None or live.created is None or live.created >= VERSIONED_SINCE:
         return
     for group in desired.groups:
-        for name, setting in _VERSIONED.items():
+        for name, setting in VERSIONED.items():
             if group.spec.get(name):
                 yield messages.refusals.patching_needs_newer_cluster(group.name, setting, f"{live.created:%Y-%m-%d}")
 

@@ -37,6 +37,7 @@ from cdk_hyperpod.config.cluster import (
     InstanceGroup,
     NetworkConfig,
     OpenZfsConfig,
+    Rolling,
     StorageConfig,
     SubnetConfig,
 )
@@ -430,6 +431,67 @@ def test_a_file_system(system: Mapping[str, Any], verdict: str, remedy: str) -> 
     config = replace(CONFIG, storage=StorageConfig(file_system_id=SYSTEM, mount_name="abcd"))
     row = of_named(config, system)[f"file system {SYSTEM}"]
     assert (row.verdict, row.remedy[: len(remedy)]) == (verdict, remedy)
+
+
+class Alarms:
+    """CloudWatch of an account with two alarms, one of which is composite."""
+
+    def __init__(self, denied: bool) -> None:
+        self.denied = denied
+
+    def describe_alarms(self, AlarmNames: list[str], AlarmTypes: list[str]) -> Any:
+        if self.denied:
+            error = {"Code": "AccessDenied", "Message": "no right"}
+            raise ClientError({"Error": error}, "DescribeAlarms")
+        assert AlarmTypes == ["MetricAlarm", "CompositeAlarm"]
+        kinds = {"nccl-errors": "MetricAlarms", "everything": "CompositeAlarms"}
+        return {kinds[name]: [{"AlarmName": name}] for name in AlarmNames if name in kinds}
+
+
+@pytest.mark.parametrize(
+    ("denied", "verdicts"),
+    [(False, ["passed", "impossible", "passed"]), (True, ["not checked"] * 3)],
+    ids=["readable", "denied"],
+)
+def test_each_rollback_alarm_must_exist(denied: bool, verdicts: list[str]) -> None:
+    rolling = Rolling(batch_nodes=1, rollback_alarms=("nccl-errors", "everything", "gone"))
+    config = replace(
+        CONFIG,
+        orchestrator="eks",
+        instance_groups=(replace(P5, rolling=rolling), replace(P5, name="b", rolling=rolling)),
+    )
+    case = Case(1)
+    case.denied = set()
+    state = read_account_state(
+        config, lambda service: Alarms(denied) if service == "cloudwatch" else case.client(service)
+    )
+    found = {row.check: row.verdict for row in rows(config, state) if row.check.startswith("alarm")}
+    assert found == dict(zip(["alarm everything", "alarm gone", "alarm nccl-errors"], verdicts, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("clusters", "verdict", "remedy"),
+    [
+        pytest.param((), None, "", id="a new cluster"),
+        pytest.param((LiveCluster(name="other", groups=(), created=NOW - timedelta(days=900)),), None, "", id="another cluster"),
+        pytest.param((LiveCluster(name="train", groups=(), created=datetime(2025, 12, 31, tzinfo=UTC)),), "impossible", "it was created on 2025-12-31", id="old"),
+        pytest.param((LiveCluster(name="train", groups=(), created=datetime(2026, 1, 1, tzinfo=UTC)),), "passed", "", id="new enough"),
+        pytest.param((LiveCluster(name="train", groups=()),), "not checked", "HyperPod does not report", id="unknown"),
+        pytest.param(NotRead(why="no right"), "not checked", "no right", id="not read"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "setting", [{"auto_patch": "when_idle"}, {"image_release_version": "1.3.0"}], ids=["auto", "release"]
+)
+def test_releases_need_a_cluster_of_2026(
+    clusters: Any, verdict: str | None, remedy: str, setting: dict[str, Any]
+) -> None:
+    found = one(replace(P5, **setting), clusters=clusters)
+    row = found.get("cluster created in 2026 or later")
+    assert (None if row is None else row.verdict) == verdict
+    assert row is None or row.remedy.startswith(remedy)
+    unused = one(replace(P5, auto_patch="none"), clusters=clusters)
+    assert "cluster created in 2026 or later" not in unused
 
 
 TOPIC = "arn:aws:sns:us-west-2:000000000000:oncall"
