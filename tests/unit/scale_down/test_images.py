@@ -96,6 +96,14 @@ def test_nodes_that_a_patch_left_out(
     assert re_imaged(spec(**wanted), shown(PLATFORM), before, listed) == expected
 
 
+def test_nodes_that_are_still_starting_count() -> None:
+    """CurrentCount may leave them out. CloudFormation's update would re-image them as soon as they run."""
+    starting = [{"InstanceGroupName": "p5", "CurrentImageReleaseVersion": "1.3.4"}] * 3
+    (found,) = re_imaged(spec(ImageReleaseVersion="1.4.0"), shown(PLATFORM, count=0), NEW, starting)
+    assert found == ReImaged("p5", 3, "1.3.4", "1.4.0")
+    assert re_imaged(spec(ImageReleaseVersion="1.3.4"), shown(PLATFORM, count=0), NEW, starting) == ()
+
+
 # -- what a deployment says --------------------------------------------------------------------------------------------
 
 

@@ -78,7 +78,7 @@ def re_imaged(
     deployment is compared.
     `nodes`: ClusterNodeSummaries of ListClusterNodes. Some may run an older release than their group, after a patch that left them out.
     """
-    shown = {group.get("InstanceGroupName"): group for group in live if group.get("CurrentCount")}
+    shown = {group.get("InstanceGroupName"): group for group in live}
     deployed = {spec.get("InstanceGroupName"): spec for spec in before or ()}
     of_group: dict[object, list[Mapping[str, Any]]] = {}
     for node in nodes:
@@ -86,9 +86,10 @@ def re_imaged(
     found: list[ReImaged] = []
     for spec in wanted:
         name = spec.get("InstanceGroupName")
-        if name in shown:
+        # CurrentCount may leave out nodes that are still starting, which CloudFormation's update would re-image later.
+        if shown.get(name, {}).get("CurrentCount") or name in of_group:
             earlier = None if before is None else deployed.get(name, {})
-            comparison = _Comparison(spec, shown[name], of_group.get(name, []), earlier)
+            comparison = _Comparison(spec, shown.get(name, {}), of_group.get(name, []), earlier)
             found += [*_differences(comparison)][:1]
     return tuple(found)
 
@@ -128,11 +129,12 @@ def _left_out(of: _Comparison, setting: str, image: str, repeated: bool | None) 
     own = image if setting == "ImageReleaseVersion" else _live("ImageReleaseVersion", of.group)
     older = [release for release in releases if not _keeps(release, own, repeated)]
     if older and own != UNKNOWN:
-        yield ReImaged(str(of.group["InstanceGroupName"]), len(older), older[0], image)
+        yield ReImaged(str(of.spec["InstanceGroupName"]), len(older), older[0], image)
 
 
 def _all_nodes(of: _Comparison, live: str, wanted: str) -> ReImaged:
-    return ReImaged(str(of.group["InstanceGroupName"]), int(of.group["CurrentCount"]), live, wanted)
+    nodes = max(int(of.group.get("CurrentCount") or 0), len(of.nodes))
+    return ReImaged(str(of.spec["InstanceGroupName"]), nodes, live, wanted)
 
 
 def _keeps(live: str, wanted: str, repeated: bool | None) -> bool:
