@@ -15,7 +15,8 @@ from .faults import Faults
 from .journal import MUTATING, Call
 from .json_protocol import handle_json
 from .notices import BusEvent, LogRecord
-from .state import Fault, Node, Place, Plan, Termination
+from .outside import Outside
+from .state import Fault, Node, Place, Plan, ReImage, Termination
 
 __all__ = [
     "ACCOUNT",
@@ -37,9 +38,11 @@ __all__ = [
     "LostReplyError",
     "ManualClock",
     "Node",
+    "Outside",
     "Place",
     "Plan",
     "Progress",
+    "ReImage",
     "ScaledClock",
     "SystemClock",
     "Termination",

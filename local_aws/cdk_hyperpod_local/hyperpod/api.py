@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import (
     api_shapes,
+    automatic_updates,
     batch,
     cluster_operations,
     clusters,
@@ -20,6 +21,7 @@ from . import (
     notices,
     provisioning,
     saved_state,
+    software_update,
     tagging,
     update,
 )
@@ -30,7 +32,8 @@ from .errors import ApiError, CallerKilled, LostReplyError
 from .faults import Faults
 from .journal import MUTATING, Call, count_changes
 from .notices import BusEvent, LogRecord
-from .state import CapacityChange, Cluster, Fault, HyperPodState, Json, Node, Place, Plan, Termination
+from .outside import Outside
+from .state import CapacityChange, Cluster, Fault, HyperPodState, Json, Node, Place, Plan, ReImage, Termination
 
 if TYPE_CHECKING:
     from .client import Client
@@ -59,7 +62,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "ListTrainingPlans": clusters.list_training_plans,
     "StartClusterHealthCheck": clusters.start_cluster_health_check,
     "UpdateCluster": update.update_cluster,
-    "UpdateClusterSoftware": clusters.update_cluster_software,
+    "UpdateClusterSoftware": software_update.update_cluster_software,
 }
 """Every operation that is served."""
 
@@ -81,9 +84,11 @@ class HyperPod:
         behaviour: Behaviour | None = None,
         faults: Faults | None = None,
         timings: Timings | None = None,
+        outside: Outside | None = None,
         on_call: Callable[[Call], None] | None = None,
     ) -> None:
-        """Absent: a ManualClock, the likely behaviour, no faults, durations as reported, and no `on_call`.
+        """Absent: a ManualClock, the likely behaviour, no faults, durations as reported, no alarms and pods, and no
+        `on_call`.
 
         `seed` determines every id and every random choice. `on_call` gets every finished call, in order, before its
         reply is sent. If it raises an exception, the caller gets that instead of the reply.
@@ -94,7 +99,7 @@ class HyperPod:
         self._lock = threading.RLock()
         self._state = HyperPodState(
             behaviour=behaviour or Behaviour(), timings=timings or Timings(), faults=faults or Faults(), seed=seed,
-            now=self.clock.now(),
+            now=self.clock.now(), outside=outside or Outside(),
         )  # fmt: skip
 
     # --- calls ---
@@ -226,7 +231,11 @@ class HyperPod:
 
         `older`: the ImageVersionStatus of all older ones.
         """
-        self._state.image, self._state.older_images = version, older
+        with self._lock:
+            self.tick()
+            self._state.image, self._state.older_images = version, older
+            automatic_updates.note_release(self._state)
+            provisioning.settle(self._state)
 
     def change_node(self, node_id: str, **changes: Any) -> None:
         """Change a node, by the field names of `Node`: status="Failure" makes it a failed one.
@@ -296,6 +305,20 @@ class HyperPod:
     def terminations(self) -> tuple[Termination, ...]:
         """Every termination of a node, and every cancelled request, in order, with its cause."""
         return tuple(self._state.terminations)
+
+    @property
+    def re_images(self) -> tuple[ReImage, ...]:
+        """Every replacement of a node's root volume by a software update, in order."""
+        return tuple(self._state.re_images)
+
+    @property
+    def outside(self) -> Outside:
+        """CloudWatch's alarms, pods, and the nodes' own scripts. It can be replaced."""
+        return self._state.outside
+
+    @outside.setter
+    def outside(self, value: Outside) -> None:
+        self._state.outside = value
 
     @property
     def next_event(self) -> float | None:

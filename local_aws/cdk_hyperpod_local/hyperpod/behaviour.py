@@ -26,7 +26,18 @@ class Timings:
     count_lag: float = 120.0
     """From there until CurrentCount falls and the capacity is free. Meanwhile the two reads disagree."""
     software_update: float = 1800.0
-    """UpdateClusterSoftware, from start to end."""
+    """From the replacement of a node's root volume until its lifecycle scripts have ended."""
+    software_update_pending: float = 60.0
+    """From UpdateClusterSoftware until the first node gets the image: SoftwareUpdateStatus is Pending."""
+    lifecycle_retry: float = 360.0
+    """Software update: from a failed lifecycle script until the next attempt ends. There are four attempts in about 18
+    minutes (hyperpod-mental-model.md)."""
+    requested_second: float = 1.0
+    """The duration of a second in a request, such as one of WaitIntervalInSeconds."""
+    patch_notice: float = 1_814_400.0
+    """From the release of a patch until automatic patching: 21 days ("SageMaker HyperPod AMI automatic patching")."""
+    idle_check: float = 300.0
+    """Automatic patching: how often HyperPod looks for idle nodes."""
     repair: float = 120.0
     """From a fault that the health monitoring agent finds until HyperPod replaces the node (NodeRecovery Automatic)."""
     update_settle: float = 60.0
@@ -141,5 +152,21 @@ class Behaviour:
     """
     event_level_in_eventbridge: bool = True
     """Whether a Cluster Event has an EventLevel. A sample of April 2025 has none."""
+    software_update_shows: Literal["SystemUpdating", "InService"] = "SystemUpdating"
+    """Continuous: the cluster's status while the software of a group is updated.
+
+    If it is InService, UpdateCluster and DeleteCluster are accepted meanwhile.
+    """
+    same_image_again: Literal["nothing", "re_images"] = "nothing"
+    """The effect of UpdateClusterSoftware on a node that has the image already ("nothing" is documented for Slurm)."""
+    update_cluster_re_images: bool = False
+    """Whether UpdateCluster with another image updates the software of existing nodes. Otherwise new nodes get it."""
+    changed_image_id_updates_software: bool = False
+    """Whether CloudFormation updates software if ImageId has changed. For ImageReleaseVersion it does (the property's
+    documentation)."""
+    group_deletion_drops_auto_patch: bool = False
+    """Whether UpdateCluster with InstanceGroupsToDelete alone turns off automatic patching of the other groups."""
+    image_versions: Literal["eks_since_2026", "always"] = "eks_since_2026"
+    """Which clusters show the versions of images. They are documented for EKS clusters created since 2026-01-01."""
     default_page_size: int = 10
     """Entries per page without MaxResults, from 1 to 100."""

@@ -50,6 +50,10 @@ class Progress:
     started_at: float = 0.0
     sent: bool = False
     """The mutating call was accepted."""
+    images: dict[str, dict[str, str]] = field(default_factory=dict)
+    """UpdateClusterSoftware is still to be called for these groups, with these members."""
+    patched: list[str] = field(default_factory=list)
+    """The groups for which it was called."""
     properties: Json = field(default_factory=dict)
     old: Json = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
@@ -188,7 +192,45 @@ class ClusterHandler:
             params.pop("NodeProvisioningMode", None)
         self._call("UpdateCluster", params)
         self._retag(progress)
-        return replace(progress, sent=True, message="")
+        images = self._changed_images(progress, [group["InstanceGroupName"] for group in live["InstanceGroups"]])
+        return replace(progress, sent=True, message="", images=images)
+
+    def _changed_images(self, progress: Progress, live: Sequence[str]) -> dict[str, dict[str, str]]:
+        """The groups whose image changed from template to template.
+
+        ImageReleaseVersion "triggers a software update via UpdateClusterSoftware" (the property's documentation).
+        ImageId: Behaviour.changed_image_id_updates_software.
+        """
+        members = ["ImageReleaseVersion"]
+        members += ["ImageId"] if self._hyperpod.behaviour.changed_image_id_updates_software else []
+        before = {group["InstanceGroupName"]: group for group in progress.old.get("InstanceGroups", [])}
+        changed = {}
+        for group in progress.properties.get("InstanceGroups", []):
+            name = group["InstanceGroupName"]
+            wanted = {
+                member: str(group[member])
+                for member in members
+                if member in group and group[member] != before.get(name, {}).get(member)
+            }
+            if wanted and name in live and name in before:
+                changed[name] = wanted
+        return changed
+
+    def _send_image(self, progress: Progress) -> Progress:
+        """One group at a time: a request has one ImageId."""
+        name, wanted = next(iter(progress.images.items()))
+        group = {"InstanceGroupName": name} | {key: value for key, value in wanted.items() if key != "ImageId"}
+        params = {"ClusterName": progress.physical_id, "InstanceGroups": [group]}
+        if "ImageId" in wanted:
+            params["ImageId"] = wanted["ImageId"]
+        try:
+            self._call("UpdateClusterSoftware", params)
+        except ApiError as error:
+            if error.code in BUSY:
+                return replace(progress, message=error.message)
+            return self._failed(progress, error)
+        left = {key: value for key, value in progress.images.items() if key != name}
+        return replace(progress, images=left, patched=[*progress.patched, name], message="")
 
     def _to_delete(self, progress: Progress, live: Sequence[str]) -> list[str]:
         names = vanished(progress.old, progress.properties)
@@ -227,6 +269,8 @@ class ClusterHandler:
 
     def _stabilise(self, progress: Progress) -> Progress:
         """Look whether the cluster has reached the state that the operation waits for."""
+        if progress.images:
+            return self._send_image(progress)
         try:
             live = self._call("DescribeCluster", {"ClusterName": progress.physical_id})
         except ApiError as error:
@@ -238,6 +282,7 @@ class ClusterHandler:
         if status != "Failed" and (status != "InService" or busy):
             return replace(progress, message=f"Cluster is {status}, waiting for {', '.join(busy) or 'the cluster'}")
         failed = _groups_in(live, "Failed", "Degraded")
+        failed += _not_patched(live, progress.patched)
         if status == "Failed" or failed or live.get("FailureMessage"):
             return self._not_stabilized(progress, live, failed)
         return replace(progress, status="done", message="", attributes=_attributes(live))
@@ -280,6 +325,15 @@ class ClusterHandler:
 
 def _groups_in(live: Json, *statuses: str) -> list[str]:
     return [group["InstanceGroupName"] for group in live["InstanceGroups"] if group["Status"] in statuses]
+
+
+def _not_patched(live: Json, names: Sequence[str]) -> list[str]:
+    """The groups whose software update was rolled back."""
+    return [
+        group["InstanceGroupName"]
+        for group in live["InstanceGroups"]
+        if group["InstanceGroupName"] in names and group.get("SoftwareUpdateStatus") in ("RollbackComplete", "Failed")
+    ]
 
 
 def _all_tags(progress: Progress) -> dict[str, str]:

@@ -62,15 +62,7 @@ def step_cluster(state: HyperPodState, cluster: Cluster) -> None:
     if cluster.due is None or cluster.due > state.now:
         return
     cluster.due = None
-    if cluster.status == "SystemUpdating":
-        cluster.status = "InService"
-        for group in list(cluster.groups.values()):
-            if group.status == "SystemUpdating":
-                cluster.groups[group.name] = replace(
-                    group, status="InService", software="Succeeded", current_image=group.image
-                )
-                events.add(state, cluster, events.PATCHING_COMPLETED, group=group.name)
-    elif not cluster.continuous and cluster.status in ("Creating", "Updating"):
+    if not cluster.continuous and cluster.status in ("Creating", "Updating"):
         if _short(cluster):
             _fail_operation(state, cluster)
         else:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from . import events, limits, rules
-from .context import Context, below_minimum, refuse_below_minimum
+from . import automatic_updates, events, images, limits, rules
+from .context import Context, below_minimum
 from .errors import ApiError, conflict, not_found
 from .paging import between, page
 from .responses import cluster_details
-from .state import Cluster, Group, Json, by_group
+from .state import Cluster, Group, Json
 from .tagging import checked_tags
 from .terminations import end
 
@@ -50,11 +50,12 @@ def new_group(context: Context, spec: Json) -> Group:
     The minimum counts from then on (botocore: MinInstanceCount).
     """
     state, minimum = context.state, spec.get("MinInstanceCount", 0)
-    image = spec.get("ImageReleaseVersion", state.image)
-    return Group(
+    image = images.wanted(spec, state.image)
+    group = Group(
         name=spec["InstanceGroupName"], spec=spec, target=spec["InstanceCount"], minimum=minimum, status="Creating",
         image=image, current_image=image, awaiting=minimum > 0, deadline=state.now + state.timings.minimum_limit if minimum else None,
     )  # fmt: skip
+    return automatic_updates.planned(state, group)
 
 
 def refuse_beyond_limits(context: Context, before: Mapping[str, Group], specs: Specs, settings: Json) -> None:
@@ -93,7 +94,8 @@ def delete_cluster(context: Context, request: Json) -> Json:
         raise conflict(f"Cannot delete cluster {cluster.name} while it is in status {cluster.status}")
     end(state, cluster, [node for node in cluster.nodes.values() if node.live], "cluster-deleted")
     cluster.groups = {
-        name: replace(group, status="Deleting", awaiting=False, deadline=None) for name, group in cluster.groups.items()
+        name: replace(group, status="Deleting", awaiting=False, deadline=None, update=None)
+        for name, group in cluster.groups.items()
     }
     cluster.status, cluster.due = "Deleting", None
     events.add(state, cluster, events.CLUSTER_STARTED, operation="deletion")
@@ -129,33 +131,6 @@ def list_clusters(context: Context, request: Json) -> Json:
         descending=request.get("SortOrder") == "Descending",
     )
     return {"ClusterSummaries": here, "NextToken": token}
-
-
-def update_cluster_software(context: Context, request: Json) -> Json:
-    """UpdateClusterSoftware replaces the root volumes and keeps the nodes. Without a group, it updates all groups."""
-    state, cluster = context.state, context.cluster(request["ClusterName"])
-    if cluster.status not in ("InService", "Failed"):
-        raise conflict(f"Cannot update the software of cluster {cluster.name} while it is in status {cluster.status}")
-    releases = {
-        group["InstanceGroupName"]: group.get("ImageReleaseVersion", state.image)
-        for group in request.get("InstanceGroups", [{"InstanceGroupName": name} for name in cluster.groups])
-    }
-    for name in releases:
-        if name not in cluster.groups:
-            raise not_found(f"Instance group {name} not found in cluster {cluster.name}")
-    refuse_below_minimum(context, cluster, set(releases), "update the software")
-    nodes, done = by_group(cluster), state.now + state.timings.software_update
-    for name, release in releases.items():
-        group = cluster.groups[name]
-        if group.status == "Deleting":
-            continue
-        cluster.groups[name] = replace(group, status="SystemUpdating", image=release, software="InProgress")
-        events.add(state, cluster, events.PATCHING_SCHEDULED, group=name)
-        for node in nodes[name]:
-            if node.status == "Running":
-                cluster.nodes[node.logical_id] = replace(node, status="SystemUpdating", due=done)
-    cluster.status, cluster.due, cluster.patched = "SystemUpdating", done, True
-    return {"ClusterArn": cluster.arn}
 
 
 def start_cluster_health_check(context: Context, request: Json) -> Json:

@@ -40,12 +40,18 @@ def refuse_while_busy(context: Context, cluster: Cluster, action: str) -> None:
     These are update, system update, patching and deletion. A continuous cluster stays InService while it scales, so its
     scaling blocks no call (botocore: CreateClusterRequest$NodeProvisioningMode).
     """
-    if cluster.status not in ("InService", "Failed"):
-        raise ApiError(
-            context.state.behaviour.busy_code,
-            f"Cannot {action} while cluster {cluster.name} is in status {cluster.status}. Wait until no cluster operation is "
-            f"in progress and try again",
-        )
+    if cluster.status in ("InService", "Failed") and not any(is_patched(group) for group in cluster.groups.values()):
+        return
+    raise ApiError(
+        context.state.behaviour.busy_code,
+        f"Cannot {action} while cluster {cluster.name} is in status {cluster.status}. Wait until no cluster operation is "
+        f"in progress and try again",
+    )
+
+
+def is_patched(group: Group) -> bool:
+    """Whether UpdateClusterSoftware, or a schedule, updates the group. Automatic patching waits for idle nodes."""
+    return group.update is not None and group.update.step != "patching"
 
 
 def refuse_below_minimum(context: Context, cluster: Cluster, groups: set[str], action: str) -> None:

@@ -41,12 +41,114 @@ PATCHING_SCHEDULED = Kind(
         "InstanceGroup <instance-group-name> in Cluster <cluster-name> has been scheduled for UpdateClusterSoftware to latest."
     ),
 )
+PATCHING_NOT_SCHEDULED = Kind(
+    resource="InstanceGroup",
+    description="Failed to schedule UpdateClusterSoftware for IG <instance-group-name> in Cluster <cluster-name>.",
+    level="Error",
+)
+PATCHING_INITIATED = Kind(
+    resource="InstanceGroup",
+    description=(
+        "UpdateClusterSoftware initiated for IG <instance-group-name> in Cluster <cluster-name> using <strategy> strategy."
+    ),
+)
+BATCH_SELECTED = Kind(
+    resource="InstanceGroup",
+    description="Next update batch selected for IG <instance-group-name> in Cluster <cluster-name>.",
+)
+FAILED_INSTANCES_QUEUED = Kind(
+    resource="InstanceGroup",
+    description=("Failed instances in IG <instance-group-name> in Cluster <cluster-name> queued for node replacement."),
+    level="Error",
+)
 PATCHING_COMPLETED = Kind(
     resource="InstanceGroup",
     description="UpdateClusterSoftware completed successfully for IG <instance-group-name> in Cluster <cluster-name>.",
 )
+PATCHING_NOT_COMPLETED = Kind(
+    resource="InstanceGroup",
+    description="Failed to complete UpdateClusterSoftware for IG <instance-group-name> in Cluster <cluster-name>.",
+    level="Error",
+)
+ROOT_REPLACED = Kind(
+    resource="Instance",
+    description="Root volume replacement started for Instance <instance-id> in IG <instance-group-name>.",
+)
 INSTANCE_PATCHED = Kind(
     resource="Instance", description="Instance <instance-id> in IG <instance-group-name> updated successfully."
+)
+EVICTED = Kind(
+    resource="Instance", description="Instance <instance-id> in IG <instance-group-name> cordoned and pods evicted."
+)
+SKIPPED = Kind(
+    resource="Instance",
+    description=(
+        "UpdateClusterSoftware for Instance <instance-id> in IG <instance-group-name> skipped due to PodDisruptionBudget "
+        "constraint."
+    ),
+    level="Warn",
+)
+RESTORED = Kind(
+    resource="Instance",
+    description="Instance <instance-id> in IG <instance-group-name> restored to schedulable state.",
+)
+BAKING = Kind(
+    resource="InstanceGroup",
+    description=(
+        "Baking period started for IG <instance-group-name> in Cluster <cluster-name>. Monitoring alarms [<alarm-names>] "
+        "for <duration> seconds."
+    ),
+)
+BAKED = Kind(
+    resource="InstanceGroup",
+    description=(
+        "Baking period completed for IG <instance-group-name> in Cluster <cluster-name>. No alarms triggered during the "
+        "<duration>-second baking period."
+    ),
+)
+ALARM_RANG = Kind(
+    resource="InstanceGroup",
+    description=(
+        "Baking period failed for IG <instance-group-name> in Cluster <cluster-name>. Alarms [<alarm-names>] entered ALARM "
+        "state. Initiating auto-rollback."
+    ),
+    level="Error",
+)
+ALARMS_UNREADABLE = Kind(
+    resource="InstanceGroup",
+    description=(
+        "Failed to evaluate alarms during baking period for IG <instance-group-name> in Cluster <cluster-name>."
+    ),
+    level="Error",
+)
+PATCHING_FAILED = Kind(
+    resource="InstanceGroup",
+    description=(
+        "UpdateClusterSoftware failed for IG <instance-group-name> in Cluster <cluster-name>. Initiating rollback."
+    ),
+    level="Error",
+)
+PATCHING_ROLLBACK_FAILED = Kind(
+    resource="InstanceGroup",
+    description=(
+        "Rollback failed for IG <instance-group-name> in Cluster <cluster-name>. Some instances may be in FailedMaintenance "
+        "state."
+    ),
+    level="Error",
+)
+INSTANCE_NOT_PATCHED = Kind(
+    resource="Instance",
+    description="Instance <instance-id> in IG <instance-group-name> failed to update. Rollback initiated.",
+    level="Error",
+)
+INSTANCE_ROLLED_BACK = Kind(
+    resource="Instance",
+    description="Instance <instance-id> in IG <instance-group-name> rolled back successfully to previous AMI.",
+)
+INSTANCE_NOT_ROLLED_BACK = Kind(
+    resource="Instance",
+    description=("UpdateClusterSoftware rollback failed for instance <instance-id> in IG <instance-group-name>."),
+    level="Error",
 )
 PROVISIONED = Kind(
     resource="Instance",

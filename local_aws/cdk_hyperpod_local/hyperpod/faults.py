@@ -35,6 +35,8 @@ class Faults:
     """How many of the next nodes end their start in Failure instead of Running."""
     failing_groups: set[str] = field(default_factory=set)
     """Groups whose nodes never start, because the lifecycle script fails."""
+    failing_images: set[str] = field(default_factory=set)
+    """Images (`images`) on which lifecycle scripts fail."""
     kill_after_calls: int | None = None
     """After how many more calls the caller is killed before it gets the reply. Absent: never."""
     kill_after_changes: int | None = None

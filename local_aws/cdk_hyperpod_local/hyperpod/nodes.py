@@ -31,7 +31,7 @@ def list_cluster_nodes(context: Context, request: Json) -> Json:
         default_size=state.behaviour.default_page_size,
         descending=request.get("SortOrder") == "Descending",
     )
-    summaries = [node_summary(state, node, with_logical_id=logical) for node in here]
+    summaries = [node_summary(state, cluster, node, with_logical_id=logical) for node in here]
     return {"ClusterNodeSummaries": summaries, "NextToken": token}
 
 

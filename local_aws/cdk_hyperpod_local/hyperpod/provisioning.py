@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from . import events
+from . import automatic_updates, events, software_update
 from .cluster_status import conclude, step_cluster, step_minimums
 from .notices import announce_status
 from .state import Cluster, Group, HyperPodState, Node, by_group, running_count
@@ -20,6 +20,7 @@ def advance(state: HyperPodState, until: float) -> None:
             _step_nodes(state, cluster)
             step_minimums(state, cluster)
             step_cluster(state, cluster)
+            automatic_updates.step(state, cluster)
         settle(state)
     state.now = max(state.now, until)
 
@@ -30,6 +31,7 @@ def settle(state: HyperPodState) -> None:
         _reconcile(state, cluster)
     _allocate(state)
     for cluster in list(state.clusters.values()):
+        software_update.step(state, cluster)
         conclude(state, cluster)
         _note_readiness(state, cluster)
         announce_status(state, cluster)
@@ -58,6 +60,8 @@ def _next_due(state: HyperPodState) -> float | None:
         due += [] if cluster.due is None else [cluster.due]
         due += [group.deadline for group in cluster.groups.values() if group.deadline is not None]
         due += [node.due for node in cluster.nodes.values() if node.due is not None]
+        due += [each.update.due for each in cluster.groups.values() if each.update and each.update.due is not None]
+        due += [at for each in cluster.groups.values() for at in automatic_updates.next_due(each)]
     return min(due, default=None)
 
 
@@ -90,7 +94,7 @@ def _next_state(state: HyperPodState, cluster: Cluster, node: Node) -> Node | No
     if node.status == "Failure":
         return _retry(state, cluster, node)
     if node.status == "SystemUpdating":
-        return _updated(state, cluster, group, node)
+        return software_update.scripts_ended(state, cluster, node, failed=_start_fails(state, node))
     return _started(state, cluster, node)
 
 
@@ -119,14 +123,6 @@ def _failed_start(state: HyperPodState, cluster: Cluster, node: Node) -> Node:
     return replace(node, status="Failure", message=message, due=state.now + state.timings.retry_failed)
 
 
-def _updated(state: HyperPodState, cluster: Cluster, group: Group | None, node: Node) -> Node:
-    events.add(
-        state, cluster, events.INSTANCE_PATCHED, operation="creation", group=node.group, instance_id=node.instance_id
-    )
-    image = node.image if group is None else group.image
-    return replace(node, status="Running", due=None, message="", updated_at=state.now, image=image)
-
-
 def _started(state: HyperPodState, cluster: Cluster, node: Node) -> Node:
     events.add(
         state, cluster, events.INSTANCE_COMPLETED, operation="creation", group=node.group, instance_id=node.instance_id
@@ -144,7 +140,7 @@ def _add_replacement(state: HyperPodState, cluster: Cluster, node: Node, kind: e
 
 
 def _start_fails(state: HyperPodState, node: Node) -> bool:
-    if node.group in state.faults.failing_groups:
+    if node.group in state.faults.failing_groups or node.image in state.faults.failing_images:
         return True
     if state.faults.fail_start_next > 0:
         state.faults.fail_start_next -= 1

@@ -10,6 +10,7 @@ import hashlib
 from collections import Counter
 from typing import Any
 
+from . import images
 from .state import Cluster, Event, Group, HyperPodState, Json, Node, by_group, current_count
 
 SAME_IN_DETAILS = (
@@ -67,13 +68,14 @@ def group_details(state: HyperPodState, cluster: Cluster, group: Group, nodes: l
         "TargetCount": group.target,
         "MinCount": group.minimum if cluster.continuous else None,
         "Status": group.status,
-        "TargetStateCount": sum(node.status == "Running" and node.image == group.image for node in nodes),
-        "CurrentImageId": image_id(spec, group.current_image),
-        "DesiredImageId": image_id(spec, group.image),
-        "CurrentImageReleaseVersion": group.current_image,
-        "DesiredImageReleaseVersion": group.image,
-        "ImageVersionStatus": "UpToDate" if group.current_image == state.image else state.older_images,
+        "TargetStateCount": sum(node.status == "Running" and images.same(node.image, group.image) for node in nodes),
+        "CurrentImageId": images.image_id(group.current_image),
+        "DesiredImageId": images.image_id(group.image),
+        "CurrentImageReleaseVersion": _version(state, cluster, group.current_image),
+        "DesiredImageReleaseVersion": _version(state, cluster, group.image),
+        "ImageVersionStatus": _version_status(state, cluster, group.current_image),
         "SoftwareUpdateStatus": group.software,
+        "ActiveSoftwareUpdateConfig": copy.deepcopy(group.update.deployment) or None if group.update else None,
         "ActiveOperations": {"Scaling": 1} if _is_scaling(group, nodes) else {},
     }
     if "TrainingPlanArn" in spec:
@@ -85,8 +87,19 @@ def group_details(state: HyperPodState, cluster: Cluster, group: Group, nodes: l
     if "KubernetesConfig" in spec:
         details["KubernetesConfig"] = _kubernetes(spec["KubernetesConfig"])
     if "AutoPatchConfig" in spec:
-        details["AutoPatchConfig"] = _patch_config(spec["AutoPatchConfig"])
+        details["AutoPatchConfig"] = _patch_config(spec["AutoPatchConfig"], group.next_patch)
     return details
+
+
+def _version(state: HyperPodState, cluster: Cluster, image: str) -> str | None:
+    shown = state.behaviour.image_versions == "always" or images.has_versions(cluster)
+    return images.release(image) if shown else None
+
+
+def _version_status(state: HyperPodState, cluster: Cluster, image: str) -> str | None:
+    if _version(state, cluster, image) is None:
+        return None
+    return "UpToDate" if image == state.image else state.older_images
 
 
 def _is_scaling(group: Group, nodes: list[Node]) -> bool:
@@ -101,9 +114,12 @@ def _type_details(state: HyperPodState, types: list[str], nodes: list[Node]) -> 
     return [{"InstanceType": kind, "CurrentCount": counts[kind]} for kind in types]
 
 
-def _patch_config(config: Json) -> Json:
+def _patch_config(config: Json, next_patch: float | None) -> Json:
+    """Without a patch there is no date, unless one was requested."""
     details: Json = copy.deepcopy(config)
     schedule = details.pop("PatchSchedule", None)
+    if next_patch is not None:
+        schedule = {"NextPatchDate": next_patch}
     if schedule:
         details |= {"CurrentPatchSchedule": schedule, "DesiredPatchSchedule": schedule}
     return details
@@ -120,13 +136,7 @@ def _kubernetes(config: Json) -> Json:
     return details
 
 
-def image_id(spec: Json, release: str) -> str:
-    """The AMI: the group's own, or one for each release of the platform."""
-    own = spec.get("ImageId", "default")
-    return own if own != "default" else f"ami-{hashlib.sha256(release.encode()).hexdigest()[:17]}"
-
-
-def node_summary(state: HyperPodState, node: Node, *, with_logical_id: bool) -> Json:
+def node_summary(state: HyperPodState, cluster: Cluster, node: Node, *, with_logical_id: bool) -> Json:
     """ClusterNodeSummary. NodeLogicalId only with IncludeNodeLogicalIds (botocore:
     ClusterNodeSummary$NodeLogicalId)."""
     nothing = "" if state.behaviour.unlaunched_instance_id == "empty" else None
@@ -139,8 +149,8 @@ def node_summary(state: HyperPodState, node: Node, *, with_logical_id: bool) -> 
         "LastSoftwareUpdateTime": node.updated_at,
         "InstanceStatus": {"Status": node.status, "Message": node.message},
         "PrivateDnsHostname": f"ip-{_address(node).replace('.', '-')}.ec2.internal" if node.launched else None,
-        "CurrentImageReleaseVersion": node.image if node.launched else None,
-        "ImageVersionStatus": "UpToDate" if node.image == state.image else state.older_images,
+        "CurrentImageReleaseVersion": _version(state, cluster, node.image) if node.launched else None,
+        "ImageVersionStatus": _version_status(state, cluster, node.image),
     }
 
 
@@ -153,14 +163,16 @@ def node_details(state: HyperPodState, cluster: Cluster, node: Node) -> Json:
     """ClusterNodeDetails."""
     group = cluster.groups.get(node.group)
     spec: dict[str, Any] = group.spec if group else {}
-    details = node_summary(state, node, with_logical_id=cluster.continuous)
+    details = node_summary(state, cluster, node, with_logical_id=cluster.continuous)
     for member in ("OverrideVpcConfig", "ThreadsPerCore", "InstanceStorageConfigs", "NetworkInterface"):
         details[member] = copy.deepcopy(spec.get(member))
     details |= {
         "InstanceId": node.instance_id,
         "LaunchTime": node.launched_at,
         "LifeCycleConfig": copy.deepcopy(node.lifecycle),
-        "DesiredImageReleaseVersion": group.image if group else None,
+        "CurrentImageId": images.image_id(node.image) if node.launched else None,
+        "DesiredImageId": images.image_id(group.image) if group else None,
+        "DesiredImageReleaseVersion": _version(state, cluster, group.image) if group else None,
         "CapacityType": "Spot" if "Spot" in spec.get("CapacityRequirements", {}) else "OnDemand",
     }
     if node.launched:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from . import automatic_updates
 from .errors import invalid
 from .state import Cluster, Group, Json
 
@@ -73,6 +74,8 @@ def group_problems(spec: Json, settings: Mapping[str, Any]) -> Iterator[str]:
     lifecycle = spec.get("LifeCycleConfig", {})
     if "OnCreate" in lifecycle and "OnInitComplete" in lifecycle:
         yield f"OnCreate and OnInitComplete cannot both be specified in LifeCycleConfig. Instance group: {name}"
+    if problem := automatic_updates.schedule_problem(spec):
+        yield problem
     for storage in spec.get("InstanceStorageConfigs", []):
         yield from _storage_problems(name, storage, settings)
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from .behaviour import Behaviour, Timings
 from .faults import Faults
 from .journal import Call
+from .outside import Outside
 from .state import (
     NOTICES_KEPT,
     CapacityChange,
@@ -24,7 +25,9 @@ from .state import (
     Node,
     Place,
     Plan,
+    ReImage,
     Scaling,
+    SoftwareUpdate,
     Termination,
 )
 
@@ -32,12 +35,14 @@ FORMAT = 1
 """Increased when the form below changes so that old files cannot be read."""
 
 Value = TypeVar("Value")
+_TUPLES = ("chosen", "batch", "failed")
+"""Fields of SoftwareUpdate."""
 
 
 def dump(state: HyperPodState, journal: Iterable[Call]) -> str:
     """The state as one line of JSON."""
-    saved = asdict(replace(state, notices=deque())) | {"call": None}
-    del saved["notices"]
+    saved = asdict(replace(state, notices=deque(), outside=Outside())) | {"call": None}
+    del saved["notices"], saved["outside"]
     faults = saved["faults"]
     for name, value in faults.items():
         if isinstance(value, (set, frozenset)):
@@ -60,8 +65,8 @@ def load(text: str) -> tuple[HyperPodState, list[Call]]:
 def _state(saved: Json) -> HyperPodState:
     faults = saved["faults"]
     faults["throttle_operations"] = frozenset(faults["throttle_operations"])
-    for name in ("undying_nodes", "failing_groups"):
-        faults[name] = set(faults[name])
+    for name in ("undying_nodes", "failing_groups", "failing_images"):
+        faults[name] = set(faults.get(name, ()))
     made: Json = {
         "behaviour": Behaviour(**saved["behaviour"]),
         "timings": Timings(**saved["timings"]),
@@ -74,9 +79,13 @@ def _state(saved: Json) -> HyperPodState:
             name: Place(**{**place, "offered": tuple(place["offered"])})
             for name, place in saved.get("subnets", {}).items()
         },
+        "re_images": _list(ReImage, saved.get("re_images", ())),
         "notices": deque(maxlen=NOTICES_KEPT),
+        "outside": Outside(),
     }
-    absent: Json = {"plans": {}, "subnets": {}, "notices": (), "older_images": "UpdateAvailable"}
+    absent: Json = {
+        "plans": {}, "subnets": {}, "notices": (), "older_images": "UpdateAvailable", "re_images": (), "outside": None,
+    }  # fmt: skip
     return HyperPodState(**{**_known(HyperPodState, {**absent, **saved}), **made})
 
 
@@ -98,7 +107,14 @@ def _scaling(saved: Json) -> Scaling:
 
 
 def _group(saved: Json) -> Group:
-    return Group(**{**saved, "good": None if saved["good"] is None else Good(**saved["good"])})
+    update = saved.get("update")
+    made = {
+        "good": None if saved["good"] is None else Good(**saved["good"]),
+        "update": None
+        if update is None
+        else SoftwareUpdate(**update | {name: tuple(update[name]) for name in _TUPLES}),
+    }
+    return Group(**{**saved, **made})
 
 
 def _list(kind: type[Value], entries: Iterable[Json]) -> list[Value]:

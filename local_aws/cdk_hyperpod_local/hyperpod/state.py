@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from .behaviour import Behaviour, Timings
 from .faults import Faults
+from .outside import Outside
 
 Json = dict[str, Any]
 
@@ -39,7 +40,7 @@ class Node:
     """Increases with every request: their order."""
     requested_at: float
     image: str
-    """Release of the image that it runs, or will run."""
+    """The image that it runs, or will run (`images`)."""
     status: str = "Pending"
     instance_id: str | None = None
     """Absent until it has an instance, so before its launch."""
@@ -61,6 +62,8 @@ class Node:
     """The instance that this one replaces, until it runs."""
     address: str | None = None
     """Its address in the VPC, if it represents a real machine. Absent: an address made from its logical id."""
+    attempts: int = 0
+    """How often its lifecycle scripts have failed since its root volume was replaced."""
 
     @property
     def live(self) -> bool:
@@ -83,6 +86,42 @@ class Good:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SoftwareUpdate:
+    """A software update of an instance group that is in progress."""
+
+    image: str
+    """The image that nodes get: during a rollback, the former one."""
+    former: str
+    """The image of the group before: during a rollback, the one that failed."""
+    step: Literal["pending", "batch", "waiting", "patching"] = "pending"
+    """Before its start; while a batch of nodes gets the image; between two batches; automatic patching."""
+    due: float | None = None
+    """When something happens by itself. Absent: when the nodes of the batch have ended their scripts."""
+    ends: float = 0.0
+    """When the wait between two batches, or the wait for idle nodes, ends."""
+    deployment: Json = field(default_factory=dict)
+    """DeploymentConfig."""
+    rolls_back: bool = False
+    everything: bool = False
+    """Nodes that have the image already get it again (Behaviour.same_image_again)."""
+    chosen: tuple[str, ...] = ()
+    """Logical ids of the nodes whose turn has come, including skipped ones."""
+    batch: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    """Nodes whose scripts failed with the image, at every attempt."""
+
+    @property
+    def alarms(self) -> tuple[str, ...]:
+        """The names of the alarms that roll it back."""
+        return tuple(each["AlarmName"] for each in self.deployment.get("AutoRollbackConfiguration", ()))
+
+    @property
+    def rolling(self) -> Json | None:
+        """RollingUpdatePolicy; None: all nodes at once."""
+        return self.deployment.get("RollingUpdatePolicy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """One instance group."""
 
@@ -93,7 +132,7 @@ class Group:
     minimum: int
     status: str
     image: str
-    """The desired image release, with which new nodes start."""
+    """The desired image (`images`), with which new nodes start."""
     current_image: str
     awaiting: bool = False
     """Its minimum has not been met since it was last set."""
@@ -109,6 +148,12 @@ class Group:
     """A node waits for capacity, and the event log contains that."""
     software: str | None = None
     """SoftwareUpdateStatus; absent: never updated."""
+    update: SoftwareUpdate | None = None
+    """Absent: no software update is in progress."""
+    next_update: float | None = None
+    """When ScheduledUpdateConfig updates its software next."""
+    next_patch: float | None = None
+    """When automatic patching begins. Absent: there is no patch, or no AutoPatchConfig."""
 
     @property
     def node_type(self) -> str | None:
@@ -171,6 +216,21 @@ class Termination:
     cause: Cause
     call: int | None
     """The number in the journal of the call that caused it. Absent: the service did it by itself, later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReImage:
+    """A node whose root volume was replaced. Everything that ran on it ended."""
+
+    at: float
+    cluster: str
+    group: str
+    node_id: str
+    before: str
+    after: str
+    """Images (`images`)."""
+    call: int | None
+    """The number in the journal of the call that began the update. Absent: a schedule, or automatic patching."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,6 +383,9 @@ class HyperPodState:
     subnets: dict[str, Place] = field(default_factory=dict)
     """By id. A subnet that is not in it is not checked."""
     terminations: list[Termination] = field(default_factory=list)
+    re_images: list[ReImage] = field(default_factory=list)
+    outside: Outside = field(default_factory=Outside, repr=False)
+    """It is not saved."""
     notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=NOTICES_KEPT), repr=False)
     """Oldest first. They are not saved."""
 

@@ -43,9 +43,13 @@ def replaced(state: HyperPodState, cluster: Cluster, node: Node) -> Node:
             call=state.call,
         )
     )
+    group = cluster.groups.get(node.group)
+    # "New nodes are always created using the desired image ID" (botocore: TargetStateCount).
+    image = node.image if group is None else group.image
     new = replace(
         node, status="Pending", due=state.now + state.timings.boot, message="", instance_id=f"i-{state.digits(17)}",
         launched_at=state.now, replaces=node.instance_id, faulty=False,
+        image=image, attempts=0,
     )  # fmt: skip
     events.add(
         state, cluster, events.REPLACEMENT_STARTED, group=new.group, instance_id=new.instance_id,

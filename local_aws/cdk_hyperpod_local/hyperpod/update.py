@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from . import cluster_operations, events, rules
+from . import automatic_updates, cluster_operations, events, images, rules, software_update
 from .clusters import new_group, refuse_beyond_limits
 from .context import Context, running_in
 from .errors import conflict, invalid
@@ -38,8 +38,11 @@ def update_cluster(context: Context, request: Json) -> Json:
             events.add(state, cluster, events.GROUP_STARTED, group=name, operation="creation")
     for name in doomed:
         _delete_group(context, cluster, cluster.groups[name])
+    if doomed and not specs and state.behaviour.group_deletion_drops_auto_patch:
+        _drop_auto_patch(context, cluster)
     cluster_operations.record(state, cluster, before)
     _set_status(context, cluster)
+    _update_software(context, cluster, specs)
     events.add(state, cluster, events.CLUSTER_STARTED, operation="update")
     return {"ClusterArn": cluster.arn}
 
@@ -163,11 +166,31 @@ def _change_group(context: Context, cluster: Cluster, group: Group, spec: Json) 
     if victims:
         events.add(state, cluster, events.GROUP_STARTED, group=group.name, operation="scaling")
     wait = _minimum_after(context, cluster, group, target, minimum)
-    image = spec.get("ImageReleaseVersion", group.image)
-    cluster.groups[group.name] = replace(
+    image = images.wanted(spec, group.image)
+    changed = replace(
         group, spec=spec, target=target, minimum=minimum, awaiting=wait.awaiting, deadline=wait.deadline, good=wait.good, holes=0, image=image,
-        status="Creating" if group.status == "Creating" else "Updating",
+        status=group.status if group.status in ("Creating", "SystemUpdating") else "Updating",
     )  # fmt: skip
+    cluster.groups[group.name] = automatic_updates.planned(state, changed)
+
+
+def _drop_auto_patch(context: Context, cluster: Cluster) -> None:
+    for name, group in list(cluster.groups.items()):
+        spec = {key: value for key, value in group.spec.items() if key != "AutoPatchConfig"}
+        cluster.groups[name] = automatic_updates.planned(context.state, replace(group, spec=spec))
+
+
+def _update_software(context: Context, cluster: Cluster, specs: Sequence[Json]) -> None:
+    """Give existing nodes the image of their specification (Behaviour.update_cluster_re_images)."""
+    if not context.state.behaviour.update_cluster_re_images:
+        return
+    for spec in specs:
+        group = cluster.groups[spec["InstanceGroupName"]]
+        old = any(
+            node.group == group.name and not images.same(node.image, group.image) for node in cluster.nodes.values()
+        )
+        if old and group.update is None:
+            software_update.begin(context.state, cluster, group.name, group.image, {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +228,9 @@ def _delete_group(context: Context, cluster: Cluster, group: Group) -> None:
     if group.status == "Deleting":
         return
     end(state, cluster, [n for n in cluster.nodes.values() if n.group == group.name and n.live], "group-deleted")
-    cluster.groups[group.name] = replace(group, status="Deleting", awaiting=False, deadline=None, rolling=False)
+    cluster.groups[group.name] = replace(
+        group, status="Deleting", awaiting=False, deadline=None, rolling=False, update=None
+    )
     events.add(state, cluster, events.GROUP_STARTED, group=group.name, operation="deletion")
 
 

@@ -92,7 +92,14 @@ def everything(behaviour: Behaviour) -> Produced:
         "UpdateClusterSoftware",
         ClusterName="train",
         InstanceGroups=[{"InstanceGroupName": "p5", "ImageReleaseVersion": "9.9.9"}],
+        DeploymentConfig={
+            "RollingUpdatePolicy": {"MaximumBatchSize": {"Type": "CAPACITY_PERCENTAGE", "Value": 50}},
+            "WaitIntervalInSeconds": 60,
+            "AutoRollbackConfiguration": [{"AlarmName": "nccl-errors"}],
+        },
     )
+    reads(call)
+    clock.advance(100)
     reads(call)
     run_until_quiet(hyperpod)
     plan = "arn:aws:sagemaker:us-west-2:000000000000:training-plan/month"

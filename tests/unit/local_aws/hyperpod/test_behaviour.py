@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod_local.hyperpod import ApiError, Behaviour, BusEvent, HyperPod, ManualClock
+from cdk_hyperpod_local.hyperpod import ApiError, Behaviour, BusEvent, ClusterHandler, HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import eks, group, run_until_quiet, slurm
 
 P5 = "ml.p5.48xlarge"
@@ -244,6 +244,77 @@ def unlaunched_id(hyperpod: HyperPod, clock: ManualClock) -> Any:
     return listed["ClusterNodeSummaries"][0].get("InstanceId")
 
 
+def patch_status(hyperpod: HyperPod, clock: ManualClock) -> tuple[str, str, str]:
+    """The cluster's status, and whether it can be updated and deleted meanwhile."""
+    start(hyperpod)
+    hyperpod.call("UpdateClusterSoftware", {"ClusterName": "train"})
+    return (
+        status(hyperpod),
+        refusal(lambda: update(hyperpod, group("p5", 5))),
+        refusal(lambda: hyperpod.call("UpdateClusterSoftware", {"ClusterName": "train"})),
+    )
+
+
+def same_image(hyperpod: HyperPod, clock: ManualClock) -> int:
+    start(hyperpod)
+    hyperpod.call("UpdateClusterSoftware", {"ClusterName": "train", "InstanceGroups": [{"InstanceGroupName": "p5"}]})
+    run_until_quiet(hyperpod)
+    assert p5(hyperpod)["SoftwareUpdateStatus"] == "Succeeded"
+    return len(hyperpod.re_images)
+
+
+def another_image(hyperpod: HyperPod, clock: ManualClock) -> list[str]:
+    """The images of the nodes after an UpdateCluster with another one, and one more node."""
+    start(hyperpod, 1)
+    update(hyperpod, group("p5", 2, ImageId="ami-0123456789abcdef0"))
+    run_until_quiet(hyperpod)
+    return [node.image for node in hyperpod.nodes("train", "p5")]
+
+
+def image_id_in_template(hyperpod: HyperPod, clock: ManualClock) -> tuple[int, int]:
+    """How many nodes CloudFormation re-images for a changed ImageId, and for a changed ImageReleaseVersion."""
+    handler = ClusterHandler(hyperpod)
+
+    def deployed(old: dict[str, Any] | None, **image: str) -> dict[str, Any]:
+        new = eks(group("p5", 2, node_type=None, **image))
+        verb: Any = "update" if old else "create"
+        arn = hyperpod.cluster("train").arn if old else ""
+        progress = handler.start(verb, properties=new, old_properties=old, physical_id=arn)
+        while progress.status == "pending":
+            clock.advance(600)
+            progress = handler.poll(progress)
+        assert progress.status == "done", progress
+        return new
+
+    first = deployed(None)
+    second = deployed(first, ImageId="ami-0123456789abcdef0")
+    by_id = len(hyperpod.re_images)
+    third = deployed(second)
+    hyperpod.call("UpdateClusterSoftware", {"ClusterName": "train", "ImageId": "default"})
+    run_until_quiet(hyperpod)
+    before = len(hyperpod.re_images)
+    deployed(third, ImageReleaseVersion="1.3.7")
+    return by_id, len(hyperpod.re_images) - before
+
+
+def group_deleted_alone(hyperpod: HyperPod, clock: ManualClock) -> bool:
+    start(hyperpod)
+    patching = {"PatchingStrategy": "WhenIdle"}
+    update(hyperpod, group("p5", 4, AutoPatchConfig=patching), group("c5", 1, instance_type="ml.c5.large"))
+    update(hyperpod, InstanceGroupsToDelete=["c5"])
+    return "AutoPatchConfig" in p5(hyperpod)
+
+
+def versions(hyperpod: HyperPod, clock: ManualClock) -> tuple[bool, bool]:
+    """Whether a cluster with Slurm, and one with EKS, show them."""
+    start(hyperpod)
+    slurm_shows = "CurrentImageReleaseVersion" in p5(hyperpod)
+    hyperpod.call("DeleteCluster", {"ClusterName": "train"})
+    run_until_quiet(hyperpod)
+    hyperpod.call("CreateCluster", eks(group("p5", 1, node_type=None)))
+    return slurm_shows, "CurrentImageReleaseVersion" in p5(hyperpod)
+
+
 def page_size(hyperpod: HyperPod, clock: ManualClock) -> int:
     start(hyperpod, 30)
     return len(hyperpod.call("ListClusterNodes", {"ClusterName": "train"})["ClusterNodeSummaries"])
@@ -342,6 +413,23 @@ ROWS: dict[str, tuple[Probe, dict[str, Any], dict[Any, Any]]] = {
     "scaling_warnings": (warnings, {}, {True: 1, False: 0}),
     "event_metadata_in_eventbridge": (metadata_sent, {}, {"null": False, "filled": True}),
     "event_level_in_eventbridge": (level_sent, {}, {True: "Info", False: None}),
+    "software_update_shows": (
+        patch_status,
+        {},
+        {
+            "SystemUpdating": ("SystemUpdating", "ConflictException", "ConflictException"),
+            "InService": ("InService", "ok", "ConflictException"),
+        },
+    ),
+    "same_image_again": (same_image, {}, {"nothing": 0, "re_images": 4}),
+    "update_cluster_re_images": (
+        another_image,
+        {},
+        {False: ["1.4.0", "ami-0123456789abcdef0"], True: ["ami-0123456789abcdef0", "ami-0123456789abcdef0"]},
+    ),
+    "changed_image_id_updates_software": (image_id_in_template, {}, {False: (0, 2), True: (2, 2)}),
+    "group_deletion_drops_auto_patch": (group_deleted_alone, {}, {False: True, True: False}),
+    "image_versions": (versions, {}, {"eks_since_2026": (False, True), "always": (True, True)}),
     "default_page_size": (page_size, {}, {10: 10, 25: 25}),
 }
 

@@ -304,27 +304,6 @@ def test_deep_health_checks_delay_new_nodes_and_refuse_updates(ready: Make, cloc
     assert [node.status for node in hyperpod.nodes("train")] == ["DeepHealthCheckInProgress"] * 2
 
 
-def test_a_software_update_keeps_nodes_and_excludes_everything_else(ready: Make) -> None:
-    hyperpod = ready(slurm(group("p5", 2)))
-    before = {node.instance_id for node in hyperpod.nodes("train")}
-    hyperpod.release_image("2.0.0")
-    assert live_group(hyperpod, "p5")["ImageVersionStatus"] == "UpdateAvailable"
-    hyperpod.call("UpdateClusterSoftware", {"ClusterName": "train"})
-    assert describe(hyperpod)["ClusterStatus"] == "SystemUpdating"
-    assert {g["SoftwareUpdateStatus"] for g in describe(hyperpod)["InstanceGroups"]} == {"InProgress"}
-    for operation in ("UpdateCluster", "DeleteCluster", "UpdateClusterSoftware"):
-        with pytest.raises(ApiError, match="while it is in status SystemUpdating"):
-            hyperpod.call(operation, {"ClusterName": "train"})
-    run_until_quiet(hyperpod)
-    assert {node.instance_id for node in hyperpod.nodes("train")} == before
-    p5 = live_group(hyperpod, "p5")
-    assert (p5["CurrentImageReleaseVersion"], p5["TargetStateCount"], p5["SoftwareUpdateStatus"]) == (
-        "2.0.0",
-        2,
-        "Succeeded",
-    )
-
-
 def test_list_and_describe_disagree_while_a_node_terminates(ready: Make, clock: ManualClock) -> None:
     hyperpod = ready(slurm(group("p5", 3)))
     gone = hyperpod.nodes("train", "p5")[0].instance_id
@@ -362,7 +341,7 @@ def test_a_standard_deletion_ends_even_if_the_replacement_never_starts(ready: Ma
 
 
 def test_target_state_count_counts_nodes_on_the_desired_image(ready: Make) -> None:
-    hyperpod = ready(slurm(group("p5", 3)))
+    hyperpod = ready(eks(group("p5", 3, node_type=None)))
     hyperpod.change_node(hyperpod.nodes("train", "p5")[0].logical_id, image="0.9.0")
     assert (live_group(hyperpod, "p5")["CurrentCount"], live_group(hyperpod, "p5")["TargetStateCount"]) == (3, 2)
     first = hyperpod.call("ListClusterNodes", {"ClusterName": "train", "InstanceGroupNameContains": "p5"})[
