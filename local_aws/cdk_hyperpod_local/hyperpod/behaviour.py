@@ -166,7 +166,7 @@ class Behaviour:
     documentation)."""
     group_deletion_drops_auto_patch: bool = False
     """Whether UpdateCluster with InstanceGroupsToDelete alone turns off automatic patching of the other groups."""
-    image_versions: Literal["eks_since_2026", "always"] = "eks_since_2026"
+    image_versions: Literal["eks_since_2026", "always"] = "always"
     """Which clusters show the versions of images. They are documented for EKS clusters created since 2026-01-01."""
     default_page_size: int = 10
     """Entries per page without MaxResults, from 1 to 100."""

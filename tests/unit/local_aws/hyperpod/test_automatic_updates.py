@@ -101,7 +101,7 @@ def test_only_a_patch_of_the_same_minor_version_is_planned(
     assert shown(hyperpod)["AutoPatchConfig"]["DesiredPatchSchedule"]["NextPatchDate"] == later
     clock.advance(49 * DAY)
     hyperpod.tick()
-    assert hyperpod.re_images == ()
+    assert not hyperpod.re_images
     clock.advance(2 * DAY)
     hyperpod.tick()
     assert [each.after for each in hyperpod.re_images] == ["1.4.2"] * 3

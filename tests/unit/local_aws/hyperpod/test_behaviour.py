@@ -275,7 +275,7 @@ def image_id_in_template(hyperpod: HyperPod, clock: ManualClock) -> tuple[int, i
     """How many nodes CloudFormation re-images for a changed ImageId, and for a changed ImageReleaseVersion."""
     handler = ClusterHandler(hyperpod)
 
-    def deployed(old: dict[str, Any] | None, **image: str) -> dict[str, Any]:
+    def deployed(old: dict[str, Any] | None, **image: Any) -> dict[str, Any]:
         new = eks(group("p5", 2, node_type=None, **image))
         verb: Any = "update" if old else "create"
         arn = hyperpod.cluster("train").arn if old else ""

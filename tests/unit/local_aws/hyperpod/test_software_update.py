@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod_local.hyperpod import ApiError, HyperPod, ManualClock
+from cdk_hyperpod_local.hyperpod import ApiError, Behaviour, HyperPod, ManualClock
 from cdk_hyperpod_local.hyperpod.samples import eks, group, run_until_quiet, slurm
 
 Make = Callable[..., HyperPod]
@@ -212,7 +212,7 @@ def test_slurm_refuses_what_is_for_eks(ready: Make, more: Json, problem: str) ->
 
 
 def test_an_eks_cluster_from_before_2026_has_no_versions() -> None:
-    hyperpod = HyperPod(clock=ManualClock(1_760_000_000))
+    hyperpod = HyperPod(clock=ManualClock(1_760_000_000), behaviour=Behaviour(image_versions="eks_since_2026"))
     hyperpod.call("CreateCluster", eks(group("p5", 1, node_type=None)))
     run_until_quiet(hyperpod)
     assert "CurrentImageReleaseVersion" not in shown(hyperpod)
