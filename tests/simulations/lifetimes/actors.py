@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from .hyperpod import Group, HyperPod, Refused, Who
+from .software import FIRST
 
 if TYPE_CHECKING:
     from .lifetime import Lifetime
@@ -179,6 +180,41 @@ class Actors:
         pod.update_software(rng.choice([600.0, 2400.0, 5000.0]))
         self._done("hyperpod", "updates software", "")
 
+    # -- software --
+
+    def _a_release(self, rng: Random, pod: HyperPod, group: Group) -> None:
+        major, minor, patch = map(int, pod.software.latest.split("."))
+        pod.software.latest = f"{major}.{minor}.{patch + 1}" if rng.random() < 0.7 else f"{major}.{minor + 1}.0"
+        self.life.tell(f"    * HyperPod releases {pod.software.latest}")
+
+    def _person_patches(self, rng: Random, pod: HyperPod, group: Group) -> None:
+        """`cdk-hyperpod patch`, or an operator without it: to the latest image, or to an older one."""
+        image = pod.software.latest if rng.random() < 0.8 else FIRST
+        pod.software.update([group.name], image, by="person", batch=rng.choice([None, 1, 2]))
+        self._done("person", f"updates software to {image}", group.name)
+
+    def _schedule_patches(self, rng: Random, pod: HyperPod, group: Group) -> None:
+        scheduled = [each for each in pod.groups.values() if "ScheduledUpdateConfig" in each.spec]
+        for each in scheduled[:1]:
+            pod.software.update([each.name], pod.software.latest, by="hyperpod", batch=1)
+            self._done("hyperpod", "updates software by schedule", each.name)
+
+    def _automatic_patching(self, rng: Random, pod: HyperPod, group: Group) -> None:
+        for each in [each for each in pod.groups.values() if "AutoPatchConfig" in each.spec][:1]:
+            pod.software.patch(each, idle=rng.choice([0.0, 0.5, 1.0]))
+            self._done("hyperpod", "patches automatically", each.name)
+
+    def _person_turns_patching_on(self, rng: Random, pod: HyperPod, group: Group) -> None:
+        setting, value = rng.choice(
+            [
+                ("AutoPatchConfig", {"PatchingStrategy": "WhenIdle"}),
+                ("ScheduledUpdateConfig", {"ScheduleExpression": "cron(30 12 15 * ? *)"}),
+            ]
+        )
+        spec = {**group.spec, "InstanceCount": group.target, "MinInstanceCount": group.minimum, setting: value}
+        pod.update([spec], by="person")
+        self._done("person", f"sets {setting}", group.name)
+
 
 _DEEDS: dict[str, Callable[..., None]] = {
     "person raises": Actors._person_raises,
@@ -192,4 +228,9 @@ _DEEDS: dict[str, Callable[..., None]] = {
     "capacity goes": Actors._capacity_goes,
     "deep health check": Actors._deep_health_check,
     "software update": Actors._software_update,
+    "a release": Actors._a_release,
+    "person patches": Actors._person_patches,
+    "the schedule patches": Actors._schedule_patches,
+    "automatic patching": Actors._automatic_patching,
+    "person turns patching on": Actors._person_turns_patching_on,
 }

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .function import FINALIZE, PREPARE, Framework, Killed, Request
 from .hyperpod import BUSY, Refused, Spec
+from .software import PATCHING, release_of
 
 if TYPE_CHECKING:
     from .lifetime import Lifetime
@@ -55,6 +56,8 @@ class Template:
     eks: bool = False
     drain: str = ""
     """How nodes are drained, as in the property; absent: not at all."""
+    patching_off: tuple[tuple[str, str], ...] = ()
+    """Patching that the file says is `none`: the setting, and the group."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -86,6 +89,9 @@ class Template:
         }
         if self.drain:
             found["Drain"] = self.drain
+        if self.patching_off:
+            off = {setting: [name for which, name in self.patching_off if which == setting] for setting in PATCHING}
+            found["PatchingOff"] = json.dumps(off)
         if resource == PREPARE:
             create_only = {"VpcConfig": self.vpc, "Orchestrator": self.orchestrator}
             found["CreateOnly"] = json.dumps(create_only, sort_keys=True)
@@ -102,6 +108,7 @@ class ClusterUpdate:
     before: Any
     """The request of prepare before it in the same operation. Absent: CloudFormation had no reason to call prepare."""
     counts: dict[str, int]
+    specs: tuple[Spec, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -397,7 +404,7 @@ class Stack:
         life.before_the_clusters_update()
         if pod.exists and (new.name, new.vpc) != (pod.name, pod.network):
             return "the cluster would be replaced"
-        update = ClusterUpdate(deployment, rollback, life.clock.now, prepare, new.counts)
+        update = ClusterUpdate(deployment, rollback, life.clock.now, prepare, new.counts, new.groups)
         try:
             if not pod.exists:
                 pod.create(
@@ -448,10 +455,28 @@ class Stack:
             life.judge.cluster_update_is_sent(update, gone)
             try:
                 pod.update([dict(spec) for spec in new.groups], gone, by="cloudformation", call=update)
-                return
+                break
             except Refused as refused:
                 busy = refused.code == "ConflictException" or "in progress" in refused.message
                 if not busy or not life.switches.handler_retries or life.clock.now > until:
+                    raise
+            life.clock.pass_time(30)
+        for spec in new.groups:
+            self._update_software(spec, old, update, until)
+
+    def _update_software(self, spec: Spec, old: Template | None, update: ClusterUpdate, until: float) -> None:
+        """A changed ImageReleaseVersion of an existing group runs UpdateClusterSoftware; of ImageId it is not known."""
+        life, name = self.life, spec["InstanceGroupName"]
+        before = next((each for each in (old.groups if old else ()) if each["InstanceGroupName"] == name), None)
+        settings = ["ImageReleaseVersion", *(["ImageId"] if life.switches.image_id_re_images else [])]
+        changed = before is not None and any(spec.get(key) not in (None, before.get(key)) for key in settings)
+        image = release_of(spec)
+        while changed and image is not None:
+            try:
+                life.pod.software.update([name], image, by="cloudformation", call=update)
+                return
+            except Refused as refused:
+                if refused.code != "ConflictException" or life.clock.now > until:
                     raise
             life.clock.pass_time(30)
 

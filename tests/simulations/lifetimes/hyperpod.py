@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, Literal, NamedTuple
 
 from .clock import Clock
+from .software import FIRST, PATCHING, Software, release_of
 from .switches import Switches
 
 Spec = dict[str, Any]
@@ -54,6 +55,7 @@ class Node:
     address: str = ""
     status: str = "Pending"
     outdated: bool = False
+    image: str = FIRST
     failed: bool = False
     in_use_until: float = 0.0
     gone: bool = False
@@ -81,6 +83,12 @@ class Group:
     target: int
     minimum: int
     status: str = "InService"
+    image: str = FIRST
+    """The desired one, with which new nodes start."""
+    image_before: str | None = None
+    """The current one, while its software is updated."""
+    software: str | None = None
+    """SoftwareUpdateStatus."""
     nodes: list[Node] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
     """When nodes left the list, for CurrentCount's lag."""
@@ -200,8 +208,14 @@ class HyperPod:
         self.reads = Random(f"{rng.getrandbits(32)} the reads")
         """Decides how pages differ from the list."""
         self.reads_operations = Random(f"{rng.getstate()[1][0]} the operations")
+        self.software = Software(self, rng.getstate()[1][0])
         self._differs_at = 0
         self._addresses = 0
+
+    @property
+    def has_versions(self) -> bool:
+        """EKS: images have versions, and updates have batches."""
+        return "Eks" in (self.orchestrator or {})
 
     # -- what is seen --
 
@@ -233,11 +247,10 @@ class HyperPod:
         if self.continuous:
             details["MinCount"] = group.minimum
         # Patching belongs to the specification: UpdateCluster without it disables it.
-        patching = ("AutoPatchConfig", "ScheduledUpdateConfig")
-        for key in ("LifeCycleConfig", "SlurmConfig", "ThreadsPerCore", "OverrideVpcConfig", *patching):
+        for key in ("LifeCycleConfig", "SlurmConfig", "ThreadsPerCore", "OverrideVpcConfig", *PATCHING):
             if key in group.spec:
                 details[key] = group.spec[key]
-        return details
+        return details | self.software.details(group)
 
     def _shown_status(self, group: Group) -> str:
         if group.status != "InService" or not self.continuous:
@@ -339,6 +352,8 @@ class HyperPod:
             summary["LaunchTime"] = self.clock.datetime((node.launched or 0.0) + self.switches.clocks_apart)
             if node.outdated:
                 summary["ImageVersionStatus"] = "UpdateAvailable"
+            if self.has_versions:
+                summary["CurrentImageReleaseVersion"] = node.image
         elif self.switches.empty_lists:
             summary["InstanceId"] = ""
         if self.continuous:
@@ -441,6 +456,7 @@ class HyperPod:
         if self.story is not None:
             counts = ", ".join(f"{spec['InstanceGroupName']}={spec['InstanceCount']}" for spec in specs)
             self.tell(f"UpdateCluster by {by}: {counts}" + (f" deletes {', '.join(to_delete)}" if to_delete else ""))
+        before = {name: group.spec for name, group in self.groups.items()}
         with self._recorded(by):
             for name in to_delete:
                 self._delete_group(self.groups[name], by, call)
@@ -449,7 +465,12 @@ class HyperPod:
                 if group is None:
                     self._add_group(spec, by)
                 else:
-                    self._resize(group, spec, by, call)
+                    self._resize(group, self.software.completed(group, spec), by, call)
+                    self.software.take_image(group, spec, by=by, call=call)
+        if to_delete and not specs and self.switches.deletion_drops_patching:
+            for group in self.groups.values():
+                group.spec = {key: value for key, value in group.spec.items() if key != "AutoPatchConfig"}
+        self.software.note_update(before, by=by, call=call, alone=not specs)
         if not self.continuous:
             self._keep_busy()
 
@@ -618,7 +639,9 @@ class HyperPod:
             raise Refused(self.switches.not_found, "Cluster not found.")
 
     def _idle(self, operation: str) -> None:
-        if self.status in BUSY:
+        # Batch* calls are refused while a group is patched, whatever the cluster's status shows.
+        patched = self.software.in_progress and operation.startswith("Batch")
+        if self.status in BUSY or patched:
             raise Refused(
                 self.switches.busy,
                 f"{operation} cannot be done: an operation on the cluster is in progress ({self.status}).",
@@ -668,6 +691,7 @@ class HyperPod:
         name = spec["InstanceGroupName"]
         group = Group(name=name, spec=dict(spec), target=spec["InstanceCount"], minimum=spec.get("MinInstanceCount", 0))
         group.begun_by = by
+        group.image = release_of(spec) or self.software.latest
         self.groups[name] = group
         self._guard(group)
         self._grow(group, by)
@@ -828,6 +852,7 @@ class HyperPod:
         node.id = f"i-{self.rng.getrandbits(68):017x}"
         node.launched = self.clock.now
         group = self.groups[node.group]
+        node.image = group.image
         if group.addresses:
             node.address = group.addresses.pop()
         else:

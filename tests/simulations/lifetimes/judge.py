@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .cloudformation import CLUSTER, STACK, TAG, ClusterUpdate, Deployment, Template
 from .function import FINALIZE, PREPARE, Killed, Look, Request, Write
 from .hyperpod import BUSY, Ending, Group, Lowering
+from .software import IMAGES, PATCHING, Dropped, ReImaging, moved_on, release_of
 
 if TYPE_CHECKING:
     from .lifetime import Lifetime
@@ -66,6 +67,9 @@ class Cause(StrEnum):
     ANOTHERS = "a rollback of a cluster that carries another stack's tag"
     UNDRAINED = "an operator undrains a node between the agent's status and the function's call"
     LEFT_OUT = "two lists in a row leave out the same node"
+    DELETED_ALONE = "the deletion of a group turns off automatic patching of the other groups"
+    SAME_IMAGE = "HyperPod gives nodes the image again that they have, because the file names it"
+    IMAGE_IN_ROLLBACK = "a rollback that would give nodes another image"
     NOT_ENDED = "a rollback that three continue-update-rollback calls did not end"
 
 
@@ -76,7 +80,7 @@ class Judge:
         self.unavoidable: Counter[str] = Counter()
         self.readiness: Readiness | None = None
         """Nodes are drained before they are deleted."""
-        self._seen = 0
+        self._seen = self._seen_images = self._seen_dropped = 0
         self._explicit: dict[str, list[tuple[float, object]]] = {}
         """Counts that the function or CloudFormation sent, by group."""
 
@@ -405,6 +409,76 @@ class Judge:
             elif ending.how == "with its group" and self.readiness:
                 self.readiness.group_deleted(ending)
         self._seen = len(endings)
+        self._look_at_software()
+
+    def _look_at_software(self) -> None:
+        """A deployment never re-images a node, and never turns patching off."""
+        software = self.life.pod.software
+        for made in software.re_images[self._seen_images :]:
+            if made.by == "function":
+                self.fault("the function re-images a node", f"{made.node.name} of {made.node.group}: {made.after}")
+            elif made.by == "cloudformation":
+                self._re_imaged(made)
+        self._seen_images = len(software.re_images)
+        for dropped in software.dropped[self._seen_dropped :]:
+            if dropped.by in ("function", "cloudformation"):
+                self._patching_dropped(dropped)
+        self._seen_dropped = len(software.dropped)
+
+    def _re_imaged(self, made: ReImaging) -> None:
+        update, name = made.call, made.node.group
+        assert isinstance(update, ClusterUpdate)
+        what = f"{made.node.name} of {name} from {made.before} to {made.after}, {'rollback' if update.rollback else 'update'}"
+        if made.before == made.after and self.life.switches.same_image_again:
+            self.spare(Cause.SAME_IMAGE)
+        elif (cause := self._unguarded(update, name)) is not None:
+            self.spare(cause)
+        else:
+            self.fault("a deployment re-images a node", what)
+
+    def _unguarded(self, update: ClusterUpdate, name: str) -> Cause | None:
+        """Why prepare could not refuse CloudFormation's call for this group; absent: it could."""
+        prepare = update.before
+        if prepare is None:
+            return self._not_called(update)
+        if update.rollback and self.life.pod.tags.get(TAG) != STACK:
+            return Cause.ANOTHERS
+        sent = {spec["InstanceGroupName"]: spec for spec in update.specs}
+        if update.rollback and _specs(prepare.new).get(name) != sent.get(name):
+            return Cause.BACK_TO_TWO
+        # What it decides by may be as old as its first look.
+        look = prepare.first_look
+        if look is None or self.life.actors.since(look.since, name):
+            return Cause.CHANGED_BEFORE_CLOUDFORMATION
+        return None
+
+    def _patching_dropped(self, dropped: Dropped) -> None:
+        call, name, setting = dropped.call, dropped.group, dropped.setting
+        what = f"{setting} of {name}, by {dropped.by}"
+        if dropped.alone:
+            self.spare(Cause.DELETED_ALONE)
+            return
+        if isinstance(call, Write):
+            if self.life.actors.since(call.look.since if call.look else 0.0, name):
+                self.spare(Cause.CHANGED_BEFORE_OUR_CALL)
+            else:
+                self.fault("the function turns patching off", f"{call.request}: {what}")
+            return
+        assert isinstance(call, ClusterUpdate)
+        if self._is_meant(call, name, setting):
+            return
+        if (cause := self._unguarded(call, name)) is not None:
+            self.spare(cause)
+        else:
+            self.fault("a deployment turns patching off", f"{what}, {'rollback' if call.rollback else 'update'}")
+
+    def _is_meant(self, update: ClusterUpdate, name: str, setting: str) -> bool:
+        """The file says `none`, or a rollback takes back what the failed update had brought."""
+        new = update.deployment.new
+        if not update.rollback:
+            return (setting, name) in new.patching_off
+        brought = next((spec for spec in new.groups if spec["InstanceGroupName"] == name), {})
+        return setting in brought
 
     def _function_at_random(self, ending: Ending) -> None:
         write, name = ending.call, ending.node.group
@@ -686,6 +760,8 @@ class Judge:
         moving = pod.status in BUSY or any(_checked(group) for group in groups) or any(g.under_way for g in left)
         if killed:
             self.spare(Cause.KILLED)
+        elif "[nodes-re-imaged]" in request.reason and self._would_re_image(request):
+            self.spare(Cause.IMAGE_IN_ROLLBACK)
         elif life.faults.status_denied and "DescribeStacks" in request.reason:
             self.spare(Cause.STATUS_DENIED)
         elif life.faults.events_denied and "DescribeStackEvents" in request.reason and not request.writes:
@@ -712,6 +788,14 @@ class Judge:
             self.spare(Cause.UNREAD_IN_ROLLBACK)
         else:
             self.fault("a rollback gets stuck", f"{request}: {request.reason[:300]}")
+
+    def _would_re_image(self, request: Request) -> bool:
+        """CloudFormation had begun to update the cluster, and the rollback sends another image than is live."""
+        wanted = _specs(request.new)
+        return request.deployment.reached and any(
+            name in wanted and release_of(wanted[name]) not in (None, group.image)
+            for name, group in self.life.pod.groups.items()
+        )
 
     def lifetime_ended(self) -> None:
         """Nothing was requested any more, for longer than a node may be held."""
@@ -911,6 +995,7 @@ class Expected:
             spec = next(spec for spec in new.groups if spec["InstanceGroupName"] == name)
             if any(spec.get(key) != group.spec.get(key) for key in ("InstanceType", "ExecutionRole", "ThreadsPerCore")):
                 self.refused.append(f"{name}: something that is for life differs")
+            self._look_at_software(life, old, new, spec, group)
             named = [node for node in group.live if node.name in new.nodes_to_delete]
             if named and group.controller:
                 self.refused.append(f"{name}: a controller is named")
@@ -944,6 +1029,32 @@ class Expected:
         if total > new.max_nodes:
             self.refused.append(f"{total} nodes, max_nodes {new.max_nodes}")
 
+    def _look_at_software(
+        self, life: Lifetime, old: Template, new: Template, spec: Mapping[str, Any], group: Group
+    ) -> None:
+        """An image that would re-image nodes, and patching that would be turned off, are refused."""
+        name = group.name
+        deployed: Mapping[str, Any] = next((each for each in old.groups if each["InstanceGroupName"] == name), {})
+        changes = life.stack.known[PREPARE] is None or old.properties(CLUSTER) != new.properties(CLUSTER)
+        if not changes:
+            return
+        for setting in PATCHING:
+            if setting in group.spec and setting not in spec and (setting, name) not in new.patching_off:
+                self.refused.append(f"{name}: {setting} would be turned off")
+        image, before = release_of(spec), release_of(deployed)
+        same = all(spec.get(key) == deployed.get(key) for key in IMAGES)
+        nodes = {node.image for node in group.live if node.id}
+        if same and (image is None or image == group.image):
+            return
+        if image is not None and nodes == {image} == {group.image}:
+            return
+        if image is not None and image not in nodes and image != group.image and not moved_on(image, group.image):
+            self.refused.append(f"{name}: {image} would replace {group.image}")
+        else:
+            # A partial patch, a later patch of the same minor version, or an image that is no longer named.
+            self.doubtful = True
+        del before
+
 
 def _specs(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {spec["InstanceGroupName"]: spec for spec in map(json.loads, properties["Groups"])}
@@ -958,14 +1069,15 @@ def _autoscaled(properties: Mapping[str, Any]) -> list[str]:
 
 
 def _spec_of(template: Template, spec: Mapping[str, Any]) -> Any:
-    """The same group's specification in a template, without counts."""
-    left_out = ("InstanceCount", "MinInstanceCount")
+    """The same group's specification in a template, without counts, images and patching."""
+    left_out = ("InstanceCount", "MinInstanceCount", *IMAGES, *PATCHING)
     found = [each for each in template.groups if each["InstanceGroupName"] == spec["InstanceGroupName"]]
     return [{key: value for key, value in each.items() if key not in left_out} for each in found]
 
 
 def _same_but_counts(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    left_out = ("InstanceCount", "MinInstanceCount")
+    """Images and patching are judged for themselves."""
+    left_out = ("InstanceCount", "MinInstanceCount", *IMAGES, *PATCHING)
     return {k: v for k, v in one.items() if k not in left_out} == {k: v for k, v in other.items() if k not in left_out}
 
 

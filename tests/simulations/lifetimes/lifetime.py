@@ -21,6 +21,7 @@ from .hyperpod import HyperPod, Measure, Pace, Refused, Spec
 from .judge import Cause, Expected, Judge
 from .profiles import PROFILES, Profile, profile_of
 from .readiness import Readiness
+from .software import FIRST, IMAGES, PATCHING, ami
 
 ROLE = "arn:aws:iam::111122223333:role/nodes"
 
@@ -61,6 +62,8 @@ class Lifetime:
         self.pod = HyperPod(self.clock, self.rng, self.switches, self._pace(), continuous=continuous)
         self.pod.story = self.story
         self.pod.never_patched = self.draw.random() < self.profile.never_patched
+        if self.profile.patches:
+            self.pod.software.failures, self.pod.software.protected = 0.2, 0.1
         self.writes: list[Write] = []
         self.judge = Judge(self)
         self.actors = Actors(self)
@@ -331,8 +334,9 @@ class Lifetime:
             return replace(before, digest=before.digest + "-"), "the file put back after a failure"
         whats = []
         for _ in range(draw.choice([1, 1, 1, 2])):
-            kind = draw.choices(list(_CHANGES), [weight for weight, _ in _CHANGES.values()])[0]
-            file = _CHANGES[kind][1](self, file)
+            changes = _CHANGES | _SOFTWARE_CHANGES if self.profile.patches else _CHANGES
+            kind = draw.choices(list(changes), [weight for weight, _ in changes.values()])[0]
+            file = changes[kind][1](self, file)
             whats.append(kind)
         if draw.random() < 0.1:
             file = replace(file, nodes_to_delete=())
@@ -492,6 +496,57 @@ _CHANGES: dict[str, tuple[float, Any]] = {
     "retry": (0.7, _retry),
     "another name": (0.15, _other_name),
     "another network": (0.15, _other_network),
+}
+
+
+# -- changes of images and of patching --
+
+
+def _other_image(life: Lifetime, file: Template) -> Template:
+    """Another image than the live one, or the same."""
+    at = _some_group(life, file)
+    if at is None:
+        return file
+    group = life.pod.groups.get(file.groups[at]["InstanceGroupName"])
+    live = group.image if group else life.pod.software.latest
+    image = life.draw.choice([live, live, life.pod.software.latest, FIRST, "1.6.0", None])
+    spec = {key: value for key, value in file.groups[at].items() if key not in IMAGES}
+    if image is not None and file.eks and life.draw.random() < 0.7:
+        spec["ImageReleaseVersion"] = image
+    elif image is not None:
+        spec["ImageId"] = ami(image)
+    return replace(file, groups=(*file.groups[:at], spec, *file.groups[at + 1 :]))
+
+
+def _patching_in(life: Lifetime, file: Template) -> Template:
+    at = _some_group(life, file)
+    if at is None or not file.eks:
+        return file
+    name = file.groups[at]["InstanceGroupName"]
+    if life.draw.random() < 0.5:
+        more: Spec = {"AutoPatchConfig": {"PatchingStrategy": life.draw.choice(["WhenIdle", "WhenAllIdle"])}}
+    else:
+        more = {"ScheduledUpdateConfig": {"ScheduleExpression": "cron(30 12 15 * ? *)"}}
+    off = tuple(each for each in file.patching_off if each not in {(setting, name) for setting in more})
+    return replace(_with(file, at, **more), patching_off=off)
+
+
+def _patching_out(life: Lifetime, file: Template) -> Template:
+    """Out of the file, by `none` or by mistake. It may be live without the file's knowledge."""
+    at = _some_group(life, file)
+    if at is None:
+        return file
+    setting, name = life.draw.choice(PATCHING), file.groups[at]["InstanceGroupName"]
+    spec = {key: value for key, value in file.groups[at].items() if key != setting}
+    off = {*file.patching_off, (setting, name)} if life.draw.random() < 0.5 else {*file.patching_off}
+    groups = (*file.groups[:at], spec, *file.groups[at + 1 :])
+    return replace(file, groups=groups, patching_off=tuple(sorted(off)))
+
+
+_SOFTWARE_CHANGES: dict[str, tuple[float, Any]] = {
+    "another image": (6, _other_image),
+    "patching in the file": (3, _patching_in),
+    "patching out of the file": (3, _patching_out),
 }
 
 

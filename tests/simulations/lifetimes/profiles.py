@@ -64,6 +64,8 @@ class Profile:
     """They are drained with EKS (eks.py)."""
     drifts: float = 0.0
     """Probability that a lifetime begins with more or fewer nodes than the file has."""
+    patches: bool = False
+    """Files name images and patching, and software is updated (software.py)."""
 
 
 _ANYBODY = {
@@ -196,8 +198,32 @@ PROFILES: dict[str, Profile] = {
         autoscaled=0.1,
         eks=True,
     ),
+    "patches": Profile(
+        deeds={
+            "a release": 3,
+            "person patches": 3,
+            "the schedule patches": 2,
+            "automatic patching": 3,
+            "person turns patching on": 2,
+            "a node fails": 0.5,
+            "person raises": 0.5,
+        },
+        most_deeds=8,
+        after_write=0.2,
+        per_call=0.01,
+        in_time=0.4,
+        before_cluster=0.03,
+        before_deploying=0.9,
+        in_rollback=0.1,
+        troubles=0.2,
+        left_as_it_is=0.05,
+        throttled=0.003,
+        lost=0.03,
+        drifts=0.1,
+        patches=True,
+    ),
 }
-FIRST_SEEDS = {"drains": 10_000_000, "evictions": 20_000_000}
+FIRST_SEEDS = {"drains": 10_000_000, "evictions": 20_000_000, "patches": 30_000_000}
 """Profiles that were added later, each with its first seed, so that earlier seeds keep their meaning."""
 
 CYCLE = [name for name in PROFILES if name not in FIRST_SEEDS]

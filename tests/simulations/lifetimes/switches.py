@@ -17,6 +17,7 @@ InUse = Literal["NodeIdInUse", "NODE_ID_IN_USE"]
 NotFound = Literal["ResourceNotFound", "ResourceNotFoundException"]
 Busy = Literal["ConflictException", "ValidationException"]
 Pages = Literal["whole", "repeat", "repeat by the other id", "skip", "change"]
+PatchShows = Literal["SystemUpdating", "InService"]
 Operations = Literal["told", "told, also of deletions", "empty", "denied", "another cluster's"]
 Spoilt = Literal["missing", "empty", "cut off", "cut in transfer", "half a character", "ahead", "another version"]
 
@@ -126,6 +127,18 @@ class Switches:
     nothing."""
     operations_lag: float
     """Minimum seconds for which an operation is InProgress."""
+    patch_shows: PatchShows
+    """Continuous provisioning: the cluster's status while the software of a group is updated."""
+    same_image_again: bool
+    """UpdateClusterSoftware re-images nodes that have the image already."""
+    update_re_images: bool
+    """UpdateCluster with another image re-images existing nodes."""
+    image_id_re_images: bool
+    """CloudFormation updates software if ImageId has changed. For ImageReleaseVersion it does."""
+    deletion_drops_patching: bool
+    """UpdateCluster with InstanceGroupsToDelete alone turns off automatic patching of the other groups."""
+    absent_schedule_stays: bool
+    """UpdateCluster without ScheduledUpdateConfig keeps it. Without AutoPatchConfig, it is turned off."""
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))
@@ -179,4 +192,10 @@ def draw(rng: Random) -> Switches:
         clocks_apart=rng.choice([-30.0, 0.0, 0.0, 30.0]),
         operations=_aside(rng, "the operations").choice(["told", *get_args(Operations)]),
         operations_lag=_aside(rng, "their lag").choice([0.0, 0.0, 100.0, 800.0]),
+        patch_shows=_aside(rng, "the status of a patch").choice(get_args(PatchShows)),
+        same_image_again=_aside(rng, "the same image").random() < 0.3,
+        update_re_images=_aside(rng, "another image").random() < 0.3,
+        image_id_re_images=_aside(rng, "the image's id").random() < 0.5,
+        deletion_drops_patching=_aside(rng, "patching of others").random() < 0.3,
+        absent_schedule_stays=_aside(rng, "a schedule").random() < 0.3,
     )
