@@ -70,6 +70,7 @@ class Cause(StrEnum):
     DELETED_ALONE = "the deletion of a group turns off automatic patching of the other groups"
     SAME_IMAGE = "HyperPod gives nodes the image again that they have, because the file names it"
     IMAGE_IN_ROLLBACK = "a rollback that would give nodes another image"
+    PATCHING_IN_ROLLBACK = "a rollback turns off patching that another party set after the deployment began"
     NOT_ENDED = "a rollback that three continue-update-rollback calls did not end"
 
 
@@ -467,7 +468,12 @@ class Judge:
         assert isinstance(call, ClusterUpdate)
         if self._is_meant(call, name, setting):
             return
-        if (cause := self._unguarded(call, name)) is not None:
+        set_since = [
+            deed for deed in self.life.actors.since(call.deployment.began, name) if deed.what == f"sets {setting}"
+        ]
+        if call.rollback and set_since:
+            self.spare(Cause.PATCHING_IN_ROLLBACK)
+        elif (cause := self._unguarded(call, name)) is not None:
             self.spare(cause)
         else:
             self.fault("a deployment turns patching off", f"{what}, {'rollback' if call.rollback else 'update'}")
@@ -760,7 +766,7 @@ class Judge:
         moving = pod.status in BUSY or any(_checked(group) for group in groups) or any(g.under_way for g in left)
         if killed:
             self.spare(Cause.KILLED)
-        elif "[nodes-re-imaged]" in request.reason and self._would_re_image(request):
+        elif re.search(r"\[(nodes-re-imaged|live-image-unknown)\]", request.reason) and self._would_re_image(request):
             self.spare(Cause.IMAGE_IN_ROLLBACK)
         elif life.faults.status_denied and "DescribeStacks" in request.reason:
             self.spare(Cause.STATUS_DENIED)
@@ -790,11 +796,10 @@ class Judge:
             self.fault("a rollback gets stuck", f"{request}: {request.reason[:300]}")
 
     def _would_re_image(self, request: Request) -> bool:
-        """CloudFormation had begun to update the cluster, and the rollback sends another image than is live."""
-        wanted = _specs(request.new)
+        """CloudFormation had begun to update the cluster, and the rollback takes back an image that the update named."""
+        wanted, failed = _specs(request.new), _specs(request.old or {"Groups": []})
         return request.deployment.reached and any(
-            name in wanted and release_of(wanted[name]) not in (None, group.image)
-            for name, group in self.life.pod.groups.items()
+            name in wanted and wanted[name].get(key) != failed[name].get(key) for name in failed for key in IMAGES
         )
 
     def lifetime_ended(self) -> None:
