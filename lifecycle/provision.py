@@ -54,6 +54,8 @@ STEPS = (
     "checks",
 )
 """All steps, in the order in which they run. cluster.json may switch off each of them."""
+OWN_SCRIPTS = ("scripts_before", "scripts_after")
+"""The steps that run the user's own scripts, before and after all others. They have no switch."""
 NEEDS = {"accounting": "slurm_conf"}
 """The step that runs before a step that is run alone: limits have no effect if slurm.conf does not enforce them."""
 MOUNT_PATH = re.compile(r"(/[A-Za-z0-9._-]+)+")
@@ -104,6 +106,10 @@ class Cluster:
     """The controller has a drain agent."""
     file: str = "cluster.json"
     """The path of the file, which some steps read themselves."""
+    own_scripts: tuple[str, ...] = ()
+    """Those of OWN_SCRIPTS that have scripts."""
+    region: str = ""
+    """The AWS region. Empty: the file has no own scripts, which alone need it."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +150,36 @@ def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
         Step("container_data", "65_container_data.py", (cluster.file,)),
         Step("checks", "70_checks.py", (node.type, node.instance.type or "-")),
     ]
-    return tuple(step for step in steps if step is not None and step.name not in cluster.off)
+    before, after = (own_step(name, cluster, node) for name in OWN_SCRIPTS)
+    ours = [step for step in steps if step is not None and step.name not in cluster.off]
+    return (*before, *ours, *after)
+
+
+def own_step(name: str, cluster: Cluster, node: Node) -> tuple[Step, ...]:
+    """The step that runs the user's own scripts. Empty: there are none."""
+    if name not in cluster.own_scripts:
+        return ()
+    facts = json.dumps(facts_for_scripts(cluster, node), sort_keys=True)
+    return (Step(name, "05_own_scripts.py", (name, facts, cluster.file)),)
+
+
+def facts_for_scripts(cluster: Cluster, node: Node) -> dict[str, str]:
+    """The environment of the user's own scripts (docs/own-scripts.md). What HyperPod's file does not have is empty."""
+    instance = node.instance
+    facts = {
+        "CLUSTER_NAME": cluster.name,
+        "REGION": cluster.region,
+        "INSTANCE_GROUP": instance.group,
+        "INSTANCE_TYPE": instance.type,
+        "INSTANCE_ID": instance.name,
+        "NODE_TYPE": node.type,
+        "NODE_ADDRESS": instance.customer_address or "",
+        "CONTROLLER_ADDRESSES": " ".join(node.controllers),
+        "MOUNT_PATHS": " ".join(mount.path for mount in cluster.mounts),
+    }
+    # The AWS CLI and SDKs read the region from these.
+    names = {"AWS_REGION": cluster.region, "AWS_DEFAULT_REGION": cluster.region}
+    return {**{f"HYPERPOD_{name}": value for name, value in facts.items()}, **names}
 
 
 def _controller_steps(cluster: Cluster, settings: Mapping[str, list[str]]) -> Iterable[Step]:
@@ -190,7 +225,17 @@ def parse_cluster(content: Any) -> Cluster:
         has_accounts=bool(accounts),
         limits_gpus=any("grp_gpus" in account for account in accounts if isinstance(account, dict)),
         drains=drain is not None,
+        **_parse_own_scripts(content.get("own_scripts")),
     )
+
+
+def _parse_own_scripts(own: Any) -> dict[str, Any]:
+    if own is None:
+        return {}
+    own = _mapping("own_scripts", own)
+    names = _list("own_scripts.scripts", own.get("scripts"))
+    region = _text("own_scripts.region", own.get("region"))
+    return {"own_scripts": tuple(name for name in OWN_SCRIPTS if name in names), "region": region}
 
 
 def _check_drain(drain: Mapping[str, Any]) -> None:
@@ -373,11 +418,18 @@ def _text(path: str, value: Any) -> str:
     return value
 
 
-def _log(level: str, message: str) -> None:
+def log(level: str, message: str) -> None:
+    """One line of the log."""
     print(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {level} provision.py: {message}", file=sys.stderr)
 
 
-def _read_json(path: str) -> Any:
+def read_cluster(path: str) -> Cluster:
+    """cluster.json. Raises ProvisionError."""
+    return dataclasses.replace(parse_cluster(read_json(path)), file=os.path.abspath(path))
+
+
+def read_json(path: str) -> Any:
+    """The content of a JSON file. Raises ProvisionError."""
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
@@ -394,7 +446,7 @@ def _own_addresses() -> frozenset[str]:
         raise ProvisionError(f"`{' '.join(command)}` does not tell this node's addresses: {error}") from error
 
 
-def _wait_for_self(path: str, node_type: str) -> tuple[Instance, Any]:
+def wait_for_self(path: str, node_type: str) -> tuple[Instance, Any]:
     """Find this node in resource_config.json, check its type, and return it with the file's content.
 
     It is read again for a minute. Under continuous provisioning HyperPod may write the file while nodes still join, and after a
@@ -403,7 +455,7 @@ def _wait_for_self(path: str, node_type: str) -> tuple[Instance, Any]:
     attempts = int(os.environ.get("PROVISION_ATTEMPTS", "12"))
     for attempt in range(1, attempts + 1):
         try:
-            resource_config = _read_json(path)
+            resource_config = read_json(path)
             addresses = _own_addresses()
             instance = find_self(resource_config, addresses)
             check_node_type(node_type, instance, resource_config, addresses)
@@ -412,7 +464,7 @@ def _wait_for_self(path: str, node_type: str) -> tuple[Instance, Any]:
             if attempt == attempts:
                 raise
             if attempt == 1:
-                _log("INFO", f"waiting: {error}")
+                log("INFO", f"waiting: {error}")
             time.sleep(float(os.environ.get("PROVISION_DELAY_S", "5")))
     raise ProvisionError("PROVISION_ATTEMPTS: must be 1 or more")
 
@@ -441,15 +493,15 @@ def _run(step: Step) -> tuple[int, str]:
     return process.returncode, told
 
 
-def _run_all(steps: Iterable[Step], node_type: str) -> int:
+def run_all(steps: Iterable[Step], node_type: str) -> int:
     """Run the steps up to the first that fails. Log which step failed, why, and what to do. Returns the exit code."""
     for step in steps:
-        _log("INFO", f"step {step.name}: {' '.join((step.script, *step.arguments))}")
+        log("INFO", f"step {step.name}: {' '.join((step.script, *step.arguments))}")
         code, told = _run(step)
         if code != 0:
             how = f"failed with exit code {code}" if code > 0 else f"was ended by signal {-code}"
             again = f"bash {os.path.join(HERE, node_type)}.sh"
-            _log("ERROR", f"step {step.name} {how}: {told or 'see above'}; then run `{again}` again on this node")
+            log("ERROR", f"step {step.name} {how}: {told or 'see above'}; then run `{again}` again on this node")
             return code if code > 0 else 128 - code
     return 0
 
@@ -458,23 +510,23 @@ def main(cluster_file: str, node_type: str, only: str | None = None) -> int:
     """Run the steps of this node, or one of them with the one that it needs. The exit code."""
     if not _is_allowed("NODE_TYPE", node_type, NODE_TYPES):
         return 2
-    if only is not None and not _is_allowed("STEP", only, STEPS):
+    if only is not None and not _is_allowed("STEP", only, (*STEPS, *OWN_SCRIPTS)):
         return 2
     try:
         steps = _steps_of_this_node(cluster_file, node_type)
     except ProvisionError as error:
-        _log("ERROR", str(error))
+        log("ERROR", str(error))
         return 1
     if only is not None and steps is not None:
         steps = _only_step(only, steps, node_type)
-    return _run_all(steps or (), node_type)
+    return run_all(steps or (), node_type)
 
 
 def _is_allowed(name: str, value: str, allowed: Sequence[str]) -> bool:
     if value in allowed:
         return True
     words = ", ".join(allowed)
-    _log("ERROR", f"{name}: must be one of {words}, got {json.dumps(value)}; correct the script that gave it")
+    log("ERROR", f"{name}: must be one of {words}, got {json.dumps(value)}; correct the script that gave it")
     return False
 
 
@@ -482,22 +534,22 @@ def _steps_of_this_node(cluster_file: str, node_type: str) -> tuple[Step, ...] |
     """None: there is no cluster file. Raises ProvisionError."""
     cluster = None
     if os.path.exists(cluster_file):
-        cluster = parse_cluster(_read_json(cluster_file))
+        cluster = read_cluster(cluster_file)
     path = os.environ.get("SAGEMAKER_RESOURCE_CONFIG_PATH") or RESOURCE_CONFIG
-    instance, resource_config = _wait_for_self(path, node_type)
-    _log("INFO", f"this node is {instance.name} in the instance group {instance.group}, node type {node_type}")
+    instance, resource_config = wait_for_self(path, node_type)
+    log("INFO", f"this node is {instance.name} in the instance group {instance.group}, node type {node_type}")
     if cluster is None:
-        _log("INFO", f"there is no {cluster_file}: no step to run")
+        log("INFO", f"there is no {cluster_file}: no step to run")
         return None
     check_cluster(resource_config, cluster)
-    cluster = dataclasses.replace(cluster, file=os.path.abspath(cluster_file))
     return steps_for(cluster, Node(node_type, instance, controllers_in(resource_config)))
 
 
 def _only_step(only: str, steps: tuple[Step, ...], node_type: str) -> tuple[Step, ...]:
     """The step, with the step that it needs. Empty: this node does not have the step."""
     if only not in {step.name for step in steps}:
-        _log("INFO", f"this node has no step {only}: it is switched off, or of no use on a {node_type} node")
+        why = "switched off, or of no use" if only in STEPS else "without scripts of yours"
+        log("INFO", f"this node has no step {only}: it is {why} on a {node_type} node")
         return ()
     return tuple(step for step in steps if step.name in (only, NEEDS.get(only)))
 

@@ -7,6 +7,7 @@
 # root volume. Where the group has a second volume (ebs_volumes), or else the node has NVMe disks that the image mounts,
 # containerd's and the kubelet's data go there, by bind mounts: those need no file of either, which differ by image.
 # `lifecycle: {steps: {container_data: false}}` leaves them where they are. Running it again changes nothing.
+# The user's own scripts run before and after that (lifecycle.scripts_before, scripts_after).
 #
 # First it compares itself with the sums beside it, where the folder is the library's. Sums and cluster.json are two uploads,
 # each of which tells that the other is missing. That tells an incomplete upload and is no defence: whoever writes the script
@@ -80,6 +81,22 @@ move_data() {
 	log INFO "the data of $1 are in $source"
 }
 
+# container_data: put the data of containerd and of the kubelet on a disk, if the node has one.
+container_data() {
+	local disk
+	if grep -Eqs '"container_data": *false' "$here/cluster.json"; then
+		log INFO "nothing to do on $(uname -n): container_data is switched off"
+		return
+	fi
+	disk=$(find_disk)
+	if [[ -z $disk ]]; then
+		log INFO "nothing to do on $(uname -n): nothing is mounted at ${disks[*]}"
+		return
+	fi
+	move_data containerd "$disk"
+	move_data kubelet "$disk"
+}
+
 # check_upload: whether all scripts came as they were synthesized. Without sums and cluster.json the folder is somebody's own.
 check_upload() {
 	local wrong
@@ -98,16 +115,18 @@ lifecycle/eks, and upload what differs, with scripts.sha256 where it was meant"
 	exit 1
 }
 
+# run_step STEP: a step in Python that nodes under EKS and Slurm have in common, where cluster.json has something for it.
+run_step() {
+	python3 -B "$here/eks_steps.py" "$here/cluster.json" "$1" 2>&1 || exit "$?"
+}
+
+# has_setting NAME: whether cluster.json has a setting, which is an object.
+has_setting() {
+	grep -qs "\"$1\": {" "$here/cluster.json"
+}
+
 trap 'log ERROR "line $LINENO: exit code $?: $BASH_COMMAND; look at \`lsblk\` and \`journalctl -b\`, then run it again"' ERR
 check_upload
-if grep -Eqs '"container_data": *false' "$here/cluster.json"; then
-	log INFO "nothing to do on $(uname -n): container_data is switched off"
-	exit 0
-fi
-disk=$(find_disk)
-if [[ -z $disk ]]; then
-	log INFO "nothing to do on $(uname -n): nothing is mounted at ${disks[*]}"
-	exit 0
-fi
-move_data containerd "$disk"
-move_data kubelet "$disk"
+if has_setting own_scripts; then run_step scripts_before; fi
+container_data
+if has_setting own_scripts; then run_step scripts_after; fi

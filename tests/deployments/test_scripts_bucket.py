@@ -6,8 +6,10 @@ One foundation, by the CLI. Its bucket takes a user's own upload, and goes with 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +18,10 @@ from cdk_hyperpod_local import assemblies
 from cdk_hyperpod_local.session import LocalAws
 from helpers.deployments.configs import small
 from helpers.deployments.permissions import Edit, add_almighty_role, may
+from helpers.lifecycle.node_folder import RESOURCE_CONFIG, Node
 from helpers.local_aws import templates
 from helpers.local_aws.rehearsal import Rehearsal
+from helpers.synthesis import ROOT
 
 pytestmark = pytest.mark.slow
 Json = Any
@@ -28,12 +32,23 @@ NO_CALLS = {"s3:ReplicateDelete", "s3:ReplicateObject"}
 """S3 makes them itself for a replication rule of another bucket."""
 
 
+def agent_scripts(folder: Path) -> Path:
+    """The scripts of examples/monitoring_agent, with the program that its README downloads."""
+    scripts = Path(shutil.copytree(ROOT / "examples/monitoring_agent/scripts", folder / "agent"))
+    (scripts / "files/node_exporter").write_text("the program")
+    return scripts
+
+
 @pytest.fixture(scope="module")
 def life(engine: LocalAws, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
     config = small("bucket") | {"removal": "destroy", "termination_protection": False}
-    config["lifecycle"] = {"writers": [f"arn:aws:iam::{engine.account}:role/{WRITER}"]}
+    folder = tmp_path_factory.mktemp("bucket")
+    config["lifecycle"] = {
+        "writers": [f"arn:aws:iam::{engine.account}:role/{WRITER}"],
+        "scripts_after": str(agent_scripts(folder)),
+    }
     del config["storage"]
-    rehearsal = Rehearsal(engine, tmp_path_factory.mktemp("bucket"), config)
+    rehearsal = Rehearsal(engine, folder, config)
     made = rehearsal.deploy(only=rehearsal.foundation)
     assert made.ok, made.reason
     return rehearsal
@@ -59,6 +74,38 @@ CALLS: dict[str, Callable[[Any, str, str], bool]] = {
         s3.delete_object, Bucket=bucket, Key="lifecycle/0/on_create.sh", VersionId=version
     ),
 }
+
+
+def test_a_node_runs_the_scripts_of_the_example_that_were_deployed(
+    engine: LocalAws, life: Rehearsal, bucket: str, tmp_path: Path
+) -> None:
+    """As HyperPod downloads them: without modes, with the sums of all scripts."""
+    node = Node(tmp_path)
+    shutil.rmtree(node.scripts)
+    s3 = engine.client("s3")
+    keys = [entry["Key"] for entry in s3.list_objects_v2(Bucket=bucket, Prefix="lifecycle/")["Contents"]]
+    (prefix,) = {key.split("/")[1] for key in keys}
+    for key in keys:
+        file = node.scripts / key.removeprefix(f"lifecycle/{prefix}/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+    node.write("resource_config.json", json.dumps({**RESOURCE_CONFIG, "ClusterConfig": {"ClusterName": "bucket"}}))
+    node.command("systemctl", f'echo "$*" >>{tmp_path}/systemctl')
+
+    done = node.provision("compute.sh", "scripts_after", ROOT=str(tmp_path))
+    assert done.returncode == 0, done.stdout
+    assert "10-node-exporter.sh: node_exporter runs: port 9100" in done.stdout
+    assert (tmp_path / "usr/local/bin/node_exporter").read_text() == "the program"
+    assert (tmp_path / "systemctl").read_text().split("\n")[1] == "enable --now node-exporter.service"
+    metric = (tmp_path / "var/lib/node-exporter/node.prom").read_text()
+    assert metric.startswith('hyperpod_node_info{cluster="bucket",group="p5",instance_type="ml.p5.48xlarge"')
+    assert engine.region in (node.scripts / "cluster.json").read_text()
+
+    (node.scripts / "own/scripts_after/1/10-node-exporter.sh").write_text("#!/bin/bash\n")
+    assert (
+        "the upload of the scripts is incomplete (own/scripts_after/1/10-node-exporter.sh: FAILED)"
+        in node.provision().stdout
+    )
 
 
 @pytest.fixture

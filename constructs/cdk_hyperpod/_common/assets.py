@@ -37,6 +37,25 @@ def pack_lifecycle(target: Path) -> Path:
     return target
 
 
+SHARED_WITH_EKS = ("lib.py", "provision.py", "steps/05_own_scripts.py")
+"""What nodes under EKS need of the scripts for Slurm's nodes."""
+
+
+def pack_eks_lifecycle(target: Path) -> Path:
+    """Copy the lifecycle scripts of nodes under EKS to a folder. Returns that folder."""
+    if target.exists():
+        shutil.rmtree(target)
+    target.mkdir(parents=True)
+    source = lifecycle_dir()
+    for file in sorted((source / "eks").iterdir()):
+        if file.is_file():
+            shutil.copy(file, target)
+    for name in SHARED_WITH_EKS:
+        (target / name).parent.mkdir(exist_ok=True)
+        shutil.copy(source / name, target / name)
+    return target
+
+
 def docs_dir() -> Path:
     """The pages that messages and docstrings name, such as docs/eks.md."""
     within = _PACKAGE / "docs"

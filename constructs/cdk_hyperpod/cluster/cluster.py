@@ -43,6 +43,7 @@ from ..guard.scale_down import UNGUARDED, ScaleDown
 from ..interface import IHyperPodCluster, RoleName
 from ..loader import LoadedConfig
 from ..network.network import HyperPodNetwork
+from ..rules.own_scripts import has_own_scripts, in_bootstrap_mode
 from ..scripts.lifecycle_scripts import LifecycleScripts
 from ..scripts.script_folder import check_source
 from ..storage.lustre import LustreMount
@@ -198,6 +199,7 @@ class HyperPodCluster(IHyperPodCluster):
             *check_drainer(drainer, eks_cluster_arn),
             *check_autoscaled_groups(autoscaled_groups, eks_cluster_arn),
             *check_source(lifecycle_scripts, "lifecycle_scripts", "slurm" if eks_cluster_arn is None else "eks"),
+            *_check_mode(lifecycle_mode, lifecycle_scripts),
         ]
         orchestrator = orchestrator_config(eks_cluster_arn, autoscaled_groups, accounting_database, scale_down)
         self._config = ClusterConfig(
@@ -358,8 +360,14 @@ class HyperPodCluster(IHyperPodCluster):
             volume_key_arn=self.encryption_key.key_arn,
             lifecycle_mode=self.lifecycle_mode,
             scripts_uri=self.lifecycle_scripts.s3_uri,
+            scripts_uris=self._uris_of_own_scripts(),
             mounts=self._mounts.specs(),
         )
+
+    def _uris_of_own_scripts(self) -> dict[str, str]:
+        """Where the scripts are of groups that have own ones, by the group's name."""
+        groups = [group for group in self.instance_groups if has_own_scripts(group)]
+        return {group.name: self.lifecycle_scripts.uri_of(group) for group in groups}
 
     def _add_drain_channel(self, scripts: LifecycleScripts) -> DrainChannel | None:
         """The channel of an agent that the scripts install. It is in this stack, so that its bucket's policy can name this stack's roles."""
@@ -502,6 +510,7 @@ class HyperPodCluster(IHyperPodCluster):
         config = dataclasses.replace(self._config, instance_groups=(*self.instance_groups, group))
         self._validate(config, [])
         self._config = config
+        self._cluster_context = self._context_of_groups()
         before = set(self._roles)
         self._add_roles()
         new = self._roles.keys() - before
@@ -680,6 +689,11 @@ class HyperPodCluster(IHyperPodCluster):
         if types & _MISSING_IN_SCHEMA:
             self.resource.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3644"]}})
             acknowledge(self.resource, reasons.NEW_INSTANCE_TYPES)
+
+
+def _check_mode(mode: object, scripts: object) -> Iterator[Finding]:
+    if mode == "bootstrap" and isinstance(scripts, LifecycleScripts) and scripts.own_scripts:
+        yield in_bootstrap_mode("lifecycle_scripts")
 
 
 def _arn_of(key: kms.IKey | None) -> str | None:

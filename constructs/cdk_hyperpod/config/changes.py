@@ -158,6 +158,7 @@ _BESIDE = "creates a second cluster; the first one stays and is billed until you
 _CHECKED = "used for checks only"
 _USERS = _new_nodes("lifecycle run users applies it to the others")
 _ACCOUNTS = _new_nodes("lifecycle run accounting applies it to the controller")
+_OWN_SCRIPTS = _new_nodes("under Slurm, lifecycle run applies it to the others")
 _DRAIN = _new_nodes("lifecycle run drain applies it to the controller")
 _DRAINED = _in_place("applies to deployments that delete nodes")
 _IMAGE = _in_place("refused while nodes run another image: run `cdk-hyperpod patch` first")
@@ -233,6 +234,8 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "auto_patch": _KEPT,
         "scheduled_update": _KEPT,
         "rolling": _NEXT_PATCH,
+        "scripts_before": _OWN_SCRIPTS,
+        "scripts_after": _OWN_SCRIPTS,
     },
     ScheduledUpdate: {"schedule": _NEXT_PATCH},
     Rolling: _all(Rolling, _NEXT_PATCH),
@@ -352,6 +355,10 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "mode": NEW_NODES,
         "scripts": NEW_NODES,
         "steps": WITHIN,
+        "scripts_before": _OWN_SCRIPTS,
+        "scripts_after": _OWN_SCRIPTS,
+        "script_minutes": NEW_NODES,
+        "on_script_failure": NEW_NODES,
         "writers": IN_PLACE,
     },
     LifecycleSteps: _all(LifecycleSteps, _new_nodes("lifecycle run applies it to the others")),

@@ -243,6 +243,11 @@ class InstanceGroup:
     one is refused. A change touches no node. It applies to the next patch."""
     rolling: Rolling | None = None
     """EKS only: how HyperPod replaces the image of the group's nodes. Absent: all nodes of the group at once."""
+    scripts_before: str | None = None
+    """A folder of your scripts for the nodes of this group. They run after those of `lifecycle.scripts_before`, under
+    the same rules. A change reaches new and replaced nodes of this group. Absent: none."""
+    scripts_after: str | None = None
+    """The same after `lifecycle.scripts_after`. Absent: none."""
 
     @property
     def all_instance_types(self) -> tuple[str, ...]:

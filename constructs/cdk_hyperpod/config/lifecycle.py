@@ -6,9 +6,13 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from ..typed.bounds import Range
 from .patterns import ROLE_ARN
 
 LifecycleMode = Literal["extended", "customer_managed", "bootstrap"]
+OnScriptFailure = Literal["fail", "continue"]
+ScriptMinutes = Annotated[int, Range(1, 60)]
+DEFAULT_SCRIPT_MINUTES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,19 @@ class LifecycleConfig:
     """A folder of scripts, relative to this file, in place of the library's own, which support both hooks."""
     steps: LifecycleSteps = field(default_factory=LifecycleSteps)
     """Which steps of the library's scripts run."""
+    scripts_before: str | None = None
+    """A folder of your scripts, relative to this file. Every new node runs each file in it as root, in order of name,
+    before the library's steps. Folders in it are uploaded for the scripts and not run. Absent: none. A change reaches
+    new and replaced nodes. `cdk-hyperpod lifecycle run scripts_before` runs them on running ones."""
+    scripts_after: str | None = None
+    """The same after the library's steps. Absent: none. `cdk-hyperpod lifecycle run scripts_after` runs them on running
+    nodes."""
+    script_minutes: ScriptMinutes = DEFAULT_SCRIPT_MINUTES
+    """How many minutes each script of `scripts_before` and `scripts_after` may take. Then it is killed with all its
+    processes, and has failed."""
+    on_script_failure: OnScriptFailure = "fail"
+    """fail: if one of these scripts fails, the node fails. continue: the node's log names the script, and the node goes
+    on with the next one."""
     writers: tuple[Annotated[str, ROLE_ARN], ...] = ()
     """IAM roles that may change the scripts in their bucket, which run as root on every node. CDK's own upload may too,
     and so may the function that empties the bucket on destroy. At most 100, with 15,000 characters together, because

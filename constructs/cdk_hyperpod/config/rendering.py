@@ -7,7 +7,7 @@ template, the live cluster's values in a plan.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .cluster import (
@@ -37,6 +37,8 @@ class ClusterContext:
     """What runs on a new node."""
     scripts_uri: str
     """Where the scripts are, as s3://BUCKET/PREFIX."""
+    scripts_uris: Mapping[str, str] = field(default_factory=dict)
+    """The same for groups with own scripts, by the group's name."""
     volume_key_arn: str | None = None
     """The key of volumes without a key of their own. None: AWS's own."""
     mounts: Sequence[Spec] = ()
@@ -135,7 +137,7 @@ def _life_cycle_config(group: InstanceGroup, cluster: ClusterContext) -> Spec | 
         return None
     hook = "OnCreate" if cluster.lifecycle_mode == "customer_managed" else "OnInitComplete"
     script = EKS_ENTRY_SCRIPT if group.node_type is None else ENTRY_SCRIPTS[group.node_type]
-    return {"SourceS3Uri": cluster.scripts_uri, hook: script}
+    return {"SourceS3Uri": cluster.scripts_uris.get(group.name, cluster.scripts_uri), hook: script}
 
 
 def _ebs_volume(volume: EbsVolume, cluster: ClusterContext) -> Spec:

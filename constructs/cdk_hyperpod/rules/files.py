@@ -15,6 +15,7 @@ from ..errors import Finding
 from ..typed.words import show
 from .eks import check_installed_chart
 from .groups import has_neuron
+from .own_scripts import check_own_folder, own_folders
 
 
 def check_dependencies_chart(config: ClusterConfig, folder: Path) -> Iterable[Finding]:
@@ -42,6 +43,12 @@ def check_scripts(config: ClusterConfig, folder: Path) -> Sequence[Finding]:
     if not isinstance(name, str):
         return []
     return check_script_folder(folder / name, name, "lifecycle.scripts", config.orchestrator)
+
+
+def check_own_script_folders(config: ClusterConfig, folder: Path) -> Iterable[Finding]:
+    """Whether the folders of the user's own scripts exist, and nodes can run what is in them."""
+    for own in own_folders(config):
+        yield from check_own_folder(folder / own.name, own.name, own.path)
 
 
 def check_script_folder(folder: Path, name: str, path: str, orchestrator: Orchestrator) -> Sequence[Finding]:

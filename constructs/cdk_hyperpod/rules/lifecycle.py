@@ -12,6 +12,7 @@ from ..config.cluster import ClusterConfig
 from ..errors import Finding
 from ..typed.known import is_known
 from ..typed.validation import check_repeated
+from .own_scripts import check_own_scripts
 
 MAX_WRITERS = 100
 MAX_WRITERS_CHARACTERS = 15_000
@@ -60,3 +61,4 @@ def check_lifecycle(config: ClusterConfig) -> Iterator[Finding]:
             problem="cannot be combined with the lifecycle mode bootstrap, in which no script runs",
             remedy="remove it, or set lifecycle.mode to extended or customer_managed",
         )
+    yield from check_own_scripts(config)

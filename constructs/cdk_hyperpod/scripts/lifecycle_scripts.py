@@ -23,8 +23,17 @@ from .._common.buckets import WRITES, deny_other_keys, emptying_roles, private_b
 from .._common.functions import log_group
 from .._common.pseudo import ACCOUNT_ID, PARTITION
 from .._common.removal import check_removal, removal_word
-from ..config.cluster import ClusterConfig, Orchestrator
-from ..config.lifecycle import LifecycleMode, LifecycleSteps, default_mode, switches
+from ..config.cluster import ClusterConfig, InstanceGroup, Orchestrator
+from ..config.lifecycle import (
+    DEFAULT_SCRIPT_MINUTES,
+    LifecycleConfig,
+    LifecycleMode,
+    LifecycleSteps,
+    OnScriptFailure,
+    ScriptMinutes,
+    default_mode,
+    switches,
+)
 from ..config.patterns import RoleArn
 from ..config.slurm import DrainAgentConfig, Group, SlurmAccount, SlurmConfig, User
 from ..errors import Finding, raise_errors
@@ -32,10 +41,12 @@ from ..guard.drain_channel import DrainChannel, agent_settings
 from ..loader import LoadedConfig
 from ..names import bucket_label, check_name_known
 from ..rules import check_backup, check_users, check_writers
+from ..rules.own_scripts import SETTINGS, beside_a_folder
 from ..typed.known import UNKNOWN, is_known
 from ..typed.validation import as_tuple, check_call, require_arguments, without_refused
 from ..typed.words import show
-from .script_folder import ScriptFolder, check_source, checksums, content_hash, find_scripts
+from .own_scripts import OwnScripts, check_own_folders, own_scripts
+from .script_folder import check_source, checksums, content_hash, find_scripts
 
 # on_create.sh, and under EKS node.sh, compares the scripts with this file.
 _CHECKSUMS = "scripts.sha256"
@@ -89,7 +100,9 @@ class LifecycleScripts(Construct):
     bucket: s3.IBucket
     """The scripts' bucket."""
     deployment: s3_deployment.BucketDeployment
-    """The upload."""
+    """The upload of the scripts of groups without scripts of their own."""
+    own_scripts: OwnScripts
+    """Your scripts that every node runs besides the library's."""
 
     def __init__(
         self,
@@ -112,7 +125,12 @@ class LifecycleScripts(Construct):
         writers: Sequence[RoleArn] = (),
         drain: DrainChannel | DrainAgentConfig | None = None,
         bucket: s3.IBucket | None = None,
+        scripts_before: str | Path | None = None,
+        scripts_after: str | Path | None = None,
+        script_minutes: ScriptMinutes = DEFAULT_SCRIPT_MINUTES,
+        on_script_failure: OnScriptFailure = "fail",
         removal_policy: RemovalPolicy | None = None,
+        _folder: Path | None = None,
     ) -> None:
         """Upload a folder of scripts. Under Slurm a folder `eks` in it is not uploaded.
 
@@ -138,11 +156,17 @@ class LifecycleScripts(Construct):
             Import a bucket with its own key by its attributes, including `encryption_key`. If CDK may change its policy, a
             statement denies others to write scripts; otherwise a warning says so. A change affects new and replaced nodes.
             Default: - one is made, whose name derives from the cluster's.
+        :param scripts_before: a folder of your scripts that every node runs before the library's steps. Those of a group are in its
+            `InstanceGroup`. A change affects new and replaced nodes. Default: - none.
+        :param scripts_after: the same after the library's steps. Default: - none.
+        :param script_minutes: how many minutes each of your scripts may take. Default: 10.
+        :param on_script_failure: fail: the node fails if one of your scripts fails. continue: its log names the script.
         :param removal_policy: of a new bucket and of the upload's log, when they leave the stack. DESTROY deletes both with their
             content. RETAIN keeps them, and the next cluster of this name needs another bucket. Default: - RemovalPolicy.DESTROY.
         :raises ConfigError: if the folder does not exist or lacks a script, and for arguments that the scripts would refuse.
         """
         super().__init__(scope, construct_id)
+        base = _folder or Path()
         raise_errors(
             [
                 *check_call(LifecycleScripts.__init__, locals()),
@@ -153,6 +177,7 @@ class LifecycleScripts(Construct):
                 *check_writers(as_tuple(writers), "writers"),
                 *_check_drain(drain, orchestrator, source, [mount_paths, nfs_mount_paths]),
                 *_check_bucket(bucket, access_logs),
+                *_check_own_scripts(scripts_before, scripts_after, base, source),
             ],
             lambda: self.node.path,
         )
@@ -165,10 +190,17 @@ class LifecycleScripts(Construct):
         self.default_mode = default_mode(own_scripts=source is not None, orchestrator=orchestrator)
         self._removal_policy = removal_policy
         self._has_given_bucket = bucket is not None
-        scripts = find_scripts(source, orchestrator, typing.cast(Stage, Stage.of(self)).asset_outdir)
-        settings = _settings(
+        self._base = base
+        self._scripts = find_scripts(source, orchestrator, self._asset_folder())
+        self.own_scripts = own_scripts(scripts_before, scripts_after, base)
+        self._own_settings = {
+            "minutes": script_minutes,
+            "on_failure": on_script_failure,
+            "region": Stack.of(self).region,
+        }
+        self._settings = _settings(
             cluster_name=cluster_name,
-            checksums=scripts.is_of_library,
+            checksums=self._scripts.is_of_library,
             mount_paths=mount_paths,
             nfs_mount_paths=nfs_mount_paths,
             steps=steps or LifecycleSteps(),
@@ -179,12 +211,15 @@ class LifecycleScripts(Construct):
             metadata_users=metadata_users,
             drain=self._agent_settings(cluster_name, drain),
         )
-        cluster_json = json.dumps(settings)
         # A given bucket may hold the scripts of several clusters.
         self.folder = f"{cluster_name}/lifecycle" if self._has_given_bucket else "lifecycle"
-        self.prefix = f"{self.folder}/{self._hash(scripts, cluster_json)}"
         self._set_bucket(bucket, cluster_name)
-        self.deployment = self._add_upload(scripts, cluster_json)
+        self._log = log_group(
+            self, "UploadLog", encryption_key=self.encryption_key, removal_policy=self._removal_policy
+        )
+        self._uploads: dict[str, s3_deployment.BucketDeployment] = {}
+        self.prefix = self._upload("Upload", self.own_scripts)
+        self.deployment = self._uploads[self.prefix]
         self._deny_other_writers(writers)
         if not self._has_given_bucket:
             deny_other_keys(self.bucket, encryption_key)
@@ -214,6 +249,7 @@ class LifecycleScripts(Construct):
         )
         config = loaded.config
         slurm = config.slurm or SlurmConfig()
+        lifecycle = config.lifecycle or LifecycleConfig()
         mounts = _MountPaths.of(config)
         return cls(
             scope,
@@ -231,16 +267,57 @@ class LifecycleScripts(Construct):
             accounts=slurm.accounts,
             home_path=config.home_path,
             metadata_users=slurm.metadata_users,
-            writers=() if config.lifecycle is None else config.lifecycle.writers,
+            writers=lifecycle.writers,
             drain=drain or slurm.drain,
+            scripts_before=lifecycle.scripts_before,
+            scripts_after=lifecycle.scripts_after,
+            script_minutes=lifecycle.script_minutes,
+            on_script_failure=lifecycle.on_script_failure,
+            _folder=loaded.folder,
         )
 
-    def _hash(self, scripts: ScriptFolder, cluster_json: str) -> str:
+    def uri_of(self, group: InstanceGroup) -> str:
+        """The S3 URI of the scripts of a group's nodes: `s3_uri`, or that of a second upload if the group has own scripts.
+
+        So a change of a group's scripts changes no other group.
+
+        :param group: the group. Its folders are relative to the cluster file, or to the working directory.
+        :raises ConfigError: if nodes could not run what is in its folders.
+        """
+        of_group = own_scripts(group.scripts_before, group.scripts_after, self._base)
+        if not of_group:
+            return self.s3_uri
+        before, after = group.scripts_before, group.scripts_after
+        source = None if self._scripts.is_of_library else self._scripts.path
+        raise_errors(
+            [*_check_own_scripts(before, after, self._base, source, f"instance_groups[{group.name}].")],
+            lambda: self.node.path,
+        )
+        return f"s3://{self.bucket_name}/{self._upload(f'Upload-{group.name}', self.own_scripts.and_then(of_group))}"
+
+    def _upload(self, construct_id: str, own: OwnScripts) -> str:
+        """Upload the scripts together with own ones, unless that is done. Returns the prefix."""
+        settings = (
+            {**self._settings, "own_scripts": {"scripts": own.settings(), **self._own_settings}}
+            if own
+            else self._settings
+        )
+        cluster_json = json.dumps(settings)
+        prefix = f"{self.folder}/{self._hash(own, cluster_json)}"
+        if prefix not in self._uploads:
+            self._uploads[prefix] = self._add_upload(construct_id, prefix, own, cluster_json)
+        return prefix
+
+    def _hash(self, own: OwnScripts, cluster_json: str) -> str:
         """The hash of everything that is uploaded."""
         if not is_known(cluster_json):
             # The text of a token contains a number that any change of the app may change. Its resolved value does not.
             cluster_json = json.dumps(Stack.of(self).resolve(cluster_json))
-        return content_hash(scripts.path, cluster_json, without=scripts.without)
+        return content_hash([*self._scripts.files(), *own.files()], cluster_json)
+
+    def _asset_folder(self) -> str:
+        """The folder of this synthesis."""
+        return typing.cast(Stage, Stage.of(self)).asset_outdir
 
     def _set_bucket(self, bucket: s3.IBucket | None, cluster_name: str) -> None:
         if bucket is not None:
@@ -261,25 +338,30 @@ class LifecycleScripts(Construct):
             reasons=reasons.SCRIPTS_BUCKET,
         )
 
-    def _add_upload(self, scripts: ScriptFolder, cluster_json: str) -> s3_deployment.BucketDeployment:
+    def _add_upload(
+        self, construct_id: str, prefix: str, own: OwnScripts, cluster_json: str
+    ) -> s3_deployment.BucketDeployment:
+        scripts = self._scripts
         sources = [
             s3_deployment.Source.asset(str(scripts.path), exclude=scripts.excludes),
             s3_deployment.Source.data("cluster.json", cluster_json),
         ]
+        if own:
+            copy = own.copy_to(Path(self._asset_folder(), "cdk-hyperpod-own-scripts", Path(prefix).name))
+            sources.append(s3_deployment.Source.asset(str(copy)))
         if scripts.is_of_library:
-            sums = checksums(scripts.path, without=scripts.without)
+            sums = checksums([*scripts.files(), *own.files()])
             sources.append(s3_deployment.Source.data(_CHECKSUMS, sums))
-        log = log_group(self, "UploadLog", encryption_key=self.encryption_key, removal_policy=self._removal_policy)
         return s3_deployment.BucketDeployment(
             self,
-            "Upload",
+            construct_id,
             sources=sources,
             destination_bucket=self.bucket,
-            destination_key_prefix=self.prefix,
+            destination_key_prefix=prefix,
             # Earlier prefixes stay readable.
             prune=False,
             retain_on_delete=True,
-            log_group=log,
+            log_group=self._log,
         )
 
     def _agent_settings(
@@ -423,6 +505,18 @@ def _known_paths(mounts: Sequence[object]) -> frozenset[str] | None:
                 return None
             found.add(path)
     return frozenset(found)
+
+
+def _check_own_scripts(
+    before: object, after: object, base: Path, source: object, prefix: str = ""
+) -> Iterator[Finding]:
+    """The user's own scripts run beside the library's. `prefix`: of the settings' paths."""
+    if source is None:
+        yield from check_own_folders(before, after, base, prefix)
+        return
+    for setting, folder in zip(SETTINGS, (before, after), strict=True):
+        if folder is not None:
+            yield beside_a_folder(f"{prefix}{setting}")
 
 
 def _check_bucket(bucket: object, access_logs: object) -> Iterator[Finding]:

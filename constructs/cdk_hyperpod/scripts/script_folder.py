@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .._common.assets import lifecycle_dir, pack_lifecycle
+from .._common.assets import pack_eks_lifecycle, pack_lifecycle
 from ..config.cluster import Orchestrator
 from ..errors import Finding
 from ..rules.files import check_script_folder
+from ..rules.own_scripts import is_leftover
 from ..typed.known import is_known
 
 UPLOAD_EXCLUDES = ("**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/**")
@@ -29,6 +30,10 @@ class ScriptFolder:
     is_of_library: bool
     """True: the library's own scripts. False: the user's folder, which is uploaded unchanged."""
 
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """The names and contents of the files that are uploaded."""
+        return contents(self.path, self.without)
+
     @property
     def excludes(self) -> list[str]:
         """Patterns of what is not uploaded."""
@@ -45,49 +50,39 @@ def check_source(source: object, path: str, orchestrator: Orchestrator) -> Seque
 def find_scripts(source: str | Path | None, orchestrator: Orchestrator, asset_folder: str) -> ScriptFolder:
     """The user's folder, which `check_source` has accepted, or without one the library's.
 
-    `asset_folder`: the folder of this synthesis. The library's scripts for Slurm are copied there, with the drain protocol.
+    `asset_folder`: the folder of this synthesis. The library's scripts are copied there, each orchestrator's alone.
     """
     without = None if orchestrator == "eks" else _EKS
     if source is not None:
         return ScriptFolder(path=Path(source), without=without, is_of_library=False)
-    own = lifecycle_dir() / _EKS
-    if orchestrator == "slurm":
-        own = pack_lifecycle(Path(asset_folder, "cdk-hyperpod-lifecycle"))
+    pack, name = (pack_eks_lifecycle, "-eks") if orchestrator == "eks" else (pack_lifecycle, "")
+    own = pack(Path(asset_folder, f"cdk-hyperpod-lifecycle{name}"))
     return ScriptFolder(path=own, without=without, is_of_library=True)
 
 
-def content_hash(folder: Path, *more: str, without: str | None = None) -> str:
-    """16 hexadecimal digits that change only if the name or content of a file does, or a text of `more`.
-
-    `without`: a folder in it that does not count.
-    """
+def content_hash(files: Iterable[tuple[str, bytes]], *more: str) -> str:
+    """16 hexadecimal digits that change only if the name or content of a file does, or a text of `more`."""
     digest = hashlib.sha256()
-    for name, content in _contents(folder, without):
+    for name, content in files:
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     for text in more:
         digest.update(text.encode())
     return digest.hexdigest()[:16]
 
 
-def checksums(folder: Path, *, without: str | None = None) -> str:
-    """A line for each file of a folder, in the format of `sha256sum --check`.
+def checksums(files: Iterable[tuple[str, bytes]]) -> str:
+    """A line for each file, in the format of `sha256sum --check`.
 
     It detects an incomplete upload. It is not a protection: whoever can write a script can write this file too.
     """
-    return "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in _contents(folder, without))
+    return "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files)
 
 
-def _contents(folder: Path, without: str | None) -> Iterator[tuple[str, bytes]]:
-    """The names and contents of the files that are uploaded, sorted by path."""
+def contents(folder: Path, without: str | None = None) -> Iterator[tuple[str, bytes]]:
+    """The names and contents of the files that are uploaded, sorted by path. `without`: a folder in it that is not."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if without is not None and name.startswith(f"{without}/"):
             continue
-        if path.is_file() and not _is_leftover(name):
+        if path.is_file() and not is_leftover(name):
             yield name, path.read_bytes()
-
-
-def _is_leftover(name: str) -> bool:
-    """Whether `UPLOAD_EXCLUDES` matches a file."""
-    parts = name.split("/")
-    return "__pycache__" in name or name.endswith(".pyc") or any(part.startswith(".") for part in parts)

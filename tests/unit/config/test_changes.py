@@ -36,6 +36,7 @@ from stacks import add_stacks
 
 OWN_KEY = "arn:aws:kms:us-west-2:111122223333:key/99999999-0000-1111-2222-333344445555"
 EVERYTHING, EKS, EXISTING, OWN_EKS = "everything", "eks", "existing", "eks_existing"
+AGENT = "../../../examples/monitoring_agent/scripts"
 P5, MIXED = "instance_groups.2", "instance_groups.5"
 
 # By setting: the file, what is changed in it, and the path that the change has.
@@ -90,6 +91,8 @@ CASES: Mapping[str, Case] = {
     "Rolling.batch_percent": ("scheduled", {"instance_groups.1.rolling": {"batch_percent": 20}}, "instance_groups[p5].rolling.batch_percent"),
     "Rolling.wait_seconds": ("scheduled", {"instance_groups.1.rolling.wait_seconds": 600}, "instance_groups[p5].rolling.wait_seconds"),
     "Rolling.rollback_alarms": ("scheduled", {"instance_groups.1.rolling.rollback_alarms": ["nccl-errors"]}, "instance_groups[p5].rolling.rollback_alarms"),
+    "InstanceGroup.scripts_before": ("drained", {f"{P5}.scripts_before": AGENT}, "instance_groups[p5].scripts_before"),
+    "InstanceGroup.scripts_after": ("drained", {f"{P5}.scripts_after": AGENT}, "instance_groups[p5].scripts_after"),
     "EbsVolume.volume_size_gib": (EVERYTHING, {"instance_groups.0.ebs_volumes.1.volume_size_gib": 600}, "instance_groups[controller].ebs_volumes[second].volume_size_gib"),
     "EbsVolume.root_volume": ("without keys", {"instance_groups.1.ebs_volumes": [{"root_volume": True, "volume_kms_key_arn": OWN_KEY}]}, "instance_groups[login].ebs_volumes[root]"),
     "EbsVolume.volume_kms_key_arn": (EVERYTHING, {f"{P5}.ebs_volumes.0.volume_kms_key_arn": OWN_KEY}, "instance_groups[p5].ebs_volumes[second].volume_kms_key_arn"),
@@ -177,6 +180,10 @@ CASES: Mapping[str, Case] = {
     "TieredStorageConfig.instance_memory_allocation_percentage": (EVERYTHING, {"tiered_storage.instance_memory_allocation_percentage": 50}, "tiered_storage.instance_memory_allocation_percentage"),
     "LifecycleConfig.mode": (EVERYTHING, {"lifecycle.mode": "extended"}, "lifecycle.mode"),
     "LifecycleConfig.scripts": (EVERYTHING, {"lifecycle.scripts": REMOVED}, "lifecycle.scripts"),
+    "LifecycleConfig.scripts_before": ("drained", {"lifecycle.scripts_before": AGENT}, "lifecycle.scripts_before"),
+    "LifecycleConfig.scripts_after": ("drained", {"lifecycle.scripts_after": AGENT}, "lifecycle.scripts_after"),
+    "LifecycleConfig.script_minutes": ("drained", {"lifecycle.script_minutes": 20}, "lifecycle.script_minutes"),
+    "LifecycleConfig.on_script_failure": ("drained", {"lifecycle.on_script_failure": "continue"}, "lifecycle.on_script_failure"),
     "LifecycleConfig.writers": (EVERYTHING, {"lifecycle.writers": []}, "lifecycle.writers"),
     **{
         f"LifecycleSteps.{field.name}": (EVERYTHING, {f"lifecycle.steps.{field.name}": field.name == "slurm"}, f"lifecycle.steps.{field.name}")

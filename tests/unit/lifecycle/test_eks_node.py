@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from cdk_hyperpod._common.assets import SHARED_WITH_EKS, pack_eks_lifecycle
 from cdk_hyperpod.scripts.script_folder import checksums
 from helpers.lifecycle.programs import LIFECYCLE
 
@@ -31,7 +31,7 @@ class Node:
         (folder / "bin").mkdir()
         for name, body in COMMANDS.items():
             self.command(name, body)
-        shutil.copytree(LIFECYCLE / "eks", folder / "scripts")
+        pack_eks_lifecycle(folder / "scripts")
 
     def command(self, name: str, body: str) -> None:
         file = self.folder / "bin" / name
@@ -143,6 +143,14 @@ def test_a_mount_that_fails_fails_the_node_and_says_so(node: Node) -> None:
 
 # -- whether the upload is whole --------------------------------------------------------------------------------------
 
+FILES = sorted(
+    [
+        *((f"eks/{file.name}", file.name) for file in (LIFECYCLE / "eks").glob("*.*")),
+        *((name, name) for name in SHARED_WITH_EKS),
+    ],
+    key=lambda pair: pair[1],
+)
+SUMS = checksums((name, (LIFECYCLE / source).read_bytes()) for source, name in FILES)
 CLUSTER = json.dumps({"cluster_name": "train", "checksums": True, "mounts": []})
 
 
@@ -155,17 +163,17 @@ def upload(node: Node, *, cluster: str | None = CLUSTER, sums: str | None = None
 
 def test_scripts_that_came_whole_run(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    upload(node, sums=checksums(LIFECYCLE / "eks"))
+    upload(node, sums=SUMS)
     assert "nothing to do" in node.run()
 
 
 @pytest.mark.parametrize(
     ("cluster", "sums", "added", "what"),
     [
-        pytest.param(CLUSTER, checksums(LIFECYCLE / "eks"), "# more\n", "node.sh: FAILED", id="another script"),
+        pytest.param(CLUSTER, SUMS, "# more\n", "node.sh: FAILED", id="another script"),
         pytest.param(CLUSTER, "", "", "scripts.sha256 holds no sums", id="empty sums"),
         pytest.param(CLUSTER, None, "", "scripts.sha256 is absent", id="no sums"),
-        pytest.param(None, checksums(LIFECYCLE / "eks"), "", "cluster.json is absent", id="no cluster.json"),
+        pytest.param(None, SUMS, "", "cluster.json is absent", id="no cluster.json"),
     ],
 )
 def test_an_incomplete_upload_fails_the_node_before_anything_is_moved(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cdk_hyperpod.scripts.script_folder import checksums
+from cdk_hyperpod.scripts.script_folder import checksums, contents
 from helpers.lifecycle.node_folder import (
     AUTOMOUNT,
     CLUSTER,
@@ -150,7 +150,7 @@ def test_without_a_cluster_file_the_node_is_only_looked_up(node: Node) -> None:
 
 
 def test_scripts_that_came_whole_run(node: Node) -> None:
-    node.write("scripts/scripts.sha256", checksums(LIFECYCLE))
+    node.write("scripts/scripts.sha256", checksums(contents(LIFECYCLE)))
     assert node.provision().returncode == 0
 
 
@@ -166,7 +166,7 @@ def cut(file: Path) -> None:
 def test_an_incomplete_upload_fails_the_node_before_any_step(
     node: Node, spoil: Callable[[Path], None], what: str
 ) -> None:
-    node.write("scripts/scripts.sha256", checksums(LIFECYCLE))
+    node.write("scripts/scripts.sha256", checksums(contents(LIFECYCLE)))
     spoil(node.scripts / "steps" / "20_slurm.py")
     result = node.provision()
     assert the_error(result) == (
@@ -185,7 +185,7 @@ def test_sums_that_did_not_come_whole_fail_the_node(node: Node) -> None:
 
 
 def test_scripts_with_sums_and_without_their_cluster_fail_the_node(node: Node) -> None:
-    node.write("scripts/scripts.sha256", checksums(LIFECYCLE))
+    node.write("scripts/scripts.sha256", checksums(contents(LIFECYCLE)))
     (node.scripts / "cluster.json").unlink()
     result = node.provision()
     assert "the upload of the scripts is incomplete (cluster.json is absent)" in the_error(result)
@@ -454,12 +454,17 @@ def test_a_step_that_is_switched_off_is_not_run_when_asked_for(node: Node) -> No
 DRAIN = {"bucket": "hyperpod-drain-small-111122223333-us-west-2", "region": "us-west-2", "backup": None}
 
 
+OWN = {"scripts": ["scripts_before"], "region": "us-west-2"}
+
+
 def test_every_step_that_can_be_asked_for_exists() -> None:
     asked = {
         step.script
         for node_type in provision.NODE_TYPES
         for step in provision.steps_for(
-            provision.parse_cluster({**CLUSTER, "steps": {}, "accounts": [{"name": "research"}], "drain": DRAIN}),
+            provision.parse_cluster(
+                {**CLUSTER, "steps": {}, "accounts": [{"name": "research"}], "drain": DRAIN, "own_scripts": OWN}
+            ),
             provision.Node(node_type, provision.Instance("g", "i", frozenset())),
         )
     }

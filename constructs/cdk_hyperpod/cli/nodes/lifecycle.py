@@ -9,9 +9,10 @@ import shlex
 import rich_click as click
 
 from ...config.cluster import ENTRY_SCRIPTS, ClusterConfig, InstanceGroup, NodeType
-from ...config.lifecycle import LifecycleSteps
+from ...config.lifecycle import LifecycleConfig, LifecycleSteps
 from ...errors import ConfigError, Finding
 from ...loader import load_config
+from ...rules.own_scripts import SETTINGS as OWN_SCRIPTS
 from ..options import config_option
 from ..tables import say_document
 
@@ -33,10 +34,12 @@ fails or cannot be reached, the others continue, the end names it, and the scrip
 exit code is 1.
 
 STEP is one of {steps}.
+scripts_before and scripts_after are your own scripts. They run only by these names,
+and what they do to running jobs is up to them.
 
 Exit code 0: printed. 1: the file has errors, or its nodes have no such step.
 """
-STEPS = tuple(field.name for field in dataclasses.fields(LifecycleSteps))
+STEPS = (*(field.name for field in dataclasses.fields(LifecycleSteps)), *OWN_SCRIPTS)
 _CONTROLLER_ONLY = ("slurm_conf", "accounting", "drain")
 _NOT_ON_THE_CONTROLLER = ("access",)
 _ORDER: tuple[NodeType, ...] = ("controller", "login", "compute")
@@ -127,15 +130,18 @@ def script(config: ClusterConfig, step: str, *, source: str = "") -> str:
     }.items():
         text = text.replace(key, value)
     groups = sorted(
-        (group for group in config.instance_groups if has_step(group, step)),
+        (group for group in config.instance_groups if has_step(group, step, config)),
         key=lambda group: _ORDER.index(group.node_type or "compute"),
     )
     lines = [f"run_on {group.name} {ENTRY_SCRIPTS[group.node_type]}" for group in groups if group.node_type]
     return text + "\n".join(lines) + "\n" + _END.replace("{step}", step)
 
 
-def has_step(group: InstanceGroup, step: str) -> bool:
+def has_step(group: InstanceGroup, step: str, config: ClusterConfig) -> bool:
     """Whether nodes of the group run the step, as lifecycle/provision.py decides it on the node."""
+    if step in OWN_SCRIPTS:
+        owners = (group, config.lifecycle or LifecycleConfig())
+        return any(getattr(owner, step) is not None for owner in owners)
     if step in _CONTROLLER_ONLY:
         return group.node_type == "controller"
     return step not in _NOT_ON_THE_CONTROLLER or group.node_type != "controller"
@@ -163,6 +169,8 @@ def _refusal(config: ClusterConfig, step: str) -> Finding | None:
             problem="is set, and your own scripts may ignore the step's name and run from the beginning",
             remedy="run the parts that you need yourself",
         )
+    if step in OWN_SCRIPTS:
+        return _refusal_of_own_scripts(config, step)
     if not getattr(config.lifecycle_steps, step):
         return Finding(
             code="lifecycle-run-of-disabled-step",
@@ -171,3 +179,14 @@ def _refusal(config: ClusterConfig, step: str) -> Finding | None:
             remedy="remove it, and deploy",
         )
     return None
+
+
+def _refusal_of_own_scripts(config: ClusterConfig, step: str) -> Finding | None:
+    if any(has_step(group, step, config) for group in config.instance_groups):
+        return None
+    return Finding(
+        code="lifecycle-run-without-own-scripts",
+        path=f"lifecycle.{step}",
+        problem="is not set, and no group sets it",
+        remedy="set it to a folder, and deploy",
+    )

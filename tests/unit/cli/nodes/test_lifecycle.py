@@ -185,13 +185,20 @@ def test_a_step_of_the_controller_reaches_it_alone(tmp_path: Path, capsys: pytes
 
 def test_the_nodes_that_are_asked_are_those_that_have_the_step(tmp_path: Path) -> None:
     """As provision.py decides it: the two must not drift apart."""
-    cluster = provision.Cluster("small", (provision.Mount("/fsx", "lustre"),), has_accounts=True, drains=True)
-    assert STEPS == provision.STEPS
-    for group in load_config(write(tmp_path)).config.instance_groups:
+    mounts = (provision.Mount("/fsx", "lustre"),)
+    own = ("scripts_after",)
+    cluster = provision.Cluster("small", mounts, has_accounts=True, drains=True, own_scripts=own)
+    assert (*provision.STEPS, *provision.OWN_SCRIPTS) == STEPS
+    agent = tmp_path / "after" / "10-agent.sh"
+    agent.parent.mkdir()
+    agent.write_text("#!/bin/bash\n")
+    agent.chmod(0o755)
+    config = load_config(write(tmp_path, lifecycle={"scripts_after": "after"})).config
+    for group in config.instance_groups:
         assert group.node_type is not None
         node = provision.Node(group.node_type, provision.Instance("g", "i", frozenset()))
         on_node = {step.name for step in provision.steps_for(cluster, node)}
-        assert {step for step in STEPS if has_step(group, step)} == on_node
+        assert {step for step in STEPS if has_step(group, step, config)} == on_node
 
 
 @pytest.mark.parametrize(
@@ -206,6 +213,21 @@ def test_nodes_without_the_step_are_refused(
 ) -> None:
     assert main(["lifecycle", "run", "users", "--config", write(tmp_path, **settings)]) == 1
     assert reported(capsys.readouterr().err) == [expected]
+
+
+def test_own_scripts_run_on_the_nodes_of_the_group_that_has_them_and_by_their_name_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = tmp_path / "after" / "10-agent.sh"
+    agent.parent.mkdir()
+    agent.write_text("#!/bin/bash\n")
+    agent.chmod(0o755)
+    file = write(tmp_path, **{"instance_groups.1.scripts_after": "after"})
+    assert main(["lifecycle", "run", "scripts_after", "--config", file]) == 0
+    printed = capsys.readouterr().out
+    assert [line for line in printed.splitlines() if line.startswith("run_on ")] == ["run_on work compute.sh"]
+    assert main(["lifecycle", "run", "scripts_before", "--config", file]) == 1
+    assert reported(capsys.readouterr().err) == [("lifecycle-run-without-own-scripts", "lifecycle.scripts_before")]
 
 
 def test_under_eks_no_step_can_be_run_again(capsys: pytest.CaptureFixture[str]) -> None:
