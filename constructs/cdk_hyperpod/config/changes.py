@@ -309,6 +309,8 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "quota": _in_place("running pods stay"),
         "borrow_limit": _in_place("preemption may take back what was borrowed"),
         "absolute_borrow_limits": _in_place("preemption may take back what was borrowed"),
+        "work": _in_place("running pods stay"),
+        "see_nodes": IN_PLACE,
         "hard": _in_place("running pods stay"),
         "namespace": _replaces("the namespace; the old one is deleted with all that runs in it"),
         "pod_security": _in_place("running pods stay"),

@@ -19,6 +19,9 @@ TeamName = Annotated[
 ]
 
 
+Work = Literal["training", "ray"]
+"""Kinds of work beside the jobs, pods and Deployments of every team."""
+
 CLASS_NAME = Pattern(
     r"(?!system-)[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
     "1 to 63 lower-case letters, digits and hyphens, not beginning with system-",
@@ -46,6 +49,15 @@ class Team:
     raises the ceiling, not the share. Absent: it borrows nothing."""
     absolute_borrow_limits: Mapping[str, int] = field(default_factory=dict)
     """The same in nodes of each type, such as {ml.p5.48xlarge: 4}, instead of `borrow_limit`."""
+    work: tuple[Work, ...] = ()
+    """What the team may create beside what every team may: jobs, pods, Deployments and Services. training: StatefulSets,
+    CronJobs and HorizontalPodAutoscalers. ray: RayJobs, RayClusters and RayServices, for which the cluster needs
+    KubeRay's operator. Each kind has a count in the quota. Absent: nothing more. Removing one ends the permission at
+    once. Its objects and their pods stay."""
+    see_nodes: bool = False
+    """True: members may read all nodes of the cluster, as `hyp` does for jobs on MIG partitions, and AWS's recipes. They
+    then see the names, labels, addresses and resources of every node, other teams' too. False: they see no node. A
+    change takes effect at once."""
     hard: Mapping[str, str] = field(default_factory=dict)
     """Values of the ResourceQuota as Kubernetes quantities, in place of the computed ones or in addition to them, such
     as {requests.memory: 5120Gi, secrets: "500"}. Absent: the computed ones, and for every team 1000 pods (50 for each

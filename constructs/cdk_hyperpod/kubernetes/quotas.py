@@ -15,13 +15,15 @@ A quota affects new pods. Lowering it terminates no running pod, and no new pod 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from ..config.teams import Work
 from ..facts.instance_types import catalogue
 from .allocatable import DEVICE_KEYS, allocatable
 from .quantities import count_quantity, cpu_quantity, memory_quantity
+from .work import kinds_of
 
 AWS_EXAMPLE_HARD: Mapping[str, str] = MappingProxyType(
     {"requests.cpu": "1536", "requests.memory": "5120Gi", "limits.memory": "5120Gi"}
@@ -87,8 +89,9 @@ def hard(total: Mapping[str, int], overrides: Mapping[str, str] | None = None) -
     return computed | dict(overrides or {})
 
 
-def bounds(nodes: int) -> dict[str, str]:
-    """The limits of a team for objects that no share divides and that all teams use up. `nodes`: of the team's ceiling.
+def bounds(nodes: int, work: Iterable[Work] = ()) -> dict[str, str]:
+    """The limits of a team for objects that no share divides and that all teams use up. `nodes`: of the team's ceiling. `work`: the
+    team's.
 
     They cover every kind that the team's Role can create, and the ReplicaSets of Deployments. A kind that the cluster does not have counts
     nothing. The API server stores the objects of all teams in 8 GiB (https://docs.aws.amazon.com/eks/latest/best-practices/scale-control-plane.html).
@@ -115,7 +118,7 @@ def bounds(nodes: int) -> dict[str, str]:
         # Such Services open ports to the network, and a load balancer of AWS costs money.
         "services.loadbalancers": "0",
         "services.nodeports": "0",
-    }
+    } | {f"count/{kind.plural}.{kind.group}": count_quantity(kind.most) for kind in kinds_of(work)}
 
 
 def disk(nodes: int) -> dict[str, str]:

@@ -13,6 +13,7 @@ from ..config.cluster import InstanceGroup
 from ..config.teams import PriorityClass, Team
 from . import quotas
 from .manifests import Manifest
+from .work import kinds_of
 
 
 def team_manifests(
@@ -40,13 +41,21 @@ def team_manifests(
     ]
     # `hyp` lists all namespaces to find those that its caller may use.
     rules = [_rule("", ("namespaces",), ("list",)), *(_queues(namespace) if task_governance else [])]
-    manifests += [
-        _object("rbac.authorization.k8s.io/v1", "ClusterRole", f"{namespace}-team-member", rules=rules),
-        _binding("ClusterRoleBinding", "ClusterRole", f"{namespace}-team-member", namespace),
-    ]
+    manifests += _cluster_wide(namespace, "team-member", rules)
+    if team.see_nodes:
+        manifests += _cluster_wide(namespace, "node-reader", [_rule("", ("nodes",), ("get", "list"))])
     if team.pod_role_arn is not None:
         manifests.append(_object("v1", "ServiceAccount", POD_SERVICE_ACCOUNT, namespace))
     return tuple(manifests)
+
+
+def _cluster_wide(namespace: str, name: str, rules: Sequence[Manifest]) -> list[Manifest]:
+    """Permissions of the team outside of its namespace."""
+    name = f"{namespace}-{name}"
+    return [
+        _object("rbac.authorization.k8s.io/v1", "ClusterRole", name, rules=rules),
+        _binding("ClusterRoleBinding", "ClusterRole", name, namespace),
+    ]
 
 
 def priority_class_manifests(classes: Sequence[PriorityClass]) -> tuple[Manifest, ...]:
@@ -138,6 +147,8 @@ def _role_rules(team: Team, task_governance: bool) -> list[Manifest]:
         # In a Role this allows the team's own namespace only.
         _rule("", ("namespaces",), ("get",)),
     ]
+    for kind in kinds_of(team.work):
+        rules += [_rule(kind.group, kind.resources, _ALL), _rule(kind.group, (f"{kind.plural}/status",), _READ)]
     if task_governance:
         rules += [
             _rule("kueue.x-k8s.io", ("workloads",), (*_READ, "patch") if team.patch_workloads else _READ),
@@ -203,12 +214,13 @@ def access_groups(teams: Sequence[Team], *, task_governance: bool) -> dict[str, 
 def quota_hard(team: Team) -> dict[str, str]:
     """`spec.hard` of the team's ResourceQuota: its ceiling, and the bounds of every team."""
     nodes = sum(most_nodes(team).values())
+    bounds = quotas.bounds(nodes, team.work)
     if not team.quota:
-        return quotas.bounds(nodes) | dict(team.hard)
+        return bounds | dict(team.hard)
     total = quotas.ceiling(
         team.quota, borrow_limit=team.borrow_limit, absolute_borrow_limits=team.absolute_borrow_limits
     )
-    return quotas.hard(total, quotas.disk(nodes) | quotas.bounds(nodes) | dict(team.hard))
+    return quotas.hard(total, quotas.disk(nodes) | bounds | dict(team.hard))
 
 
 def most_nodes(team: Team) -> dict[str, int]:

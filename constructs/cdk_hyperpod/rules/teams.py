@@ -42,6 +42,7 @@ def check_teams(
         yield from wrong
         yield from _check_roles(team, team_path)
         yield from _check_priorities(team, team_path)
+        yield from _check_work(team, team_path)
         yield from _check_namespace(team, team_path, task_governance)
         yield from _check_quota(team, team_path, nodes, task_governance, autoscaling)
         refused = {finding.path for finding in wrong}
@@ -90,6 +91,18 @@ def _check_priorities(team: Team, path: str) -> Iterator[Finding]:
         if is_known(name) and (problem := CLASS_NAME.problem(name)):
             yield problem.at(f"{path}.priority_classes[{index}]", name)
     yield from check_repeated(names or (), f"{path}.priority_classes")
+
+
+def _check_work(team: Team, path: str) -> Iterator[Finding]:
+    yield from check_repeated(team.work, f"{path}.work")
+    if isinstance(team.work, tuple) and "ray" in team.work:
+        yield Finding(
+            code="work-needs-kuberay",
+            path=f"{path}.work",
+            problem="has ray, whose kinds come with KubeRay's operator, and no stack of this library installs it",
+            remedy="install the operator before the team submits, or remove ray",
+            level="warning",
+        )
 
 
 def _check_namespace(team: Team, path: str, task_governance: bool) -> Iterator[Finding]:

@@ -58,3 +58,19 @@ FROM_THE_RECIPE = (
     *("--instance-type", "ml.p5.48xlarge", "--nodes", "16", "--nproc-per-node", "8"),
 )
 """The same job by `cdk-hyperpod job render`, without the namespace."""
+
+_TRAINING = {
+    "HyperPodPyTorchJob": "hyperpodpytorchjobs.sagemaker.amazonaws.com",
+    "PyTorchJob": "pytorchjobs.kubeflow.org",
+}
+RESOURCES = {
+    **_TRAINING,
+    "RayJob": "rayjobs.ray.io",
+    "StatefulSet": "statefulsets.apps",
+    "Deployment": "deployments.apps",
+    "Job": "jobs.batch",
+    "Service": "services",
+    "Secret": "secrets",
+    "ConfigMap": "configmaps",
+}
+"""The kinds that the templates of all recipes create, as a Role names them."""

@@ -31,6 +31,7 @@ BORROWER = Team(
     default_vcpus=2,
     default_memory_gib=16,
 )
+WORKER = Team(name="worker", quota={"ml.p5.48xlarge": 1}, work=("training", "ray"), see_nodes=True)
 PRIORITIES = (
     PriorityClass(name="high", value=1000, description="the part of a job that keeps it going"),
     PriorityClass(name="low", value=-10, preempts=False),
@@ -97,6 +98,7 @@ SAMPLES: dict[str, tuple[Manifest, ...]] = {
     "team": team_manifests(RESEARCH, task_governance=False),
     "team-under-task-governance": team_manifests(NEURON, task_governance=True),
     "team-that-borrows": team_manifests(BORROWER, task_governance=False),
+    "team-of-other-work": team_manifests(WORKER, task_governance=False),
     "priority-classes": priority_class_manifests(PRIORITIES),
     "elastic-job": job_manifests(ELASTIC),
     "elastic-job-with-everything": job_manifests(GOVERNED),

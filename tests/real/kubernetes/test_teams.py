@@ -83,6 +83,70 @@ CLUSTER = [
 ]
 
 
+ALL = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+OTHER_WORK = {
+    "training": {
+        "statefulsets.apps": ALL,
+        "statefulsets.apps/scale": ("get", "update", "patch"),
+        "cronjobs.batch": ALL,
+        "horizontalpodautoscalers.autoscaling": ALL,
+        "horizontalpodautoscalers.autoscaling/status": ("get",),
+    },
+    "ray": {
+        "rayjobs.ray.io": ALL,
+        "rayclusters.ray.io": ALL,
+        "rayservices.ray.io": ALL,
+        "rayjobs.ray.io/status": ("get",),
+    },
+}
+NEVER = [
+    *(
+        (verb, f"{kind}/status")
+        for kind in ("statefulsets.apps", "cronjobs.batch", "rayjobs.ray.io")
+        for verb in ALL[3:]
+    ),
+    ("create", "controllerrevisions.apps"),
+    ("create", "daemonsets.apps"),
+    ("create", "replicasets.apps"),
+    ("create", "networkpolicies.networking.k8s.io"),
+    ("create", "rolebindings.rbac.authorization.k8s.io"),
+    ("patch", "resourcequotas"),
+]
+
+
+@pytest.mark.parametrize("work", OTHER_WORK)
+def test_other_work_is_allowed_to_the_team_that_does_it(admin: Client, member: Client, own: str, work: str) -> None:
+    name = f"does-{work}"
+    (other,) = {*OTHER_WORK} - {work}
+    doing = install(admin, Team(name=name, quota={"ml.p5.48xlarge": 1}, work=(work,)))  # type: ignore[arg-type]
+    for resource, verbs in OTHER_WORK[work].items():
+        for verb in verbs:
+            assert doing.may(verb, resource, name), (verb, resource)
+            assert not member.may(verb, resource, own), (verb, resource)
+            assert not doing.may(verb, resource, own), (verb, resource)
+            assert not doing.may(verb, resource), (verb, resource)
+    for resource in OTHER_WORK[other]:
+        assert not doing.may("create", resource, name), resource
+    for verb, resource in NEVER:
+        assert not doing.may(verb, resource, name), (verb, resource)
+    assert doing.may("create", JOBS, name), "what every team may"
+    for namespace in (own, "kube-system"):
+        assert not doing.may("list", "secrets", namespace)
+        assert not doing.may("create", "pods/exec", namespace)
+    assert not doing.may("list", "nodes")
+
+
+def test_a_team_sees_nodes_if_its_file_says_so(admin: Client) -> None:
+    seeing = install(admin, Team(name="sees-nodes", quota={"ml.p5.48xlarge": 1}, see_nodes=True))
+    assert seeing.get("/api/v1/nodes").status == 200
+    assert seeing.may("get", "nodes", name="a")
+    for verb in ("watch", "create", "update", "patch", "delete"):
+        assert not seeing.may(verb, "nodes")
+    for resource in ("nodes/status", "nodes/proxy", "nodes/log", "nodes/metrics"):
+        assert not any(seeing.may(verb, resource) for verb in ALL), resource
+    assert not seeing.may("list", "pods")
+
+
 @pytest.mark.parametrize(("verb", "resource"), WORK)
 def test_a_member_works_in_the_own_namespace_alone(member: Client, own: str, verb: str, resource: str) -> None:
     assert member.may(verb, resource, own)

@@ -68,6 +68,7 @@ def test_objects_beyond_the_count_are_refused(admin: Client) -> None:
 
 
 EMPTY: Manifest = {"selector": {"matchLabels": {"app": "x"}}}
+SCALED: Manifest = {"maxReplicas": 2, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"}}
 COUNTED: list[tuple[str, str, str, Manifest]] = [
     ("sagemaker.amazonaws.com/v1", "HyperPodPyTorchJob", "count/hyperpodpytorchjobs.sagemaker.amazonaws.com", {}),
     ("jobset.x-k8s.io/v1alpha2", "JobSet", "count/jobsets.jobset.x-k8s.io", {}),
@@ -78,6 +79,12 @@ COUNTED: list[tuple[str, str, str, Manifest]] = [
     ("batch/v1", "Job", "count/jobs.batch", {}),
     ("v1", "Service", "services", {"ports": [{"port": 80}]}),
     ("v1", "ServiceAccount", "count/serviceaccounts", {}),
+    ("apps/v1", "StatefulSet", "count/statefulsets.apps", {**EMPTY, "serviceName": "x"}),
+    ("batch/v1beta1", "CronJob", "count/cronjobs.batch", {"schedule": "0 0 * * *"}),
+    ("autoscaling/v1", "HorizontalPodAutoscaler", "count/horizontalpodautoscalers.autoscaling", SCALED),
+    ("ray.io/v1", "RayJob", "count/rayjobs.ray.io", {}),
+    ("ray.io/v1", "RayCluster", "count/rayclusters.ray.io", {}),
+    ("ray.io/v1", "RayService", "count/rayservices.ray.io", {}),
 ]
 
 
@@ -85,15 +92,19 @@ def test_whatever_a_member_makes_is_counted(admin: Client) -> None:
     """Kinds of operators too, which the API server itself counts."""
     # Kubernetes creates a service account in every namespace.
     hard = {key: "2" if key == "count/serviceaccounts" else "1" for _, _, key, _ in COUNTED}
-    member = install(admin, Team(name="counted", quota={"ml.m5.4xlarge": 1}, hard=hard))
+    team = Team(name="counted", quota={"ml.m5.4xlarge": 1}, work=("training", "ray"), hard=hard)
+    member = install(admin, team)
     await_counted(admin, "counted", "team-quota")
     containers = {"metadata": {"labels": {"app": "x"}}, "spec": pod("counted", "x")["spec"]}
     for version, kind, key, content in COUNTED:
         spec = dict(content)
-        if kind == "Deployment":
+        job = {"template": {"spec": {**containers["spec"], "restartPolicy": "Never"}}}
+        if kind in ("Deployment", "StatefulSet"):
             spec |= {"replicas": 0, "template": containers}
         elif kind == "Job":
-            spec |= {"template": {"spec": {**containers["spec"], "restartPolicy": "Never"}}}
+            spec |= job
+        elif kind == "CronJob":
+            spec |= {"jobTemplate": {"spec": job}}
         extra = {"spec": spec} if spec else {}
         first, second = (member.create(of_kind(version, kind, "counted", name, **extra)) for name in ("a", "b"))
         assert (kind, first.status, first.message) == (kind, 201, "")

@@ -147,6 +147,8 @@ CASES: Mapping[str, Case] = {
     "Team.quota": (EKS, {"teams.0.quota": {"ml.p5.48xlarge": 5}}, "teams[research].quota"),
     "Team.borrow_limit": (EKS, {"teams.0.borrow_limit": 60}, "teams[research].borrow_limit"),
     "Team.absolute_borrow_limits": (EKS, {"teams.1.absolute_borrow_limits": {"ml.p5.48xlarge": 2}}, "teams[inference].absolute_borrow_limits"),
+    "Team.work": (EKS, {"teams.0.work": ["training"]}, "teams[research].work"),
+    "Team.see_nodes": (EKS, {"teams.0.see_nodes": True}, "teams[research].see_nodes"),
     "Team.hard": (EKS, {"teams.0.hard": {"secrets": "500"}}, "teams[research].hard"),
     "Team.namespace": (EKS, {"eks.add_ons.task_governance.enabled": False, "eks.task_governance": REMOVED, "teams.0.namespace": "other"}, "teams[research].namespace"),
     "Team.pod_security": (EKS, {"teams.0.pod_security": "restricted"}, "teams[research].pod_security"),

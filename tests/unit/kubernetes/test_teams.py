@@ -15,7 +15,7 @@ from cdk_hyperpod.kubernetes.teams import access_groups, group_name, namespace_n
 from cdk_hyperpod.rules.teams import check_priority_classes, check_teams
 from cdk_hyperpod.typed.build import structure
 from helpers.findings import Found, found
-from helpers.kubernetes.samples import BORROWER, NEURON, PRIORITIES, RESEARCH
+from helpers.kubernetes.samples import BORROWER, NEURON, PRIORITIES, RESEARCH, WORKER
 
 CLUSTER = {"ml.p5.48xlarge": 10, "ml.trn1.32xlarge": 4, "ml.g6.12xlarge": 3}
 ROLE = "arn:aws:iam::111122223333:role/research"
@@ -83,7 +83,7 @@ def test_without_a_quota_there_are_no_defaults_either() -> None:
 
 @pytest.mark.parametrize("governed", [False, True])
 @pytest.mark.parametrize(
-    "team", [RESEARCH, NEURON, Team(name="free", patch_workloads=True)], ids=lambda team: team.name
+    "team", [RESEARCH, NEURON, WORKER, Team(name="free", patch_workloads=True)], ids=lambda team: team.name
 )
 def test_everything_that_a_member_may_make_is_counted(team: Team, governed: bool) -> None:
     """In the team's quota, by whichever of its names: the API server of all teams keeps the objects."""
@@ -103,6 +103,20 @@ def test_everything_that_a_member_may_make_is_counted(team: Team, governed: bool
     assert ("services", "") in made
     uncounted = [(name, group) for name, group in made if not hard.keys() & names_in_a_quota(name, group)]
     assert uncounted == []
+
+
+def test_the_order_of_work_in_the_file_changes_nothing() -> None:
+    turned = dataclasses.replace(WORKER, work=WORKER.work[::-1])
+    assert team_manifests(turned, task_governance=False) == team_manifests(WORKER, task_governance=False)
+
+
+def test_no_team_sees_nodes_unless_the_file_says_so() -> None:
+    def roles(team: Team) -> list[str]:
+        manifests = team_manifests(team, task_governance=False)
+        return [item["metadata"]["name"] for item in manifests if item["kind"] == "ClusterRoleBinding"]
+
+    assert roles(Team(name="t", work=("training", "ray"))) == ["t-team-member"]
+    assert roles(Team(name="t", see_nodes=True)) == ["t-team-member", "t-node-reader"]
 
 
 def names_in_a_quota(resource: str, group: str) -> set[str]:
@@ -205,6 +219,11 @@ def test_a_role_in_two_teams_is_in_two_groups() -> None:
             ("default-above-quota", "teams[t].default_memory_gib"),
         ),
         ({"default_memory_gib": 0}, ("value-out-of-range", "teams[t].default_memory_gib")),
+        ({"work": ("trainin",)}, ("value-misspelled", "teams[t].work[0]")),
+        ({"work": ("inference",)}, ("value-not-a-choice", "teams[t].work[0]")),
+        ({"work": ("training", "training")}, ("value-duplicated", "teams[t].work")),
+        ({"work": ("ray",)}, ("work-needs-kuberay", "teams[t].work")),
+        ({"see_nodes": "yes"}, ("value-of-wrong-type", "teams[t].see_nodes")),
     ],
 )
 def test_a_team_that_is_refused(change: dict[str, Any], finding: tuple[str, str]) -> None:

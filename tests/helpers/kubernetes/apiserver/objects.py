@@ -42,8 +42,11 @@ KINDS = (
     kind_of("jobset.x-k8s.io", "v1alpha2", "JobSet"),
     kind_of("kubeflow.org", "v1", "PyTorchJob"),
     kind_of("kubeflow.org", "v2beta1", "MPIJob"),
+    kind_of("ray.io", "v1", "RayJob"),
+    kind_of("ray.io", "v1", "RayCluster"),
+    kind_of("ray.io", "v1", "RayService"),
 )
-"""All kinds of HyperPod's operators that a team's Role contains."""
+"""All kinds of operators that a team's Role may contain."""
 
 
 def established(answer: Answer) -> bool:
