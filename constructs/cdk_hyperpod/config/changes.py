@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..typed.annotations import Fields, Items, Names, field_types, shape
+from ..typed.annotations import Either, Fields, Items, Names, arguments_of, field_types, shape
 from ..typed.words import shown_name
 from .cluster import (
     ClusterConfig,
@@ -38,7 +38,7 @@ from .governance import TaskClass, TaskGovernance
 from .lifecycle import LifecycleConfig, LifecycleSteps
 from .monitoring import MonitoringConfig
 from .slurm import AccountingDatabase, DrainAgentConfig, DrainBackup, Group, SlurmAccount, SlurmConfig, User
-from .teams import PriorityClass, Team
+from .teams import AcceleratorPartition, PriorityClass, Share, Team
 
 Effect = Literal["in place", "new nodes only", "replaces", "deletes nodes", "refused"]
 EFFECTS: Mapping[Effect, str] = {
@@ -164,6 +164,7 @@ _DRAINED = _in_place("applies to deployments that delete nodes")
 _IMAGE = _in_place("refused while nodes run another image: run `cdk-hyperpod patch` first")
 _NEXT_PATCH = _in_place("applies to the next patch")
 _KEPT = Change(effect="in place", says="applies to the next patch", removed=_refused("to turn it off, write none"))
+_QUOTA = _in_place("running pods stay")
 _LINK = _replaces("the link; no file is deleted, here or in S3")
 
 CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
@@ -306,9 +307,11 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
     TaskClass: _all(TaskClass, _in_place("applies to jobs that are queued later")),
     Team: {
         "name": _replaces("the team; the old one is deleted with its namespace and all that runs in it"),
-        "quota": _in_place("running pods stay"),
+        "quota": _QUOTA,
         "borrow_limit": _in_place("preemption may take back what was borrowed"),
         "absolute_borrow_limits": _in_place("preemption may take back what was borrowed"),
+        "lend": IN_PLACE,
+        "preempt_team_tasks": IN_PLACE,
         "work": _in_place("running pods stay"),
         "see_nodes": IN_PLACE,
         "hard": _in_place("running pods stay"),
@@ -322,6 +325,8 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "default_vcpus": _in_place("applies to new pods"),
         "default_memory_gib": _in_place("applies to new pods"),
     },
+    Share: _all(Share, _QUOTA),
+    AcceleratorPartition: _all(AcceleratorPartition, _QUOTA),
     StorageConfig: {
         "capacity_gib": _refused("FSx can only raise it", _does_not_shrink),
         "throughput_mbps_per_tib": _in_place("with efa, it cannot change after creation"),
@@ -501,9 +506,9 @@ def _flat(value: Any, path: str, *, without: str = "") -> Iterator[tuple[str, An
         here = f"{path}.{field.name}" if path else field.name
         held, form = getattr(value, field.name), shape(field_types(type(value))[field.name]).form
         match form:
-            case Fields() if isinstance(held, str):
+            case Either() if isinstance(held, str):
                 yield here, held
-            case Fields():
+            case Fields() | Either():
                 if held is not None:
                     if isinstance(CHANGES[type(value)][field.name], Change) and field.default is None:
                         yield here, _THERE
@@ -542,12 +547,14 @@ def _is_default(field: dataclasses.Field[Any], held: Any) -> bool:
 
 
 def _kept(value: Any, form: object) -> Any:
-    plain = dict(value) if isinstance(form, Names) else _plain(value)
+    plain = {key: _plain(held) for key, held in value.items()} if isinstance(form, Names) else _plain(value)
     # CDK leaves empty values out of a template.
     return (plain if plain not in ([], {}) else _EMPTY) if len(_json(plain)) <= _SHOWN else _digest(plain)
 
 
 def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: _plain(held) for name, held in arguments_of(value).items() if held is not None}
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -614,7 +621,7 @@ def _kind_at(kind: type, name: str) -> type | None:
     if name not in field_types(kind):
         return None
     match shape(field_types(kind)[name]).form:
-        case Fields(inner):
+        case Fields(inner) | Either(_, inner):
             return inner
         case Items(item) if isinstance(form := shape(item).form, Fields):
             return form.kind

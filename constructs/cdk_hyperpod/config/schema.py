@@ -79,6 +79,8 @@ def _type_words(schema: Mapping[str, Any]) -> str:
             return " or ".join(_type_words(option) for option in options)
         case {"type": "array", "items": items}:
             return f"list of {_type_words(items)}"
+        case {"type": "object", "additionalProperties": {"anyOf": _}}:
+            return "names and numbers or settings"
         case {"type": "object", "additionalProperties": values}:
             return f"names and {'numbers' if values['type'] == 'integer' else 'texts'}"
         case {"type": "integer", "minimum": low, "maximum": high}:

@@ -30,6 +30,69 @@ CLASS_NAME = Pattern(
 PriorityClassName = Annotated[str, CLASS_NAME]
 
 
+Amount = Annotated[int, Range(1, 1_000_000)]
+MigProfile = Literal[
+    "mig-1g.5gb",
+    "mig-1g.10gb",
+    "mig-1g.18gb",
+    "mig-1g.20gb",
+    "mig-1g.23gb",
+    "mig-1g.35gb",
+    "mig-1g.45gb",
+    "mig-1g.47gb",
+    "mig-2g.10gb",
+    "mig-2g.20gb",
+    "mig-2g.35gb",
+    "mig-2g.45gb",
+    "mig-2g.47gb",
+    "mig-3g.20gb",
+    "mig-3g.40gb",
+    "mig-3g.71gb",
+    "mig-3g.90gb",
+    "mig-3g.93gb",
+    "mig-4g.20gb",
+    "mig-4g.40gb",
+    "mig-4g.71gb",
+    "mig-4g.90gb",
+    "mig-4g.93gb",
+    "mig-7g.40gb",
+    "mig-7g.80gb",
+    "mig-7g.141gb",
+    "mig-7g.180gb",
+    "mig-7g.186gb",
+]
+"""The partitions of a GPU that a ComputeQuota accepts (botocore, sagemaker 2017-07-24, `MIGProfileType`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceleratorPartition:
+    """Partitions of GPUs (NVIDIA MIG), on nodes whose GPUs an administrator partitioned."""
+
+    type: MigProfile
+    """The profile, such as mig-1g.10gb. It must be one of the instance type."""
+    count: Amount
+    """How many of them, over all nodes of the instance type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A part of the nodes of one instance type, smaller than a node or beside whole nodes.
+
+    What is absent derives from what is there, as AWS does it: from the accelerators or partitions, otherwise from vcpus,
+    otherwise from memory_gib. Half of a node's accelerators have half of its vCPUs and memory.
+    """
+
+    accelerators: Amount | None = None
+    """GPUs or Trainium chips, over all nodes of the type: 4 is half of an ml.p5.48xlarge, 12 is one node and a half.
+    Absent: none."""
+    accelerator_partition: AcceleratorPartition | None = None
+    """Partitions of GPUs instead of whole ones. Absent: none."""
+    vcpus: Amount | None = None
+    """vCPUs. Absent: in proportion."""
+    memory_gib: Amount | None = None
+    """Host memory in GiB. Absent: in proportion."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Team:
     """People who share one namespace, one quota and the same permissions. EKS only.
@@ -39,16 +102,23 @@ class Team:
 
     name: TeamName
     """The team's name, unique in the cluster. Another name is another team, with another namespace."""
-    quota: Mapping[str, int] = field(default_factory=dict)
-    """The team's share: how many nodes of each instance type, such as {ml.p5.48xlarge: 8}. It becomes a ResourceQuota
+    quota: Mapping[str, int | Share] = field(default_factory=dict)
+    """The team's share: how many nodes of each instance type, such as {ml.p5.48xlarge: 8}, or a part of a node, such as
+    {ml.p5.48xlarge: {accelerators: 4}}. It becomes a ResourceQuota
     of what pods can have of those nodes: GPUs or Neuron devices, EFA, vCPUs, host memory. Absent: no limit, which is an
     error if autoscaling is on. Lowering it stops no running pod. New ones are refused until the team is below it. (If
     task governance is on, it may preempt what the team had borrowed.)"""
     borrow_limit: Annotated[int, Range(1, 500)] | None = None
     """How much the team may have beyond its share while other teams leave theirs idle, in percent of the share. It
     raises the ceiling, not the share. Absent: it borrows nothing."""
-    absolute_borrow_limits: Mapping[str, int] = field(default_factory=dict)
-    """The same in nodes of each type, such as {ml.p5.48xlarge: 4}, instead of `borrow_limit`."""
+    absolute_borrow_limits: Mapping[str, int | Share] = field(default_factory=dict)
+    """The same in nodes of each type or parts of them, as in `quota`, instead of `borrow_limit`."""
+    lend: bool = True
+    """Task governance: whether other teams may borrow what the team leaves idle of its share. A team that borrows must
+    lend. False: nobody borrows it, so the team's jobs never wait until borrowed nodes come back."""
+    preempt_team_tasks: Literal["lower_priority", "never"] = "lower_priority"
+    """Task governance: whether a job preempts jobs of its own team that have a lower priority in the queue. never: it
+    waits for them."""
     work: tuple[Work, ...] = ()
     """What the team may create beside what every team may: jobs, pods, Deployments and Services. training: StatefulSets,
     CronJobs and HorizontalPodAutoscalers. ray: RayJobs, RayClusters and RayServices, for which the cluster needs
@@ -61,13 +131,14 @@ class Team:
     hard: Mapping[str, str] = field(default_factory=dict)
     """Values of the ResourceQuota as Kubernetes quantities, in place of the computed ones or in addition to them, such
     as {requests.memory: 5120Gi, secrets: "500"}. Absent: the computed ones, and for every team 1000 pods (50 for each
-    node if that is more), 100 claims, 1000 ConfigMaps, 200 Secrets, 1000 of each kind of job (Jobs,
-    HyperPodPyTorchJobs, JobSets, PyTorchJobs, MPIJobs), 200 Deployments with 2200 ReplicaSets, 100 ServiceAccounts,
-    1000 PodDisruptionBudgets and 200 Services. None of the Services is a load balancer or opens a port of the nodes
-    (services.loadbalancers and services.nodeports: a load balancer takes a node port for each of its ports). With a
-    quota, also 100 GiB of each node's disk (requests.ephemeral-storage). Kinds that are no part of Kubernetes are
-    counted only a while after they were installed (docs/team-quotas.md). With limits.cpu Kubernetes rejects every job of `hyp`.
-    Applies to new objects only."""
+    node if that is more), 100 claims with 10 TiB beside the claim on the file system, 1000 ConfigMaps, 200 Secrets,
+    1000 Jobs, 200 Deployments, 100 ServiceAccounts, 1000 PodDisruptionBudgets and 200 Services. None of the Services is
+    a load balancer or opens a port of the nodes (services.loadbalancers and services.nodeports: a load balancer takes a
+    node port for each of its ports). Of the kinds of `work`, 1000 RayJobs and 200 of each other kind. With a quota, also
+    100 GiB of each node's disk (requests.ephemeral-storage), 43 GiB of huge pages of each node with EFA, and no shared
+    GPU and no partition of a GPU that `quota` does not name. Kinds that are no part of Kubernetes are counted only a
+    while after they were installed (docs/team-quotas.md). With limits.cpu Kubernetes rejects every job of `hyp`. Applies
+    to new objects only."""
     namespace: Namespace | None = None
     """The team's namespace, which must not exist yet. It is created with the team and deleted with it. Absent: the
     team's name, or hyperpod-ns-<team> under task governance, which creates that namespace itself and allows no other.

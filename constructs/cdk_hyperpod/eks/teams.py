@@ -16,13 +16,14 @@ from .._common import reasons
 from .._common.acknowledge import acknowledge
 from ..config.cluster import ClusterArn, InstanceGroup
 from ..config.eks import EksConfig, is_on
-from ..config.teams import Team
+from ..config.teams import Share, Team
 from ..errors import Finding, raise_errors
 from ..kubernetes.governance import compute_quota_properties, scheduler_properties
 from ..kubernetes.manifests import Manifest
 from ..kubernetes.teams import (
     POD_SERVICE_ACCOUNT,
     access_groups,
+    claim_gib,
     namespace_name,
     pod_security_labels,
     priority_class_manifests,
@@ -31,12 +32,11 @@ from ..kubernetes.teams import (
 from ..loader import LoadedConfig
 from ..rules import check_eks_teams
 from ..storage.lustre import LustreMount
+from ..typed.annotations import arguments_of
 from ..typed.validation import as_tuple, check_at_synth, check_call, require_arguments
 from ..typed.words import item_paths
 from .control_plane import EksControlPlane
 from .manifests import file_system_manifests, karpenter_manifests
-
-_DEFAULT_CAPACITY_GIB = 1200
 
 
 class HyperPodTeams(Construct):
@@ -106,7 +106,7 @@ class HyperPodTeams(Construct):
         raise_errors(
             [
                 *check_call(HyperPodTeams.__init__, locals()),
-                *_check_with_cluster(teams, control_plane, instance_groups, file_system),
+                *_check_with_cluster(teams, control_plane, instance_groups, file_system, capacity_gib),
                 *_check_known(as_tuple(teams)),
             ],
             lambda: self.node.path,
@@ -116,6 +116,10 @@ class HyperPodTeams(Construct):
         self._cluster_name = cluster_name
         self._hyperpod_cluster_arn = hyperpod_cluster_arn
         self._first = list(add_ons)
+        capacity = claim_gib(None) if capacity_gib is None else capacity_gib
+        # A token is no int, and its value is known at deployment only.
+        known_gib = capacity if isinstance(capacity, int) else None
+        self._file_system_gib = 0 if file_system is None else known_gib
         governance = is_on(eks_config, "task_governance", has_file_system=file_system is not None)
         for arn, groups in access_groups(teams, task_governance=governance).items():
             self._add_access(arn, groups)
@@ -123,7 +127,6 @@ class HyperPodTeams(Construct):
             self._apply("Karpenter", karpenter_manifests(eks_config.autoscaling, teams))
         self._add_priority_classes(eks_config)
         scheduler = self._add_scheduler(eks_config) if governance else None
-        capacity = capacity_gib or _DEFAULT_CAPACITY_GIB
         if teams:
             self._add_teams(teams, file_system, capacity, scheduler)
         elif file_system is not None:
@@ -227,7 +230,12 @@ class HyperPodTeams(Construct):
 
     def _manifests(self, team: Team, task_governance: bool) -> tuple[Manifest, ...]:
         classes = self._control_plane.config.priority_classes
-        return team_manifests(team, task_governance=task_governance, priority_classes=classes)
+        return team_manifests(
+            team,
+            task_governance=task_governance,
+            priority_classes=classes,
+            file_system_gib=self._file_system_gib,
+        )
 
     def _pod_security(self, team: Team, namespace: str, quota: IDependable) -> eks.KubernetesPatch:
         """Add Pod Security labels to the namespace, which HyperPod creates for the share."""
@@ -289,6 +297,7 @@ def _check_with_cluster(
     control_plane: object,
     instance_groups: Sequence[InstanceGroup] | None,
     file_system: LustreMount | None,
+    capacity_gib: int | None,
 ) -> Iterator[Finding]:
     """The teams together with the EKS cluster, if it has the right type."""
     if isinstance(control_plane, EksControlPlane):
@@ -296,7 +305,7 @@ def _check_with_cluster(
             as_tuple(teams),
             control_plane.config,
             groups=None if instance_groups is None else as_tuple(instance_groups),
-            has_file_system=file_system is not None,
+            file_system_gib=0 if file_system is None else claim_gib(capacity_gib),
         )
 
 
@@ -307,7 +316,13 @@ def _check_known(teams: Sequence[Team]) -> Iterator[Finding]:
     for path, team in zip(item_paths("teams", teams), teams, strict=True):
         for name in ("name", "namespace", "quota", "borrow_limit", "absolute_borrow_limits"):
             remedy = "write it out: resources' names and the pods' ceilings derive from it"
-            yield from check_at_synth(getattr(team, name, None), f"{path}.{name}", remedy, kinds=(str, float, Mapping))
+            value = getattr(team, name, None)
+            yield from check_at_synth(value, f"{path}.{name}", remedy, kinds=(str, float, Mapping))
+            for part in value.values() if isinstance(value, Mapping) else ():
+                if isinstance(part, Share):
+                    yield from check_at_synth(
+                        tuple(arguments_of(part).values()), f"{path}.{name}", remedy, kinds=(tuple,)
+                    )
 
 
 def _quota_name(cluster_name: str, team_name: str) -> str:

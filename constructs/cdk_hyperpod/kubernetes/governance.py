@@ -33,7 +33,11 @@ def compute_quota_properties(team: Team, *, cluster_arn: str) -> dict[str, Any]:
         "Name": team.name,
         "ClusterArn": cluster_arn,
         "ComputeQuotaConfig": quotas.compute_quota_config(
-            team.quota, borrow_limit=team.borrow_limit, absolute_borrow_limits=team.absolute_borrow_limits
+            team.quota,
+            borrow_limit=team.borrow_limit,
+            absolute_borrow_limits=team.absolute_borrow_limits,
+            lend=team.lend,
+            preempt_team_tasks=team.preempt_team_tasks,
         ),
         "ComputeQuotaTarget": {"TeamName": team.name, "FairShareWeight": team.fair_share_weight},
         "ActivationState": "Enabled",

@@ -19,10 +19,11 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ..config.teams import Work
+from ..config.teams import Share, Work
 from ..facts.instance_types import catalogue
-from .allocatable import DEVICE_KEYS, allocatable
+from .allocatable import DEVICE_KEYS
 from .quantities import count_quantity, cpu_quantity, memory_quantity
+from .shares import CPU, HUGEPAGES, MEMORY, MIG_KEYS, SHARED_GPU, amounts_of
 from .work import kinds_of
 
 AWS_EXAMPLE_HARD: Mapping[str, str] = MappingProxyType(
@@ -37,30 +38,29 @@ are not the default, because they are not what the nodes have. 640 GiB is the me
 GiB a team cannot use a third of its nodes' memory, and a job that asks for all of a node gets two nodes out of eight. And 192
 vCPUs is all that a node has, the part that it keeps for itself included, which no pod can have."""
 
-CPU = "cpu"
-MEMORY = "memory"
 _DISK_GIB = 100
+_STORAGE_GIB = 10 * 1024
+_PARTS_OF_GPUS = (SHARED_GPU, *MIG_KEYS)
 
 
-def amounts(nodes: Mapping[str, int]) -> dict[str, int]:
-    """What pods can have of so many nodes of each type together: `cpu` in millicores, `memory` in MiB, devices in pieces.
+def amounts(nodes: Mapping[str, int | Share]) -> dict[str, int]:
+    """What pods can have of so many nodes of each type together: `cpu` in millicores, `memory` and huge pages in MiB, devices in pieces.
 
     Every device is named, 0 where the nodes have none: what a quota does not name it does not limit, and a team of CPU
-    nodes could take every GPU of the cluster.
+    nodes could take every GPU of the cluster, whole or in parts.
     """
-    total = dict.fromkeys((*DEVICE_KEYS, CPU, MEMORY), 0)
-    for name, count in nodes.items():
-        node = allocatable(catalogue()[name])
-        for key, amount in ((CPU, node.millicpus), (MEMORY, node.memory_mib), *node.devices.items()):
-            total[key] += amount * count
+    total = dict.fromkeys((*DEVICE_KEYS, CPU, MEMORY, HUGEPAGES, *_PARTS_OF_GPUS), 0)
+    for name, share in nodes.items():
+        for key, amount in amounts_of(catalogue()[name], share).items():
+            total[key] += amount
     return total
 
 
 def ceiling(
-    quota: Mapping[str, int],
+    quota: Mapping[str, int | Share],
     *,
     borrow_limit: int | None = None,
-    absolute_borrow_limits: Mapping[str, int] | None = None,
+    absolute_borrow_limits: Mapping[str, int | Share] | None = None,
 ) -> dict[str, int]:
     """The most that a team may hold, in the units of `amounts`: its share, and what it may borrow.
 
@@ -86,31 +86,33 @@ def hard(total: Mapping[str, int], overrides: Mapping[str, str] | None = None) -
     cpu, memory = cpu_quantity(total[CPU]), memory_quantity(total[MEMORY])
     computed = {f"requests.{key}": count_quantity(total[key]) for key in DEVICE_KEYS}
     computed |= {"requests.cpu": cpu, "requests.memory": memory, "limits.memory": memory}
+    pages = memory_quantity(total[HUGEPAGES]) if total[HUGEPAGES] else "0"
+    # HyperPod's nodes reserve pages of 2 MiB only.
+    computed |= {f"requests.{HUGEPAGES}": pages, "requests.hugepages-1Gi": "0"}
+    computed |= {f"requests.{key}": count_quantity(total[key]) for key in _PARTS_OF_GPUS}
     return computed | dict(overrides or {})
 
 
-def bounds(nodes: int, work: Iterable[Work] = ()) -> dict[str, str]:
-    """The limits of a team for objects that no share divides and that all teams use up. `nodes`: of the team's ceiling. `work`: the
-    team's.
+def bounds(nodes: int, work: Iterable[Work] = (), *, file_system_gib: int | None = 0) -> dict[str, str]:
+    """The limits of a team for objects that no share divides and that all teams use up.
 
-    They cover every kind that the team's Role can create, and the ReplicaSets of Deployments. A kind that the cluster does not have counts
-    nothing. The API server stores the objects of all teams in 8 GiB (https://docs.aws.amazon.com/eks/latest/best-practices/scale-control-plane.html).
+    nodes: of the team's ceiling. work: the team's. file_system_gib: the capacity that the team's claim on the file system shows. None: it
+    is unknown, and claims are only counted.
+
+    They cover every kind of Kubernetes' own that the team's Role can create, and those of `work`. Kinds of HyperPod's operators are not
+    among them: a quota that names one refuses its objects until Kubernetes counts it, five minutes after the operator was installed at
+    the latest, and so would refuse a team's first job. The API server stores the objects of all teams in 8 GiB (https://docs.aws.amazon.com/eks/latest/best-practices/scale-control-plane.html).
     A Secret or a ConfigMap has at most 1 MiB. Pods use addresses of the subnet; finished pods do not count. A busy team stays far below
     each limit.
     """
     return {
         "pods": count_quantity(max(1000, 50 * nodes)),
         "persistentvolumeclaims": "100",
+        **_storage(file_system_gib),
         "configmaps": count_quantity(1000),
         "secrets": "200",
         "count/jobs.batch": count_quantity(1000),
-        "count/hyperpodpytorchjobs.sagemaker.amazonaws.com": count_quantity(1000),
-        "count/jobsets.jobset.x-k8s.io": count_quantity(1000),
-        "count/pytorchjobs.kubeflow.org": count_quantity(1000),
-        "count/mpijobs.kubeflow.org": count_quantity(1000),
         "count/deployments.apps": "200",
-        # A Deployment keeps ten old ones (revisionHistoryLimit).
-        "count/replicasets.apps": "2200",
         "count/serviceaccounts": "100",
         "count/poddisruptionbudgets.policy": count_quantity(1000),
         # Every Service is a rule on every node of the cluster.
@@ -131,29 +133,55 @@ def disk(nodes: int) -> dict[str, str]:
 
 
 def compute_quota_config(
-    quota: Mapping[str, int],
+    quota: Mapping[str, int | Share],
     *,
     borrow_limit: int | None = None,
-    absolute_borrow_limits: Mapping[str, int] | None = None,
+    absolute_borrow_limits: Mapping[str, int | Share] | None = None,
+    lend: bool = True,
+    preempt_team_tasks: str = "lower_priority",
 ) -> dict[str, Any]:
-    """`ComputeQuotaConfig` of an AWS::SageMaker::ComputeQuota: the share by nodes, and what the team may borrow.
+    """`ComputeQuotaConfig` of an AWS::SageMaker::ComputeQuota: the share, and what the team may borrow.
 
     A team that may not borrow still lends idle capacity (`Lend`). Kueue reclaims it when the team's jobs need it. With absolute limits no
     BorrowLimit is sent: AWS documents 1 to 500 percent, and whether 0 is valid is unknown. The ResourceQuota enforces the ceiling
     in any case.
     """
-    sharing: dict[str, Any] = {"Strategy": "LendAndBorrow" if borrow_limit or absolute_borrow_limits else "Lend"}
+    alone = "Lend" if lend else "DontLend"
+    sharing: dict[str, Any] = {"Strategy": "LendAndBorrow" if borrow_limit or absolute_borrow_limits else alone}
     if borrow_limit:
         sharing["BorrowLimit"] = borrow_limit
     if absolute_borrow_limits:
         sharing["AbsoluteBorrowLimits"] = _resources(absolute_borrow_limits)
-    return {"ComputeQuotaResources": _resources(quota), "ResourceSharingConfig": sharing}
+    config = {"ComputeQuotaResources": _resources(quota), "ResourceSharingConfig": sharing}
+    # Without it, AWS lets jobs preempt those of their own team.
+    return config if preempt_team_tasks == "lower_priority" else config | {"PreemptTeamTasks": "Never"}
+
+
+def _storage(file_system_gib: int | None) -> dict[str, str]:
+    """The disks behind a team's claims, which cost money."""
+    if file_system_gib is None:
+        return {}
+    gib = _STORAGE_GIB + file_system_gib
+    return {"requests.storage": f"{gib // 1024}Ti" if gib % 1024 == 0 else f"{gib}Gi"}
 
 
 def _more(key: str, amount: int, percent: int) -> int:
-    unit = {CPU: 1000, MEMORY: 1024}.get(key, 1)
+    unit = {CPU: 1000, MEMORY: 1024, HUGEPAGES: 1024}.get(key, 1)
     return amount + amount * percent // 100 // unit * unit
 
 
-def _resources(nodes: Mapping[str, int]) -> list[dict[str, Any]]:
-    return [{"InstanceType": name, "Count": count} for name, count in nodes.items()]
+def _resources(nodes: Mapping[str, int | Share]) -> list[dict[str, Any]]:
+    return [{"InstanceType": name, **_resource(share)} for name, share in nodes.items()]
+
+
+def _resource(share: int | Share) -> dict[str, Any]:
+    if isinstance(share, int):
+        return {"Count": share}
+    partition = share.accelerator_partition
+    given = {
+        "Accelerators": share.accelerators,
+        "VCpu": share.vcpus,
+        "MemoryInGiB": share.memory_gib,
+        "AcceleratorPartition": None if partition is None else {"Type": partition.type, "Count": partition.count},
+    }
+    return {name: value for name, value in given.items() if value is not None}

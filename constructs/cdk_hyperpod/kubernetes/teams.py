@@ -7,25 +7,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from ..config.cluster import InstanceGroup
-from ..config.teams import PriorityClass, Team
+from ..config.teams import PriorityClass, Share, Team
+from ..facts.instance_types import catalogue
 from . import quotas
 from .manifests import Manifest
+from .shares import parts_of
 from .work import kinds_of
 
 
 def team_manifests(
-    team: Team, *, task_governance: bool, priority_classes: Sequence[PriorityClass] = ()
+    team: Team,
+    *,
+    task_governance: bool,
+    priority_classes: Sequence[PriorityClass] = (),
+    file_system_gib: int | None = 0,
 ) -> tuple[Manifest, ...]:
     """All of a team's objects, in the order in which they can be applied. `priority_classes`: the cluster's own.
+
+    file_system_gib: the capacity that the team's claim on the file system shows. 0: it has none. None: it is unknown.
 
     Under task governance HyperPod creates the namespace for the team's ComputeQuota. Apply these objects after that, and add
     `pod_security_labels` to the namespace. A team's permissions come after its limits.
     """
     namespace = namespace_name(team, task_governance=task_governance)
-    hard = quota_hard(team)
+    hard = quota_hard(team, file_system_gib=file_system_gib)
     manifests = [] if task_governance else [_namespace(namespace, team)]
     manifests += [
         _resource_quota(namespace, hard),
@@ -211,10 +220,18 @@ def access_groups(teams: Sequence[Team], *, task_governance: bool) -> dict[str, 
     return {arn: tuple(names) for arn, names in groups.items()}
 
 
-def quota_hard(team: Team) -> dict[str, str]:
-    """`spec.hard` of the team's ResourceQuota: its ceiling, and the bounds of every team."""
+def claim_gib(capacity_gib: object) -> int:
+    """The capacity that a claim on the file system shows. Kubernetes does not enforce it. If it is not known: the smallest of Lustre's."""
+    return capacity_gib if isinstance(capacity_gib, int) else 1200
+
+
+def quota_hard(team: Team, *, file_system_gib: int | None = 0) -> dict[str, str]:
+    """`spec.hard` of the team's ResourceQuota: its ceiling, and the bounds of every team.
+
+    file_system_gib: the capacity that the team's claim on the file system shows. 0: it has none. None: it is unknown.
+    """
     nodes = sum(most_nodes(team).values())
-    bounds = quotas.bounds(nodes, team.work)
+    bounds = quotas.bounds(nodes, team.work, file_system_gib=file_system_gib)
     if not team.quota:
         return bounds | dict(team.hard)
     total = quotas.ceiling(
@@ -225,10 +242,18 @@ def quota_hard(team: Team) -> dict[str, str]:
 
 def most_nodes(team: Team) -> dict[str, int]:
     """The team's share and what it may borrow, in whole nodes of each type."""
-    nodes = {name: count + math.ceil(count * (team.borrow_limit or 0) / 100) for name, count in team.quota.items()}
-    for name, count in team.absolute_borrow_limits.items():
-        nodes[name] = nodes.get(name, 0) + count
-    return nodes
+    factor = 1 + Fraction(team.borrow_limit or 0, 100)
+    nodes = {name: _nodes(name, share) * factor for name, share in team.quota.items()}
+    for name, share in team.absolute_borrow_limits.items():
+        nodes[name] = nodes.get(name, Fraction()) + _nodes(name, share)
+    return {name: math.ceil(count) for name, count in nodes.items()}
+
+
+def _nodes(instance_type: str, share: int | Share) -> Fraction:
+    # A type that the catalogue does not have is reported elsewhere.
+    if isinstance(share, int):
+        return Fraction(share)
+    return max(parts_of(catalogue()[instance_type], share).values())
 
 
 def allowed_priorities(team: Team, classes: Sequence[PriorityClass] = ()) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from ..config.governance import TaskGovernance
 from ..config.teams import Team
 from ..config.zones import ZONES_WITHOUT_EKS, control_plane_zone, control_plane_zones, two_zones
 from ..errors import Finding
-from ..kubernetes.teams import cluster_nodes
+from ..kubernetes.teams import claim_gib, cluster_nodes
 from ..names import eks_stack_name
 from ..typed.known import UNKNOWN, is_known
 from ..typed.validation import check_repeated
@@ -68,7 +68,12 @@ def check_eks(config: ClusterConfig) -> Iterator[Finding]:
     yield from _check_elastic_training(config, config.eks)
     if isinstance(config.eks.autoscaling, AutoscalingConfig):
         yield from _check_autoscaling(config.eks.autoscaling, config)
-    yield from check_eks_teams(config.teams, config.eks, groups=config.instance_groups, has_file_system=has_file_system)
+    yield from check_eks_teams(
+        config.teams,
+        config.eks,
+        groups=config.instance_groups,
+        file_system_gib=claim_gib(getattr(config.storage, "capacity_gib", None)) if has_file_system else 0,
+    )
 
 
 def check_control_plane(
@@ -479,17 +484,22 @@ def _check_task_governance(eks: EksConfig) -> Iterator[Finding]:
 
 
 def check_eks_teams(
-    teams: tuple[Team, ...], eks: EksConfig, *, groups: tuple[InstanceGroup, ...] | None, has_file_system: bool
+    teams: tuple[Team, ...], eks: EksConfig, *, groups: tuple[InstanceGroup, ...] | None, file_system_gib: int
 ) -> Iterator[Finding]:
-    """Everything that is wrong with the teams. `groups`: the cluster's groups. None: they are not known."""
+    """Everything that is wrong with the teams.
+
+    groups: the cluster's groups. None: they are not known. file_system_gib: the capacity that each team's claim shows. 0: there are no
+    claims.
+    """
     if not isinstance(teams, tuple):
         return
+    has_file_system = file_system_gib > 0
     yield from check_teams(
         teams,
         nodes=None if groups is None else _nodes(groups, eks),
         task_governance=is_on(eks, "task_governance", has_file_system=has_file_system),
         autoscaling=eks.autoscaling is not None,
-        has_file_system=has_file_system,
+        file_system_gib=file_system_gib,
     )
     if not is_on(eks, "eks_pod_identity_agent", has_file_system=has_file_system):
         yield from _check_pod_roles(teams)

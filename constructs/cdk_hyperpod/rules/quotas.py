@@ -5,21 +5,27 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 
 from .._lambda.hyperpod.common.drain_protocol import MAX_NODES
+from ..config.teams import Share
 from ..errors import Finding
 from ..facts.instance_types import catalogue, suggestion
+from ..facts.mig import MIG_PROFILES
 from ..kubernetes.allocatable import DEVICE_KEYS, GPU
 from ..kubernetes.quantities import parse_quantity
-from ..kubernetes.quotas import CPU, MEMORY, amounts, bounds, disk, hard
+from ..kubernetes.quotas import amounts, bounds, disk, hard
+from ..kubernetes.shares import CPU, MEMORY, parts_of
+from ..kubernetes.work import COUNTABLE
 from ..typed.known import is_known
+from ..typed.validation import field_findings
 from ..typed.words import join, show
 
 
 def check_nodes(
-    nodes: Mapping[str, int], path: str, *, cluster: Mapping[str, int | None] | None = None
+    nodes: Mapping[str, int | Share], path: str, *, cluster: Mapping[str, int | None] | None = None
 ) -> Iterator[Finding]:
-    """What is wrong with nodes by instance type. `cluster`: the cluster's nodes by type. None: they are not known."""
+    """What is wrong with nodes, or parts of them, by instance type. `cluster`: the cluster's nodes by type. None: they are not known."""
     for name, count in nodes.items():
         place = join(path, name)
         if not is_known(name) or not is_known(count):
@@ -39,7 +45,9 @@ def check_nodes(
                 problem=f"no instance group has the instance type {name}",
                 remedy=f"use {some_types}, or add a group",
             )
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_NODES:
+        if isinstance(count, Share):
+            yield from _check_part(name, count, place)
+        elif isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_NODES:
             yield Finding(
                 code="quota-nodes-out-of-range",
                 path=place,
@@ -48,15 +56,62 @@ def check_nodes(
             )
 
 
+def _check_part(name: str, part: Share, path: str) -> Iterator[Finding]:
+    """A part of a node that AWS or the node's devices do not allow."""
+    yield from field_findings(part, path)
+    if part.accelerator_partition is not None and is_known(part.accelerator_partition):
+        yield from field_findings(part.accelerator_partition, f"{path}.accelerator_partition")
+    if {part.accelerators, part.accelerator_partition, part.vcpus, part.memory_gib} == {None}:
+        yield Finding(
+            code="quota-part-empty",
+            path=path,
+            problem="names no part of a node",
+            remedy="add accelerators, accelerator_partition, vcpus or memory_gib, or write a number of nodes",
+        )
+    if part.accelerators is not None and part.accelerator_partition is not None:
+        yield Finding(
+            code="quota-part-both",
+            path=f"{path}.accelerator_partition",
+            problem="cannot be combined with accelerators",
+            remedy="use one of them: GPUs as a whole, or partitions of them",
+        )
+    kind = catalogue().get(name)
+    if kind is not None and part.accelerators is not None and not kind.accelerators:
+        yield Finding(
+            code="quota-part-without-accelerators",
+            path=f"{path}.accelerators",
+            problem=f"{name} has no accelerators",
+            remedy="use vcpus or memory_gib",
+        )
+    partition = part.accelerator_partition
+    if kind is not None and partition is not None and is_known(partition) and is_known(partition.type):
+        profiles = MIG_PROFILES.get(name, ())
+        if not profiles:
+            yield Finding(
+                code="quota-partition-unsupported",
+                path=f"{path}.accelerator_partition",
+                problem=f"the GPUs of {name} cannot be partitioned",
+                remedy="use accelerators, vcpus or memory_gib",
+            )
+        elif partition.type not in profiles:
+            yield Finding(
+                code="quota-partition-not-of-type",
+                path=f"{path}.accelerator_partition.type",
+                problem=f"{name} has no partitions {show(partition.type)}",
+                remedy=f"use one of {', '.join(profiles)}",
+            )
+
+
 def check_shares(
-    shares: Mapping[str, Mapping[str, int]], cluster: Mapping[str, int | None], path: str = "teams"
+    shares: Mapping[str, Mapping[str, int | Share]], cluster: Mapping[str, int | None], path: str = "teams"
 ) -> Iterator[Finding]:
     """Types of which the teams' shares add up to more nodes than the cluster has. `cluster`: None for a type: not known."""
     for name in sorted({name for quota in shares.values() for name in quota if name in cluster}):
-        held = {team: quota[name] for team, quota in shares.items() if _is_count(quota.get(name))}
-        total, there = sum(held.values()), cluster[name]
-        if there is not None and total > there:
-            some_shares = [f"{team} {count}" for team, count in [*held.items()][:5]]
+        held = {team: _parts(name, quota[name]) for team, quota in shares.items() if _is_share(name, quota.get(name))}
+        resource, most = _most(held)
+        total, there = _nodes(most), cluster[name]
+        if there is not None and most > there:
+            some_shares = [f"{team} {_nodes(parts[resource])}" for team, parts in [*held.items()][:5]]
             listed = ", ".join(some_shares if len(held) <= 5 else [*some_shares, "…"])
             yield Finding(
                 code="shares-above-cluster",
@@ -73,7 +128,7 @@ def check_hard(overrides: Mapping[str, str], path: str) -> Iterator[Finding]:
             continue
         if not _HARD_KEY.fullmatch(key):
             yield _wrong_key(key, join(path, key))
-        elif "." in key and (plural := key.replace(".", "s.", 1)) in bounds(0):
+        elif "." in key and (plural := key.replace(".", "s.", 1)) in {*bounds(0), *COUNTABLE}:
             yield Finding(
                 code="quota-key-not-plural",
                 path=join(path, key),
@@ -181,7 +236,7 @@ def _wrong_key(key: str, path: str) -> Finding:
 
 def _instead_of(key: str) -> str:
     base = key.removeprefix("limits.")
-    known = [*hard(amounts({})), *bounds(0), *disk(0), "requests.storage"]
+    known = [*hard(amounts({})), *bounds(0), *disk(0), *COUNTABLE]
     if key.startswith("count/"):
         kind = key.removeprefix("count/")
         kinds = [name.removeprefix("count/") for name in known if name.startswith("count/")] + [*_CORE_KINDS]
@@ -195,5 +250,28 @@ def _instead_of(key: str) -> str:
     return f"did you mean {close[0]}?" if close else "use one such as requests.cpu, limits.memory, pods"
 
 
-def _is_count(value: object) -> bool:
+def _is_share(name: str, value: object) -> bool:
+    """Whether it can be added up."""
+    if isinstance(value, Share):
+        return name in catalogue() and not any(_check_part(name, value, ""))
     return isinstance(value, int) and not isinstance(value, bool) and is_known(value) and value > 0
+
+
+def _parts(name: str, share: int | Share) -> dict[str, Fraction]:
+    if isinstance(share, int):
+        return dict.fromkeys(("accelerators", CPU, MEMORY), Fraction(share))
+    return parts_of(catalogue()[name], share)
+
+
+def _most(held: Mapping[str, Mapping[str, Fraction]]) -> tuple[str, Fraction]:
+    """The resource of which all shares together have the most, in nodes."""
+    totals = {
+        resource: sum((parts[resource] for parts in held.values()), Fraction())
+        for resource in ("accelerators", CPU, MEMORY)
+    }
+    most = max(totals, key=lambda resource: totals[resource])
+    return most, totals[most]
+
+
+def _nodes(count: Fraction) -> str:
+    return f"{float(count):g}"

@@ -23,10 +23,12 @@ def check_teams(
     nodes: Mapping[str, int | None] | None,
     task_governance: bool,
     autoscaling: bool,
-    has_file_system: bool = False,
+    file_system_gib: int = 0,
     path: str = "teams",
 ) -> Iterator[Finding]:
-    """Everything that is wrong with the teams of one cluster. `has_file_system`: each team gets a claim on it.
+    """Everything that is wrong with the teams of one cluster.
+
+    file_system_gib: the capacity that each team's claim on the file system shows. 0: there are no claims.
 
     nodes: the cluster's nodes by type (`cluster_nodes`). None for a type: their number is not known, for example with an
     autoscaler, and the shares of that type are not compared. None in place of all: the types are not known.
@@ -48,7 +50,7 @@ def check_teams(
         refused = {finding.path for finding in wrong}
         later = [*_check_defaults(team, team_path), *([] if task_governance else _check_not_governed(team, team_path))]
         yield from (finding for finding in later if finding.path not in refused)
-        yield from _check_room(team, team_path, has_file_system=has_file_system)
+        yield from _check_room(team, team_path, file_system_gib=file_system_gib)
     yield from _check_unique(known, task_governance)
     if nodes is not None:
         yield from quotas.check_shares(
@@ -129,10 +131,19 @@ def _check_namespace(team: Team, path: str, task_governance: bool) -> Iterator[F
         yield from namespace_findings(team.namespace, f"{path}.namespace")
 
 
+_OF_TASK_GOVERNANCE = {
+    "patch_workloads": False,
+    "fair_share_weight": 0,
+    "lend": True,
+    "preempt_team_tasks": "lower_priority",
+}
+"""Settings that only task governance has, and their defaults."""
+
+
 def _check_not_governed(team: Team, path: str) -> Iterator[Finding]:
-    for field in ("patch_workloads", "fair_share_weight"):
+    for field, default in _OF_TASK_GOVERNANCE.items():
         value = getattr(team, field)
-        if is_known(value) and value:
+        if is_known(value) and value != default:
             yield Finding(
                 code="task-governance-required",
                 path=f"{path}.{field}",
@@ -180,6 +191,13 @@ def _check_borrowing(team: Team, path: str) -> Iterator[Finding]:
             problem="cannot be combined with absolute_borrow_limits",
             remedy="use one of them: percent of the share, or nodes",
         )
+    if team.lend is False and (team.borrow_limit is not None or team.absolute_borrow_limits):
+        yield Finding(
+            code="borrow-without-lending",
+            path=f"{path}.lend",
+            problem="cannot be false for a team that borrows",
+            remedy="remove it, or remove the borrow limits",
+        )
     if not team.quota and (team.borrow_limit is not None or team.absolute_borrow_limits):
         yield Finding(
             code="borrow-without-quota",
@@ -217,7 +235,7 @@ def _check_unlimited(team: Team, path: str, task_governance: bool, autoscaling: 
 
 def _is_bounded(team: Team) -> bool:
     """Whether any setting limits what the team may use. (A team that borrows without a quota has an error of its own.)"""
-    of_nodes = [key for key in team.hard if key.startswith(("requests.", "limits."))]
+    of_nodes = [key for key in team.hard if key.startswith(("requests.", "limits.")) and key != "requests.storage"]
     return bool(team.quota or of_nodes or team.borrow_limit is not None or team.absolute_borrow_limits)
 
 
@@ -261,19 +279,20 @@ def _check_defaults(team: Team, path: str) -> Iterator[Finding]:
             )
 
 
-def _check_room(team: Team, path: str, *, has_file_system: bool) -> Iterator[Finding]:
+def _check_room(team: Team, path: str, *, file_system_gib: int) -> Iterator[Finding]:
     """A quota without room for what a deployment itself creates in the namespace, which Kubernetes would refuse."""
-    created: dict[str, tuple[int, str]] = {}
+    created: dict[str, tuple[str, str]] = {}
     if team.pod_role_arn is not None:
-        accounts = (2, f"{POD_SERVICE_ACCOUNT} for pod_role_arn, beside Kubernetes' own default")
+        accounts = ("2", f"{POD_SERVICE_ACCOUNT} for pod_role_arn, beside Kubernetes' own default")
         created |= {"count/serviceaccounts": accounts}
-    if has_file_system:
-        claims = (1, "the claim on the file system")
-        created |= {"persistentvolumeclaims": claims, "count/persistentvolumeclaims": claims}
+    if file_system_gib:
+        claim = "the claim on the file system"
+        created |= dict.fromkeys(("persistentvolumeclaims", "count/persistentvolumeclaims"), ("1", claim))
+        created |= {"requests.storage": (f"{file_system_gib}Gi", claim)}
     for key, (least, what) in created.items():
         text = team.hard.get(key) if isinstance(team.hard, Mapping) else None
         amount = parse_quantity(text) if isinstance(text, str) and is_known(text) else None
-        if amount is not None and amount < least:
+        if amount is not None and amount < (parse_quantity(least) or 0):
             yield Finding(
                 code="quota-without-room",
                 path=join(f"{path}.hard", key),

@@ -39,10 +39,17 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A frozen value with fields of its own, or one of a few words in its place."""
+    """A frozen value with fields of its own."""
 
     kind: type
-    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """One plain value, or one of a few words, or settings in its place."""
+
+    plain: Any
+    kind: type
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ class Made:
     kinds: tuple[Any, ...]
 
 
-Form: TypeAlias = Leaf | Items | Names | Fields | Made
+Form: TypeAlias = Leaf | Items | Names | Fields | Either | Made
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +81,10 @@ def shape(annotation: Any) -> Shape:
     if len(kinds) == 1:
         (kind,), (_, inner) = kinds, _unwrapped(kinds[0])
         return Shape(_form(_unwrapped(kind)[0]), len(options) > 1, (*bounds, *inner))
-    if len(kinds) == 2 and dataclasses.is_dataclass(kinds[0]) and typing.get_origin(kinds[1]) is Literal:
-        fields = Fields(typing.cast(type, kinds[0]), typing.get_args(kinds[1]))
-        return Shape(fields, len(options) > len(kinds), bounds)
-    return Shape(Made(kinds), len(options) > len(kinds), bounds)
+    return Shape(_form_of_several(kinds), len(options) > len(kinds), bounds)
 
 
+_PLAIN = (str, int, bool, float)
 _field_types: dict[type, Mapping[str, Any]] = {}
 
 
@@ -101,6 +106,18 @@ def _unwrapped(annotation: Any) -> tuple[Any, tuple[Constraint, ...]]:
     return annotation.__origin__, tuple(each for each in annotation.__metadata__ if isinstance(each, Pattern | Range))
 
 
+def _form_of_several(kinds: tuple[Any, ...]) -> Form:
+    match sorted(kinds, key=dataclasses.is_dataclass):
+        case [plain, kind] if _is_plain(plain) and dataclasses.is_dataclass(kind):
+            return Either(plain, typing.cast(type, kind))
+        case _:
+            return Made(kinds)
+
+
+def _is_plain(kind: Any) -> bool:
+    return typing.get_origin(kind) is Literal or kind in _PLAIN
+
+
 def _form(kind: Any) -> Form:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Mapping:
@@ -109,4 +126,4 @@ def _form(kind: Any) -> Form:
         return Items(arguments[0], exact=origin is tuple)
     if dataclasses.is_dataclass(kind):
         return Fields(typing.cast(type, kind))
-    return Leaf(kind) if origin is Literal or kind in (str, int, bool, float) else Made((kind,))
+    return Leaf(kind) if _is_plain(kind) else Made((kind,))

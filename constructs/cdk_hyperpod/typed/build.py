@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from ..errors import Finding
-from .annotations import Fields, Items, Leaf, Names, field_types, shape
+from .annotations import Either, Fields, Items, Leaf, Names, field_types, shape
 from .known import UNKNOWN
 from .plain import MAPPED, leaf_problem
 from .problem import Problem
@@ -47,8 +47,11 @@ _NOT_A_LIST = Problem(
 _NOT_SETTINGS = Problem(code="value-not-settings", problem="must hold settings", remedy="write it as key: value lines")
 
 
-def _not_settings_or(words: tuple[str, ...]) -> Problem:
-    return replace(_NOT_SETTINGS, problem=f"must hold settings, or be {' or '.join(words)}")
+def _in_place_of_settings(plain: Any, problem: Problem) -> Problem:
+    """The problem of a value that is neither settings nor what may stand in their place."""
+    if typing.get_origin(plain) is not Literal:
+        return problem
+    return replace(_NOT_SETTINGS, problem=f"must hold settings, or be {' or '.join(typing.get_args(plain))}")
 
 
 def structure(kind: type[T], data: object, findings: list[Finding], path: str = "") -> T:
@@ -61,15 +64,16 @@ def structure(kind: type[T], data: object, findings: list[Finding], path: str = 
 
 def _build(annotation: Any, data: object, path: str, findings: list[Finding], whole: type) -> Any:
     match shape(annotation).form:
-        case Fields(_, words) if isinstance(data, str) and words:
-            problem = leaf_problem(Literal[words], data)
-            return data if problem is None else _wrong(data, _not_settings_or(words), path, findings)
         case Fields(kind):
             return _build_object(kind, data, path, findings, whole)
         case Items(item):
             return _build_items(item, data, path, findings, whole)
         case Names(_, value):
-            return _build_mapping(value, data, path, findings)
+            return _build_mapping(value, data, path, findings, whole)
+        case Either(_, kind) if isinstance(data, dict):
+            return _build_object(kind, data, path, findings, whole)
+        case Either(plain, _) if problem := leaf_problem(plain, data):
+            return _wrong(data, _in_place_of_settings(plain, problem), path, findings)
         case Leaf(kind) if problem := leaf_problem(kind, data):
             return _wrong(data, problem, path, findings)
         case _:
@@ -116,9 +120,10 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def _build_mapping(kind: Any, data: object, path: str, findings: list[Finding]) -> Any:
+def _build_mapping(kind: Any, data: object, path: str, findings: list[Finding], whole: type) -> Any:
     if not isinstance(data, dict):
-        noun = MAPPED[kind]
+        form = shape(kind).form
+        noun = MAPPED[form.plain if isinstance(form, Either) else kind]
         not_a_mapping = Problem(
             code="value-not-a-mapping", problem=f"must hold names and {noun}s", remedy=f"write it as name: {noun} lines"
         )
@@ -127,10 +132,8 @@ def _build_mapping(kind: Any, data: object, path: str, findings: list[Finding]) 
     for key, value in data.items():
         if problem := leaf_problem(str, key):
             _wrong(key, replace(problem, problem=f"the name {problem.problem}"), join(path, key), findings)
-        elif problem := leaf_problem(kind, value):
-            values[key] = _wrong(value, problem, join(path, key), findings)
         else:
-            values[key] = value
+            values[key] = _build(kind, value, join(path, key), findings, whole)
     return values
 
 

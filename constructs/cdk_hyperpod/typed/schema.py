@@ -11,7 +11,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from .annotations import Fields, Form, Items, Leaf, Names, field_types, shape
+from .annotations import Either, Fields, Form, Items, Leaf, Names, field_types, shape
 from .bounds import Pattern, Range
 
 _TYPES = {str: "string", int: "integer", bool: "boolean"}
@@ -54,14 +54,14 @@ def value_schema(annotation: Any) -> dict[str, Any]:
 
 def _form_schema(form: Form) -> dict[str, Any]:
     match form:
-        case Fields(kind, words) if words:
-            return {"anyOf": [_form_schema(Fields(kind)), {"enum": list(words)}]}
         case Fields(kind):
             return {"$ref": f"#/$defs/{kind.__name__}"}
         case Items(item):
             return {"type": "array", "items": value_schema(item)}
         case Names(_, value):
             return {"type": "object", "additionalProperties": value_schema(value)}
+        case Either(plain, kind):
+            return {"anyOf": [_form_schema(Leaf(plain)), _form_schema(Fields(kind))]}
         case Leaf(kind) if typing.get_origin(kind) is Literal:
             return {"enum": list(typing.get_args(kind))}
         case Leaf(kind):
@@ -75,10 +75,12 @@ def places(kind: type, path: str = "") -> dict[type, str]:
     found = {kind: path}
     for name, annotation in field_types(kind).items():
         match shape(annotation).form:
-            case Fields(inner):
+            case Fields(inner) | Either(_, inner):
                 suffix = name
             case Items(item) if isinstance(inner_form := shape(item).form, Fields):
                 inner, suffix = inner_form.kind, f"{name}[]"
+            case Names(_, value) if isinstance(value_form := shape(value).form, Either):
+                inner, suffix = value_form.kind, f"{name}.NAME"
             case _:
                 continue
         below = places(inner, f"{path}.{suffix}" if path else suffix)

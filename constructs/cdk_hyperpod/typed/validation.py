@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from .._cdk_private import has_interface, is_interface
 from ..errors import Finding, raise_errors
-from .annotations import Fields, Form, Items, Leaf, Made, Names, field_types, shape
+from .annotations import Either, Fields, Form, Items, Leaf, Made, Names, field_types, shape
 from .bounds import Constraint
 from .known import UNKNOWN, is_known
 from .plain import MAPPED, leaf_problem
@@ -137,14 +137,9 @@ def _validate(value: Any, annotation: Any, path: str, findings: list[Finding], *
     match expected.form:
         case Items(item, exact) if isinstance(value, tuple) or (not exact and _is_list(value)):
             return _validate_items(value, item, path, findings, bounds=bounds)
-        case Names(key, item) if isinstance(value, Mapping) and isinstance(shape(item).form, (Fields, Made)):
-            for each, held in value.items():
-                _validate(each, key, path, findings, bounds=bounds)
-                _validate(held, item, f"{path}[{show(each)}]", findings, bounds=bounds)
-            return value
-        case Fields(_, words) if isinstance(value, str) and value in words:
-            return value
-        case Fields(kind) if isinstance(value, kind):
+        case Names(key, item) if isinstance(value, Mapping) and isinstance(shape(item).form, (Either, Fields, Made)):
+            return _validate_names(value, key, item, path, findings, bounds=bounds)
+        case Fields(kind) | Either(_, kind) if isinstance(value, kind):
             return _validate_fields(value, path, findings, bounds=bounds)
     problem = _problem(expected.form, value) or (_out_of_bounds(value, expected.bounds) if bounds else None)
     if problem is None:
@@ -161,12 +156,28 @@ def _validate_items(
     return values if all(map(operator.is_, items, values)) else items
 
 
+def _validate_names(
+    values: Mapping[Any, Any], key: Any, item: Any, path: str, findings: list[Finding], *, bounds: bool
+) -> Any:
+    either = isinstance(shape(item).form, Either)
+    before = len(findings)
+    for each, held in values.items():
+        _validate(each, key, path, findings, bounds=bounds)
+        _validate(held, item, join(path, str(each)) if either else f"{path}[{show(each)}]", findings, bounds=bounds)
+    # As a mapping to plain values: rules skip all of it.
+    return UNKNOWN if either and len(findings) > before else values
+
+
 def _token_finding(form: Form, value: object, path: str) -> Finding | None:
     """Why a token cannot be used here. None: it goes into the template as it is.
 
     A list, a flag, a choice and a path decide at synthesis what is created. A token would count as one of their values.
     """
-    kind = form.kind if isinstance(form, Leaf) else None
+    match form:
+        case Leaf(kind) | Either(kind, _):
+            pass
+        case _:
+            kind = None
     choices = typing.get_args(kind)
     if kind is str:
         return None if isinstance(value, str) else _of_another_kind("text", "string", path)
@@ -201,7 +212,7 @@ def _problem(form: Form, value: object) -> Problem | None:
                 problem="must be a key, not an alias",
                 remedy="give it the key itself, by Key.from_lookup or Key.from_key_arn",
             )
-        case Leaf(kind):
+        case Leaf(kind) | Either(kind, _):
             return leaf_problem(kind, value)
         case Items(_, True):
             return Problem(code="value-not-a-tuple", problem="must be a tuple", remedy="write it as (a, b) or (a,)")
@@ -260,6 +271,8 @@ def _fits(kind: Any, value: object) -> bool:
         return True
     if is_interface(kind):
         return _is_one(kind, value)
+    if isinstance(form := shape(kind).form, Either):
+        return isinstance(value, form.kind) or _fits(form.plain, value)
     leaf = Leaf(kind)
     return (_token_finding(leaf, value, "") if _is_token(value, leaf) else leaf_problem(kind, value)) is None
 
@@ -267,6 +280,8 @@ def _fits(kind: Any, value: object) -> bool:
 def _in_a_word(kind: Any) -> str:
     if typing.get_origin(kind) is Literal:
         return "/".join(typing.get_args(kind))
+    if isinstance(form := shape(kind).form, Either):
+        return f"{MAPPED[form.plain]} or {form.kind.__name__}"
     return MAPPED.get(kind) or str(kind.__name__)
 
 
@@ -280,7 +295,7 @@ def _is_token(value: object, form: Form) -> bool:
     match form:
         case Fields() | Made([_]):
             return False
-        case Leaf(kind) | Made([kind, *_]):
+        case Leaf(kind) | Either(kind, _) | Made([kind, *_]):
             pass
         case _:
             kind = None

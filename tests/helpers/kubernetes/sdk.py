@@ -38,6 +38,13 @@ def instance_resources() -> dict[str, dict[str, int]]:
 
 
 @cache
+def mig_profiles() -> dict[str, list[str]]:
+    """The partitions of GPUs by instance type, in the SDK's table."""
+    profiles: dict[str, list[str]] = _load("constants.py").INSTANCE_TYPE_MIG_PROFILES
+    return profiles
+
+
+@cache
 def reservations() -> tuple[Callable[[int], float], Callable[[int], float]]:
     """Only the SDK's functions for the vCPUs and the GiB that a node reserves: their file imports half the SDK."""
     names = ("_calculate_cpu_reservation", "_calculate_memory_reservation")

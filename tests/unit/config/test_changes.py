@@ -42,6 +42,7 @@ P5, MIXED = "instance_groups.2", "instance_groups.5"
 # By setting: the file, what is changed in it, and the path that the change has.
 SAME = ""
 Case = tuple[str, dict[str, Any], str]
+PARTITIONS = {"ml.p5.48xlarge": {"accelerator_partition": {"type": "mig-1g.10gb", "count": 14}}}
 CASES: Mapping[str, Case] = {
     "ClusterConfig.name": (EVERYTHING, {"name": "other"}, "name"),
     "ClusterConfig.region": (OWN_EKS, {"region": "us-east-2"}, "region"),
@@ -147,6 +148,14 @@ CASES: Mapping[str, Case] = {
     "Team.quota": (EKS, {"teams.0.quota": {"ml.p5.48xlarge": 5}}, "teams[research].quota"),
     "Team.borrow_limit": (EKS, {"teams.0.borrow_limit": 60}, "teams[research].borrow_limit"),
     "Team.absolute_borrow_limits": (EKS, {"teams.1.absolute_borrow_limits": {"ml.p5.48xlarge": 2}}, "teams[inference].absolute_borrow_limits"),
+    "Team.lend": (EKS, {"teams.1.lend": False, "teams.1.absolute_borrow_limits": {}}, "teams[inference].lend"),
+    "Team.preempt_team_tasks": (EKS, {"teams.0.preempt_team_tasks": "never"}, "teams[research].preempt_team_tasks"),
+    "Share.accelerators": (EKS, {"teams.0.quota": {"ml.p5.48xlarge": {"accelerators": 4}}}, "teams[research].quota"),
+    "Share.vcpus": (EKS, {"teams.0.quota": {"ml.p5.48xlarge": {"vcpus": 96}}}, "teams[research].quota"),
+    "Share.memory_gib": (EKS, {"teams.0.quota": {"ml.p5.48xlarge": {"memory_gib": 900}}}, "teams[research].quota"),
+    "Share.accelerator_partition": (EKS, {"teams.0.quota": PARTITIONS}, "teams[research].quota"),
+    "AcceleratorPartition.type": (EKS, {"teams.0.quota": PARTITIONS}, "teams[research].quota"),
+    "AcceleratorPartition.count": (EKS, {"teams.0.quota": PARTITIONS}, "teams[research].quota"),
     "Team.work": (EKS, {"teams.0.work": ["training"]}, "teams[research].work"),
     "Team.see_nodes": (EKS, {"teams.0.see_nodes": True}, "teams[research].see_nodes"),
     "Team.hard": (EKS, {"teams.0.hard": {"secrets": "500"}}, "teams[research].hard"),

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 from cdk_hyperpod.config.governance import TaskClass, TaskGovernance
+from cdk_hyperpod.config.teams import AcceleratorPartition, Share, Team
 from cdk_hyperpod.kubernetes.governance import compute_quota_properties, scheduler_properties
 from cdk_hyperpod.rules.governance import check_task_governance
 from helpers.findings import found
@@ -74,6 +75,40 @@ def test_a_compute_quota() -> None:
         "ComputeQuotaTarget": {"TeamName": "borrower", "FairShareWeight": 0},
         "ActivationState": "Enabled",
     }
+
+
+PARTS = Team(
+    name="parts",
+    quota={
+        "ml.p5.48xlarge": Share(accelerators=4),
+        "ml.m5.4xlarge": Share(vcpus=8, memory_gib=20),
+        "ml.p4d.24xlarge": Share(accelerator_partition=AcceleratorPartition(type="mig-1g.5gb", count=14)),
+    },
+    lend=False,
+    preempt_team_tasks="never",
+)
+
+
+def test_a_compute_quota_of_parts_of_nodes() -> None:
+    properties = compute_quota_properties(PARTS, cluster_arn=ARN)
+    check("AWS::SageMaker::ComputeQuota", properties)
+    assert properties["ComputeQuotaConfig"] == {
+        "ComputeQuotaResources": [
+            {"InstanceType": "ml.p5.48xlarge", "Accelerators": 4},
+            {"InstanceType": "ml.m5.4xlarge", "VCpu": 8, "MemoryInGiB": 20},
+            {"InstanceType": "ml.p4d.24xlarge", "AcceleratorPartition": {"Type": "mig-1g.5gb", "Count": 14}},
+        ],
+        "ResourceSharingConfig": {"Strategy": "DontLend"},
+        "PreemptTeamTasks": "Never",
+    }
+
+
+def test_a_team_may_borrow_parts_of_nodes() -> None:
+    team = Team(name="t", quota={"ml.p5.48xlarge": 1}, absolute_borrow_limits={"ml.p5.48xlarge": Share(accelerators=2)})
+    properties = compute_quota_properties(team, cluster_arn=ARN)
+    check("AWS::SageMaker::ComputeQuota", properties)
+    limits = properties["ComputeQuotaConfig"]["ResourceSharingConfig"]["AbsoluteBorrowLimits"]
+    assert limits == [{"InstanceType": "ml.p5.48xlarge", "Accelerators": 2}]
 
 
 def test_a_scheduler_config() -> None:

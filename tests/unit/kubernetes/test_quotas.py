@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
+import typing
 from collections.abc import Mapping
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import MAX_NODES
-from cdk_hyperpod.config.teams import Team
+from cdk_hyperpod.config.teams import AcceleratorPartition, MigProfile, Share, Team
 from cdk_hyperpod.facts.instance_types import catalogue
+from cdk_hyperpod.facts.mig import ALL_PROFILES, MIG_PROFILES
 from cdk_hyperpod.kubernetes.governance import compute_quota_properties
 from cdk_hyperpod.kubernetes.quantities import parse_quantity
 from cdk_hyperpod.kubernetes.quotas import AWS_EXAMPLE_HARD, amounts, ceiling, hard
 from cdk_hyperpod.kubernetes.teams import quota_hard
 from cdk_hyperpod.rules.quotas import check_hard, check_nodes, check_shares
 from helpers.findings import found
+from helpers.kubernetes import sdk
 
 NODES = st.dictionaries(st.sampled_from([*catalogue()]), st.integers(1, 6758), max_size=5)
 
@@ -26,21 +30,20 @@ NODES = st.dictionaries(st.sampled_from([*catalogue()]), st.integers(1, 6758), m
 BOUNDS = {
     "pods": "1k",
     "persistentvolumeclaims": "100",
+    "requests.storage": "10Ti",
     "configmaps": "1k",
     "secrets": "200",
     "count/jobs.batch": "1k",
-    "count/hyperpodpytorchjobs.sagemaker.amazonaws.com": "1k",
-    "count/jobsets.jobset.x-k8s.io": "1k",
-    "count/pytorchjobs.kubeflow.org": "1k",
-    "count/mpijobs.kubeflow.org": "1k",
     "count/deployments.apps": "200",
-    "count/replicasets.apps": "2200",
     "count/serviceaccounts": "100",
     "count/poddisruptionbudgets.policy": "1k",
     "services": "200",
     "services.loadbalancers": "0",
     "services.nodeports": "0",
 }
+
+
+NO_PARTS_OF_GPUS = {f"requests.nvidia.com/{name}": "0" for name in ("gpu.shared", *ALL_PROFILES)}
 
 
 def quantities(nodes: Mapping[str, int]) -> dict[str, Fraction]:
@@ -59,6 +62,9 @@ def test_eight_p5_nodes() -> None:
         "requests.memory": "15120Gi",
         "limits.memory": "15120Gi",
         "requests.ephemeral-storage": "800Gi",
+        "requests.hugepages-2Mi": "344Gi",
+        "requests.hugepages-1Gi": "0",
+        **NO_PARTS_OF_GPUS,
         **BOUNDS,
     }
 
@@ -73,8 +79,62 @@ def test_the_numbers_of_the_guide_by_an_override() -> None:
         "requests.memory": "5120Gi",
         "limits.memory": "5120Gi",
         "requests.ephemeral-storage": "800Gi",
+        "requests.hugepages-2Mi": "344Gi",
+        "requests.hugepages-1Gi": "0",
+        **NO_PARTS_OF_GPUS,
         **BOUNDS,
     }
+
+
+def of_p5(**part: Any) -> dict[str, str]:
+    """The quota of a part of ml.p5.48xlarge nodes, without what is 0."""
+    whole = hard(amounts({"ml.p5.48xlarge": Share(**part)}))
+    return {key.removeprefix("requests."): value for key, value in whole.items() if value not in ("0", "0Gi")}
+
+
+def test_parts_of_p5_nodes() -> None:
+    """vCPUs and memory in proportion, as AWS's SDK requests them for jobs on a part of a node, and all adapters of each node."""
+    adapters = {"vpc.amazonaws.com/efa": "32", "hugepages-2Mi": "43Gi"}
+    half = {"cpu": "96", "memory": "1024Gi", "limits.memory": "1024Gi"}
+    assert of_p5(accelerators=4) == {"nvidia.com/gpu": "4", **half, **adapters}
+    assert of_p5(vcpus=96) == half
+    assert of_p5(memory_gib=1024) == half
+    assert of_p5(accelerators=4, vcpus=20, memory_gib=100) == {
+        "nvidia.com/gpu": "4",
+        "cpu": "20",
+        "memory": "100Gi",
+        "limits.memory": "100Gi",
+        **adapters,
+    }
+    # Of two nodes; a whole number of them is what pods can have of nodes.
+    assert of_p5(accelerators=12)["cpu"] == "288"
+    assert of_p5(accelerators=16)["cpu"] == "358"
+
+
+def test_partitions_are_counted_and_whole_gpus_are_not() -> None:
+    """28 of 56 slices are half of the node."""
+    assert of_p5(accelerator_partition=AcceleratorPartition(type="mig-2g.20gb", count=14)) == {
+        "cpu": "96",
+        "memory": "1024Gi",
+        "limits.memory": "1024Gi",
+        "nvidia.com/mig-2g.20gb": "14",
+    }
+
+
+@given(st.sampled_from([*catalogue()]), st.integers(1, 64))
+def test_all_accelerators_of_nodes_are_the_nodes(name: str, count: int) -> None:
+    kind = catalogue()[name]
+    if kind.accelerators:
+        part = hard(amounts({name: Share(accelerators=count * kind.accelerators)}))
+        assert part == hard(amounts({name: count}))
+
+
+def test_partitions_are_those_of_awss_sdk() -> None:
+    profiles = sdk.mig_profiles()
+    assert {name: sorted(of_type) for name, of_type in MIG_PROFILES.items()} == {
+        name: sorted(of_type) for name, of_type in profiles.items()
+    }
+    assert {*typing.get_args(MigProfile)} <= {*ALL_PROFILES}
 
 
 def test_why_the_guides_memory_is_not_the_default() -> None:

@@ -1,0 +1,69 @@
+"""Jobs as AWS's SDK submits them fit into the share of their size: whole nodes, pairs of nodes and parts of a node."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from cdk_hyperpod.config.teams import Share, Team
+from cdk_hyperpod.facts.instance_types import catalogue
+from cdk_hyperpod.kubernetes.manifests import Manifest
+from cdk_hyperpod.kubernetes.quantities import parse_quantity
+from cdk_hyperpod.kubernetes.teams import quota_hard
+from helpers.kubernetes import sdk
+
+Flags = dict[str, Any]
+
+
+def sizes(name: str) -> list[tuple[Flags, int | Share]]:
+    """The flags of a job, and the share that has its size."""
+    parts = range(1, catalogue()[name].accelerators)
+    whole: list[tuple[Flags, int | Share]] = [({"node_count": nodes}, nodes) for nodes in range(1, 9)]
+    return whole + [({"accelerators": part}, Share(accelerators=part)) for part in parts]
+
+
+TYPES = [name for name in sdk.instance_resources() if catalogue()[name].accelerators] if sdk.SDK.is_dir() else []
+CASES = [(name, flags, share) for name in TYPES for flags, share in sizes(name)]
+
+
+@cache
+def jobs() -> list[Manifest]:
+    common = {"job_name": "job", "namespace": "team", "image": "train:1"}
+    return sdk.submitted_by_hyp([{**common, "instance_type": name, **flags} for name, flags, _ in CASES])
+
+
+def above(job: Manifest, hard: dict[str, str]) -> list[str]:
+    """The keys of a quota of which the job needs more."""
+    (replica,) = job["spec"]["replicaSpecs"]
+    (container,) = replica["template"]["spec"]["containers"]
+    needs = {
+        f"{kind}.{name}": amount
+        for kind in ("requests", "limits")
+        for name, amount in container["resources"].get(kind, {}).items()
+    }
+    return [
+        key
+        for key, amount in needs.items()
+        if key in hard and (parse_quantity(str(amount)) or 0) * replica["replicas"] > (parse_quantity(hard[key]) or 0)
+    ]
+
+
+def test_every_job_fits_into_the_share_of_its_size() -> None:
+    assert len(jobs()) == len(CASES) >= 500
+    too_large = [
+        (name, flags, keys)
+        for (name, flags, share), job in zip(CASES, jobs(), strict=True)
+        if (keys := above(job, quota_hard(Team(name="t", quota={name: share}))))
+    ]
+    assert too_large == []
+
+
+def test_a_job_does_not_fit_into_a_smaller_share() -> None:
+    """One accelerator less, or one node."""
+    admitted = []
+    for (name, flags, share), job in zip(CASES, jobs(), strict=True):
+        size = share if isinstance(share, int) else share.accelerators or 0
+        smaller = size - 1 if isinstance(share, int) else Share(accelerators=size - 1)
+        if size > 1 and not above(job, quota_hard(Team(name="t", quota={name: smaller}))):
+            admitted.append((name, flags))
+    assert admitted == []
