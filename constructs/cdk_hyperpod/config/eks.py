@@ -145,6 +145,11 @@ class EksConfig:
     """How the teams' jobs are queued, if the add-on is on. A change by itself stops no running pod, but preemption may."""
 
     @property
+    def installs_chart(self) -> bool:
+        """Whether this library installs HyperPod's chart, with the file's types in the lists of its device plug-ins."""
+        return self.dependencies_chart != INSTALLED
+
+    @property
     def autoscaled_groups(self) -> tuple[str, ...]:
         """The groups whose counts an autoscaler owns."""
         return () if self.autoscaling is None else self.autoscaling.instance_groups

@@ -161,6 +161,9 @@ class ElasticJob:
     """The container image, which must contain the elastic agent (PyPI: hyperpod-elastic-agent)."""
     instance_type: str
     """The type of its nodes, such as ml.p5.48xlarge. Nodes have it as a label, and the catalogue has its size."""
+    lists_extended: bool = False
+    """Whether the device plug-ins run on every type of the cluster file, as they do if this library installs HyperPod's
+    chart. False: they run on the types that AWS's chart lists, and a job requests no device that its nodes do not offer."""
     elastic_policy: ElasticPolicy
     """How far the job shrinks and grows. A job with one size is an ordinary job, which the operator never resizes."""
     node_labels: Mapping[str, str] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from aws_cdk import Annotations, Aws, CfnResource, RemovalPolicy, Stack, Stage
@@ -20,13 +20,16 @@ from .._common.removal import check_removal
 from ..config.eks import DEFAULT_KUBERNETES_VERSION, INSTALLED, AddOn, EksConfig, is_on
 from ..config.zones import EKS_INTERFACE_ENDPOINTS
 from ..errors import Finding, raise_errors
-from ..kubernetes.helm_chart import HelmChart, chart_values
+from ..facts.instance_types import catalogue, suggestion
+from ..kubernetes.device_plugins import list_values, with_neuron_types
+from ..kubernetes.helm_chart import HelmChart, chart_values, digest_of, write_files
 from ..loader import LoadedConfig
 from ..network.network import HyperPodNetwork
 from ..rules import check_control_plane, has_neuron
 from ..rules.charts import check_chart
-from ..typed.known import UNKNOWN
+from ..typed.known import UNKNOWN, is_known
 from ..typed.validation import check_arguments, check_call, check_value, without_refused
+from ..typed.words import show
 from .kubectl import connect, control_plane_security_group, finish_provider, kubectl_options
 
 # Add-ons of daemon sets only, which are healthy where there is no node yet.
@@ -85,6 +88,7 @@ class EksControlPlane(Construct):
         encryption_key: kms.IKey,
         chart_folder: str | Path = ".",
         neuron: bool = False,
+        instance_types: Sequence[str] = (),
         removal_policy: RemovalPolicy | None = None,
     ) -> None:
         """Make an EKS cluster, or use an existing one.
@@ -96,6 +100,7 @@ class EksControlPlane(Construct):
         :param encryption_key: encrypts secrets and logs. Immutable.
         :param chart_folder: the folder in which the chart's path of `eks_config` begins.
         :param neuron: whether any group has Neuron devices.
+        :param instance_types: the types of the groups. If this library installs the chart, its device plug-ins run on them.
         :param removal_policy: of a new cluster's log group, when it leaves the stack. RETAIN keeps it, and the next cluster of this
             name cannot have one. DESTROY deletes it. Default: - RemovalPolicy.DESTROY.
         :raises ConfigError: with everything that EKS or Helm would refuse.
@@ -108,6 +113,7 @@ class EksControlPlane(Construct):
                 *check_removal(removal_policy),
                 *check_value(eks_config, EksConfig, "eks"),
                 *_check_with_network(eks_config, network, chart, neuron),
+                *_check_types(instance_types),
             ],
             lambda: self.node.path,
         )
@@ -130,7 +136,7 @@ class EksControlPlane(Construct):
             self._add_admin(f"Admin{index}", arn)
         self._add_first_add_ons(eks_config)
         if chart is not None:
-            self._install(chart, eks_config.image_registry, neuron)
+            self._install(chart, eks_config.image_registry, neuron, instance_types)
         finish_provider(self._kubectl, encryption_key)
 
     @classmethod
@@ -171,6 +177,7 @@ class EksControlPlane(Construct):
             encryption_key=encryption_key,
             chart_folder=loaded.folder,
             neuron=has_neuron(loaded.config.instance_groups),
+            instance_types=[name for group in loaded.config.instance_groups for name in group.all_instance_types],
         )
 
     def _add_first_add_ons(self, config: EksConfig) -> None:
@@ -255,13 +262,15 @@ class EksControlPlane(Construct):
         )
         after_cluster(self, entry)
 
-    def _install(self, path: Path, image_registry: str | None, neuron: bool) -> None:
+    def _install(self, path: Path, image_registry: str | None, neuron: bool, instance_types: Sequence[str]) -> None:
         """Install the chart. Helm needs a folder, so the archive is unpacked beside the assembly's other assets."""
         chart = HelmChart(path)
+        kinds = [catalogue()[name] for name in instance_types]
+        files = with_neuron_types(chart.files, kinds)
         stage = Stage.of(self)
         assert stage is not None
-        folder = Path(stage.asset_outdir) / f"chart-{chart.digest.removeprefix('sha256:')[:16]}"
-        chart.write(folder)
+        folder = Path(stage.asset_outdir) / f"chart-{digest_of(files).removeprefix('sha256:')[:16]}"
+        write_files(files, folder)
         release = eks.HelmChart(
             self,
             "Dependencies",
@@ -271,7 +280,12 @@ class EksControlPlane(Construct):
             release="dependencies",
             namespace="kube-system",
             create_namespace=False,
-            values=chart_values(region=Stack.of(self).region, image_registry=image_registry, neuron=neuron),
+            values=chart_values(
+                region=Stack.of(self).region,
+                image_registry=image_registry,
+                neuron=neuron,
+                lists=list_values(chart.files, kinds),
+            ),
         )
         release.node.add_dependency(*access_entries(self))
 
@@ -296,6 +310,19 @@ def _check_with_network(config: object, network: object, chart: Path | None, neu
     yield from _check_endpoints(network)
     if chart is not None:
         yield from _check_chart(chart, config, neuron)
+
+
+def _check_types(instance_types: object) -> Iterator[Finding]:
+    """Types that are not in the catalogue, so the plug-ins that their nodes need are not known."""
+    names = instance_types if isinstance(instance_types, list | tuple) else ()
+    for index, name in enumerate(names):
+        if isinstance(name, str) and is_known(name) and name not in catalogue():
+            yield Finding(
+                code="instance-type-unknown",
+                path=f"instance_types[{index}]",
+                problem=f"HyperPod has no instance type {show(name)}",
+                remedy=suggestion(name),
+            )
 
 
 def _second_zone(network: HyperPodNetwork) -> str | None:

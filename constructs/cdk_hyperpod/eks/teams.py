@@ -229,12 +229,13 @@ class HyperPodTeams(Construct):
         association.node.add_dependency(namespace_exists)
 
     def _manifests(self, team: Team, task_governance: bool) -> tuple[Manifest, ...]:
-        classes = self._control_plane.config.priority_classes
+        config = self._control_plane.config
         return team_manifests(
             team,
             task_governance=task_governance,
-            priority_classes=classes,
+            priority_classes=config.priority_classes,
             file_system_gib=self._file_system_gib,
+            lists_extended=config.installs_chart,
         )
 
     def _pod_security(self, team: Team, namespace: str, quota: IDependable) -> eks.KubernetesPatch:

@@ -16,9 +16,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..facts.device_plugins import EFA as EFA_PLUGIN
+from ..facts.device_plugins import NEURON as NEURON_PLUGIN
+from ..facts.device_plugins import NVIDIA, PLUGINS, published_chart
 from ..facts.instance_types import InstanceType
 
-__all__ = ["DEVICE_KEYS", "EFA", "GPU", "NEURON", "NEURON_CORE", "NEURON_DEVICE", "Allocatable", "allocatable"]
+__all__ = [
+    "DEVICE_KEYS",
+    "EFA",
+    "GPU",
+    "NEURON",
+    "NEURON_CORE",
+    "NEURON_DEVICE",
+    "PLUGIN_OF",
+    "Allocatable",
+    "allocatable",
+    "missing_plugins",
+    "offered_devices",
+    "plugins_of",
+]
 
 GPU = "nvidia.com/gpu"
 """NVIDIA's device plug-in: one for each GPU."""
@@ -34,6 +50,14 @@ NEURON_DEVICE = "aws.amazon.com/neurondevice"
 HyperPod's chart pins a plug-in that still has it, and its SDK and recipes request it."""
 DEVICE_KEYS = (GPU, EFA, NEURON, NEURON_CORE, NEURON_DEVICE)
 """Every device that a HyperPod node may offer, MIG partitions of a GPU apart."""
+PLUGIN_OF: Mapping[str, str] = {
+    GPU: NVIDIA,
+    EFA: EFA_PLUGIN,
+    NEURON: NEURON_PLUGIN,
+    NEURON_CORE: NEURON_PLUGIN,
+    NEURON_DEVICE: NEURON_PLUGIN,
+}
+"""The device plug-in that offers each device."""
 
 # Share of the memory that is kept, in percent, for each stretch of so many MiB; and of everything beyond.
 _MEMORY_TIERS = ((4 * 1024, 30), (4 * 1024, 25), (8 * 1024, 20), (112 * 1024, 17))
@@ -70,6 +94,30 @@ def allocatable(kind: InstanceType, *, threads_per_core: int | None = None) -> A
         memory_mib=_rounded_down(memory_mib - reserved_memory_mib(memory_mib), 1024),
         devices=_devices(kind),
     )
+
+
+def offered_devices(kind: InstanceType, *, lists_extended: bool = False) -> dict[str, int]:
+    """The devices that pods can request on a node of this type: those whose plug-in runs on it.
+
+    lists_extended: the lists of HyperPod's chart contain every type of the file, as they do if this library installs the
+    chart (`EksConfig.installs_chart`). False: the lists are those that AWS publishes.
+    """
+    missing = missing_plugins(kind, lists_extended=lists_extended)
+    return {name: count for name, count in _devices(kind).items() if PLUGIN_OF[name] not in missing}
+
+
+def plugins_of(kind: InstanceType) -> tuple[str, ...]:
+    """The device plug-ins that a node of this type needs to offer all its devices."""
+    needed = {PLUGIN_OF[name] for name in _devices(kind)}
+    return tuple(plugin for plugin in PLUGINS if plugin in needed)
+
+
+def missing_plugins(kind: InstanceType, *, lists_extended: bool = False) -> tuple[str, ...]:
+    """The plug-ins of this type that do not run on its nodes. `lists_extended`: as in `offered_devices`."""
+    if lists_extended:
+        return ()
+    lists = published_chart().instance_types
+    return tuple(plugin for plugin in plugins_of(kind) if kind.name not in lists[plugin])
 
 
 def reserved_millicpus(vcpus: int) -> int:

@@ -84,10 +84,7 @@ class HelmChart:
     @property
     def digest(self) -> str:
         """`sha256:…` of the names and contents, the same for a folder, its archive, and one packed on another day."""
-        digest = hashlib.sha256()
-        for name, content in self.files.items():
-            digest.update(f"{name}\0{len(content)}\0".encode() + content)
-        return f"sha256:{digest.hexdigest()}"
+        return digest_of(self.files)
 
     def public_images(self) -> Iterator[tuple[str, str]]:
         """File and image of every template with a literal public registry, which no value can change."""
@@ -98,19 +95,34 @@ class HelmChart:
 
     def write(self, folder: Path) -> None:
         """Write the chart to a folder, with nested archives unpacked."""
-        for name, content in self.files.items():
-            place = folder / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content)
+        write_files(self.files, folder)
 
 
-def chart_values(*, region: str, image_registry: str | None, neuron: bool) -> dict[str, object]:
-    """The values with which this library installs the chart.
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """`sha256:…` of the names and contents of a chart's files."""
+    digest = hashlib.sha256()
+    for name, content in files.items():
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def write_files(files: Mapping[str, bytes], folder: Path) -> None:
+    """Write the files of a chart to a folder."""
+    for name, content in files.items():
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+
+
+def chart_values(
+    *, region: str, image_registry: str | None, neuron: bool, lists: Mapping[str, object] | None = None
+) -> dict[str, object]:
+    """The values with which this library installs the chart. `lists`: of its device plug-ins (`device_plugins.list_values`).
 
     Neuron's device plug-in has a literal image. If no group has Neuron devices and images come from your own registry, the plug-in is
     disabled.
     """
-    values: dict[str, object] = {"health-monitoring-agent": {"region": region}}
+    values: dict[str, object] = {"health-monitoring-agent": {"region": region}, **(lists or {})}
     if image_registry is None:
         return values
     for keys, image in _IMAGE_VALUES.items():

@@ -43,15 +43,15 @@ _STORAGE_GIB = 10 * 1024
 _PARTS_OF_GPUS = (SHARED_GPU, *MIG_KEYS)
 
 
-def amounts(nodes: Mapping[str, int | Share]) -> dict[str, int]:
+def amounts(nodes: Mapping[str, int | Share], *, lists_extended: bool = False) -> dict[str, int]:
     """What pods can have of so many nodes of each type together: `cpu` in millicores, `memory` and huge pages in MiB, devices in pieces.
 
-    Every device is named, 0 where the nodes have none: what a quota does not name it does not limit, and a team of CPU
-    nodes could take every GPU of the cluster, whole or in parts.
+    Every device is named, 0 where the nodes offer none: what a quota does not name it does not limit, and a team of CPU
+    nodes could take every GPU of the cluster, whole or in parts. `lists_extended`: as in `offered_devices`.
     """
     total = dict.fromkeys((*DEVICE_KEYS, CPU, MEMORY, HUGEPAGES, *_PARTS_OF_GPUS), 0)
     for name, share in nodes.items():
-        for key, amount in amounts_of(catalogue()[name], share).items():
+        for key, amount in amounts_of(catalogue()[name], share, lists_extended=lists_extended).items():
             total[key] += amount
     return total
 
@@ -61,17 +61,19 @@ def ceiling(
     *,
     borrow_limit: int | None = None,
     absolute_borrow_limits: Mapping[str, int | Share] | None = None,
+    lists_extended: bool = False,
 ) -> dict[str, int]:
     """The most that a team may hold, in the units of `amounts`: its share, and what it may borrow.
 
     borrow_limit: percent of the share, rounded down to whole devices, vCPUs and GiB. (AWS words BorrowLimit as a
     percentage of the "idle compute that the team is allowed to borrow" and lets it go up to 500, which only a
     percentage of the team's own share can.) absolute_borrow_limits: nodes of each type. Neither: nothing is borrowed.
+    lists_extended: as in `amounts`.
     """
-    total = amounts(quota)
+    total = amounts(quota, lists_extended=lists_extended)
     if borrow_limit:
         total = {key: _more(key, amount, borrow_limit) for key, amount in total.items()}
-    for key, amount in amounts(absolute_borrow_limits or {}).items():
+    for key, amount in amounts(absolute_borrow_limits or {}, lists_extended=lists_extended).items():
         total[key] += amount
     return total
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..config.jobs import ElasticJob, ScaleSettings, UnevenBatch
 from ..facts.instance_types import catalogue
-from .allocatable import NEURON, NEURON_CORE, NEURON_DEVICE, Allocatable, allocatable
+from .allocatable import NEURON, NEURON_CORE, NEURON_DEVICE, allocatable, offered_devices
 from .quantities import cpu_quantity, memory_quantity
 
 ZONE_LABELS = ("topology.kubernetes.io/zone", "topology.k8s.aws/zone-id")
@@ -29,13 +29,14 @@ def replica_resources(job: ElasticJob) -> dict[str, str]:
     node = allocatable(catalogue()[job.instance_type], threads_per_core=job.threads_per_core)
     millicpus = node.millicpus if job.vcpus is None else job.vcpus * 1000
     memory_mib = node.memory_mib if job.memory_gib is None else job.memory_gib * 1024
-    return {"cpu": cpu_quantity(millicpus), "memory": memory_quantity(memory_mib), **_devices(job, node)}
+    return {"cpu": cpu_quantity(millicpus), "memory": memory_quantity(memory_mib), **_devices(job)}
 
 
-def _devices(job: ElasticJob, node: Allocatable) -> dict[str, str]:
-    """All devices of the node. Of the three names for Neuron chips, one is requested."""
+def _devices(job: ElasticJob) -> dict[str, str]:
+    """All devices that the node offers. Of the three names for Neuron chips, one is requested."""
     unused = {NEURON, NEURON_CORE, NEURON_DEVICE} - {_neuron_name(job)}
-    return {name: str(count) for name, count in node.devices.items() if name not in unused}
+    offered = offered_devices(catalogue()[job.instance_type], lists_extended=job.lists_extended)
+    return {name: str(count) for name, count in offered.items() if name not in unused}
 
 
 def _neuron_name(job: ElasticJob) -> str:

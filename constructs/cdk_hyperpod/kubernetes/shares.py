@@ -8,7 +8,7 @@ from fractions import Fraction
 from ..config.teams import Share
 from ..facts.instance_types import InstanceType
 from ..facts.mig import ALL_PROFILES, SLICES, slices_of
-from .allocatable import EFA, GPU, NEURON, NEURON_CORE, NEURON_DEVICE, allocatable
+from .allocatable import EFA, GPU, NEURON, NEURON_CORE, NEURON_DEVICE, PLUGIN_OF, allocatable, missing_plugins
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -22,8 +22,21 @@ _HUGEPAGES_MIB = 43 * 1024
 (https://github.com/awslabs/awsome-distributed-ai, 3.test_cases). Nodes without EFA reserve none."""
 
 
-def amounts_of(kind: InstanceType, share: int | Share) -> dict[str, int]:
-    """`cpu` in millicores, `memory` and huge pages in MiB, devices in pieces."""
+def amounts_of(kind: InstanceType, share: int | Share, *, lists_extended: bool = False) -> dict[str, int]:
+    """`cpu` in millicores, `memory` and huge pages in MiB, and the devices that the nodes offer, in pieces.
+
+    lists_extended: as in `offered_devices`.
+    """
+    missing = missing_plugins(kind, lists_extended=lists_extended)
+    return {key: amount for key, amount in _all_of(kind, share).items() if _plugin_of(key) not in missing}
+
+
+def _plugin_of(key: str) -> str | None:
+    """The plug-in that offers it. None: it is no device."""
+    return PLUGIN_OF[GPU] if key in MIG_KEYS else PLUGIN_OF.get(key)
+
+
+def _all_of(kind: InstanceType, share: int | Share) -> dict[str, int]:
     if isinstance(share, int):
         return {key: amount * share for key, amount in _of_a_node(kind).items()}
     parts = parts_of(kind, share)

@@ -25,8 +25,10 @@ def team_manifests(
     task_governance: bool,
     priority_classes: Sequence[PriorityClass] = (),
     file_system_gib: int | None = 0,
+    lists_extended: bool = False,
 ) -> tuple[Manifest, ...]:
     """All of a team's objects, in the order in which they can be applied. `priority_classes`: the cluster's own.
+    `lists_extended`: as in `quotas.amounts`.
 
     file_system_gib: the capacity that the team's claim on the file system shows. 0: it has none. None: it is unknown.
 
@@ -34,7 +36,7 @@ def team_manifests(
     `pod_security_labels` to the namespace. A team's permissions come after its limits.
     """
     namespace = namespace_name(team, task_governance=task_governance)
-    hard = quota_hard(team, file_system_gib=file_system_gib)
+    hard = quota_hard(team, file_system_gib=file_system_gib, lists_extended=lists_extended)
     manifests = [] if task_governance else [_namespace(namespace, team)]
     manifests += [
         _resource_quota(namespace, hard),
@@ -225,17 +227,21 @@ def claim_gib(capacity_gib: object) -> int:
     return capacity_gib if isinstance(capacity_gib, int) else 1200
 
 
-def quota_hard(team: Team, *, file_system_gib: int | None = 0) -> dict[str, str]:
+def quota_hard(team: Team, *, file_system_gib: int | None = 0, lists_extended: bool = False) -> dict[str, str]:
     """`spec.hard` of the team's ResourceQuota: its ceiling, and the bounds of every team.
 
     file_system_gib: the capacity that the team's claim on the file system shows. 0: it has none. None: it is unknown.
+    lists_extended: as in `quotas.amounts`.
     """
     nodes = sum(most_nodes(team).values())
     bounds = quotas.bounds(nodes, team.work, file_system_gib=file_system_gib)
     if not team.quota:
         return bounds | dict(team.hard)
     total = quotas.ceiling(
-        team.quota, borrow_limit=team.borrow_limit, absolute_borrow_limits=team.absolute_borrow_limits
+        team.quota,
+        borrow_limit=team.borrow_limit,
+        absolute_borrow_limits=team.absolute_borrow_limits,
+        lists_extended=lists_extended,
     )
     return quotas.hard(total, quotas.disk(nodes) | bounds | dict(team.hard))
 

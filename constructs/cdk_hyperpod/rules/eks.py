@@ -19,12 +19,17 @@ from ..config.governance import TaskGovernance
 from ..config.teams import Team
 from ..config.zones import ZONES_WITHOUT_EKS, control_plane_zone, control_plane_zones, two_zones
 from ..errors import Finding
+from ..facts.device_plugins import EFA as EFA_PLUGIN
+from ..facts.device_plugins import NEURON as NEURON_PLUGIN
+from ..facts.device_plugins import NVIDIA, PLUGINS
+from ..kubernetes.allocatable import EFA, GPU, NEURON, missing_plugins
 from ..kubernetes.teams import claim_gib, cluster_nodes
 from ..names import eks_stack_name
 from ..typed.known import UNKNOWN, is_known
 from ..typed.validation import check_repeated
 from ..typed.words import item_paths, join, show, shown_name
 from .governance import check_task_governance
+from .groups import known_types
 from .network import PRIVATE, own_zones
 from .quotas import check_limits
 from .teams import check_priority_classes, check_teams
@@ -65,6 +70,7 @@ def check_eks(config: ClusterConfig) -> Iterator[Finding]:
         has_file_system=has_file_system,
         control_plane_zone=second,
     )
+    yield from _check_device_plugins(config.instance_groups, config.eks)
     yield from _check_elastic_training(config, config.eks)
     if isinstance(config.eks.autoscaling, AutoscalingConfig):
         yield from _check_autoscaling(config.eks.autoscaling, config)
@@ -94,6 +100,31 @@ def check_control_plane(
     yield from _check_task_governance(eks)
     if isinstance(eks.priority_classes, tuple):
         yield from check_priority_classes(eks.priority_classes, "eks.priority_classes")
+
+
+def _check_device_plugins(groups: tuple[InstanceGroup, ...], eks: EksConfig) -> Iterator[Finding]:
+    """Types on which AWS's chart, installed by hand, runs no device plug-in. (This library adds them to the lists.)"""
+    if eks.dependencies_chart != INSTALLED:
+        return
+    kinds = {kind.name: kind for _, group in _known(groups) for kind in known_types(group)}
+    for plugin in PLUGINS:
+        missing = [name for name, kind in kinds.items() if plugin in missing_plugins(kind)]
+        if not missing:
+            continue
+        names, device = ", ".join(missing), _DEVICE_OF[plugin]
+        yield Finding(
+            code="device-plugin-missing",
+            path="eks.dependencies_chart",
+            problem=f"is `installed`, but AWS's chart runs its {plugin} on no {names}, whose nodes then offer no {device}",
+            remedy=(
+                "name the chart, so that the library installs it with these types. Until then, quotas and rendered jobs "
+                f"count no {device} there"
+            ),
+            level="warning",
+        )
+
+
+_DEVICE_OF = {NVIDIA: GPU, EFA_PLUGIN: EFA, NEURON_PLUGIN: NEURON}
 
 
 def _check_elastic_training(config: ClusterConfig, eks: EksConfig) -> Iterator[Finding]:

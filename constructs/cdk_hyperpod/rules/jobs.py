@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from ..config.jobs import ElasticJob, ElasticPolicy, ScaleSettings
 from ..errors import Finding
+from ..facts.device_plugins import EFA
 from ..facts.instance_types import InstanceType, catalogue, suggestion
-from ..kubernetes.allocatable import Allocatable, allocatable
+from ..kubernetes.allocatable import Allocatable, allocatable, missing_plugins
 from ..kubernetes.quantities import cpu_quantity, memory_quantity, parse_quantity
 from ..kubernetes.replicas import COORDINATION, SCALE_CONFIG_FOLDER, queue_of, ranks_per_replica, replica_resources
 from ..typed.validation import check_kinds, field_findings
@@ -68,6 +69,7 @@ def check_job(job: ElasticJob, *, hard: Mapping[str, str] | None = None) -> Iter
         yield from _check_replicas(job)
         yield from _check_scale_config(job, kind)
     if kind is not None:
+        yield from _check_devices(job, kind)
         yield from _check_resources(job, kind)
         yield from _check_processes(job, kind)
         if hard is not None and not wrong_sizes:
@@ -175,6 +177,36 @@ def _check_replicas(job: ElasticJob) -> Iterator[Finding]:
             path="base_priority_class_name",
             problem=f"the job has one size, {only_size}, so it has no replicas above its minimum",
             remedy="use priority_class_name",
+        )
+
+
+def _check_devices(job: ElasticJob, kind: InstanceType) -> Iterator[Finding]:
+    """A job on nodes that do not offer their accelerators would run without them, and one without EFA is slower."""
+    missing = missing_plugins(kind, lists_extended=job.lists_extended)
+    instance_type = kind.name
+    for plugin in missing:
+        if plugin != EFA:
+            yield Finding(
+                code="job-device-not-offered",
+                path="instance_type",
+                problem=(
+                    f"{instance_type} nodes offer no accelerators, because HyperPod's chart runs no {plugin} on them"
+                ),
+                remedy=(
+                    "let the library install the chart, which adds the type, and name the cluster file. Or use another "
+                    "type"
+                ),
+            )
+    if missing == (EFA,) and job.elastic_policy.max_replicas > 1:
+        yield Finding(
+            code="job-without-efa",
+            path="instance_type",
+            problem=f"{instance_type} nodes offer no EFA, because HyperPod's chart runs no {EFA} on them",
+            remedy=(
+                "let the library install the chart, which adds the type, and name the cluster file. Without, the job "
+                "uses TCP"
+            ),
+            level="warning",
         )
 
 

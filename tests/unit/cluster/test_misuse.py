@@ -216,6 +216,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[Dependencies], dict[str, An
         "encryption_key": dependencies.key,
         "chart_folder": ".",
         "neuron": False,
+        "instance_types": ["ml.p5.48xlarge"],
         "removal_policy": RemovalPolicy.DESTROY,
     },
     EksDrainer: lambda dependencies: {

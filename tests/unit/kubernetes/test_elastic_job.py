@@ -90,7 +90,7 @@ def test_an_even_scale_config_is_accepted(replicas: int, batch: int) -> None:
 
 @pytest.mark.parametrize("name", catalogue())
 def test_a_replica_takes_the_whole_node_and_no_more(name: str) -> None:
-    node, resources = allocatable(catalogue()[name]), replica_resources(job(instance_type=name))
+    node, resources = allocatable(catalogue()[name]), replica_resources(job(instance_type=name, lists_extended=True))
     assert resources.pop("cpu") == cpu_quantity(node.millicpus)
     assert resources.pop("memory") == memory_quantity(node.memory_mib)
     # The chips once, by the name that every version of Neuron's plug-in has.
@@ -132,9 +132,10 @@ def test_a_job_of_one_size_is_an_ordinary_one() -> None:
 
 @pytest.mark.parametrize("name", catalogue())
 def test_a_quota_of_so_many_nodes_holds_so_many_replicas(name: str) -> None:
-    hard = quota_hard(Team(name="t", quota={name: 8}))
-    assert findings(job(instance_type=name), hard=hard) == []
-    (finding,) = check_job(job(instance_type=name, elastic_policy=policy(max_replicas=10)), hard=hard)
+    hard = quota_hard(Team(name="t", quota={name: 8}), lists_extended=True)
+    whole = job(instance_type=name, lists_extended=True)
+    assert findings(whole, hard=hard) == []
+    (finding,) = check_job(dataclasses.replace(whole, elastic_policy=policy(max_replicas=10)), hard=hard)
     assert (finding.code, finding.path) == ("job-above-quota", "elastic_policy.max_replicas")
     assert finding.remedy == "lower it to at most 8, or raise the quota"
 

