@@ -40,6 +40,7 @@ HEADINGS: Mapping[str, str] = {
     "rules/guard.py": "Lowering counts and deleting nodes",
     "rules/charts.py": "Cluster file: EKS",
     "rules/eks.py": "Cluster file: EKS",
+    "rules/add_ons.py": "Cluster file: EKS",
     "rules/governance.py": "Cluster file: teams",
     "rules/quotas.py": "Cluster file: teams",
     "rules/teams.py": "Cluster file: teams",

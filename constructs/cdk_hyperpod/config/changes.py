@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..typed.annotations import Either, Fields, Items, Names, arguments_of, field_types, shape
+from ..typed.annotations import Either, Fields, Items, JsonObject, Names, arguments_of, field_types, shape
 from ..typed.words import shown_name
 from .cluster import (
     ClusterConfig,
@@ -515,6 +515,8 @@ def _flat(value: Any, path: str, *, without: str = "") -> Iterator[tuple[str, An
                     yield from _flat(held, here)
             case Items(item) if isinstance(inner := shape(item).form, Fields):
                 yield from _items(held, inner.kind, here, CHANGES[type(value)][field.name])
+            case JsonObject() if held:
+                yield here, _digest(held)
             case _ if not _is_default(field, held):
                 yield here, _plain(held) if here == _GROUPS_TO_DELETE and held else _kept(held, form)
 

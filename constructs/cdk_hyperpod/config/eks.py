@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from ..typed.bounds import Pattern
 from .governance import TaskGovernance
@@ -62,6 +62,13 @@ class AddOn:
     ) = None
     """The add-on's version, as `aws eks describe-addon-versions` prints it. Absent: EKS's default for the Kubernetes
     version when the add-on is created. It does not change until you name a version."""
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    """The add-on's own settings (ConfigurationValues), such as {enableNetworkPolicy: "true"} for vpc_cni. `aws eks
+    describe-addon-configuration` prints which ones there are. Not for secrets, since the template has them. What the
+    library sets itself cannot be changed."""
+    resolve_conflicts: Literal["none", "overwrite", "preserve"] | None = None
+    """What EKS does if somebody changed the add-on's objects in the EKS cluster, or installed the same software by hand.
+    none: it fails. overwrite: it replaces these changes. preserve: an update keeps them. Absent: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,15 @@ def _type_words(schema: Mapping[str, Any]) -> str:
         case {"description": str(words)}:
             return words.replace("|", "\\|")
         case _:
-            return {"string": "text", "integer": "whole number", "boolean": "true or false"}[schema["type"]]
+            return _PLAIN_WORDS[schema["type"]]
+
+
+_PLAIN_WORDS = {
+    "string": "text",
+    "integer": "whole number",
+    "boolean": "true or false",
+    "object": "the add-on's own settings",
+}
 
 
 def _default_words(field: dataclasses.Field[Any]) -> str:

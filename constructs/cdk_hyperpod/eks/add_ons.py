@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from aws_cdk import Aws, Stack
+from aws_cdk import Aws
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -38,8 +39,8 @@ _AFTER = {
 class _Inputs:
     """What an add-on gets besides the cluster."""
 
-    values: str | None = None
-    """Its configuration, as JSON. None: the add-on's defaults."""
+    own: Mapping[str, object] = field(default_factory=dict)
+    """What the library sets in its configuration."""
     association: eks.CfnPodIdentityAssociation | None = None
     """What gives its pods a role. None: they need none."""
 
@@ -108,9 +109,9 @@ class HyperPodAddOns(Construct):
         self.resources: dict[str, eks.CfnAddon] = {}
         """The add-ons by their names in `AddOnsConfig`."""
         eks_config = control_plane.config
-        for field in _NAMES:
-            if is_on(eks_config, field, has_file_system=has_file_system):
-                self.resources[field] = self._add(field, getattr(eks_config.add_ons, field))
+        for name in _NAMES:
+            if is_on(eks_config, name, has_file_system=has_file_system):
+                self.resources[name] = self._add(name, getattr(eks_config.add_ons, name))
 
     @classmethod
     def from_config(
@@ -148,22 +149,22 @@ class HyperPodAddOns(Construct):
             has_file_system=loaded.config.storage is not None,
         )
 
-    def _add(self, field: str, config: AddOn) -> eks.CfnAddon:
+    def _add(self, name: str, config: AddOn) -> eks.CfnAddon:
         """Add an add-on after its own role, and after the add-ons that it needs."""
-        inputs = self._inputs_of(field)
-        resource = add_on(self, self._cluster_name, _NAMES[field], config, values=inputs.values)
+        inputs = self._inputs_of(name)
+        resource = add_on(self, self._cluster_name, _NAMES[name], config, own=inputs.own)
         if inputs.association is not None:
             # A resource of its own, before the add-on: the training operator does not use an association that comes with it.
             resource.add_resource_dependency(inputs.association)
-        for other in _AFTER.get(field, ()):
+        for other in _AFTER.get(name, ()):
             if other in self.resources:
                 resource.add_resource_dependency(self.resources[other])
         return resource
 
-    def _inputs_of(self, field: str) -> _Inputs:
-        if field == "training_operator":
+    def _inputs_of(self, name: str) -> _Inputs:
+        if name == "training_operator":
             return _Inputs(association=self._training_operator_role())
-        if field == "observability":
+        if name == "observability":
             return self._metrics()
         return _Inputs()
 
@@ -189,16 +190,11 @@ class HyperPodAddOns(Construct):
             action="aps:RemoteWrite",
             resource=workspace.attr_arn,
         )
-        values = Stack.of(self).to_json_string(
-            {
-                "ampWorkspace": {
-                    "prometheusEndpoint": workspace.attr_prometheus_endpoint,
-                    "arn": workspace.attr_arn,
-                },
-                "logging": {"enabled": False},
-            }
-        )
-        return _Inputs(values=values, association=association)
+        own = {
+            "ampWorkspace": {"prometheusEndpoint": workspace.attr_prometheus_endpoint, "arn": workspace.attr_arn},
+            "logging": {"enabled": False},
+        }
+        return _Inputs(own=own, association=association)
 
     def _pod_role(
         self, construct_id: str, *, namespace: str, service_account: str, action: str, resource: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aws_cdk import Annotations, Aws, CfnResource, RemovalPolicy, Stack, Stage
@@ -378,13 +378,30 @@ def access_entries(control_plane: EksControlPlane) -> list[eks.CfnAccessEntry]:
     return [child for child in control_plane.node.children if isinstance(child, eks.CfnAccessEntry)]
 
 
-def add_on(scope: Construct, cluster_name: str, name: str, config: AddOn, *, values: str | None = None) -> eks.CfnAddon:
-    """An EKS add-on. Its construct id is its name, so that other add-ons do not affect it."""
+def add_on(
+    scope: Construct, cluster_name: str, name: str, config: AddOn, *, own: Mapping[str, object] | None = None
+) -> eks.CfnAddon:
+    """An EKS add-on. Its construct id is its name, so that other add-ons do not affect it. `own`: what the library sets in
+    its configuration."""
+    configuration = merged(own or {}, config.configuration)
+    conflicts = config.resolve_conflicts
     return eks.CfnAddon(
         scope,
         "".join(part.capitalize() for part in name.removeprefix("amazon-sagemaker-").split("-")),
         addon_name=name,
         addon_version=config.version,
         cluster_name=cluster_name,
-        configuration_values=values,
+        configuration_values=Stack.of(scope).to_json_string(configuration) if configuration else None,
+        resolve_conflicts=None if conflicts is None else conflicts.upper(),
     )
+
+
+def merged(own: Mapping[str, object], configuration: Mapping[str, object]) -> dict[str, object]:
+    """The library's settings of an add-on together with the file's, in the order of their names."""
+    both = dict(own)
+    for key in sorted(configuration):
+        held, more = both.get(key), configuration[key]
+        if isinstance(held, Mapping) and isinstance(more, Mapping):
+            more = merged(held, more)
+        both[key] = more
+    return both

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from ..config.cluster import ClusterConfig, InstanceGroup, NetworkConfig, Taint
-from ..config.eks import INSTALLED, AddOn, AutoscalingConfig, EksConfig, is_on
+from ..config.eks import INSTALLED, AutoscalingConfig, EksConfig, is_on
 from ..config.governance import TaskGovernance
 from ..config.teams import Team
 from ..config.zones import ZONES_WITHOUT_EKS, control_plane_zone, control_plane_zones, two_zones
@@ -28,6 +28,7 @@ from ..names import eks_stack_name
 from ..typed.known import UNKNOWN, is_known
 from ..typed.validation import check_repeated
 from ..typed.words import item_paths, join, show, shown_name
+from .add_ons import check_add_ons
 from .governance import check_task_governance
 from .groups import known_types
 from .network import PRIVATE, own_zones
@@ -96,7 +97,7 @@ def check_control_plane(
     yield from without or _check_two_zones(network, region, control_plane_zone)
     yield from _check_cluster(eks, network)
     yield from _check_chart(eks, network)
-    yield from _check_add_ons(eks, has_file_system=has_file_system)
+    yield from check_add_ons(eks, has_file_system=has_file_system)
     yield from _check_task_governance(eks)
     if isinstance(eks.priority_classes, tuple):
         yield from check_priority_classes(eks.priority_classes, "eks.priority_classes")
@@ -405,32 +406,6 @@ def _check_chart(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
                 "copy them to a registry that the nodes can reach and name it, or set network.internet_egress: true"
             ),
         )
-
-
-def _check_add_ons(eks: EksConfig, *, has_file_system: bool | None) -> Iterator[Finding]:
-    for name in ("vpc_cni", "kube_proxy", "eks_pod_identity_agent", "coredns"):
-        add_on = getattr(eks.add_ons, name, None)
-        if isinstance(add_on, AddOn) and add_on.enabled is False and eks.existing_cluster is None:
-            yield Finding(
-                code="add-on-required",
-                path=f"eks.add_ons.{name}.enabled",
-                problem="cannot be false: a new EKS cluster does not work without this add-on",
-                remedy="remove the line",
-            )
-    for name in ("training_operator", "task_governance", "cert_manager", "observability", "fsx_csi_driver"):
-        add_on = getattr(eks.add_ons, name, None)
-        # If it is not known whether the CSI driver is on, it counts as on.
-        if (
-            isinstance(add_on, AddOn)
-            and add_on.version
-            and not is_on(eks, name, has_file_system=has_file_system is not False)
-        ):
-            yield Finding(
-                code="add-on-off",
-                path=f"eks.add_ons.{name}.version",
-                problem="is the version of an add-on that is off",
-                remedy="add enabled: true, or remove it",
-            )
 
 
 def _check_autoscaling(autoscaling: AutoscalingConfig, config: ClusterConfig) -> Iterator[Finding]:

@@ -38,6 +38,11 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
+class JsonObject:
+    """A mapping of text to any JSON."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fields:
     """A frozen value with fields of its own."""
 
@@ -59,7 +64,7 @@ class Made:
     kinds: tuple[Any, ...]
 
 
-Form: TypeAlias = Leaf | Items | Names | Fields | Either | Made
+Form: TypeAlias = Leaf | Items | Names | JsonObject | Fields | Either | Made
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,7 @@ def _is_plain(kind: Any) -> bool:
 def _form(kind: Any) -> Form:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Mapping:
-        return Names(*arguments)
+        return JsonObject() if arguments[1] is Any else Names(*arguments)
     if origin is not None and origin is not Literal:
         return Items(arguments[0], exact=origin is tuple)
     if dataclasses.is_dataclass(kind):

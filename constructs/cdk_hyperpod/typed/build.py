@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from ..errors import Finding
-from .annotations import Either, Fields, Items, Leaf, Names, field_types, shape
+from .annotations import Either, Fields, Items, JsonObject, Leaf, Names, field_types, shape
 from .known import UNKNOWN
-from .plain import MAPPED, leaf_problem
+from .plain import MAPPED, json_finding, leaf_problem
 from .problem import Problem
 from .words import closest, item_paths, join, shown_name
 
@@ -76,6 +76,9 @@ def _build(annotation: Any, data: object, path: str, findings: list[Finding], wh
             return _wrong(data, _in_place_of_settings(plain, problem), path, findings)
         case Leaf(kind) if problem := leaf_problem(kind, data):
             return _wrong(data, problem, path, findings)
+        case JsonObject() if finding := json_finding(data, path):
+            findings.append(finding)
+            return UNKNOWN
         case _:
             return data
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import typing
+from collections.abc import Mapping
 from typing import Any, Literal
 
+from ..errors import Finding
 from .problem import Problem
-from .words import TOO_LARGE, closest, show, shown_name
+from .words import TOO_LARGE, closest, join, show, shown_name
 
 TYPE_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 """The plain types in words."""
@@ -28,6 +31,43 @@ def leaf_problem(kind: Any, value: object) -> Problem | None:
     if not _is_of(kind, value):
         return _type_problem(kind, value)
     return _text_problem(value) or _size_problem(value)
+
+
+def json_finding(value: object, path: str) -> Finding | None:
+    """What is wrong with a value that must be a JSON object, with the place in it. None: nothing."""
+    if not isinstance(value, Mapping):
+        problem = Problem(
+            code="value-not-a-json-object", problem="must hold settings", remedy="write it as key: value lines"
+        )
+        return problem.at(path, value)
+    return _json_finding(value, path, 0)
+
+
+_MAX_JSON_DEPTH = 30
+_NOT_JSON = Problem(
+    code="value-not-json",
+    problem="must be JSON: text, a finite number, true, false, null, a list or settings",
+    remedy="put it in quotes, or write it as one of these",
+)
+
+
+def _json_finding(value: object, path: str, depth: int) -> Finding | None:
+    match value:
+        case None | bool() | str():
+            return None
+        case int() | float() if _is_json_number(value):
+            return None
+        case Mapping() if depth < _MAX_JSON_DEPTH and all(isinstance(key, str) for key in value):
+            inner = [(join(path, shown_name(key)), held) for key, held in value.items()]
+        case list() | tuple() if depth < _MAX_JSON_DEPTH:
+            inner = [(f"{path}[{index}]", held) for index, held in enumerate(value)]
+        case _:
+            return _NOT_JSON.at(path, value)
+    return next(filter(None, (_json_finding(held, where, depth + 1) for where, held in inner)), None)
+
+
+def _is_json_number(value: float) -> bool:
+    return math.isfinite(value) and abs(value) < TOO_LARGE
 
 
 def _choice_problem(options: tuple[Any, ...], value: object) -> Problem | None:

@@ -11,7 +11,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from .annotations import Either, Fields, Form, Items, Leaf, Names, field_types, shape
+from .annotations import Either, Fields, Form, Items, JsonObject, Leaf, Names, field_types, shape
 from .bounds import Pattern, Range
 
 _TYPES = {str: "string", int: "integer", bool: "boolean"}
@@ -62,6 +62,8 @@ def _form_schema(form: Form) -> dict[str, Any]:
             return {"type": "object", "additionalProperties": value_schema(value)}
         case Either(plain, kind):
             return {"anyOf": [_form_schema(Leaf(plain)), _form_schema(Fields(kind))]}
+        case JsonObject():
+            return {"type": "object"}
         case Leaf(kind) if typing.get_origin(kind) is Literal:
             return {"enum": list(typing.get_args(kind))}
         case Leaf(kind):

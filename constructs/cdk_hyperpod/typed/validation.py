@@ -16,10 +16,10 @@ from typing import Any, Literal, TypeVar
 
 from .._cdk_private import has_interface, is_interface
 from ..errors import Finding, raise_errors
-from .annotations import Either, Fields, Form, Items, Leaf, Made, Names, field_types, shape
+from .annotations import Either, Fields, Form, Items, JsonObject, Leaf, Made, Names, field_types, shape
 from .bounds import Constraint
 from .known import UNKNOWN, is_known
-from .plain import MAPPED, leaf_problem
+from .plain import MAPPED, json_finding, leaf_problem
 from .problem import Problem
 from .words import item_paths, join, show
 
@@ -141,6 +141,10 @@ def _validate(value: Any, annotation: Any, path: str, findings: list[Finding], *
             return _validate_names(value, key, item, path, findings, bounds=bounds)
         case Fields(kind) | Either(_, kind) if isinstance(value, kind):
             return _validate_fields(value, path, findings, bounds=bounds)
+        case JsonObject():
+            wrong = json_finding(value, path)
+            findings += [wrong] if wrong else []
+            return UNKNOWN if wrong else value
     problem = _problem(expected.form, value) or (_out_of_bounds(value, expected.bounds) if bounds else None)
     if problem is None:
         return value
@@ -203,7 +207,7 @@ def _of_another_kind(noun: str, way: str, path: str) -> Finding:
     )
 
 
-def _problem(form: Form, value: object) -> Problem | None:
+def _problem(form: Leaf | Items | Names | Fields | Either | Made, value: object) -> Problem | None:
     match form:
         case Made([kind]) if kind.__name__ == "IKey" and hasattr(value, "alias_name"):
             # CDK accepts an alias as a key and uses the alias' ARN, which no policy accepts.

@@ -134,6 +134,8 @@ CASES: Mapping[str, Case] = {
         for field in dataclasses.fields(next(kind for kind in CHANGES if kind.__name__ == "AddOnsConfig"))
     },
     "AddOn.enabled": (EKS, {"eks.add_ons.observability.enabled": True}, "eks.add_ons.observability.enabled"),
+    "AddOn.configuration": (EKS, {"eks.add_ons.coredns.configuration": {"replicaCount": 3}}, "eks.add_ons.coredns.configuration"),
+    "AddOn.resolve_conflicts": (EKS, {"eks.add_ons.coredns.resolve_conflicts": "overwrite"}, "eks.add_ons.coredns.resolve_conflicts"),
     "AddOn.version": (EKS, {"eks.add_ons.training_operator.version": "v1.3.1-eksbuild.1"}, "eks.add_ons.training_operator.version"),
     "PriorityClass.name": (EKS, {"eks.priority_classes.0.name": "other", "teams.0.priority_classes": ["other"]}, "eks.priority_classes[other]"),
     "PriorityClass.value": (EKS, {"eks.priority_classes.0.value": 1001}, "eks.priority_classes[urgent].value"),

@@ -265,7 +265,9 @@ class _Addons:
         return {key[0].upper() + key[1:]: value for key, value in found["addon"].items()} if found else None
 
     def _request(self, properties: Json) -> Json:
-        keys = ("AddonVersion", "ConfigurationValues", "PodIdentityAssociations", "ServiceAccountRoleArn")
+        keys = (
+            "AddonVersion", "ConfigurationValues", "PodIdentityAssociations", "ResolveConflicts", "ServiceAccountRoleArn",
+        )  # fmt: skip
         return {**_addon(properties), **camel({key: properties[key] for key in keys if key in properties})}
 
     def _rest(self, properties: Json) -> Created:

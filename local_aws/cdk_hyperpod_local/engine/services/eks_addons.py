@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from cdk_hyperpod_local.engine.kubernetes import training_operator
@@ -80,6 +81,12 @@ def _check(state: EksState, request: Json, name: str, version: str) -> None:
     if name == TASK_GOVERNANCE and request.get("configurationValues") not in (None, "", "{}"):
         # Its configuration schema is empty (`aws eks describe-addon-configuration`, v1.6.1).
         raise invalid_parameter(f"ConfigurationValue provided in request is not supported: {name} does not take any")
+    if not _is_json_object(request.get("configurationValues") or "{}"):
+        raise invalid_parameter(
+            f"ConfigurationValue provided in request is not supported: Json schema validation failed for {name}"
+        )
+    if request.get("resolveConflicts", "NONE") not in ("NONE", "OVERWRITE", "PRESERVE"):
+        raise invalid_parameter("resolveConflicts must be one of NONE, OVERWRITE, PRESERVE")
     role = request.get("serviceAccountRoleArn")
     if role and state.account.trusts(role, "") is None:
         raise invalid_parameter(f"The role {role} does not exist")
@@ -89,6 +96,14 @@ def _check(state: EksState, request: Json, name: str, version: str) -> None:
         raise invalid_parameter(f"Pod Identity feature is not supported for addon version {version}")
     for association in associations:
         _check_role(state, association["roleArn"])
+
+
+def _is_json_object(text: str) -> bool:
+    """EKS also validates the add-on's own schema, which is not known here. (It takes YAML too.)"""
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
 
 
 def describe_addon(state: EksState, request: Json, where: Where) -> Json:
