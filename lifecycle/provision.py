@@ -40,6 +40,7 @@ NODE_TYPES = ("controller", "login", "compute")
 """The values of SlurmConfig.NodeType, in lower case. Each has a script of that name, which LifeCycleConfig names."""
 STEPS = (
     "mounts",
+    "efa",
     "clock",
     "slurm",
     "users",
@@ -106,6 +107,8 @@ class Cluster:
     """The controller has a drain agent."""
     file: str = "cluster.json"
     """The path of the file, which some steps read themselves."""
+    efa: bool = False
+    """The Lustre file system is made for EFA."""
     own_scripts: tuple[str, ...] = ()
     """Those of OWN_SCRIPTS that have scripts."""
     region: str = ""
@@ -139,6 +142,7 @@ def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
     settings = slurm_settings(cluster)
     steps = [
         Step("mounts", "10_verify_mounts.sh", mounts) if mounts else None,
+        efa_step(cluster, node),
         Step("clock", "15_clock.py"),
         Step("slurm", "20_slurm.py", (node.type, controller)),
         Step("users", "30_users.py", (cluster.file,)),
@@ -153,6 +157,14 @@ def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
     before, after = (own_step(name, cluster, node) for name in OWN_SCRIPTS)
     ours = [step for step in steps if step is not None and step.name not in cluster.off]
     return (*before, *ours, *after)
+
+
+def efa_step(cluster: Cluster, node: Node) -> Step | None:
+    """The step that makes Lustre use EFA. None: its file system is not made for it."""
+    if not cluster.efa:
+        return None
+    paths = (mount.path for mount in cluster.mounts if mount.type == "lustre")
+    return Step("efa", "12_efa.py", ("configure", node.instance.type or "-", *paths))
 
 
 def own_step(name: str, cluster: Cluster, node: Node) -> tuple[Step, ...]:
@@ -225,6 +237,7 @@ def parse_cluster(content: Any) -> Cluster:
         has_accounts=bool(accounts),
         limits_gpus=any("grp_gpus" in account for account in accounts if isinstance(account, dict)),
         drains=drain is not None,
+        efa=content.get("lustre_efa") is True,
         **_parse_own_scripts(content.get("own_scripts")),
     )
 
@@ -551,7 +564,14 @@ def _only_step(only: str, steps: tuple[Step, ...], node_type: str) -> tuple[Step
         why = "switched off, or of no use" if only in STEPS else "without scripts of yours"
         log("INFO", f"this node has no step {only}: it is {why} on a {node_type} node")
         return ()
-    return tuple(step for step in steps if step.name in (only, NEEDS.get(only)))
+    return tuple(_alone(step) for step in steps if step.name in (only, NEEDS.get(only)))
+
+
+def _alone(step: Step) -> Step:
+    """A step that is run alone, perhaps on a node with jobs."""
+    if step.name == "efa":
+        return dataclasses.replace(step, arguments=("verify", *step.arguments[1:]))
+    return step
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ def main(cluster_file: str, step: str) -> int:
     except provision.ProvisionError as error:
         provision.log("ERROR", str(error))
         return 1
-    return provision.run_all(provision.own_step(step, cluster, find_node()), NODE_TYPE)
+    node = find_node()
+    efa = provision.efa_step(cluster, node) if step == "efa" and "efa" not in cluster.off else None
+    return provision.run_all((efa,) if efa else provision.own_step(step, cluster, node), NODE_TYPE)
 
 
 def find_node() -> provision.Node:

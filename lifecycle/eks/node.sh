@@ -128,5 +128,6 @@ has_setting() {
 trap 'log ERROR "line $LINENO: exit code $?: $BASH_COMMAND; look at \`lsblk\` and \`journalctl -b\`, then run it again"' ERR
 check_upload
 if has_setting own_scripts; then run_step scripts_before; fi
+if grep -qs '"lustre_efa": true' "$here/cluster.json"; then run_step efa; fi
 container_data
 if has_setting own_scripts; then run_step scripts_after; fi

@@ -37,7 +37,7 @@ def pack_lifecycle(target: Path) -> Path:
     return target
 
 
-SHARED_WITH_EKS = ("lib.py", "provision.py", "steps/05_own_scripts.py")
+SHARED_WITH_EKS = ("lib.py", "provision.py", "steps/05_own_scripts.py", "steps/12_efa.py")
 """What nodes under EKS need of the scripts for Slurm's nodes."""
 
 

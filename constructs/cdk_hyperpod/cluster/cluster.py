@@ -347,6 +347,7 @@ class HyperPodCluster(IHyperPodCluster):
             source=lifecycle_scripts,
             mount_paths=self._mounts.lustre_paths,
             nfs_mount_paths=self._mounts.openzfs_paths,
+            efa=self._file_system is not None and self._file_system.efa,
             access_logs=access_logs_bucket(self, "AccessLogs", removal=removal_word(self._removal_policy, "destroy")),
             orchestrator=self._config.orchestrator,
             removal_policy=self._removal_policy,

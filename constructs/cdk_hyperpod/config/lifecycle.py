@@ -24,6 +24,9 @@ class LifecycleSteps:
 
     mounts: bool = True
     """Wait until the file systems are mounted. A node without them fails."""
+    efa: bool = True
+    """If the file has `storage.efa`: make the node's Lustre client use EFA on the node's first start, and verify it. If that
+    is impossible, Lustre uses TCP, and the node's log says why."""
     clock: bool = True
     """Run the image's time service, and set a wrong clock: munge rejects credentials that are five minutes old."""
     slurm: bool = True

@@ -35,7 +35,7 @@ from .network import (
 )
 from .scale_down import check_scale_down
 from .scale_down_drain import check_scale_down_drain
-from .storage import check_storage
+from .storage import check_efa, check_storage
 from .users import check_users
 
 __all__ = [
@@ -93,6 +93,7 @@ def check_rules(config: ClusterConfig, of_network: Sequence[Finding] | None = No
     yield from check_file_system_zone(config.instance_groups, file_system_zone(config))
     if config.storage is not None and is_known(config.storage):
         yield from check_storage(config.storage)
+    yield from check_efa(config)
     yield from check_lifecycle(config)
     yield from check_users(config)
     yield from check_scale_down_drain(config)

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from ..config.cluster import ClusterConfig, DataRepository, StorageConfig
+from ..config.cluster import ClusterConfig, DataRepository, InstanceGroup, StorageConfig
 from ..errors import Finding
+from ..facts.instance_types import catalogue
 from ..typed.known import is_known
 
 # GiB of one step for each throughput in MB/s/TiB, on an EFA-enabled file system.
 EFA_STEP_GIB = {125: 38_400, 250: 19_200, 500: 9_600, 1000: 4_800}
+NO_EFA_FOR_LUSTRE = ("ml.trn2.", "ml.trn2u.")
+"""Types with EFA that FSx's Lustre client does not support over EFA (user guide, "Configuring EFA clients")."""
 METADATA_IOPS = (1500, 3000, 6000, *range(12_000, 192_001, 12_000))
 
 MAX_CAPACITY_GIB = 16 * 1024**2
@@ -47,6 +50,36 @@ def check_storage(storage: StorageConfig, path: str = "storage") -> Iterator[Fin
         )
     else:
         yield from _check_new(storage, path)
+
+
+def check_efa(config: ClusterConfig) -> Iterator[Finding]:
+    """A warning if nodes that run jobs cannot use the file system's EFA."""
+    storage = config.storage
+    if (
+        not isinstance(storage, StorageConfig)
+        or storage.efa is not True
+        or not isinstance(config.instance_groups, tuple)
+    ):
+        return
+    slow = [group.name for group in config.instance_groups if is_known(group) and _lacks_efa_for_lustre(group)]
+    if slow:
+        names = ", ".join(str(name) for name in slow)
+        yield Finding(
+            code="storage-efa-without-adapter",
+            path="storage.efa",
+            problem=f"nodes of {names} reach the file system over TCP: Lustre cannot use EFA on their instance types",
+            remedy="use types with EFA, other than trn2, for jobs that need the file system's throughput",
+            level="warning",
+        )
+
+
+def _lacks_efa_for_lustre(group: InstanceGroup) -> bool:
+    """Whether the group runs jobs, and one of its types has no EFA that Lustre can use."""
+    if not is_known(group.node_type) or group.node_type not in (None, "compute"):
+        return False
+    types = group.all_instance_types if is_known(group.all_instance_types) else ()
+    known = [catalogue()[name] for name in types if is_known(name) and name in catalogue()]
+    return any(not kind.has_efa or kind.name.startswith(NO_EFA_FOR_LUSTRE) for kind in known)
 
 
 def _check_mount_path(mount_path: str, path: str) -> Iterator[Finding]:

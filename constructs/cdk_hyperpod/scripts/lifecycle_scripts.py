@@ -114,6 +114,7 @@ class LifecycleScripts(Construct):
         source: str | Path | None = None,
         mount_paths: Sequence[str] = (),
         nfs_mount_paths: Sequence[str] = (),
+        efa: bool = False,
         access_logs: s3.IBucket | None = None,
         orchestrator: Orchestrator = "slurm",
         steps: LifecycleSteps | None = None,
@@ -140,6 +141,8 @@ class LifecycleScripts(Construct):
             library's scripts. The arguments below are for them.
         :param mount_paths: the paths of Lustre file systems that must be mounted before a node runs jobs. Default: - none.
         :param nfs_mount_paths: those of OpenZFS file systems. Default: - none.
+        :param efa: whether the Lustre file system is made for EFA (`StorageConfig.efa`). The scripts then make the nodes' Lustre
+            clients use it, also under EKS. A change affects new and replaced nodes. Default: - it is not.
         :param access_logs: the bucket for access logs. Default: - there are none.
         :param orchestrator: Slurm or EKS.
         :param steps: the steps that the scripts run. Default: - all steps.
@@ -203,6 +206,7 @@ class LifecycleScripts(Construct):
             checksums=self._scripts.is_of_library,
             mount_paths=mount_paths,
             nfs_mount_paths=nfs_mount_paths,
+            efa=efa,
             steps=steps or LifecycleSteps(),
             groups=groups,
             users=users,
@@ -259,6 +263,7 @@ class LifecycleScripts(Construct):
             source=loaded.lifecycle_scripts,
             mount_paths=mounts.lustre,
             nfs_mount_paths=mounts.openzfs,
+            efa=config.storage is not None and config.storage.efa,
             access_logs=access_logs,
             orchestrator=config.orchestrator,
             steps=config.lifecycle_steps,
@@ -429,6 +434,7 @@ def _settings(
     checksums: bool,
     mount_paths: Sequence[str],
     nfs_mount_paths: Sequence[str],
+    efa: bool,
     steps: LifecycleSteps,
     groups: Sequence[Group],
     users: Sequence[User],
@@ -442,6 +448,8 @@ def _settings(
     if checksums:
         # on_create.sh and node.sh require the file of checksums if this is set. Its absence alone would mean nothing.
         settings["checksums"] = True
+    if efa:
+        settings["lustre_efa"] = True
     lustre = [{"path": path, "type": "lustre"} for path in mount_paths]
     nfs = [{"path": path, "type": "nfs"} for path in nfs_mount_paths]
     settings["mounts"] = [*lustre, *nfs]

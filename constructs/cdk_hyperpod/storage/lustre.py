@@ -54,6 +54,8 @@ class LustreMount:
     """The path where nodes mount it."""
     availability_zone: str | None = None
     """The file system's zone. None: unknown."""
+    efa: bool = False
+    """Whether it is made for EFA. The library's scripts then make the nodes' Lustre clients use it."""
     access: IConstruct | None = None
     """The rules that allow nodes to reach it. A cluster in the same stack is created after them. None: not of this app."""
 
@@ -254,6 +256,7 @@ class LustreFileSystem(ILustreFileSystem):
             mount_name=self.resource.attr_lustre_mount_name,
             mount_path=config.mount_path,
             availability_zone=network.subnets[0].availability_zone,
+            efa=config.efa,
             access=self,
         )
 

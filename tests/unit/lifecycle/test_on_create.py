@@ -463,7 +463,14 @@ def test_every_step_that_can_be_asked_for_exists() -> None:
         for node_type in provision.NODE_TYPES
         for step in provision.steps_for(
             provision.parse_cluster(
-                {**CLUSTER, "steps": {}, "accounts": [{"name": "research"}], "drain": DRAIN, "own_scripts": OWN}
+                {
+                    **CLUSTER,
+                    "steps": {},
+                    "accounts": [{"name": "research"}],
+                    "drain": DRAIN,
+                    "own_scripts": OWN,
+                    "lustre_efa": True,
+                }
             ),
             provision.Node(node_type, provision.Instance("g", "i", frozenset())),
         )

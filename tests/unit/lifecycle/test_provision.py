@@ -349,18 +349,21 @@ def test_steps() -> None:
 def test_every_step_can_be_switched_off() -> None:
     for off in provision.STEPS:
         accounts = [{"name": "research"}]
-        cluster = provision.parse_cluster({**CLUSTER_JSON, "steps": {off: False}, "accounts": accounts})
+        cluster = provision.parse_cluster(
+            {**CLUSTER_JSON, "steps": {off: False}, "accounts": accounts, "lustre_efa": True}
+        )
         for node_type in provision.NODE_TYPES:
             assert off not in {step.name for step in provision.steps_for(cluster, Node(node_type, P5_1))}
 
 
 def test_every_step_runs_somewhere_and_is_known_by_its_name() -> None:
-    cluster = dataclasses.replace(CLUSTER, has_accounts=True, drains=True)
+    cluster = dataclasses.replace(CLUSTER, has_accounts=True, drains=True, efa=True)
     by_type = {
         node_type: [step.name for step in provision.steps_for(cluster, Node(node_type, P5_1))]
         for node_type in provision.NODE_TYPES
     }
-    first, last = ["mounts", "clock", "slurm", "users", "metadata"], ["upgrades", "system", "container_data", "checks"]
+    first = ["mounts", "efa", "clock", "slurm", "users", "metadata"]
+    last = ["upgrades", "system", "container_data", "checks"]
     assert by_type == {
         "controller": [*first, "slurm_conf", "accounting", "drain", *last],
         "login": [*first, "access", *last],

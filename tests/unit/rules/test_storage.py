@@ -94,3 +94,22 @@ def test_a_capacity_that_fsx_does_not_support_is_answered_with_the_next_one(
     (finding,) = changed_findings({"storage": storage})
     assert str(storage["capacity_gib"]) in finding.problem
     assert f"multiple of {multiple}, such as {possible}" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({}, None),
+        ({"instance_groups.1.instance_type": "ml.g5.xlarge"}, "work"),
+        ({"instance_groups.1.instance_type": "ml.trn2.48xlarge"}, "work"),
+        ({"instance_groups.1.instance_type": "ml.g5.xlarge", "storage.efa": False, "storage.capacity_gib": 1200}, None),
+        ({"instance_groups.1.instance_type": "ml.unknown.48xlarge"}, None),
+    ],
+)
+def test_groups_that_cannot_use_the_efa_of_their_file_system(settings: dict[str, object], names: str | None) -> None:
+    """A controller has no EFA, and needs none."""
+    storage = {"capacity_gib": 4800, "throughput_mbps_per_tib": 1000, "efa": True}
+    findings = changed_findings({"storage": storage, **settings})
+    told = [finding for finding in findings if finding.code == "storage-efa-without-adapter"]
+    assert [(finding.path, finding.level) for finding in told] == ([("storage.efa", "warning")] if names else [])
+    assert not told or f"nodes of {names} reach" in told[0].problem
