@@ -59,6 +59,10 @@ OWN_SCRIPTS = ("scripts_before", "scripts_after")
 """The steps that run the user's own scripts, before and after all others. They have no switch."""
 NEEDS = {"accounting": "slurm_conf"}
 """The step that runs before a step that is run alone: limits have no effect if slurm.conf does not enforce them."""
+BATCH_START_S = 10
+"""Slurm's BatchStartTimeout without anything else."""
+QOS_WEIGHT = "1000"
+"""PriorityWeightQOS, unless slurm.conf has another one."""
 MOUNT_PATH = re.compile(r"(/[A-Za-z0-9._-]+)+")
 HERE = os.path.dirname(os.path.abspath(__file__))
 FILE_SYSTEM_TYPE = re.compile(r"[a-z0-9.]+")
@@ -105,6 +109,10 @@ class Cluster:
     """An account limits GPUs. Slurm counts them only if slurm.conf says so."""
     drains: bool = False
     """The controller has a drain agent."""
+    slurm: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """The settings of `slurm` about partitions, QOS, own lines and programs around jobs. Empty: the file has none."""
+    uses_qos: bool = False
+    """An account names QOS."""
     file: str = "cluster.json"
     """The path of the file, which some steps read themselves."""
     efa: bool = False
@@ -147,7 +155,7 @@ def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
         Step("slurm", "20_slurm.py", (node.type, controller)),
         Step("users", "30_users.py", (cluster.file,)),
         Step("metadata", "32_metadata.py", (cluster.file,)),
-        *(_controller_steps(cluster, settings) if node.type == "controller" else ()),
+        *(_controller_steps(cluster, settings) if node.type == "controller" else _hooks_step(cluster)),
         Step("access", "50_access.py", (node.type,)) if node.type != "controller" else None,
         Step("upgrades", "55_upgrades.py"),
         Step("system", "60_system.py", (node.type,)),
@@ -194,18 +202,23 @@ def facts_for_scripts(cluster: Cluster, node: Node) -> dict[str, str]:
     return {**{f"HYPERPOD_{name}": value for name, value in facts.items()}, **names}
 
 
-def _controller_steps(cluster: Cluster, settings: Mapping[str, list[str]]) -> Iterable[Step]:
-    if settings:
-        yield Step("slurm_conf", "35_slurm_conf.py", (json.dumps(settings, sort_keys=True),))
-    if cluster.has_accounts:
+def _hooks_step(cluster: Cluster) -> Iterable[Step]:
+    if cluster.slurm.get("prolog") or cluster.slurm.get("epilog"):
+        yield Step("slurm_conf", "34_hooks.py", (cluster.file,))
+
+
+def _controller_steps(cluster: Cluster, settings: Mapping[str, list[str] | str]) -> Iterable[Step]:
+    if settings or cluster.slurm:
+        yield Step("slurm_conf", "35_slurm_conf.py", (json.dumps(settings, sort_keys=True), cluster.file))
+    if cluster.has_accounts or cluster.slurm.get("qos"):
         yield Step("accounting", "40_accounting.py", (cluster.file,))
     if cluster.drains:
         yield Step("drain", "45_drain.py", (cluster.file,))
 
 
-def slurm_settings(cluster: Cluster) -> dict[str, list[str]]:
-    """The settings of slurm.conf that the steps need, unless they are switched off."""
-    settings: dict[str, list[str]] = {}
+def slurm_settings(cluster: Cluster) -> dict[str, list[str] | str]:
+    """The settings of slurm.conf that the steps need, unless they are switched off. A list is added to what slurm.conf has."""
+    settings: dict[str, list[str] | str] = {}
     if "access" not in cluster.off:
         # pam_slurm_adopt puts a login into the job's own step, which Slurm makes with this only.
         settings["PrologFlags"] = ["Contain"]
@@ -213,9 +226,27 @@ def slurm_settings(cluster: Cluster) -> dict[str, list[str]]:
         # Else a job gets the limits of the shell that submitted it.
         settings["PropagateResourceLimitsExcept"] = ["MEMLOCK", "NOFILE"]
     if cluster.has_accounts and "accounting" not in cluster.off:
-        settings["AccountingStorageEnforce"] = ["associations", "limits"]
+        settings["AccountingStorageEnforce"] = ["associations", "limits", *(["qos"] if cluster.uses_qos else [])]
         if cluster.limits_gpus:
             settings["AccountingStorageTRES"] = ["gres/gpu"]
+    if cluster.slurm.get("prolog"):
+        # Slurm requeues a batch job that has not begun by then, and it begins after the Prolog.
+        seconds = int(cluster.slurm["hook_seconds"]) * int(cluster.slurm["prolog"])
+        settings["BatchStartTimeout"] = str(BATCH_START_S + seconds)
+    if "accounting" not in cluster.off:
+        settings.update(_qos_settings(cluster.slurm.get("qos", ())))
+    return settings
+
+
+def _qos_settings(qos: Iterable[Mapping[str, Any]]) -> dict[str, list[str] | str]:
+    """What makes priorities and preemption of QOS work."""
+    settings: dict[str, list[str] | str] = {}
+    if any("priority" in each for each in qos):
+        settings["PriorityType"] = "priority/multifactor"
+        settings["PriorityWeightQOS"] = QOS_WEIGHT
+    if any(each.get("preempts") for each in qos):
+        settings["PreemptType"] = "preempt/qos"
+        settings["PreemptMode"] = "REQUEUE"
     return settings
 
 
@@ -239,6 +270,8 @@ def parse_cluster(content: Any) -> Cluster:
         drains=drain is not None,
         efa=content.get("lustre_efa") is True,
         **_parse_own_scripts(content.get("own_scripts")),
+        slurm=_mapping("slurm", content.get("slurm", {})),
+        uses_qos=any(account.get("qos") for account in accounts if isinstance(account, dict)),
     )
 
 
@@ -482,12 +515,15 @@ def wait_for_self(path: str, node_type: str) -> tuple[Instance, Any]:
     raise ProvisionError("PROVISION_ATTEMPTS: must be 1 or more")
 
 
-def _run(step: Step) -> tuple[int, str]:
-    """Run a step, and pass on its output. Returns its exit code and its last error message."""
+def _run(step: Step, *, alone: bool) -> tuple[int, str]:
+    """Run a step, and pass on its output. Returns its exit code and its last error message.
+
+    `alone`: somebody asked for this step, and reads what it says. Then a step may fail at what is a warning on a new node.
+    """
     script = os.path.join(HERE, "steps", step.script)
     # By the interpreter and not by the file's mode: S3 does not keep modes.
     interpreter = [sys.executable, "-B"] if step.script.endswith(".py") else ["bash"]
-    environment = {**os.environ, "PYTHONPATH": HERE}
+    environment = {**os.environ, "PYTHONPATH": HERE, **({"PROVISION_ALONE": "1"} if alone else {})}
     told = ""
     with subprocess.Popen(
         [*interpreter, script, *step.arguments],
@@ -506,11 +542,11 @@ def _run(step: Step) -> tuple[int, str]:
     return process.returncode, told
 
 
-def run_all(steps: Iterable[Step], node_type: str) -> int:
+def run_all(steps: Iterable[Step], node_type: str, *, alone: bool = False) -> int:
     """Run the steps up to the first that fails. Log which step failed, why, and what to do. Returns the exit code."""
     for step in steps:
         log("INFO", f"step {step.name}: {' '.join((step.script, *step.arguments))}")
-        code, told = _run(step)
+        code, told = _run(step, alone=alone)
         if code != 0:
             how = f"failed with exit code {code}" if code > 0 else f"was ended by signal {-code}"
             again = f"bash {os.path.join(HERE, node_type)}.sh"
@@ -532,7 +568,7 @@ def main(cluster_file: str, node_type: str, only: str | None = None) -> int:
         return 1
     if only is not None and steps is not None:
         steps = _only_step(only, steps, node_type)
-    return run_all(steps or (), node_type)
+    return run_all(steps or (), node_type, alone=only is not None)
 
 
 def _is_allowed(name: str, value: str, allowed: Sequence[str]) -> bool:

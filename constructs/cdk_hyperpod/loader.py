@@ -12,6 +12,7 @@ from .config.cluster import ClusterConfig
 from .errors import ConfigError, Finding, raise_errors
 from .rules import check_cluster
 from .rules.files import check_dependencies_chart, check_own_script_folders, check_scripts
+from .rules.slurm_files import check_slurm_files
 from .typed.build import structure
 from .typed.document import Document
 from .typed.validation import require_arguments
@@ -71,6 +72,7 @@ def load_config(path: str | Path) -> LoadedConfig:
         findings += check_cluster(config)
         findings += check_scripts(config, path.parent)
         findings += check_own_script_folders(config, path.parent)
+        findings += check_slurm_files(config.slurm, path.parent)
         findings += check_dependencies_chart(config, path.parent)
     findings = document.in_order(findings)
     raise_errors(findings, source)

@@ -4,18 +4,19 @@
 Runs on the controller. The accounting database is HyperPod's: the one that `slurm.accounting_database` names, or the
 controller's own. This reads no secret; it talks to slurmdbd, by sacctmgr, and waits for it.
 
-An account that has left the file loses its users and stays: its usage would go with it.
+An account that has left the file loses its users and stays: its usage would go with it. A QOS that has left the file is
+removed once no job and no account uses it: Slurm would refuse the job.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from database import wait_for_database
-from lib import StepError, ask_slurm, last_line, log, read_cluster, run, run_step
+from lib import RUN_AGAIN, StepError, ask_slurm, last_line, log, read_cluster, run, run_step
 
 MARK = "cdk-hyperpod"
 """The description of the accounts that are ours: no other is touched."""
@@ -31,7 +32,26 @@ LIMITS = {
 }
 """The limits of the cluster file, and sacctmgr's names for them."""
 TRES = {"grp_nodes": "node", "grp_gpus": "gres/gpu"}
-COLUMNS = ("Account", "User", "Fairshare", "GrpJobs", "GrpSubmit", "GrpTRES", "MaxJobs", "MaxSubmit", "MaxWall")
+COLUMNS = (
+    "Account",
+    "User",
+    "Fairshare",
+    "GrpJobs",
+    "GrpSubmit",
+    "GrpTRES",
+    "MaxJobs",
+    "MaxSubmit",
+    "MaxWall",
+    "QOS",
+    "DefaultQOS",
+)
+QOS_COLUMNS = ("Name", "Descr", "Priority", "GrpTRES", "MaxJobsPU", "MaxWall", "Preempt", "PreemptMode")
+QOS_OPTIONS = {"MaxJobsPU": "MaxJobsPerUser"}
+"""sacctmgr sets it by this name, and shows it by the other."""
+QOS_WITHOUT = {"Priority": "0", "PreemptMode": "cluster"}
+"""What a QOS has that nobody has given anything else."""
+QOS_RESET = {"Priority": "0", "PreemptMode": "cluster", "Preempt": "", "GrpTRES": "node=-1"}
+"""What `set` takes to remove a limit, where that is not -1."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +99,89 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
         old, new = before.get(limit, ""), after.get(limit, "")
         if old != new:
             changes.append(f"{limit}={_change(limit, old, new)}")
+    if (before.get("QOS", ""), before.get("DefaultQOS", "")) != (after.get("QOS", ""), after.get("DefaultQOS", "")):
+        changes += [f"DefaultQOS={after.get('DefaultQOS') or '-1'}", f"QosLevel={after.get('QOS', '')}"]
     return changes
+
+
+def qos_commands(
+    wanted: Mapping[str, Mapping[str, str]], found: Mapping[str, Mapping[str, str]], cluster: str
+) -> Iterator[str]:
+    """The commands that add and change QOS. QOS are all clusters' of a database, so the description says whose each is."""
+    mark = qos_mark(cluster)
+    for name in wanted:
+        if found.get(name, {"Descr": mark})["Descr"].lower() != mark:
+            whose = found[name]["Descr"]
+            raise StepError(
+                f"Slurm has a QOS {name} already, which is not ours ({whose}); give it another name in the file, or "
+                f"say `sacctmgr modify qos {name} set description={mark}`"
+            )
+    for name in wanted:
+        if name not in found:
+            yield f"add qos name={name} description={mark}"
+    # When all are there, since one may preempt another.
+    for name, settings in wanted.items():
+        old = {**QOS_WITHOUT, **found.get(name, {})}
+        new = {**QOS_WITHOUT, **settings}
+        changes = [
+            f"{QOS_OPTIONS.get(column, column)}={new.get(column) or QOS_RESET.get(column, '-1')}"
+            for column in QOS_COLUMNS[2:]
+            if old.get(column, "") != new.get(column, "")
+        ]
+        if changes:
+            yield f"modify qos where name={name} set {' '.join(changes)}"
+
+
+def qos_to_remove(wanted: Iterable[str], found: Mapping[str, Mapping[str, str]], cluster: str) -> list[str]:
+    """Our QOS that have left the file."""
+    ours = (name for name, row in found.items() if row["Descr"].lower() == qos_mark(cluster))
+    return sorted(set(ours) - set(wanted))
+
+
+def qos_mark(cluster: str) -> str:
+    """The description of this cluster's QOS."""
+    return f"{MARK}:{cluster}".lower()
+
+
+def parse_qos(text: str) -> dict[str, dict[str, str]]:
+    """The QOS in `sacctmgr --parsable2 --noheader show qos format=…`, by name."""
+    found = {}
+    for line in text.splitlines():
+        row = dict(zip(QOS_COLUMNS, line.split("|")))  # strict is newer than 3.8
+        if len(row) == len(QOS_COLUMNS):
+            found[row["Name"]] = {
+                **row,
+                "Preempt": _sorted_names(row["Preempt"]),
+                "PreemptMode": row["PreemptMode"].lower(),
+            }
+    return found
+
+
+def wanted_qos(content: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The QOS of cluster.json, as sacctmgr prints them."""
+    found = {}
+    try:
+        for item in (content.get("slurm") or {}).get("qos") or ():
+            texts = {
+                "Priority": _number(item.get("priority")),
+                "GrpTRES": f"node={int(item['grp_nodes'])}" if "grp_nodes" in item else "",
+                "MaxJobsPU": _number(item.get("max_jobs")),
+                "MaxWall": _wall(int(item["max_wall_minutes"])) if "max_wall_minutes" in item else "",
+                "Preempt": ",".join(sorted(item.get("preempts") or ())),
+                "PreemptMode": item.get("preempt_mode", ""),
+            }
+            found[item["name"]] = {column: text for column, text in texts.items() if text}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StepError(f"cluster.json: slurm.qos is not as the library writes it: {error!r}") from error
+    return found
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else str(int(value))
+
+
+def _sorted_names(text: str) -> str:
+    return ",".join(sorted(filter(None, text.split(","))))
 
 
 def _removals(account: str, users: frozenset[str], wanted: Mapping[str, Account], cluster: str) -> Iterator[str]:
@@ -117,6 +219,8 @@ def parse(content: Mapping[str, Any]) -> dict[str, Account]:
                 if key in TRES:
                     text = ",".join(filter(None, [limits.get(limit), f"{TRES[key]}={text}"]))
                 limits[limit] = text
+            if item.get("qos"):
+                limits["QOS"], limits["DefaultQOS"] = ",".join(sorted(item["qos"])), item["qos"][0]
             accounts[item["name"]] = Account(item["name"], frozenset(item.get("users") or ()), _sorted_tres(limits))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StepError(f"cluster.json: accounts are not as the library writes them: {error!r}") from error
@@ -149,8 +253,16 @@ def parse_associations(text: str) -> dict[str, Account]:
             limits = {name: row[name] for name in COLUMNS[2:] if row[name]}
             if limits.get("Fairshare") == "1":
                 del limits["Fairshare"]  # Slurm's own
+            limits["QOS"] = _sorted_names(row["QOS"])
             found[account.name] = Account(account.name, account.users, _sorted_tres(limits))
-    return found
+    return {name: _without_inherited(account, found.get("root")) for name, account in found.items()}
+
+
+def _without_inherited(account: Account, root: Account | None) -> Account:
+    """Without the QOS that it has from the account above it, which sacctmgr shows like its own."""
+    inherited = root.limits.get("QOS") if root else None
+    limits = {name: text for name, text in account.limits.items() if name != "QOS" or text not in ("", inherited)}
+    return Account(account.name, account.users, limits)
 
 
 def sacctmgr(words: str) -> None:
@@ -173,16 +285,39 @@ def show(*words: str) -> str:
 
 def make_accounts(cluster_file: str) -> None:
     """Bring the database to what the cluster file says."""
-    wanted = parse(read_cluster(cluster_file))
+    content = read_cluster(cluster_file)
+    wanted = parse(content)
     name = wait_for_database()
     accounts = show("account", "format=Account,Descr")
     descriptions = dict(line.split("|", 1) for line in accounts.splitlines() if "|" in line)
+    qos, known_qos = wanted_qos(content), parse_qos(show("qos", f"format={','.join(QOS_COLUMNS)}"))
+    for words in qos_commands(qos, known_qos, name):
+        log("INFO", f"sacctmgr {words}")
+        sacctmgr(words)
     columns = ",".join(f"{column}%80" for column in COLUMNS)
     found = parse_associations(show("association", f"cluster={name}", f"format={columns}"))
     for words in commands_for(wanted, found, descriptions, name):
         log("INFO", f"sacctmgr {words}")
         sacctmgr(words)
-    log("INFO", f"{len(wanted)} accounts are as the cluster file says")
+    for unwanted in qos_to_remove(qos, known_qos, name):
+        remove_qos(unwanted)
+    log("INFO", f"{len(wanted)} accounts and {len(qos)} QOS are as the cluster file says")
+
+
+def remove_qos(name: str) -> None:
+    """Remove a QOS that nobody uses."""
+    jobs = ask_slurm("squeue", "--noheader", "--format=%i", f"--qos={name}").split()
+    rows = (line.split("|") for line in show("association", "format=Account,QOS").splitlines())
+    accounts = sorted({row[0] for row in rows if len(row) == 2 and name in row[1].split(",")})
+    users = [
+        *(["jobs " + ", ".join(jobs[:5])] if jobs else []),
+        *(["accounts " + ", ".join(accounts[:5])] if accounts else []),
+    ]
+    if users:
+        log("WARNING", f"the QOS {name} has left the file, and stays for {' and '.join(users)}: {RUN_AGAIN}")
+        return
+    log("INFO", f"sacctmgr remove qos where name={name}")
+    sacctmgr(f"remove qos where name={name}")
 
 
 if __name__ == "__main__":

@@ -37,7 +37,18 @@ from .eks import DEFAULT_KUBERNETES_VERSION, AddOn, AddOnsConfig, AutoscalingCon
 from .governance import TaskClass, TaskGovernance
 from .lifecycle import LifecycleConfig, LifecycleSteps
 from .monitoring import MonitoringConfig
-from .slurm import AccountingDatabase, DrainAgentConfig, DrainBackup, Group, SlurmAccount, SlurmConfig, User
+from .slurm import (
+    AccountingDatabase,
+    DrainAgentConfig,
+    DrainBackup,
+    Group,
+    SlurmAccount,
+    SlurmConfig,
+    SlurmFiles,
+    SlurmPartition,
+    SlurmQos,
+    User,
+)
 from .teams import AcceleratorPartition, PriorityClass, Share, Team
 
 Effect = Literal["in place", "new nodes only", "replaces", "deletes nodes", "refused"]
@@ -159,6 +170,8 @@ _CHECKED = "used for checks only"
 _USERS = _new_nodes("lifecycle run users applies it to the others")
 _ACCOUNTS = _new_nodes("lifecycle run accounting applies it to the controller")
 _OWN_SCRIPTS = _new_nodes("under Slurm, lifecycle run applies it to the others")
+_SLURM_CONF = _new_nodes("lifecycle run slurm_conf applies it to the controller")
+_HOOKS = _new_nodes("lifecycle run slurm_conf applies it to the others")
 _DRAIN = _new_nodes("lifecycle run drain applies it to the controller")
 _DRAINED = _in_place("applies to deployments that delete nodes")
 _IMAGE = _in_place("refused while nodes run another image: run `cdk-hyperpod patch` first")
@@ -375,10 +388,19 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "accounting_database": _in_place("Slurm's history stays in the old database"),
         "accounts": _ACCOUNTS,
         "metadata_users": _new_nodes("lifecycle run metadata applies it to the others"),
+        "partitions": _SLURM_CONF,
+        "qos": _ACCOUNTS,
+        "conf": _SLURM_CONF,
+        "prolog": _HOOKS,
+        "epilog": _HOOKS,
+        "hook_seconds": _HOOKS,
         "drain": _DRAIN,
     },
     AccountingDatabase: _all(AccountingDatabase, _in_place("Slurm's history stays in the old database")),
     SlurmAccount: _all(SlurmAccount, _ACCOUNTS),
+    SlurmQos: _all(SlurmQos, _ACCOUNTS),
+    SlurmPartition: _all(SlurmPartition, _SLURM_CONF),
+    SlurmFiles: _all(SlurmFiles, _SLURM_CONF),
     DrainAgentConfig: {"backup": _DRAIN, "operators": IN_PLACE},
     DrainBackup: _all(DrainBackup, _DRAIN),
     ScaleDownConfig: {
@@ -504,21 +526,27 @@ def _flat(value: Any, path: str, *, without: str = "") -> Iterator[tuple[str, An
         if field.name == without:
             continue
         here = f"{path}.{field.name}" if path else field.name
-        held, form = getattr(value, field.name), shape(field_types(type(value))[field.name]).form
-        match form:
-            case Either() if isinstance(held, str):
-                yield here, held
-            case Fields() | Either():
-                if held is not None:
-                    if isinstance(CHANGES[type(value)][field.name], Change) and field.default is None:
-                        yield here, _THERE
-                    yield from _flat(held, here)
-            case Items(item) if isinstance(inner := shape(item).form, Fields):
-                yield from _items(held, inner.kind, here, CHANGES[type(value)][field.name])
-            case JsonObject() if held:
-                yield here, _digest(held)
-            case _ if not _is_default(field, held):
-                yield here, _plain(held) if here == _GROUPS_TO_DELETE and held else _kept(held, form)
+        yield from _field(value, field, here)
+
+
+def _field(value: Any, field: dataclasses.Field[Any], here: str) -> Iterator[tuple[str, Any]]:
+    held, form = getattr(value, field.name), shape(field_types(type(value))[field.name]).form
+    match form:
+        case Either() if isinstance(held, str):
+            yield here, held
+        case Fields() | Either():
+            if held is not None:
+                if isinstance(CHANGES[type(value)][field.name], Change) and field.default is None:
+                    yield here, _THERE
+                yield from _flat(held, here)
+        case Items(item) if isinstance(inner := shape(item).form, Fields):
+            yield from _items(held, inner.kind, here, CHANGES[type(value)][field.name])
+        case JsonObject() if held:
+            yield here, _digest(held)
+        case Names(_, item) if isinstance(shape(item).form, Fields):
+            yield from ((f"{here}[{name}]", _digest(dataclasses.asdict(each))) for name, each in held.items())
+        case _ if not _is_default(field, held):
+            yield here, _plain(held) if here == _GROUPS_TO_DELETE and held else _kept(held, form)
 
 
 def _items(items: Sequence[Any], kind: type, path: str, entry: Change | Within) -> Iterator[tuple[str, Any]]:
@@ -625,7 +653,7 @@ def _kind_at(kind: type, name: str) -> type | None:
     match shape(field_types(kind)[name]).form:
         case Fields(inner) | Either(_, inner):
             return inner
-        case Items(item) if isinstance(form := shape(item).form, Fields):
+        case Items(item) | Names(_, item) if isinstance(form := shape(item).form, Fields):
             return form.kind
         case _:
             return None

@@ -36,9 +36,10 @@ class LifecycleSteps:
     metadata: bool = True
     """Block users' access to the instance's metadata, and so to the node's role, if the file has `slurm.metadata_users`."""
     slurm_conf: bool = True
-    """Keep the library's lines in slurm.conf, in one included file: the steps access, system and accounting need them."""
+    """Keep the library's lines in slurm.conf, in one included file: the steps access, system and accounting need them. Apply
+    `slurm.partitions`, `slurm.conf`, `slurm.prolog` and `slurm.epilog`."""
     accounting: bool = True
-    """Create `slurm.accounts` and their limits."""
+    """Create `slurm.accounts`, `slurm.qos` and their limits."""
     drain: bool = True
     """Start the drain agent, if the file has `slurm.drain`."""
     access: bool = True

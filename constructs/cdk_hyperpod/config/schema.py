@@ -81,6 +81,8 @@ def _type_words(schema: Mapping[str, Any]) -> str:
             return f"list of {_type_words(items)}"
         case {"type": "object", "additionalProperties": {"anyOf": _}}:
             return "names and numbers or settings"
+        case {"type": "object", "additionalProperties": {"$ref": str()}}:
+            return "names and settings"
         case {"type": "object", "additionalProperties": values}:
             return f"names and {'numbers' if values['type'] == 'integer' else 'texts'}"
         case {"type": "integer", "minimum": low, "maximum": high}:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from .._lambda.hyperpod.common.drain_protocol import MAX_NODES
@@ -23,6 +24,18 @@ LinuxId = Annotated[int, Range(1001, 60000)]
 AccountName = Annotated[
     str,
     Pattern(r"[a-z0-9][a-z0-9_-]{0,62}", "1 to 63 lower-case letters, digits, hyphens and underscores", length=63),
+]
+# sacctmgr keeps the names of QOS in lower case.
+QosName = Annotated[
+    str,
+    Pattern(r"[a-z0-9][a-z0-9_-]{0,62}", "1 to 63 lower-case letters, digits, hyphens and underscores", length=63),
+]
+# As HyperPod's SlurmConfig has it (PartitionNames).
+SlurmPartitionName = Annotated[
+    str,
+    Pattern(
+        r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", "1 to 63 letters, digits and hyphens, no hyphen at either end", length=63
+    ),
 ]
 # Also of a directory that the nodes ask, so with capitals and dots; no separator of sacctmgr's.
 SlurmUser = Annotated[
@@ -112,6 +125,82 @@ class SlurmAccount:
     """How many jobs of each of its users may run or wait. Absent: no limit."""
     max_wall_minutes: Annotated[int, Range(1, 525_600)] | None = None
     """Maximum run time of one of its jobs, in minutes. Absent: no limit."""
+    qos: tuple[QosName, ...] = ()
+    """The QOS that its jobs may use: names of `slurm.qos`, or normal, which Slurm has. The first one is the QOS of jobs
+    that name none. Absent: normal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmQos:
+    """A QOS: a priority and limits that jobs get with `--qos=NAME`. Accounts may use it if they name it in `qos`.
+
+    A change reaches the controller when the step accounting runs, and applies to jobs that wait or are submitted later.
+    A QOS that leaves the file is deleted as soon as no job and no account uses it. QOS belong to the accounting
+    database: two clusters with one database need different names.
+    """
+
+    name: QosName
+    """The name in Slurm. It cannot be normal, which is Slurm's own."""
+    priority: Annotated[int, Range(0, 1_000_000)] | None = None
+    """Jobs of the QOS with the highest number start first. If it is set, Slurm orders jobs by priority/multifactor, and
+    PriorityWeightQOS is 1000 unless slurm.conf has another weight. Absent: 0."""
+    max_jobs: Annotated[int, Range(0, 1_000_000)] | None = None
+    """How many jobs of each user may run in it at once (MaxJobsPerUser). Absent: no limit."""
+    grp_nodes: Annotated[int, Range(0, MAX_NODES)] | None = None
+    """How many nodes its jobs may have together (GrpTRES node). Absent: no limit."""
+    max_wall_minutes: Annotated[int, Range(1, 525_600)] | None = None
+    """Maximum run time of one of its jobs, in minutes (MaxWall). Slurm does not start a job that asks for more. Absent:
+    no limit."""
+    preempts: tuple[QosName, ...] = ()
+    """The QOS whose jobs a waiting job of this one may end to start itself (Preempt): names of `slurm.qos`, or normal. If
+    any QOS has this, the library sets PreemptType to preempt/qos and PreemptMode to REQUEUE in slurm.conf, and
+    restarts slurmctld once. Jobs go on."""
+    preempt_mode: Literal["cancel", "requeue"] | None = None
+    """How jobs of this QOS end if another QOS preempts them (PreemptMode). requeue: they wait again, or are cancelled if
+    they cannot be requeued. Absent: requeue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmPartition:
+    """Settings of a partition, on top of HyperPod's. HyperPod owns the partition's line in slurm.conf, so a unit on the
+    controller sets them by `scontrol update`, and again after each start and reconfigure of slurmctld.
+
+    A change reaches the controller when the step slurm_conf runs, and applies to jobs that are submitted later. What the
+    file does not set is left as it is.
+    """
+
+    default: bool = False
+    """True: jobs that name no partition run here. In one partition at most. Absent: HyperPod's dev."""
+    max_time_minutes: Annotated[int, Range(1, 525_600)] | None = None
+    """Maximum run time of a job, in minutes (MaxTime). Backups of the drain agent are jobs, too. Absent: as HyperPod has
+    it."""
+    priority_tier: Annotated[int, Range(0, 65_533)] | None = None
+    """Jobs of the partition with the higher number are considered first for nodes that both have (PriorityTier). Absent:
+    as HyperPod has it, 1."""
+    allow_accounts: tuple[AccountName, ...] = ()
+    """The accounts whose jobs may run here (AllowAccounts): names of `slurm.accounts`. The library adds root, whose jobs
+    save nodes. Absent: all."""
+    state: Literal["up", "down", "drain", "inactive"] | None = None
+    """up: jobs are accepted and start. down: they are accepted and wait. drain: none is accepted, and waiting ones still
+    start. inactive: neither. Jobs that run go on. Absent: as HyperPod has it, up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmFiles:
+    """Lines of yours for Slurm's configuration, in files beside this one. HyperPod's files include them.
+
+    The controller puts them in place only if slurmctld starts with them, on a copy that is cut off from the network, and if
+    slurmd of one idle compute node reads them. Otherwise the lines that were there before stay, and the step's log says
+    why. Settings that HyperPod or the library set are refused. A change reaches the controller when the step slurm_conf
+    runs, and the nodes from there.
+    """
+
+    slurm: str | None = None
+    """A file with lines of slurm.conf, such as slurm/extra.conf. Absent: none."""
+    gres: str | None = None
+    """A file with lines of gres.conf. Absent: none."""
+    cgroup: str | None = None
+    """A file with lines of cgroup.conf. Absent: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +305,21 @@ class SlurmConfig:
     system's users and the image's own user always reach it. All other users then do not, and neither do containers
     behind a bridge: an nft rule on every node rejects their calls. Absent: every user's jobs can assume the role, with
     all that is granted to the cluster."""
+    partitions: Mapping[SlurmPartitionName, SlurmPartition] = field(default_factory=dict)
+    """Settings of partitions by name: those of the compute groups, and dev, in which HyperPod has all nodes. Absent: as
+    HyperPod has them."""
+    qos: tuple[SlurmQos, ...] = ()
+    """QOS: priorities, limits and preemption for jobs. Absent: Slurm's own, normal."""
+    conf: SlurmFiles | None = None
+    """Files with lines of yours for slurm.conf, gres.conf and cgroup.conf. Absent: none."""
+    prolog: str | None = None
+    """A folder beside this file. root runs its programs on each node of a job before the job starts, in the order of
+    their names, after a Prolog that slurm.conf has already. A program that fails or takes too long drains the node, and
+    Slurm requeues the job. New programs are tried on one idle node before jobs depend on them. Absent: none."""
+    epilog: str | None = None
+    """The same after a job. A program that fails drains the node. Absent: none."""
+    hook_seconds: Annotated[int, Range(1, 600)] = 60
+    """Maximum time of each program of `prolog` and `epilog`, in seconds."""
     drain: DrainAgentConfig | None = None
     """An agent on the controller that drains nodes, and saves their data, before they are deleted. Absent: there is no
     agent, and no bucket for its requests. Before you remove this from the file, release held nodes with `cdk-hyperpod

@@ -35,6 +35,7 @@ from .network import (
 )
 from .scale_down import check_scale_down
 from .scale_down_drain import check_scale_down_drain
+from .slurm_queues import check_slurm_queues
 from .storage import check_efa, check_storage
 from .users import check_users
 
@@ -55,6 +56,7 @@ __all__ = [
     "check_rules",
     "check_scale_down",
     "check_scale_down_drain",
+    "check_slurm_queues",
     "check_storage",
     "check_users",
     "check_writers",
@@ -96,6 +98,7 @@ def check_rules(config: ClusterConfig, of_network: Sequence[Finding] | None = No
     yield from check_efa(config)
     yield from check_lifecycle(config)
     yield from check_users(config)
+    yield from check_slurm_queues(config)
     yield from check_scale_down_drain(config)
     yield from check_drain_agent(config)
     if config.scale_down is not None and is_known(config.scale_down):

@@ -364,7 +364,7 @@ def _check_slurm(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]
     accounts = _known(slurm.accounts, "slurm.accounts")
     lifecycle_known = config.lifecycle is None or is_known(config.lifecycle)
     yield from _check_account_names(accounts)
-    if accounts and lifecycle_known:
+    if (accounts or slurm.qos) and lifecycle_known:
         yield from _check_accounts_have_database(config, slurm)
     yield from _check_members(config, accounts)
     yield from _check_metadata_user_names(slurm.metadata_users)

@@ -35,18 +35,30 @@ from ..config.lifecycle import (
     switches,
 )
 from ..config.patterns import RoleArn
-from ..config.slurm import DrainAgentConfig, Group, SlurmAccount, SlurmConfig, User
+from ..config.slurm import (
+    DrainAgentConfig,
+    Group,
+    SlurmAccount,
+    SlurmConfig,
+    SlurmFiles,
+    SlurmPartition,
+    SlurmQos,
+    User,
+)
 from ..errors import Finding, raise_errors
 from ..guard.drain_channel import DrainChannel, agent_settings
 from ..loader import LoadedConfig
 from ..names import bucket_label, check_name_known
-from ..rules import check_backup, check_users, check_writers
+from ..rules import check_backup, check_slurm_queues, check_users, check_writers
 from ..rules.own_scripts import SETTINGS, beside_a_folder
+from ..rules.slurm_files import check_slurm_files
+from ..rules.slurm_queues import without_scripts
 from ..typed.known import UNKNOWN, is_known
 from ..typed.validation import as_tuple, check_call, require_arguments, without_refused
 from ..typed.words import show
 from .own_scripts import OwnScripts, check_own_folders, own_scripts
-from .script_folder import check_source, checksums, content_hash, find_scripts
+from .script_folder import check_source, checksums, content_hash, find_scripts, write_files
+from .slurm_files import SlurmQueues, queues_of
 
 # on_create.sh, and under EKS node.sh, compares the scripts with this file.
 _CHECKSUMS = "scripts.sha256"
@@ -130,6 +142,12 @@ class LifecycleScripts(Construct):
         scripts_after: str | Path | None = None,
         script_minutes: ScriptMinutes = DEFAULT_SCRIPT_MINUTES,
         on_script_failure: OnScriptFailure = "fail",
+        partitions: Mapping[str, SlurmPartition] | None = None,
+        qos: Sequence[SlurmQos] = (),
+        conf: SlurmFiles | None = None,
+        prolog: str | Path | None = None,
+        epilog: str | Path | None = None,
+        hook_seconds: int = 60,
         removal_policy: RemovalPolicy | None = None,
         _folder: Path | None = None,
     ) -> None:
@@ -164,6 +182,12 @@ class LifecycleScripts(Construct):
         :param scripts_after: the same after the library's steps. Default: - none.
         :param script_minutes: how many minutes each of your scripts may take. Default: 10.
         :param on_script_failure: fail: the node fails if one of your scripts fails. continue: its log names the script.
+        :param partitions: settings of partitions, by name. Default: - as HyperPod has them.
+        :param qos: QOS: priorities, limits and preemption for jobs. Default: - Slurm's own, normal.
+        :param conf: files with lines of yours for slurm.conf, gres.conf and cgroup.conf. Default: - none.
+        :param prolog: a folder of programs that run on each node of a job before it starts. Default: - none.
+        :param epilog: the same after a job. Default: - none.
+        :param hook_seconds: how many seconds each program of `prolog` and `epilog` may take. Default: 60.
         :param removal_policy: of a new bucket and of the upload's log, when they leave the stack. DESTROY deletes both with their
             content. RETAIN keeps them, and the next cluster of this name needs another bucket. Default: - RemovalPolicy.DESTROY.
         :raises ConfigError: if the folder does not exist or lacks a script, and for arguments that the scripts would refuse.
@@ -176,7 +200,11 @@ class LifecycleScripts(Construct):
                 *check_removal(removal_policy),
                 *check_name_known(cluster_name),
                 *check_source(source, "source", orchestrator),
-                *_check_people(orchestrator, groups, users, accounts),
+                *_check_people(orchestrator, groups, users, accounts, partitions, qos),
+                *_check_slurm_files(conf, prolog, epilog, base),
+                *_check_library_scripts(
+                    source, {"partitions": partitions, "qos": qos, "conf": conf, "prolog": prolog, "epilog": epilog}
+                ),
                 *check_writers(as_tuple(writers), "writers"),
                 *_check_drain(drain, orchestrator, source, [mount_paths, nfs_mount_paths]),
                 *_check_bucket(bucket, access_logs),
@@ -193,6 +221,15 @@ class LifecycleScripts(Construct):
         self.default_mode = default_mode(own_scripts=source is not None, orchestrator=orchestrator)
         self._removal_policy = removal_policy
         self._has_given_bucket = bucket is not None
+        self._queues = queues_of(
+            partitions=partitions,
+            qos=qos,
+            conf=conf,
+            prolog=prolog,
+            epilog=epilog,
+            hook_seconds=hook_seconds,
+            base=base,
+        )
         self._base = base
         self._scripts = find_scripts(source, orchestrator, self._asset_folder())
         self.own_scripts = own_scripts(scripts_before, scripts_after, base)
@@ -214,6 +251,7 @@ class LifecycleScripts(Construct):
             home_path=home_path,
             metadata_users=metadata_users,
             drain=self._agent_settings(cluster_name, drain),
+            queues=self._queues,
         )
         # A given bucket may hold the scripts of several clusters.
         self.folder = f"{cluster_name}/lifecycle" if self._has_given_bucket else "lifecycle"
@@ -278,6 +316,12 @@ class LifecycleScripts(Construct):
             scripts_after=lifecycle.scripts_after,
             script_minutes=lifecycle.script_minutes,
             on_script_failure=lifecycle.on_script_failure,
+            partitions=slurm.partitions,
+            qos=slurm.qos,
+            conf=slurm.conf,
+            prolog=slurm.prolog,
+            epilog=slurm.epilog,
+            hook_seconds=slurm.hook_seconds,
             _folder=loaded.folder,
         )
 
@@ -318,7 +362,15 @@ class LifecycleScripts(Construct):
         if not is_known(cluster_json):
             # The text of a token contains a number that any change of the app may change. Its resolved value does not.
             cluster_json = json.dumps(Stack.of(self).resolve(cluster_json))
-        return content_hash([*self._scripts.files(), *own.files()], cluster_json)
+        return content_hash(self._files(own), cluster_json)
+
+    def _files(self, own: OwnScripts) -> list[tuple[str, bytes]]:
+        """The names and contents of everything that is uploaded but cluster.json."""
+        return [*self._scripts.files(), *self._beside(own)]
+
+    def _beside(self, own: OwnScripts) -> list[tuple[str, bytes]]:
+        """The user's files that are uploaded beside the scripts."""
+        return [*own.files(), *self._queues.files()]
 
     def _asset_folder(self) -> str:
         """The folder of this synthesis."""
@@ -351,12 +403,11 @@ class LifecycleScripts(Construct):
             s3_deployment.Source.asset(str(scripts.path), exclude=scripts.excludes),
             s3_deployment.Source.data("cluster.json", cluster_json),
         ]
-        if own:
-            copy = own.copy_to(Path(self._asset_folder(), "cdk-hyperpod-own-scripts", Path(prefix).name))
-            sources.append(s3_deployment.Source.asset(str(copy)))
+        if beside := self._beside(own):
+            folder = Path(self._asset_folder(), "cdk-hyperpod-beside", Path(prefix).name)
+            sources.append(s3_deployment.Source.asset(str(write_files(beside, folder))))
         if scripts.is_of_library:
-            sums = checksums([*scripts.files(), *own.files()])
-            sources.append(s3_deployment.Source.data(_CHECKSUMS, sums))
+            sources.append(s3_deployment.Source.data(_CHECKSUMS, checksums(self._files(own))))
         return s3_deployment.BucketDeployment(
             self,
             construct_id,
@@ -442,6 +493,7 @@ def _settings(
     home_path: str,
     metadata_users: Sequence[str] | None,
     drain: Mapping[str, object] | None,
+    queues: SlurmQueues,
 ) -> dict[str, object]:
     """The content of cluster.json. Instance groups are not in it, because a new group must not change the existing ones."""
     settings: dict[str, object] = {"cluster_name": cluster_name}
@@ -461,6 +513,9 @@ def _settings(
         settings["metadata_users"] = list(metadata_users)
     if drain is not None:
         settings["drain"] = drain
+    slurm = queues.settings()
+    if slurm:
+        settings["slurm"] = slurm
     return settings
 
 
@@ -469,8 +524,10 @@ def _set_fields(value: Group | User | SlurmAccount) -> dict[str, object]:
     return {name: item for name, item in dataclasses.asdict(value).items() if item not in (None, ())}
 
 
-def _check_people(orchestrator: Orchestrator, groups: object, users: object, accounts: object) -> Iterator[Finding]:
-    """The rules for a file's `groups`, `users` and `slurm.accounts`. The rest of the cluster is unknown here."""
+def _check_people(
+    orchestrator: Orchestrator, groups: object, users: object, accounts: object, partitions: object, qos: object
+) -> Iterator[Finding]:
+    """The rules for a file's `groups`, `users`, `slurm.accounts`, `partitions` and `qos`. The rest of the cluster is unknown here."""
     config = ClusterConfig(
         name=UNKNOWN,
         region=UNKNOWN,
@@ -479,10 +536,28 @@ def _check_people(orchestrator: Orchestrator, groups: object, users: object, acc
         storage=UNKNOWN,
         groups=_items(groups),
         users=_items(users),
-        slurm=SlurmConfig(accounts=_items(accounts)),
+        slurm=SlurmConfig(accounts=_items(accounts), partitions=_named(partitions), qos=_items(qos)),
     )
     if orchestrator == "slurm" or config.groups or config.users:
-        yield from check_users(without_refused(config, []))
+        known = without_refused(config, [])
+        yield from check_users(known)
+        yield from check_slurm_queues(known)
+
+
+def _named(values: object) -> Any:
+    """A mapping, which is empty if there is none."""
+    return values if isinstance(values, Mapping) else {}
+
+
+def _check_slurm_files(conf: object, prolog: object, epilog: object, base: Path) -> Iterator[Finding]:
+    files = conf if isinstance(conf, SlurmFiles) else None
+    folders = [str(folder) if isinstance(folder, str | Path) else None for folder in (prolog, epilog)]
+    yield from check_slurm_files(SlurmConfig(conf=files, prolog=folders[0], epilog=folders[1]), base, "")
+
+
+def _check_library_scripts(source: object, settings: Mapping[str, object]) -> Iterator[Finding]:
+    if source is not None:
+        yield from (without_scripts(name) for name, value in settings.items() if value)
 
 
 def _check_drain(drain: object, orchestrator: object, source: object, mounts: Sequence[object]) -> Iterator[Finding]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,16 +41,6 @@ class OwnScripts:
             for number, folder in enumerate(folders, start=1):
                 for name, content in contents(folder, None):
                     yield f"{_FOLDER}/{setting}/{number}/{name}", content
-
-    def copy_to(self, target: Path) -> Path:
-        """Copy the files to a folder, as they are uploaded. Returns that folder."""
-        if target.exists():
-            shutil.rmtree(target)
-        for name, content in self.files():
-            file = target / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
-        return target
 
 
 def own_scripts(before: str | Path | None, after: str | Path | None, base: Path) -> OwnScripts:

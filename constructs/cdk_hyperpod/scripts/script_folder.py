@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +77,17 @@ def checksums(files: Iterable[tuple[str, bytes]]) -> str:
     It detects an incomplete upload. It is not a protection: whoever can write a script can write this file too.
     """
     return "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files)
+
+
+def write_files(files: Iterable[tuple[str, bytes]], target: Path) -> Path:
+    """Write the files into a folder, as they are uploaded. Returns that folder."""
+    if target.exists():
+        shutil.rmtree(target)
+    for name, content in files:
+        file = target / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    return target
 
 
 def contents(folder: Path, without: str | None = None) -> Iterator[tuple[str, bytes]]:

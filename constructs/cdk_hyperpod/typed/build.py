@@ -44,6 +44,11 @@ _EITHER = (("instance_type", "instance_types"),)
 _NOT_A_LIST = Problem(
     code="value-not-a-list", problem="must be a list", remedy="write it as [a, b] or as lines that begin with a dash"
 )
+_NAMES_AND_SETTINGS = Problem(
+    code="value-not-a-mapping",
+    problem="must hold names and their settings",
+    remedy="write it as name: {key: value} lines",
+)
 _NOT_SETTINGS = Problem(code="value-not-settings", problem="must hold settings", remedy="write it as key: value lines")
 
 
@@ -125,12 +130,8 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 def _build_mapping(kind: Any, data: object, path: str, findings: list[Finding], whole: type) -> Any:
     if not isinstance(data, dict):
-        form = shape(kind).form
-        noun = MAPPED[form.plain if isinstance(form, Either) else kind]
-        not_a_mapping = Problem(
-            code="value-not-a-mapping", problem=f"must hold names and {noun}s", remedy=f"write it as name: {noun} lines"
-        )
-        return _wrong(data, not_a_mapping, path, findings)
+        holds_settings = isinstance(shape(kind).form, Fields)
+        return _wrong(data, _NAMES_AND_SETTINGS if holds_settings else _not_a_mapping(kind), path, findings)
     values: dict[str, Any] = {}
     for key, value in data.items():
         if problem := leaf_problem(str, key):
@@ -138,6 +139,14 @@ def _build_mapping(kind: Any, data: object, path: str, findings: list[Finding], 
         else:
             values[key] = _build(kind, value, join(path, key), findings, whole)
     return values
+
+
+def _not_a_mapping(kind: Any) -> Problem:
+    form = shape(kind).form
+    noun = MAPPED[form.plain if isinstance(form, Either) else kind]
+    return Problem(
+        code="value-not-a-mapping", problem=f"must hold names and {noun}s", remedy=f"write it as name: {noun} lines"
+    )
 
 
 def _wrong(data: object, problem: Problem, path: str, findings: list[Finding]) -> Any:
@@ -198,6 +207,8 @@ def _settings(kind: type, path: str = "") -> tuple[tuple[str, str], ...]:
         form = shape(annotation).form
         if isinstance(form, Items):
             form, place = shape(form.item).form, f"{place}[…]"
+        if isinstance(form, Names):
+            form, place = shape(form.value).form, f"{place}.NAME"
         if isinstance(form, Fields):
             found += _settings(form.kind, place)
     return tuple(found)

@@ -58,8 +58,10 @@ def _form_schema(form: Form) -> dict[str, Any]:
             return {"$ref": f"#/$defs/{kind.__name__}"}
         case Items(item):
             return {"type": "array", "items": value_schema(item)}
-        case Names(_, value):
-            return {"type": "object", "additionalProperties": value_schema(value)}
+        case Names(key, value):
+            names = value_schema(key)
+            pattern = {"propertyNames": {"pattern": names["pattern"]}} if "pattern" in names else {}
+            return {"type": "object", **pattern, "additionalProperties": value_schema(value)}
         case Either(plain, kind):
             return {"anyOf": [_form_schema(Leaf(plain)), _form_schema(Fields(kind))]}
         case JsonObject():
@@ -81,8 +83,8 @@ def places(kind: type, path: str = "") -> dict[type, str]:
                 suffix = name
             case Items(item) if isinstance(inner_form := shape(item).form, Fields):
                 inner, suffix = inner_form.kind, f"{name}[]"
-            case Names(_, value) if isinstance(value_form := shape(value).form, Either):
-                inner, suffix = value_form.kind, f"{name}.NAME"
+            case Names(_, value) if isinstance(inner_form := shape(value).form, (Either, Fields)):
+                inner, suffix = inner_form.kind, f"{name}.NAME"
             case _:
                 continue
         below = places(inner, f"{path}.{suffix}" if path else suffix)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import operator
 import typing
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from .bounds import Constraint
 from .known import UNKNOWN, is_known
 from .plain import MAPPED, json_finding, leaf_problem
 from .problem import Problem
-from .words import item_paths, join, show
+from .words import join, show
 
 T = TypeVar("T")
 
@@ -152,24 +151,20 @@ def _validate(value: Any, annotation: Any, path: str, findings: list[Finding], *
     return UNKNOWN
 
 
-def _validate_items(
-    values: Sequence[Any], kind: Any, path: str, findings: list[Finding], *, bounds: bool
-) -> Sequence[Any]:
-    paths = item_paths(path, values)
-    items = tuple(_validate(item, kind, paths[i], findings, bounds=bounds) for i, item in enumerate(values))
-    return values if all(map(operator.is_, items, values)) else items
-
-
 def _validate_names(
     values: Mapping[Any, Any], key: Any, item: Any, path: str, findings: list[Finding], *, bounds: bool
 ) -> Any:
-    either = isinstance(shape(item).form, Either)
     before = len(findings)
-    for each, held in values.items():
-        _validate(each, key, path, findings, bounds=bounds)
-        _validate(held, item, join(path, str(each)) if either else f"{path}[{show(each)}]", findings, bounds=bounds)
-    # As a mapping to plain values: rules skip all of it.
-    return UNKNOWN if either and len(findings) > before else values
+    found = {}
+    for name, held in values.items():
+        # A cluster file writes a name as a key of its own. Arguments may have numbers.
+        item_path = join(path, name) if isinstance(name, str) else f"{path}[{show(name)}]"
+        _validate(name, key, item_path, findings, bounds=bounds)
+        found[name] = _validate(held, item, item_path, findings, bounds=bounds)
+    if isinstance(shape(item).form, Either) and len(findings) > before:
+        # As a mapping to plain values: rules skip all of it.
+        return UNKNOWN
+    return values if all(found[name] is values[name] for name in found) else found
 
 
 def _token_finding(form: Form, value: object, path: str) -> Finding | None:

@@ -35,7 +35,7 @@ def rendered(helm: Path, chart: Path, values: Mapping[str, object], scratch: Pat
     """The objects of a chart's folder with these values, as the deployment installs it."""
     file = scratch / "values.json"
     file.write_text(json.dumps(values), "utf-8")
-    command = [helm, "template", "dependencies", chart, "--namespace", "kube-system", "-f", file]
+    command: list[str | Path] = [helm, "template", "dependencies", chart, "--namespace", "kube-system", "-f", file]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]

@@ -363,7 +363,7 @@ def test_what_a_group_says_of_its_patches_reaches_the_cluster_its_role_and_the_g
     """Also of a group that is added later. Both groups say `none` of what the other one sets."""
     rolling = Rolling(batch_percent=50, wait_seconds=0, rollback_alarms=("nccl-errors",))
     schedule = ScheduledUpdate(schedule="cron(30 12 15 * ? *)")
-    kind = {"instance_type": "ml.m5.4xlarge", "instance_count": 2}
+    kind: dict[str, Any] = {"instance_type": "ml.m5.4xlarge", "instance_count": 2}
     system = InstanceGroup(
         name="system", image_id="default", auto_patch="none", scheduled_update=schedule, rolling=rolling, **kind
     )

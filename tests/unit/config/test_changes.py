@@ -37,6 +37,7 @@ from stacks import add_stacks
 OWN_KEY = "arn:aws:kms:us-west-2:111122223333:key/99999999-0000-1111-2222-333344445555"
 EVERYTHING, EKS, EXISTING, OWN_EKS = "everything", "eks", "existing", "eks_existing"
 AGENT = "../../../examples/monitoring_agent/scripts"
+HOOKS = "../../../examples/gpu_prolog/slurm"
 P5, MIXED = "instance_groups.2", "instance_groups.5"
 
 # By setting: the file, what is changed in it, and the path that the change has.
@@ -212,6 +213,29 @@ CASES: Mapping[str, Case] = {
     "User.ssh_public_keys": (EVERYTHING, {"users.0.ssh_public_keys": []}, "users[alice]"),
     "SlurmConfig.accounting_database": (EVERYTHING, {"slurm.accounting_database": REMOVED}, "slurm.accounting_database"),
     "SlurmConfig.accounts": (EVERYTHING, {"slurm.accounts.1": {"name": "second"}}, "slurm.accounts[second]"),
+    "SlurmConfig.partitions": ("drained", {"slurm.partitions": {"gpu": {"default": True}}}, "slurm.partitions[gpu]"),
+    "SlurmConfig.qos": ("drained", {"slurm.qos": [{"name": "low"}]}, "slurm.qos[low]"),
+    "SlurmConfig.conf": ("drained", {"slurm.conf": {"slurm": f"{HOOKS}/extra.conf"}}, "slurm.conf"),
+    "SlurmConfig.prolog": ("drained", {"slurm.prolog": f"{HOOKS}/prolog.d"}, "slurm.prolog"),
+    "SlurmConfig.epilog": ("drained", {"slurm.epilog": f"{HOOKS}/prolog.d"}, "slurm.epilog"),
+    "SlurmConfig.hook_seconds": ("queued", {"slurm.hook_seconds": 30}, "slurm.hook_seconds"),
+    "SlurmPartition.default": ("queued", {"slurm.partitions.gpu.default": True}, "slurm.partitions[gpu]"),
+    "SlurmPartition.max_time_minutes": ("queued", {"slurm.partitions.gpu.max_time_minutes": 61}, "slurm.partitions[gpu]"),
+    "SlurmPartition.priority_tier": ("queued", {"slurm.partitions.gpu.priority_tier": 2}, "slurm.partitions[gpu]"),
+    "SlurmPartition.allow_accounts": ("queued", {"slurm.partitions.gpu.allow_accounts": ["research"]}, "slurm.partitions[gpu]"),
+    "SlurmPartition.state": ("queued", {"slurm.partitions.gpu.state": "drain"}, "slurm.partitions[gpu]"),
+    "SlurmQos.name": ("queued", {"slurm.qos.0.name": "other", "slurm.accounts.0.qos": ["other"]}, "slurm.qos[other]"),
+    **{
+        f"SlurmQos.{name}": ("queued", {f"slurm.qos.0.{name}": 9}, "slurm.qos[low]")
+        for name in ("priority", "max_jobs", "grp_nodes", "max_wall_minutes")
+    },
+    "SlurmQos.preempts": ("queued", {"slurm.qos.0.preempts": ["normal"]}, "slurm.qos[low]"),
+    "SlurmQos.preempt_mode": ("queued", {"slurm.qos.0.preempt_mode": "cancel"}, "slurm.qos[low]"),
+    **{
+        f"SlurmFiles.{name}": ("queued", {f"slurm.conf.{name}": f"{HOOKS}/extra.conf"}, f"slurm.conf.{name}")
+        for name in ("slurm", "gres", "cgroup")
+    },
+    "SlurmAccount.qos": ("queued", {"slurm.accounts.0.qos": ["low", "normal"]}, "slurm.accounts[research]"),
     "SlurmConfig.metadata_users": ("drained", {"slurm.metadata_users": []}, "slurm.metadata_users"),
     "SlurmConfig.drain": (EVERYTHING, {"slurm.drain": {}}, "slurm.drain"),
     "AccountingDatabase.endpoint": (EVERYTHING, {"slurm.accounting_database.endpoint": "other.us-west-2.rds.amazonaws.com"}, "slurm.accounting_database.endpoint"),
@@ -262,6 +286,17 @@ VARIANTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "without keys": (EVERYTHING, {"encrypt_root_volumes": False, "instance_groups.0.ebs_volumes": REMOVED}),
     "drained": (EVERYTHING, {"lifecycle": REMOVED, "slurm.drain": {}}),
     "asked": (EVERYTHING, {"lifecycle": REMOVED, "slurm.drain": {}, "scale_down.drain": {}}),
+    "queued": (
+        EVERYTHING,
+        {
+            "lifecycle": REMOVED,
+            "slurm.partitions": {"gpu": {"max_time_minutes": 60}},
+            "slurm.qos": [{"name": "low"}],
+            "slurm.accounts.0.qos": ["low"],
+            "slurm.conf": {"slurm": f"{HOOKS}/extra.conf"},
+            "slurm.prolog": f"{HOOKS}/prolog.d",
+        },
+    ),
     "saved": (
         EVERYTHING,
         {"lifecycle": REMOVED, "slurm.drain": {"backup": {"paths": ["/opt/a"], "to": "/shared/backup"}}},
@@ -317,7 +352,9 @@ def test_a_changed_setting_is_told_with_its_effect_and_nothing_else_s(setting: s
     assert path in found, [*found]
     assert len(found) <= 6, "little else follows from one change"
     told, entry = found[path], entry_of(setting)
-    if told.path.endswith("]") and not path.startswith(("users", "groups", "slurm.accounts", "eks.task_governance")):
+    if told.path.endswith("]") and not path.startswith(
+        ("users", "groups", "slurm.accounts", "slurm.qos", "slurm.partitions", "eks.task_governance")
+    ):
         # What names an item has no change of its own: the old item goes, and another one comes.
         assert told.kind in ("added", "removed")
     elif setting not in ("EksConfig.dependencies_chart_digest",):

@@ -26,13 +26,13 @@ WANTED: dict[str, Any] = {
     ]
 }
 SHOWN = """\
-root||1||||||
-root|root|1||||||
-research||5|||gres/gpu=16,node=2|||1-01:00:00
-research|alice|1||||||
-ops||1||||||
-ops|alice|1||||||
-ops|bob|1||||||
+root||1|||||||normal|
+root|root|1|||||||normal|
+research||5|||gres/gpu=16,node=2|||1-01:00:00|normal|
+research|alice|1|||||||normal|
+ops||1|||||||normal|
+ops|alice|1|||||||normal|
+ops|bob|1|||||||normal|
 """
 
 
@@ -43,7 +43,7 @@ def told(wanted: Any, shown: str, ours: set[str]) -> list[str]:
 
 
 def test_a_new_cluster() -> None:
-    assert told(WANTED, "root||1||||||\nroot|root|1||||||", set()) == [
+    assert told(WANTED, "root||1|||||||normal|\nroot|root|1|||||||normal|", set()) == [
         "add account name=research cluster=train description=cdk-hyperpod organization=cdk-hyperpod",
         "modify account where name=research cluster=train set Fairshare=5 GrpTRES=gres/gpu=16,node=2 MaxWall=1-01:00:00",
         "add user name=alice account=research cluster=train",
@@ -84,7 +84,7 @@ def test_an_account_that_left_the_file_loses_its_users() -> None:
 
 def test_accounts_of_another_cluster_on_the_same_database_are_left_to_it() -> None:
     """Both are ours by their description: what this cluster has no association with is the other's."""
-    found = accounting.parse_associations("root||1||||||\nroot|root|1||||||")
+    found = accounting.parse_associations("root||1|||||||normal|\nroot|root|1|||||||normal|")
     marks = {"research": accounting.MARK, "theirs": "somebody else's"}
     assert list(accounting.commands_for({}, found, marks, "train")) == []
     with pytest.raises(accounting.StepError, match="Slurm has an account theirs already, which is not ours"):

@@ -10,6 +10,7 @@ import rich_click as click
 
 from ...config.cluster import ENTRY_SCRIPTS, ClusterConfig, InstanceGroup, NodeType
 from ...config.lifecycle import LifecycleConfig, LifecycleSteps
+from ...config.slurm import SlurmConfig
 from ...errors import ConfigError, Finding
 from ...loader import load_config
 from ...rules.own_scripts import SETTINGS as OWN_SCRIPTS
@@ -142,6 +143,10 @@ def has_step(group: InstanceGroup, step: str, config: ClusterConfig) -> bool:
     if step in OWN_SCRIPTS:
         owners = (group, config.lifecycle or LifecycleConfig())
         return any(getattr(owner, step) is not None for owner in owners)
+    slurm = config.slurm or SlurmConfig()
+    if step == "slurm_conf" and (slurm.prolog is not None or slurm.epilog is not None):
+        # Every node has the programs around jobs.
+        return True
     if step in _CONTROLLER_ONLY:
         return group.node_type == "controller"
     return step not in _NOT_ON_THE_CONTROLLER or group.node_type != "controller"

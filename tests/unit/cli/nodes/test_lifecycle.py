@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pwd
@@ -15,6 +16,7 @@ import yaml
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.cli.nodes.lifecycle import RUN_AGAIN, STEPS, has_step
 from cdk_hyperpod.config.cluster import ENTRY_SCRIPTS
+from cdk_hyperpod.config.slurm import SlurmConfig
 from cdk_hyperpod.loader import load_config
 from helpers.findings import reported
 from helpers.lifecycle.node_folder import CLUSTER, Node
@@ -194,11 +196,15 @@ def test_the_nodes_that_are_asked_are_those_that_have_the_step(tmp_path: Path) -
     agent.write_text("#!/bin/bash\n")
     agent.chmod(0o755)
     config = load_config(write(tmp_path, lifecycle={"scripts_after": "after"})).config
+    hooked = dataclasses.replace(config, slurm=SlurmConfig(epilog="epilog.d"))
     for group in config.instance_groups:
         assert group.node_type is not None
         node = provision.Node(group.node_type, provision.Instance("g", "i", frozenset()))
         on_node = {step.name for step in provision.steps_for(cluster, node)}
         assert {step for step in STEPS if has_step(group, step, config)} == on_node
+        with_hooks = dataclasses.replace(cluster, slurm={"epilog": 1, "hook_seconds": 60})
+        on_node = {step.name for step in provision.steps_for(with_hooks, node)}
+        assert {step for step in STEPS if has_step(group, step, hooked)} == on_node
 
 
 @pytest.mark.parametrize(

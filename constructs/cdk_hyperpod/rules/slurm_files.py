@@ -1,0 +1,251 @@
+"""Rules of the files for Slurm that a cluster file names: lines of slurm.conf, gres.conf and cgroup.conf, and programs around jobs.
+
+These rules read the disk, so they run where a folder is known: for a cluster file, and for an upload. Source: slurm.conf(5).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ..config.slurm import SlurmConfig, SlurmFiles
+from ..errors import Finding
+from ..typed.known import is_known
+from ..typed.words import show
+
+CONFS = ("slurm", "gres", "cgroup")
+"""The fields of SlurmFiles. Each is the name of one of Slurm's files."""
+HOOKS = ("prolog", "epilog")
+"""The settings that name a folder of programs."""
+MAX_CONF_BYTES = 65_536
+MAX_PROGRAMS = 20
+MAX_PROGRAM_BYTES = 1_000_000
+
+_HYPERPOD = "HyperPod sets it"
+_LINES = "write the lines themselves into this file"
+_REMOVE = "remove the line"
+_OF_HYPERPOD = (
+    # What HyperPod owns (SlurmConfigStrategy): its drift check stops updates.
+    *("ClusterName", "SlurmctldHost", "PartitionName", "NodeName", "TaskPlugin", "SchedulerParameters"),
+    # How the daemons find and trust each other, and where the controller keeps its state.
+    *(
+        "ControlMachine",
+        "ControlAddr",
+        "BackupController",
+        "BackupAddr",
+        "SlurmctldAddr",
+        "SlurmctldPort",
+        "SlurmdPort",
+    ),
+    *("SlurmUser", "SlurmdUser", "AuthType", "AuthInfo", "AuthAltTypes", "AuthAltParameters", "CredType"),
+    *("StateSaveLocation", "SlurmdSpoolDir", "PluginDir", "PlugStackConfig", "SlurmctldParameters", "TopologyPlugin"),
+    *("AccountingStorageType", "AccountingStorageHost", "AccountingStoragePort", "AccountingStorageBackupHost"),
+    *("AccountingStorageUser", "AccountingStoragePass", "AccountingStorageLoc", "AccountingStorageExternalHost"),
+)
+_OURS = {
+    "PrologFlags": ("the step access sets it", _REMOVE),
+    "PropagateResourceLimits": ("the step system sets it", _REMOVE),
+    "PropagateResourceLimitsExcept": ("the step system sets it", _REMOVE),
+    "AccountingStorageEnforce": ("slurm.accounts sets it", _REMOVE),
+    "AccountingStorageTRES": ("slurm.accounts sets it", "use grp_gpus of an account"),
+    "Prolog": ("slurm.prolog sets it", "put the program into the folder of slurm.prolog"),
+    "Epilog": ("slurm.epilog sets it", "put the program into the folder of slurm.epilog"),
+    "PrologEpilogTimeout": ("slurm.hook_seconds limits each program", "use slurm.hook_seconds"),
+    "BatchStartTimeout": ("slurm.prolog sets it", "use slurm.hook_seconds"),
+    "PriorityType": ("slurm.qos sets it", "use priority of a QOS in slurm.qos"),
+    "PreemptType": ("slurm.qos sets it", "use preempts of a QOS in slurm.qos"),
+    "PreemptMode": ("slurm.qos sets it", "use preempts of a QOS in slurm.qos"),
+}
+_INCLUDE = ("the file is alone on the controller", _LINES)
+_OF_PARTITIONS = (_HYPERPOD, "use slurm.partitions")
+REFUSED: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "slurm": {
+        **dict.fromkeys(_OF_HYPERPOD, (_HYPERPOD, _REMOVE)),
+        "PartitionName": _OF_PARTITIONS,
+        **_OURS,
+    },
+    "gres": {},
+    "cgroup": {},
+}
+"""By file: the settings that cannot be in it, each with who sets it and what to do instead."""
+_KEY = re.compile(r"(?:^|\s)([A-Za-z]\w*)\s*[-+*/]?=")
+_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+
+
+def check_slurm_files(slurm: object, base: Path, prefix: str = "slurm.") -> Iterator[Finding]:
+    """Whether the files exist, and Slurm can use them. `base`: paths are relative to it. `prefix`: of the settings' paths."""
+    if not isinstance(slurm, SlurmConfig):
+        return
+    if isinstance(slurm.conf, SlurmFiles):
+        for name in CONFS:
+            yield from _check_conf(name, getattr(slurm.conf, name), base, f"{prefix}conf.{name}")
+    for kind in HOOKS:
+        yield from _check_programs(getattr(slurm, kind), base, f"{prefix}{kind}")
+
+
+def programs(folder: Path) -> list[Path]:
+    """The programs of a folder, in their order. Hidden files are none."""
+    return [entry for entry in sorted(folder.iterdir()) if not _is_leftover(entry.name)]
+
+
+def _is_leftover(name: str) -> bool:
+    return name.startswith(".") or name == "__pycache__" or name.endswith(".pyc")
+
+
+# -- lines
+
+
+def _check_conf(name: str, file: object, base: Path, path: str) -> Iterator[Finding]:
+    if not isinstance(file, str) or not is_known(file):
+        return
+    try:
+        content = (base / file).read_bytes()
+    except OSError as error:
+        reason = error.strerror
+        yield Finding(
+            code="slurm-file-unreadable",
+            path=path,
+            problem=f"{show(file)} cannot be read ({reason})",
+            remedy="name a file with lines of Slurm's, relative to this file",
+        )
+        return
+    if len(content) > MAX_CONF_BYTES:
+        yield Finding(
+            code="slurm-file-too-large",
+            path=path,
+            problem=f"{show(file)} has more than {MAX_CONF_BYTES:,} bytes",
+            remedy="name a file with lines of Slurm's, which is smaller",
+        )
+        return
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text or "\r" in text:
+        yield Finding(
+            code="slurm-file-not-text",
+            path=path,
+            problem=f"{show(file)} is not text in UTF-8 with the line ends of Linux",
+            remedy="save it as such",
+        )
+        return
+    for number, line in _lines(text):
+        yield from _check_line(name, line, f"line {number} of {show(file)}", path)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with a setting, each with its number. A backslash at the end continues a line."""
+    whole, begins = "", 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        begins = begins if whole else number
+        whole += line.split("#")[0].rstrip()
+        if whole.endswith("\\"):
+            whole = f"{whole[:-1]} "
+            continue
+        if whole.strip():
+            yield begins, whole.strip()
+        whole = ""
+    if whole.strip():
+        yield begins, whole.strip()
+
+
+def _check_line(name: str, line: str, where: str, path: str) -> Iterator[Finding]:
+    refused = {key.lower(): (key, *why) for key, why in REFUSED[name].items()}
+    keys = _KEY.findall(_QUOTED.sub("", line))
+    if line.split()[0].lower() == "include":
+        who, remedy = _INCLUDE
+        yield Finding(
+            code="slurm-line-include",
+            path=path,
+            problem=f"{where} includes another file, and {who}",
+            remedy=remedy,
+        )
+    elif not keys or not _KEY.match(line):
+        yield Finding(
+            code="slurm-line-invalid",
+            path=path,
+            problem=f"{where} is not a setting, got {show(line)}",
+            remedy="write it as Name=value",
+        )
+    for key in dict.fromkeys(key.lower() for key in keys):
+        if key in refused:
+            shown, who, remedy = refused[key]
+            yield Finding(
+                code="slurm-line-refused",
+                path=path,
+                problem=f"{where} sets {shown}, but {who}",
+                remedy=remedy,
+            )
+
+
+# -- programs
+
+
+def _check_programs(folder: object, base: Path, path: str) -> Iterator[Finding]:
+    if not isinstance(folder, str | Path) or not is_known(str(folder)):
+        return
+    name = str(folder)
+    try:
+        entries = programs(base / folder)
+        for entry in entries:
+            yield from _check_program(entry, f"{name}/{entry.name}", path)
+    except OSError as error:
+        reason = error.strerror
+        yield Finding(
+            code="hooks-unreadable",
+            path=path,
+            problem=f"{show(name)} cannot be read ({reason})",
+            remedy="name a readable folder of programs, relative to this file",
+        )
+        return
+    if not 1 <= len(entries) <= MAX_PROGRAMS:
+        yield Finding(
+            code="hooks-wrong-number",
+            path=path,
+            problem=f"{show(name)} has {len(entries)} programs",
+            remedy=f"put 1 to {MAX_PROGRAMS} into it, or remove the setting",
+        )
+
+
+def _check_program(entry: Path, name: str, path: str) -> Iterator[Finding]:
+    if not _NAME.fullmatch(entry.name):
+        yield Finding(
+            code="hook-name-invalid",
+            path=path,
+            problem=f"{show(name)} is not a valid name of a program",
+            remedy="use letters, digits and ._+-, and begin with a letter or digit",
+        )
+    if not entry.is_file():
+        yield Finding(
+            code="hook-not-a-file",
+            path=path,
+            problem=f"{show(name)} is not a file",
+            remedy="put the programs into the folder itself",
+        )
+        return
+    if entry.stat().st_size > MAX_PROGRAM_BYTES:
+        yield Finding(
+            code="hook-too-large",
+            path=path,
+            problem=f"{show(name)} has more than {MAX_PROGRAM_BYTES:,} bytes",
+            remedy="keep large files on the shared file system or in the image",
+        )
+        return
+    content = entry.read_bytes()
+    first = content.split(b"\n", 1)[0]
+    if not content.startswith((b"#!/", b"\x7fELF")):
+        yield Finding(
+            code="hook-without-interpreter",
+            path=path,
+            problem=f"{show(name)} does not begin with the interpreter that runs it",
+            remedy="begin it with a line such as #!/bin/bash",
+        )
+    elif first.startswith(b"#!") and first.endswith(b"\r"):
+        yield Finding(
+            code="hook-with-carriage-returns",
+            path=path,
+            problem=f"{show(name)} has the line ends of Windows, and Linux finds no interpreter of that name",
+            remedy="save it with the line ends of Linux",
+        )

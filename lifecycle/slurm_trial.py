@@ -1,0 +1,263 @@
+"""Try files of Slurm's configuration, and programs around jobs, before the cluster depends on them.
+
+slurmctld starts with a copy of its folder: without the network, so that neither a node nor the database hears of it, and
+with a state folder of its own. slurmd of one idle node reads its copy and ends. Programs run in a job of root's on one idle node.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Mapping, Sequence
+
+from lib import delay_s, last_line, log, on_node, one_line, run
+
+SLURM_ETC = "/opt/slurm/etc"
+WORK = "/var/lib/cdk-hyperpod"
+STARTED = "Running as primary controller"
+TRIAL_S = 30
+NODE_TRIAL_S = 60
+"""For a job to start and slurmd to read its files. Programs have their own seconds besides."""
+SECRET_FILES = ("slurmdbd.conf",)
+"""slurmctld does not read it, and it has the database's password."""
+NOT_IN_A_TRIAL = re.compile(
+    r"^\s*(AccountingStorage\w*|JobComp\w*|StateSaveLocation|SlurmctldPidFile|SlurmctldLogFile|SlurmSchedLogFile|SlurmctldSyslogDebug|"
+    r"PrologSlurmctld|EpilogSlurmctld|MailProg)\s*=",
+    re.IGNORECASE,
+)
+"""Settings that point to the real state, log or database, or that run programs."""
+LOOKS = 15
+"""At nodes that have not answered yet."""
+UNREADABLE = re.compile(r"Parsing error|unrecognized key|read/parse")
+ENTER = """
+set -e
+ip link set lo up
+for address in $ADDRESSES; do ip address add $address dev lo; done
+exec slurmctld -D -c -f "$1"
+"""
+REFUSED, NOT_INSTALLED = 98, 99
+"""Exit codes of a trial on a node."""
+
+
+@dataclass(frozen=True)
+class IdleNode:
+    """A node that can run a trial."""
+
+    name: str
+    partition: str
+    gres: str
+    """As `sinfo` prints it: gpu:h100:8(S:0-1)."""
+
+    @property
+    def gres_option(self) -> list[str]:
+        """What gives a job all GPUs of the node. --exclusive alone does not."""
+        gres = re.sub(r"\([^)]*\)", "", self.gres)
+        return [f"--gres={gres}"] if gres else []
+
+
+# -- slurmctld, on a copy
+
+
+def refusal(included: Mapping[str, str], user: str) -> str | None:
+    """Why slurmctld does not start with these files in place of those that it has. None: it starts.
+
+    `included`: the content of each file by its name, which must be included already, or by the name of a whole file.
+    """
+    problem = _try_slurmctld(included, user)
+    if problem is None:
+        return None
+    if _try_slurmctld({}, user) is not None:
+        return f"this controller cannot try files, since slurmctld does not start on a copy of the present ones either: {problem}"
+    return problem
+
+
+def _try_slurmctld(files: Mapping[str, str], user: str) -> str | None:
+    work = on_node(WORK)
+    work.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="trial-", dir=work))
+    try:
+        _lay_copy(folder, files)
+        _give(folder, user)
+        return _start(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def parse_refusal(files: Mapping[str, str]) -> str | None:
+    """Why slurmd cannot read these files, asked on the controller. None: it can, or it lacks what only a compute node has."""
+    names = run("sinfo", "--noheader", "--Node", "--format=%N", timeout_s=30).stdout.split()
+    if not names:
+        return None
+    work = on_node(WORK)
+    folder = Path(tempfile.mkdtemp(prefix="trial-", dir=work))
+    try:
+        _lay_copy(folder, files)
+        said = run("slurmd", "-G", "-N", names[0], "-f", str(folder / "etc" / "slurm.conf")).stdout
+        return f"slurmd cannot read them: {reason_in(said)}" if UNREADABLE.search(said) else None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lay_copy(folder: Path, files: Mapping[str, str]) -> None:
+    ignored = shutil.ignore_patterns(*SECRET_FILES, ".*")
+    shutil.copytree(on_node(SLURM_ETC), folder / "etc", ignore=ignored, ignore_dangling_symlinks=True)
+    (folder / "state").mkdir()
+    for name, content in files.items():
+        (folder / "etc" / name).write_text(content, "utf-8")
+    for file in (folder / "etc").glob("*.conf"):
+        lines = file.read_text("utf-8", "replace").splitlines()
+        file.write_text("\n".join(line for line in lines if not NOT_IN_A_TRIAL.match(line)) + "\n", "utf-8")
+    with (folder / "etc" / "slurm.conf").open("a", encoding="utf-8") as slurm_conf:
+        slurm_conf.write(
+            f"StateSaveLocation={folder}/state\nSlurmctldPidFile={folder}/pid\nSlurmctldLogFile={folder}/log\n"
+        )
+
+
+def _give(folder: Path, user: str) -> None:
+    for path in (folder, *folder.rglob("*")):
+        shutil.chown(path, user)
+
+
+def _start(folder: Path) -> str | None:
+    addresses = run("hostname", "-I").stdout
+    command = ["unshare", "--net", "env", f"ADDRESSES={' '.join(addresses.split())}", "bash", "-c", ENTER, "trial"]
+    said = folder / "said"
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, str(folder / "etc" / "slurm.conf")],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        return _await_start(process, [said, folder / "log"])
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _await_start(process: subprocess.Popen[bytes], logs: Sequence[Path]) -> str | None:
+    deadline = time.monotonic() + TRIAL_S
+    while time.monotonic() < deadline:
+        ended = process.poll() is not None
+        text = "\n".join(log.read_text("utf-8", "replace") for log in logs if log.exists())
+        if STARTED in text:
+            return None
+        if ended:
+            return reason_in(text)
+        time.sleep(0.1)
+    return f"it did not start within {TRIAL_S} s"
+
+
+def reason_in(text: str) -> str:
+    """What a daemon of Slurm's says last before it ends: the fatal line, and the error before it."""
+    own = [line for line in text.splitlines() if not line.startswith(("srun:", "slurmstepd:"))]
+    lines = [re.sub(r"^(\[[^]]*\]\s*)?(slurm\w+:\s*)?", "", line) for line in own]
+    told = [one_line(line) for line in lines if line.startswith(("error:", "fatal:"))]
+    fatal = next((place for place, line in enumerate(told) if line.startswith("fatal:")), None)
+    if fatal is None:
+        return last_line("\n".join(own))
+    return "; ".join(told[max(0, fatal - 1) : fatal + 1])[:400]
+
+
+# -- one idle node
+
+
+def idle_nodes(most: int) -> list[IdleNode]:
+    """Some idle compute nodes. Waits a moment for those that have not answered slurmctld since it started."""
+    found: dict[str, IdleNode] = {}
+    for _ in range(LOOKS):
+        said = run("sinfo", "--noheader", "--Node", "--format=%N|%R|%t|%G", timeout_s=30)
+        rows = [line.split("|") for line in said.stdout.splitlines() if line.count("|") == 3]
+        # HyperPod's dev has nodes that run no jobs.
+        compute = [row for row in rows if row[1] != "dev"]
+        found = {name: IdleNode(name, partition, gres) for name, partition, state, gres in compute if state == "idle"}
+        if found or not any(state.endswith("*") or state == "unk" for _, _, state, _ in compute):
+            break
+        time.sleep(min(2.0, delay_s()))
+    return [found[name] for name in sorted(found)][:most]
+
+
+def on_a_node(node: IdleNode, script: str, seconds: float) -> tuple[int, str]:
+    """Run a script as root in a job that has the whole node. Its exit code and its output. None to start: code 1 of srun."""
+    done = run(
+        "srun",
+        "--quiet",
+        f"--nodelist={node.name}",
+        f"--partition={node.partition}",
+        *node.gres_option,
+        "--nodes=1",
+        "--ntasks=1",
+        "--exclusive",
+        "--mem=0",
+        "--immediate=20",
+        "--chdir=/",
+        "--export=NONE",
+        "--job-name=cdk-hyperpod-trial",
+        f"--time={max(1, round((seconds + 59) // 60))}",
+        "/bin/bash",
+        "-s",
+        stdin=script,
+        timeout_s=seconds + 30,
+    )
+    return done.returncode, done.stdout
+
+
+PATH = "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin:/opt/slurm/sbin"
+
+
+def files_script(included: Mapping[str, str]) -> str:
+    """A script for a node: slurmd reads a copy of its files with these in place, prints what GPUs it found, and ends."""
+    return "\n".join(
+        [
+            PATH,
+            "copy=$(mktemp -d) && trap 'rm -rf $copy' EXIT",
+            'cp -rL "$(dirname "$(readlink -f "$SLURM_CONF")")/." $copy',
+            *(f"base64 -d <<<{_encoded(content)} >$copy/{name}" for name, content in sorted(included.items())),
+            f'slurmd -G -N "$SLURMD_NODENAME" -f $copy/slurm.conf || exit {REFUSED}',
+        ]
+    )
+
+
+def hooks_script(folder: str, kinds: Sequence[str]) -> str:
+    """A script for a node: the programs around jobs, as slurmd would run them."""
+    return "\n".join(
+        [
+            PATH,
+            f"[ -d {shlex.quote(folder)} ] || exit {NOT_INSTALLED}",
+            "export CDK_HYPERPOD_TRIAL=1 SLURM_JOB_GPUS=${SLURM_JOB_GPUS:-$SLURM_STEP_GPUS}",
+            *(
+                f"SLURM_SCRIPT_CONTEXT={kind}_slurmd {shlex.quote(folder)}/{kind}/run || exit {REFUSED}"
+                for kind in kinds
+            ),
+        ]
+    )
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def try_on_nodes(script: str, seconds: float, most: int) -> tuple[str, str]:
+    """Run a script on one idle node, and on another if it fails there. Returns passed, failed or untried, and why."""
+    why = "no compute node is idle"
+    failed = ""
+    for node in idle_nodes(most):
+        log("INFO", f"trying it on the node {node.name}")
+        code, said = on_a_node(node, script, seconds)
+        if code == 0:
+            return "passed", node.name
+        if code == REFUSED:
+            failed = f"on the node {node.name}: {reason_in(said)}"
+        elif code == NOT_INSTALLED:
+            why = f"the node {node.name} does not have it yet"
+        else:
+            why = f"the trial on the node {node.name} did not run: {last_line(said)}"
+    return ("failed", failed) if failed else ("untried", why)
