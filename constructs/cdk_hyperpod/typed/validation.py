@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import operator
 import typing
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from .bounds import Constraint
 from .known import UNKNOWN, is_known
 from .plain import MAPPED, json_finding, leaf_problem
 from .problem import Problem
-from .words import join, show
+from .words import item_paths, join, show
 
 T = TypeVar("T")
 
@@ -149,6 +150,14 @@ def _validate(value: Any, annotation: Any, path: str, findings: list[Finding], *
         return value
     findings.append(problem.at(path, value))
     return UNKNOWN
+
+
+def _validate_items(
+    values: Sequence[Any], kind: Any, path: str, findings: list[Finding], *, bounds: bool
+) -> Sequence[Any]:
+    paths = item_paths(path, values)
+    items = tuple(_validate(item, kind, paths[i], findings, bounds=bounds) for i, item in enumerate(values))
+    return values if all(map(operator.is_, items, values)) else items
 
 
 def _validate_names(
