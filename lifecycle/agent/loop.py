@@ -36,7 +36,7 @@ from .slurm import SlurmError
 from .slurm_state import SlurmState, read_slurm
 from .status import SHORTER, busy_instances, fitting, reported_jobs
 
-VERSION = 3
+VERSION = 4
 """Of the agent, in its status."""
 UNKNOWN = {
     "operator": "releases no nodes until the operator's request is written anew, by `cdk-hyperpod drain` or `undrain`",
@@ -59,6 +59,7 @@ class LookResult:
 
     nodes: Mapping[str, NodeStatus] = field(default_factory=dict)
     busy: Mapping[str, tuple[StatusJob, ...]] = field(default_factory=dict)
+    queue: int | None = None
     did_all: bool = False
     """Something was done, and all of it went well."""
 
@@ -126,7 +127,7 @@ class Agent:
         self.backups.update(nodes, slurm)
         if not self._backup_settings().get("hook"):
             self.backups.add_to(nodes)
-        return LookResult(nodes, busy_instances(slurm), did_all=bool(acts) and not failed)
+        return LookResult(nodes, busy_instances(slurm), slurm.queue, did_all=bool(acts) and not failed)
 
     def _releases(self, keep: frozenset[str], slurm: SlurmState, knows_all: bool) -> tuple[Act, ...]:
         if knows_all:
@@ -263,8 +264,8 @@ class Agent:
         )
         if status == self.written and time.monotonic() - self.written_at < BEAT_S:
             return
-        # Busy nodes change all the time. They are written with the status, but cause no write by themselves.
-        content = fitting(replace(status, beat=round(now), busy=result.busy))
+        # Busy nodes and the queue change all the time. They are written with the status, but cause no write by themselves.
+        content = fitting(replace(status, beat=round(now), busy=result.busy, queue=result.queue))
         try:
             self.bucket.put(status_key(self.settings["cluster"]), content)
             self.written, self.written_at = status, time.monotonic()

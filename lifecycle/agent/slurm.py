@@ -293,12 +293,15 @@ class Jobs(NamedTuple):
     """The jobs on each node."""
     naming: dict[str, tuple[Job, ...]]
     """The pending jobs that request the node by its name."""
+    queue: int = 0
+    """How many jobs run or wait. The pending tasks of an array count once."""
 
 
 def parse_jobs(text: str, ours: Iterable[str], expand_names: Callable[[str], Sequence[str]]) -> Jobs:
     """The output of squeue (slurm_state.read_slurm). `ours`: numbers of jobs to skip. `expand_names`: as expand."""
     running: dict[str, list[Job]] = {}
     naming: dict[str, list[Job]] = {}
+    queue = 0
     skip = frozenset(ours)
     for line in text.split("\n"):
         parts = line.split("|")
@@ -311,7 +314,9 @@ def parse_jobs(text: str, ours: Iterable[str], expand_names: Callable[[str], Seq
             _add(naming, expand_names(requested), job)
         if job.state not in ENDED and on:
             _add(running, expand_names(on), job)
-    return Jobs(_frozen(running), _frozen(naming))
+        if job.state == "PENDING" or job.state not in ENDED:
+            queue += 1
+    return Jobs(_frozen(running), _frozen(naming), queue)
 
 
 def _add(jobs: dict[str, list[Job]], nodes: Sequence[str], job: Job) -> None:

@@ -43,6 +43,8 @@ class Seen(NamedTuple):
     """Addresses of nodes whose type HyperPod's files do not have."""
     releases_nodes: bool = True
     """Nodes that no request names are released: True only if both requests were read."""
+    queue: int = 0
+    """How many jobs of users run or wait."""
 
 
 class SlurmState(Seen):
@@ -88,4 +90,5 @@ def read_slurm(now: float) -> SlurmState:
         jobs_naming=found.naming,
         backups=backups,
         unknown_types=instances.unknown_types,
+        queue=found.queue,
     )

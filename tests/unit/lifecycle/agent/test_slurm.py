@@ -45,9 +45,11 @@ def test_jobs_are_counted_where_they_are_and_backups_are_none() -> None:
         # The node of their reservation has left slurm.conf, and came back.
         f"6|eve|RESV_DEL_HOLD|{START}|n2||6\n7|eve|RESV_DEL_HOLD|N/A||n1|7\n"
     )
-    running, naming = slurm.parse_jobs(text, {"3"}, lambda names: ("n1", "n2") if "[" in names else (names,))
+    running, naming, queue = slurm.parse_jobs(text, {"3"}, lambda names: ("n1", "n2") if "[" in names else (names,))
     assert running == {"n1": (job(1),), "n2": (job(1), job(5, "eve", "COMPLETING"))}
     assert naming == {"n2": (job(2, "bob", "PENDING"),), "n1": (job(7, "eve", "PENDING"),)}
+    # The pending tasks of an array count once; what has ended does not count.
+    assert queue == 4
 
 
 def test_only_jobs_of_ours_are_backups() -> None:
@@ -80,7 +82,7 @@ def test_a_task_is_named_by_its_array_and_never_by_the_number_of_the_last_one() 
         "8|al|RUNNING|N/A|n1||7_0\n7|al|RUNNING|N/A|n2||7_3\n9|al|PENDING|N/A||n2|9_[1-9999]\n"
         "11|al|RUNNING|N/A|n1||10+1\n"
     )
-    running, naming = slurm.parse_jobs(text, (), lambda names: (names,))
+    running, naming, _ = slurm.parse_jobs(text, (), lambda names: (names,))
     assert {name: [each.id for each in jobs] for name, jobs in running.items()} == {
         "n1": ["7_0", "10+1"],
         "n2": ["7_3"],

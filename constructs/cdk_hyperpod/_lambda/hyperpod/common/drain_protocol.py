@@ -339,6 +339,8 @@ class Status:
     """Instances that have jobs or pods -> some of the jobs."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Instance -> how many files its backup has left out, also after the node was deleted."""
+    queue: int | None = None
+    """How many jobs run or wait in Slurm, without the agent's own. None: unknown, as of agents before version 4."""
 
     def age(self, now: float) -> float | None:
         """Seconds since it was written. None: the time is missing, or so far ahead that the writer would never be silent."""
@@ -374,6 +376,7 @@ def check_status(found: object, text: Callable[[object], str]) -> Status:
         nodes=_check_nodes(found.get("nodes"), text),
         busy=_check_busy(found.get("busy"), text),
         left_out=_check_left_out(found.get("left_out"), text),
+        queue=_integer(found.get("queue")),
     )
 
 
@@ -476,6 +479,7 @@ def make_status(status: Status) -> dict[str, Any]:
         "nodes": {name: _make_node(node) for name, node in status.nodes.items()},
         "busy": {name: _make_jobs(jobs) for name, jobs in status.busy.items()},
         "left_out": dict(status.left_out),
+        **({} if status.queue is None else {"queue": status.queue}),
     }
 
 
