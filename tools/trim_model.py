@@ -36,6 +36,7 @@ OPERATIONS = (
     "ListClusters",
     "ListTags",
     "UpdateCluster",
+    "UpdateClusterSoftware",
 )
 
 LEFT_OUT = frozenset({"documentation", "documentationUrl", "examples"})
