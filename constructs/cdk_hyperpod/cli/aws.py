@@ -26,6 +26,9 @@ _LOOPBACK = re.compile(r"localhost|::1|127(\.\d+){3}")
 ATTEMPTS = 5
 """Attempts of a call that AWS throttles or that does not arrive, with botocore's standard waits in between."""
 
+_READ_S = {"lambda": 75}
+"""Seconds for an answer, if it takes longer than others': the drainer may run for a minute."""
+
 _NO_CREDENTIALS = (
     "no AWS credentials found. Name a profile of your AWS configuration by AWS_PROFILE=NAME or --profile NAME"
 )
@@ -129,14 +132,19 @@ def clients(region: str, profile: str | None = None, endpoint_url: str | None = 
 
     from botocore.config import Config  # type: ignore[import-untyped]
 
-    config = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": ATTEMPTS})
+    def config(service: str) -> Any:
+        read_s = _READ_S.get(service, 20)
+        return Config(
+            connect_timeout=5, read_timeout=read_s, retries={"mode": "standard", "total_max_attempts": ATTEMPTS}
+        )
+
     made: dict[str, Any] = {}
 
     def client(service: str) -> Any:
         if service not in made:
             try:
                 made[service] = session.create_client(
-                    service, region_name=region, endpoint_url=endpoint_url, config=config
+                    service, region_name=region, endpoint_url=endpoint_url, config=config(service)
                 )
             except ValueError as error:
                 raise AwsError(f"{error}. Write https://HOST in --endpoint-url or AWS_ENDPOINT_URL") from None

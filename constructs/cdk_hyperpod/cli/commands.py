@@ -26,6 +26,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "connect": ("nodes.connect", "open a session on a node, forward a port, or print ssh's settings"),
         "logs": ("nodes.logs", "print what a node's lifecycle scripts and health agent logged"),
         "watch": ("nodes.watch", "follow the cluster until it is ready, or show why it is not"),
+        "patch": ("patch.patch", "update nodes to a new image, drained first"),
         "replace": ("nodes.repair", "replace nodes with new instances"),
         "reboot": ("nodes.repair", "reboot nodes"),
         "drain": ("nodes.drain", "drain Slurm nodes, and save their data"),

@@ -95,6 +95,8 @@ class Node:
     """Its drain state, by the drain agent. None: no drain request names it, or there is no agent."""
     kubernetes: str | None = None
     """Its state in Kubernetes. None: not read, or unknown to Kubernetes."""
+    updated: datetime | None = None
+    """When HyperPod updated its software last. None: never, or not reported."""
 
     @property
     def name(self) -> str:
@@ -141,15 +143,17 @@ def groups(cluster: Reply) -> list[Reply]:
     return list(cluster.get("InstanceGroups") or [])
 
 
-def nodes(target: Target, cluster: Reply) -> list[Node]:
-    """Every node, by group and then by id; one call for each 100."""
+def nodes(target: Target, cluster: Reply, group: str | None = None) -> list[Node]:
+    """Every node, by group and then by id; one call for each 100. `group`: only nodes of this group; None: of all."""
     request: dict[str, Any] = {"ClusterName": target.name, "MaxResults": PAGE_SIZE}
+    if group is not None:
+        request["InstanceGroupNameContains"] = group
     if is_continuous(cluster):
         request["IncludeNodeLogicalIds"] = True
     order = {str(group["InstanceGroupName"]): number for number, group in enumerate(groups(cluster))}
     kinds = node_types(target, cluster)
     listed = aws.pages(target.client("sagemaker").list_cluster_nodes, "ClusterNodeSummaries", **request)
-    found = [_node(reply, kinds) for reply in listed]
+    found = [_node(reply, kinds) for reply in listed if group in (None, reply["InstanceGroupName"])]
     return sorted(found, key=lambda node: (order.get(node.group, len(order)), node.instance_id is None, node.name))
 
 
@@ -178,6 +182,7 @@ def _node(reply: Reply, node_types: Mapping[str, str | None]) -> Node:
         image_status=reply.get("ImageVersionStatus"),
         host=host.split(".")[0] if host else None,
         node_type=node_types.get(reply["InstanceGroupName"]),
+        updated=_utc(reply.get("LastSoftwareUpdateTime")),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import io
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -47,6 +48,10 @@ class FakeAws:
     """What the drain agent is asked for."""
     denied: set[str] = field(default_factory=set)
     """SERVICE:method that are refused."""
+    alarms: set[str] = field(default_factory=set)
+    """Names of the alarms that CloudWatch has."""
+    drainer: Callable[[Json], Json] | None = None
+    """The drainer's answer to an event. Absent: there is no such function."""
 
     def client(self, service: str) -> Any:
         return _Client(self, service)
@@ -101,6 +106,15 @@ class _Client:
     def _put_object(self, Key: str, Body: bytes, **_: object) -> Json:
         self.fake_aws.asked[Key] = Body
         return {}
+
+    def _describe_alarms(self, AlarmNames: Sequence[str], **_: object) -> Json:
+        return {"MetricAlarms": [{"AlarmName": name} for name in AlarmNames if name in self.fake_aws.alarms]}
+
+    def _invoke(self, FunctionName: str, Payload: bytes) -> Json:
+        if self.fake_aws.drainer is None:
+            raise refused("ResourceNotFoundException", f"Function not found: {FunctionName}", "Invoke")
+        answer = json.dumps(self.fake_aws.drainer(json.loads(Payload))).encode()
+        return {"StatusCode": 200, "Payload": io.BytesIO(answer)}
 
     def _get_caller_identity(self) -> Json:
         return {"Account": "000000000000"}
@@ -190,6 +204,7 @@ def fake_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeAws:
     monkeypatch.setattr(live, "clients", lambda *_: found.client)
     monkeypatch.setattr(tables, "now", lambda: datetime.fromtimestamp(found.model.clock.now(), UTC))
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write()
     return found
 

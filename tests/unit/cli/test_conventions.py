@@ -40,7 +40,9 @@ WITHOUT: dict[str, dict[str, str]] = {
         **_LOCAL,
         **dict.fromkeys(("init", "schema", "docs", "completion"), _OF_THE_TOOL),
         "credentials": "is about no cluster",
-        **dict.fromkeys(("check", "preflight", "cost", "plan", "retained", "job render", "lifecycle run"), _THE_FILE),
+        **dict.fromkeys(
+            ("check", "preflight", "cost", "plan", "retained", "patch", "job render", "lifecycle run"), _THE_FILE
+        ),
     },
     "--json": {
         **_LOCAL,

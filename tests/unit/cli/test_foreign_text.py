@@ -60,6 +60,8 @@ COMMANDS = [
     ("reboot", "{node}", "--yes"),
     ("watch",),
     ("retained",),
+    ("patch", "--dry-run"),
+    ("patch", "--yes"),
 ]
 WITH_JSON = [
     words

@@ -23,7 +23,7 @@ COMMANDS += [
     ["drain", "i-0123456789abcdef0"],
     ["drain", "--status"],
 ]
-COMMANDS += [["undrain", "i-0123456789abcdef0"]]
+COMMANDS += [["patch", "--yes"], ["patch", "--dry-run"], ["undrain", "i-0123456789abcdef0"]]
 EXIT_CODES = {"preflight": 3}
 """Which has 1 for what is impossible."""
 REFUSED = {

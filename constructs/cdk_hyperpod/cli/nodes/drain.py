@@ -264,8 +264,8 @@ class _Times:
 
 def _parse_times(nodes: Sequence[str], hold: str, force_after: str | None) -> _Times:
     """The times of the options. Raises UsageError for everything that is wrong with them and with the ids of the nodes."""
-    hold_s = _seconds(hold)
-    force_s = None if force_after is None else _seconds(force_after)
+    hold_s = parse_span(hold)
+    force_s = None if force_after is None else parse_span(force_after)
     problems = [
         f"{option}: must be minutes or hours such as 90m or 12h, at most 24h, got {text!r}"
         for option, text, span in (("--hold", hold, hold_s), ("--force-after", force_after, force_s))
@@ -295,7 +295,7 @@ def _wrong_ids(nodes: Sequence[str]) -> list[str]:
     ]
 
 
-def _seconds(text: str) -> int:
+def parse_span(text: str) -> int:
     """A span of time as it is typed; 0: invalid, or too long."""
     found = _SPAN.fullmatch(text)
     if found is None:

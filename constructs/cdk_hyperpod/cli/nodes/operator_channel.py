@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ..._lambda.hyperpod.common.drain_protocol import (
     AGENT,
@@ -40,6 +40,15 @@ from ..tables import complain
 NO_STATUS = "has not written a status yet. It writes one within a minute of its start"
 NO_OBJECT = "not a JSON object"
 """What is wrong with a node's request that cannot be read at all."""
+RUN = "patch"
+"""The member of the request that only `cdk-hyperpod patch` reads: its unfinished run. The agent ignores it."""
+
+
+_T = TypeVar("_T")
+Run = dict[str, Any]
+"""What RUN holds: data that another operator may have written."""
+ChangeRun = Callable[[list[dict[str, Any]], Run | None, float], tuple[list[dict[str, Any]], Run | None]]
+"""Makes the nodes' requests and the run anew, from what they are and S3's time."""
 
 
 class DrainError(HyperPodError):
@@ -98,13 +107,14 @@ class StatusReading:
 class OperatorChannel:
     """The drain bucket, for operators."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, account: str | None = None) -> None:
+        """`account`: the cluster's, if it is known. None: the file's, or that of the credentials."""
         from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
         self._errors = (ClientError, BotoCoreError)
         self.target = target
         self._s3 = target.client("s3")
-        account = target.config.account if target.config else None
+        account = account or (target.config.account if target.config else None)
         self._bucket = drain_bucket_name(target.name, account or self._account(), target.region)
 
     @property
@@ -159,17 +169,22 @@ class OperatorChannel:
 
         Existing parts that the agent would refuse are left out, with a note on standard error.
         """
+        return self.change_run(lambda existing, run, _: (do(existing), run))
+
+    def change_run(self, do: ChangeRun) -> list[dict[str, Any]]:
+        """The same, with the run of `cdk-hyperpod patch` that the request holds. Both change together, or neither does."""
         key = request_key(self.target.name, "operator")
         for _ in range(10):
             content, etag, now = self._read(key)
             existing, left_out = _unexpired(content, now)
-            requests = do(existing)
+            requests, run = do(existing, _run_in(content), now)
             if len(requests) > MAX_NODES:
                 raise DrainError(
                     f"nothing was changed: the drain request would name {len(requests)} nodes, and the agent accepts at most "
                     f"{MAX_NODES}. Release some by `cdk-hyperpod undrain`"
                 )
-            body = json.dumps(make_request(uuid.uuid4().hex[:12], requests)).encode()
+            request = make_request(uuid.uuid4().hex[:12], requests)
+            body = json.dumps(request if run is None else {**request, RUN: run}).encode()
             only: dict[str, str] = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
             try:
                 self._s3.put_object(Bucket=self._bucket, Key=key, Body=body, ContentType="application/json", **only)
@@ -188,6 +203,11 @@ class OperatorChannel:
         """The operators' requests that have not expired, by node."""
         content, _, now = self._read(request_key(self.target.name, "operator"))
         return {request["id"]: request for request in _unexpired(content, now)[0]}
+
+    def read_run(self, parse: Callable[[object], _T]) -> _T:
+        """The run of `cdk-hyperpod patch` that the request holds, as `parse` understands it."""
+        content, _, _ = self._read(request_key(self.target.name, "operator"))
+        return parse(_run_in(content))
 
     def _read(self, key: str) -> tuple[bytes, str, float]:
         try:
@@ -209,6 +229,11 @@ class OperatorChannel:
         is_refused = verb == "write" and aws.code(error) == "AccessDenied"
         remedy = ". If the file has slurm.drain.operators, it must list your role" if is_refused else ""
         return DrainError(f"cannot {verb} s3://{self._bucket}/{key}: {aws.sentence(error)}{remedy}")
+
+
+def _run_in(content: bytes) -> Run | None:
+    found = parse_object(content).get(RUN)
+    return found if isinstance(found, dict) else None
 
 
 def _unexpired(content: bytes, now: float) -> tuple[list[dict[str, Any]], list[str]]:

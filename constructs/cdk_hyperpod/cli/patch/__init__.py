@@ -1,0 +1,1 @@
+"""`cdk-hyperpod patch`: `refusals` and `steps` decide and are pure, `patcher` acts, and `patch` is the command."""

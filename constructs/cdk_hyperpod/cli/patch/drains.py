@@ -1,0 +1,345 @@
+"""How `patch` drains: by the agent on a Slurm controller (docs/adr/0014), or by the drainer of an EKS cluster (0015).
+
+Both hold the nodes for a short lease, which each look renews.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..._lambda.hyperpod.common.drain_protocol import NodeRequest, Status, make_node_request, make_request
+from ..._lambda.hyperpod.common.sentences import some
+from ...config.cluster import ClusterConfig
+from ...names import drainer_name
+from .. import aws, tables
+from ..live import Target
+from ..nodes.operator_channel import DrainError, OperatorChannel, StatusReading
+from .model import REQUEST_PREFIX, Node, Report, Run, Terms
+from .run_record import LEASE_S, RENEW_S, from_json, refuse_another, to_json
+
+if TYPE_CHECKING:
+    from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus
+
+_HOST = re.compile(r"ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})")
+
+
+class Drains(Protocol):
+    """What drains the nodes of a cluster."""
+
+    def now(self) -> float:
+        """The time that its requests are compared with, in seconds since 1970."""
+
+    def look(self) -> Report:
+        """What it reports. Changes nothing."""
+
+    def shared(self) -> Run | None:
+        """The run that others can see. None: none, or nobody can see one."""
+
+    def claim(self, choose: Callable[[Run | None, float], Run]) -> Run:
+        """Write the run that `choose` makes of the one that others can see, and release what an earlier run held."""
+
+    def save(self, run: Run) -> None:
+        """Write the run, and go on holding the nodes."""
+
+    def is_due(self) -> bool:
+        """Whether the next `hold` renews a lease by calls of its own."""
+
+    def hold(self, run: Run, nodes: Sequence[Node], terms: Terms) -> Report:
+        """Hold exactly these nodes, and return what is reported of them."""
+
+    def release(self, run: Run | None) -> None:
+        """Hold no node any more. `run`: what is left to do. None: nothing."""
+
+
+class NoDrains:
+    """Nothing drains the nodes."""
+
+    def now(self) -> float:
+        return tables.now().timestamp()
+
+    def look(self) -> Report:
+        return Report()
+
+    def shared(self) -> Run | None:
+        return None
+
+    def claim(self, choose: Callable[[Run | None, float], Run]) -> Run:
+        return choose(None, self.now())
+
+    def save(self, run: Run) -> None:
+        """Only this machine has the run."""
+
+    def is_due(self) -> bool:
+        return False
+
+    def hold(self, run: Run, nodes: Sequence[Node], terms: Terms) -> Report:
+        return Report()
+
+    def release(self, run: Run | None) -> None:
+        """Nothing is held."""
+
+
+# -- Slurm --------------------------------------------------------------------------------------------------------------
+
+
+class AgentDrains:
+    """The agent on the controller. Its requests are among the operators' (operator_channel)."""
+
+    def __init__(self, channel: OperatorChannel) -> None:
+        self._channel = channel
+        self._requested: dict[str, str] = {}
+        """Node -> the id of the request that holds it: the run's own, or an operator's."""
+        self._written: tuple[frozenset[str], Terms] | None = None
+        self._lease = 0.0
+        self._ahead = 0.0
+        """How far S3's clock is ahead of this machine's."""
+        self._first_write: float | None = None
+        self._silent_since: float | None = None
+        self._addresses: dict[str, str] = {}
+
+    def now(self) -> float:
+        return tables.now().timestamp() + self._ahead
+
+    def look(self) -> Report:
+        return self._report(self._channel.read_status())
+
+    def shared(self) -> Run | None:
+        return self._channel.read_run(from_json)
+
+    def claim(self, choose: Callable[[Run | None, float], Run]) -> Run:
+        chosen: list[Run] = []
+
+        def do(
+            existing: list[dict[str, Any]], found: object, now: float
+        ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+            chosen[:] = [choose(from_json(found), now)]
+            return existing, to_json(chosen[0])
+
+        self._channel.change_run(do)
+        return chosen[0]
+
+    def save(self, run: Run) -> None:
+        def do(
+            existing: list[dict[str, Any]], found: object, now: float
+        ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+            refuse_another(from_json(found), run.id, now)
+            return existing, to_json(run)
+
+        self._channel.change_run(do)
+
+    def is_due(self) -> bool:
+        return self.now() > self._lease - RENEW_S
+
+    def hold(self, run: Run, nodes: Sequence[Node], terms: Terms) -> Report:
+        wanted = (frozenset(node.id for node in nodes), terms)
+        if wanted != self._written or self.is_due():
+            self._write(run, nodes, terms)
+            self._written = wanted
+        return self.look()
+
+    def _write(self, run: Run, nodes: Sequence[Node], terms: Terms) -> None:
+        addresses = self._find_addresses(nodes)
+
+        def do(
+            existing: list[dict[str, Any]], found: object, now: float
+        ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+            refuse_another(from_json(found), run.id, now)
+            self._lease = now + LEASE_S
+            others = {each["id"]: each for each in existing if not each["request"].startswith(REQUEST_PREFIX)}
+            requests = merge(others, addresses, run, terms, self._lease)
+            self._requested = {each["id"]: each["request"] for each in requests}
+            return requests, to_json(run) | {"until": self._lease}
+
+        self._channel.change_run(do)
+        if self._first_write is None:
+            self._first_write = self.now()
+
+    def _find_addresses(self, nodes: Sequence[Node]) -> dict[str, str]:
+        """By node. The name of a node in its VPC has its address in it; of other names HyperPod is asked."""
+        for node in nodes:
+            found = _HOST.fullmatch(node.host or "")
+            if node.id not in self._addresses and found:
+                self._addresses[node.id] = ".".join(found.groups())
+        missing = [node.id for node in nodes if node.id not in self._addresses]
+        if missing:
+            self._addresses |= self._channel.addresses(missing)
+        return {node.id: self._addresses[node.id] for node in nodes}
+
+    def release(self, run: Run | None) -> None:
+        def do(
+            existing: list[dict[str, Any]], found: object, now: float
+        ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+            others = [each for each in existing if not each["request"].startswith(REQUEST_PREFIX)]
+            return others, None if run is None else to_json(run)
+
+        self._channel.change_run(do)
+        self._written, self._requested = None, {}
+
+    def _report(self, reading: StatusReading) -> Report:
+        self._ahead = reading.now - tables.now().timestamp()
+        if not reading.silence:
+            self._silent_since = None
+        elif self._silent_since is None:
+            self._silent_since = reading.now - (reading.status.age(reading.now) or 0.0)
+        status = reading.status
+        return Report(
+            nodes={
+                node: one
+                for node, one in status.nodes.items()
+                if node in self._requested and one.requests.get("operator") == self._requested[node]
+            },
+            silence=reading.silence,
+            silent_s=0.0 if self._silent_since is None else reading.now - self._silent_since,
+            refused=self._refusal(status),
+            problem=status.problem,
+            held_by_deployment=tuple(node for node, one in status.nodes.items() if "deployment" in one.requests),
+            busy={node: tuple(job.title for job in jobs) for node, jobs in status.busy.items()},
+            queue=status.queue,
+            saves=status.backup is not None,
+            is_read=True,
+        )
+
+    def _refusal(self, status: Status) -> str:
+        """An older status may be about the request before this run's."""
+        is_newer = self._first_write is not None and status.beat is not None and status.beat > self._first_write + 1
+        return status.refused.get("operator", "") if is_newer else ""
+
+
+def merge(
+    others: Mapping[str, dict[str, Any]], addresses: Mapping[str, str], run: Run, terms: Terms, lease: float
+) -> list[dict[str, Any]]:
+    """The operators' request with a run's nodes. Other operators' requests stay, unless they end before the run's lease."""
+    own = {
+        node: make_node_request(
+            NodeRequest(
+                writer="operator",
+                request_id=run.request_id,
+                instance=node,
+                address=address,
+                deadline=terms.deadline,
+                expires=lease,
+                force=terms.force,
+                backup=True,
+                # A backup gets this time, and not just the lease.
+                limit=terms.until,
+            )
+        )
+        for node, address in addresses.items()
+        if node not in others or others[node]["expires"] < lease
+    }
+    return [*(request for node, request in others.items() if node not in own), *own.values()]
+
+
+# -- EKS ----------------------------------------------------------------------------------------------------------------
+
+
+class DrainerDrains:
+    """The drainer, which works only while it is called."""
+
+    def __init__(self, target: Target, config: ClusterConfig, run_id: str = "") -> None:
+        from ..._lambda.hyperpod.scale_down.drain.channels import FunctionChannel
+
+        self._name = drainer_name(target.name)
+        self._channel = FunctionChannel(self._name, target.name, lambda: target.client("lambda"))
+        drain = config.scale_down.drain if config.scale_down else None
+        self._evicts_unmanaged = drain is not None and drain.unmanaged_pods == "evict"
+        self._own = run_id and f"{REQUEST_PREFIX}{run_id}"
+        self._silent_since: float | None = None
+        self.exists = True
+        """False: the last call found that there is no such function."""
+
+    def now(self) -> float:
+        return tables.now().timestamp()
+
+    def look(self) -> Report:
+        return self._ask(self._channel.read)
+
+    def shared(self) -> Run | None:
+        """The marks on the nodes name the run, and no more (`Report.other_run`)."""
+        return None
+
+    def claim(self, choose: Callable[[Run | None, float], Run]) -> Run:
+        run = choose(None, self.now())
+        self._own = run.request_id
+        return run
+
+    def save(self, run: Run) -> None:
+        """Only this machine has the run."""
+
+    def is_due(self) -> bool:
+        """Its every look renews the lease."""
+        return False
+
+    def hold(self, run: Run, nodes: Sequence[Node], terms: Terms) -> Report:
+        self._own = run.request_id
+        requests = [
+            make_node_request(
+                NodeRequest(
+                    writer="deployment",
+                    request_id=run.request_id,
+                    instance=node.id,
+                    address="",
+                    deadline=terms.deadline,
+                    expires=self.now() + LEASE_S,
+                    force=terms.force,
+                    backup=True,
+                    evict_unmanaged=self._evicts_unmanaged,
+                )
+            )
+            for node in nodes
+        ]
+        return self._ask(lambda: self._channel.write(make_request(run.request_id, requests)))
+
+    def release(self, run: Run | None) -> None:
+        """Release the nodes. A deployment that drains by now has replaced the request already, and its nodes stay held."""
+        report = self.look()
+        if report.silence:
+            raise DrainError(f"the drainer {report.silence}")
+        if report.held_by_deployment or not self._own:
+            return
+        problem = self._ask(lambda: self._channel.write(make_request(self._own, []))).problem
+        if problem:
+            raise DrainError(f"the drainer reports: {problem}")
+
+    def _ask(self, call: Callable[[], AgentStatus]) -> Report:
+        """Raises ClientError if AWS refuses the call for good."""
+        from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+
+        try:
+            status = call()
+        except ClientError as error:
+            if aws.is_gone(error):
+                self.exists = False
+                return self._silence("does not exist")
+            if not aws.is_passing(error):
+                raise
+            return self._silence(f"does not answer: {aws.sentence(error)}")
+        except BotoCoreError as error:
+            if not hasattr(error, "fmt") or type(error).__name__ != "UnansweredError":
+                raise
+            return self._silence(f"does not answer: {error}")
+        self._silent_since = None
+        return self._report(status)
+
+    def _silence(self, why: str) -> Report:
+        now = self.now()
+        if self._silent_since is None:
+            self._silent_since = now
+        return Report(silence=why, silent_s=now - self._silent_since)
+
+    def _report(self, status: AgentStatus) -> Report:
+        requests = status.deployment_requests()
+        foreign = [name for name, request in requests.items() if not request.startswith(REQUEST_PREFIX)]
+        runs = {request for request in requests.values() if request.startswith(REQUEST_PREFIX)} - {self._own}
+        return Report(
+            nodes={name: node for name, node in status.nodes.items() if requests.get(name) == self._own},
+            refused=status.rejected,
+            problem=status.problem,
+            held_by_deployment=tuple(foreign),
+            other_run=some(sorted(run.removeprefix(REQUEST_PREFIX) for run in runs), 1),
+            busy=status.busy,
+            saves=status.saves,
+            is_read=True,
+        )

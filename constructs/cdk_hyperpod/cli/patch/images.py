@@ -1,0 +1,108 @@
+"""Which image a group gets, and whether its nodes run it already. Pure; the comparison is the guard's (scale_down.images)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..._lambda.hyperpod.scale_down.images import re_imaged
+from ...config.cluster import InstanceGroup
+from .model import DEFAULT, LATEST, Group, Options, Progress
+
+_RELEASE = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})")
+
+
+def wanted_image(options: Options, group: InstanceGroup | None) -> str:
+    """The image for a group: that of the options, else that of the file, else the latest."""
+    named = options.release or options.image_id
+    if named is not None:
+        return named
+    if group is None:
+        return LATEST
+    return group.image_id or group.image_release_version or LATEST
+
+
+def wanted_of(options: Options) -> str:
+    """What a run's options want. Empty: what the file says."""
+    return options.release or options.image_id or ""
+
+
+def is_release(image: str) -> bool:
+    """Whether it is a release of HyperPod's image, such as 1.3.0."""
+    return _RELEASE.fullmatch(image) is not None
+
+
+def is_older(wanted: str, live: str | None) -> bool:
+    """Whether the wanted release is older than the live one."""
+    return live is not None and is_release(wanted) and is_release(live) and _parts(wanted) < _parts(live)
+
+
+def _parts(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
+
+
+def newest_release(group: Group) -> str | None:
+    """The newest release that the group or one of its nodes runs. None: none is reported."""
+    releases = [image for image in (group.image, *(node.image for node in group.nodes)) if image and is_release(image)]
+    return max(releases, key=_parts, default=None)
+
+
+def has_versions(group: Group) -> bool:
+    """Whether HyperPod reports releases of this group: EKS clusters that were created since January 2026."""
+    return bool(group.image)
+
+
+def why_not_due(wanted: str, group: Group, live: Mapping[str, Any], progress: Progress | None, *, typed: bool) -> str:
+    """Why the group needs no update. Empty: it needs one, or its image is unknown.
+
+    `live`: the group as DescribeCluster shows it. `typed`: an option names the image. Otherwise automatic patching may have moved
+    the nodes on within the minor release.
+    """
+    if progress is not None and progress.done:
+        return "patched in this run"
+    if not group.nodes and not group.current:
+        return "no nodes"
+    if wanted in (LATEST, DEFAULT):
+        is_latest = group.image_status == "UpToDate" and not _outdated(group)
+        return "up to date" if is_latest else ""
+    if not is_release(wanted):
+        return "runs it" if (group.image_id or "").lower() == wanted.lower() else ""
+    if typed:
+        is_there = group.image == wanted and all(node.image in (None, wanted) for node in group.nodes)
+        return "runs it" if is_there else ""
+    differs = re_imaged([{"InstanceGroupName": group.name, "ImageReleaseVersion": wanted}], [live])
+    return "" if differs or _nodes_behind(wanted, group) else "runs it"
+
+
+def _outdated(group: Group) -> bool:
+    return any(node.image_status not in (None, "UpToDate") for node in group.nodes)
+
+
+def _nodes_behind(wanted: str, group: Group) -> bool:
+    """Whether a node runs an older release than the wanted one: an update has left it out."""
+    return any(is_older(node.image or wanted, wanted) for node in group.nodes)
+
+
+def left_on_old_image(wanted: str, group: Group, sent: float) -> list[str]:
+    """Nodes that still run the old image after the update. Empty: none is known to."""
+    nodes = [node for node in group.nodes if node.id and node.status != "ShuttingDown"]
+    if is_release(wanted):
+        return [node.id for node in nodes if node.image not in (None, wanted)]
+    if any(node.image_status for node in nodes) and wanted in (LATEST, DEFAULT):
+        return [node.id for node in nodes if node.image_status not in (None, "UpToDate")]
+    if not any(_is_new(node.updated, sent) for node in nodes):
+        # HyperPod does not report when it updated nodes.
+        return []
+    return [node.id for node in nodes if not _is_new(node.updated, sent) and not _is_new(node.launched, sent)]
+
+
+def is_updated_since(sent: float, group: Group) -> bool:
+    """Whether HyperPod reports of each node that it was updated since."""
+    nodes = group.running
+    return bool(nodes) and all(_is_new(node.updated, sent) for node in nodes)
+
+
+def _is_new(time: float | None, sent: float) -> bool:
+    # The clocks of HyperPod and of whoever sent the update may differ by a minute.
+    return time is not None and time >= sent - 60

@@ -1,0 +1,468 @@
+"""`cdk-hyperpod patch`: drain a group's nodes, let HyperPod replace their image, follow it, and put the nodes back to work."""
+
+from __future__ import annotations
+
+import getpass
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import rich_click as click
+
+from ...config.cluster import ClusterConfig
+from ...errors import Finding, HyperPodError
+from .. import live, tables
+from ..live import LiveError, Target
+from ..nodes.drain import parse_span
+from ..nodes.operator_channel import OperatorChannel
+from ..options import config_option, json_option, permissions, profile_option, yes_option
+from . import view
+from .drains import AgentDrains, DrainerDrains, Drains, NoDrains
+from .images import is_release, wanted_of
+from .model import DEFAULT, Group, Options, Plan, Report, Run, Way
+from .patcher import Limits, Outcome, Patcher
+from .plans import left_out, make_plans, unknown_groups
+from .reading import Calls, Reader
+from .refusals import Situation, refuse
+from .run_record import LEASE_S, LocalRecord, choose_run, local_record
+from .steps import DONE, IS_ROLLED_BACK
+
+SCHEMA = 1
+"""Version of what --json prints."""
+
+_HELP = """\
+Update the nodes of instance groups to a new image, without losing a job.
+
+Examples:
+    cdk-hyperpod patch --dry-run
+    cdk-hyperpod patch work
+    cdk-hyperpod patch work --release 1.3.0 --force-after 6h --yes
+
+Group after group: it drains the nodes as `drain` does, calls
+UpdateClusterSoftware, follows it to its end, and puts the nodes back to work. The
+first failure stops it. HyperPod replaces the root volumes and runs the lifecycle
+scripts again; a Slurm group goes at once, a group with `rolling` in batches.
+
+Without GROUP, all groups are patched, but the Slurm controller only with
+--controller. The image is that of --release or --image-id, else the file's
+(`image_release_version`, `image_id`), else HyperPod's latest one.
+
+If it is killed, the same command goes on from what is live. While it waits it
+holds the nodes for 10 minutes at a time, so that a dead command holds nothing.
+Ctrl-C releases them; an update that HyperPod has begun goes on.
+
+Exit code 0: patched, or nothing to patch. 3: HyperPod put the old image back. 4:
+failed, or the time of --drain-for is over; the message names the nodes that are
+left on the old image. 1: refused, and nothing was changed. docs/patch.md has the
+steps of a patch day.
+"""
+
+
+@click.command(
+    help=_HELP,
+    epilog=permissions(
+        *("sagemaker:DescribeCluster", "sagemaker:ListClusterNodes", "sagemaker:UpdateClusterSoftware"),
+        *("cloudformation:DescribeStacks", "sagemaker:ListTags"),
+        *("s3:GetObject", "s3:PutObject", "s3:ListBucket", "kms:Decrypt", "kms:GenerateDataKey"),
+        *("sagemaker:DescribeClusterNode", "lambda:InvokeFunction", "cloudwatch:DescribeAlarms"),
+        *("sagemaker:ListClusterEvents", "sagemaker:DescribeClusterEvent"),
+        besides="Under Slurm those of S3 and KMS are needed on the drain bucket and its key, under EKS InvokeFunction on the "
+        "drainer. DescribeAlarms is needed for `rolling.rollback_alarms`, ListTags if another app has the cluster, "
+        "DescribeClusterNode for nodes whose name has no address. Those for events show why an update failed.",
+    ),
+)
+@click.argument("groups", nargs=-1, metavar="[GROUP]…")
+@click.option("--release", metavar="X.Y.Z", help="The release of HyperPod's image. EKS clusters created since 2026.")
+@click.option(
+    "--image-id",
+    metavar="AMI",
+    help="An AMI of your own, such as ami-0123456789abcdef0; or default, for HyperPod's latest.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and every reason against it. Changes nothing.")
+@click.option(
+    "--no-drain", is_flag=True, help="Do not drain: jobs end when HyperPod replaces the image of their nodes."
+)
+@click.option("--controller", is_flag=True, help="Patch the Slurm controller too, after all other groups.")
+@click.option(
+    "--drain-for",
+    default="24h",
+    metavar="TIME",
+    help="How long it waits for a group's jobs, such as 90m; default: 24h, at most 24h. Then the nodes go back to work.",
+)
+@click.option(
+    "--force-after",
+    metavar="TIME",
+    help="Requeue jobs that still run after TIME, and cancel those that cannot be requeued; under EKS their pods end with "
+    "the image. Default: never.",
+)
+@yes_option
+@json_option
+@config_option
+@profile_option
+def patch(
+    groups: Sequence[str],
+    release: str | None,
+    image_id: str | None,
+    drain_for: str,
+    force_after: str | None,
+    config: str,
+    profile: str | None,
+    *,
+    dry_run: bool,
+    no_drain: bool,
+    controller: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Read, decide, confirm, and act."""
+    options = Options(
+        groups=tuple(dict.fromkeys(groups)),
+        release=release,
+        image_id=image_id,
+        drains=not no_drain,
+        controller=controller,
+        drain_for_s=parse_span(drain_for),
+        force_s=None if force_after is None else parse_span(force_after),
+    )
+    _check_options(options, drain_for, force_after, yes=yes, dry_run=dry_run, as_json=as_json)
+    target = live.find(config=config, cluster=None, region=None, profile=profile)
+    command = _Command(target, options, _Printer(as_json=as_json), yes=yes)
+    return command.show() if dry_run else command.run()
+
+
+def _check_options(
+    options: Options, drain_for: str, force_after: str | None, *, yes: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Raises UsageError with every rule that the options break."""
+    force_s = options.force_s
+    rules = (
+        (options.release is not None and options.image_id is not None, "--release: cannot be combined with --image-id"),
+        (
+            options.release is not None and not is_release(options.release),
+            f"--release: must be a release such as 1.3.0, got {options.release!r}",
+        ),
+        (
+            options.image_id is not None and not _is_image(options.image_id),
+            f"--image-id: must be an AMI such as ami-0123456789abcdef0, or {DEFAULT}, got {options.image_id!r}",
+        ),
+        (
+            options.drain_for_s == 0,
+            f"--drain-for: must be minutes or hours such as 90m or 12h, at most 24h, got {drain_for!r}",
+        ),
+        (force_s == 0, f"--force-after: must be minutes or hours such as 90m or 12h, at most 24h, got {force_after!r}"),
+        (
+            force_s is not None and 0 < options.drain_for_s < force_s,
+            f"--force-after: is {force_after}, which is later than the end of --drain-for {drain_for}",
+        ),
+        (force_s is not None and not options.drains, "--force-after: cannot be combined with --no-drain"),
+        (as_json and not (yes or dry_run), "--json: needs --yes or --dry-run, because it asks no question"),
+    )
+    broken = [message for is_broken, message in rules if is_broken]
+    if broken:
+        raise click.UsageError("\n".join(broken))
+
+
+def _is_image(text: str) -> bool:
+    import re
+
+    return re.fullmatch(r"ami-[0-9a-f]{8,17}|default", text) is not None
+
+
+class PatchRefusedError(HyperPodError):
+    """Nothing was changed."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self.findings = tuple(findings)
+        super().__init__(
+            "\n".join(["nothing was changed:", *(f"  {tables.shown(finding, 4000)}" for finding in findings)])
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Printer:
+    """Prints lines for people, or a document a line for programs."""
+
+    as_json: bool
+
+    def emit(self, kind: str, lines: Sequence[str], content: Mapping[str, Any]) -> None:
+        if self.as_json:
+            tables.say_json("patch", SCHEMA, {"kind": kind, **content}, indent=None)
+        else:
+            tables.say(*lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Preview:
+    """What is known before anything is changed."""
+
+    situation: Situation
+    findings: Sequence[Finding]
+    notes: Sequence[str]
+
+    @property
+    def plans(self) -> Sequence[Plan]:
+        return self.situation.plans
+
+    @property
+    def groups(self) -> Sequence[Group]:
+        return self.situation.groups
+
+    @property
+    def report(self) -> Report:
+        return self.situation.report
+
+
+class _Command:
+    """One call of the command."""
+
+    def __init__(self, target: Target, options: Options, printer: _Printer, *, yes: bool) -> None:
+        assert target.config is not None
+        self._config: ClusterConfig = target.config
+        self._calls = Calls(target.client)
+        self._target = replace(target, client=self._calls.client)
+        self._options = options
+        self._printer = printer
+        self._yes = yes
+        self._reader = Reader(self._target)
+        self._drains: Drains = NoDrains()
+
+    def show(self) -> int:
+        """Show what would be done. Returns the exit code."""
+        preview = self._preview(self._reader.describe(), None)
+        self._show(preview)
+        if preview.findings:
+            raise PatchRefusedError(preview.findings)
+        return DONE
+
+    def run(self) -> int:
+        """Patch. Returns the exit code."""
+        described = self._reader.describe()
+        account = str(described["ClusterArn"]).split(":")[4]
+        with local_record(account, self._target.region, self._target.name) as local:
+            self._open_drains(described)
+            unfinished = self._choose(local, self._drains.shared(), self._drains.now())
+            if isinstance(self._drains, DrainerDrains):
+                self._drains = DrainerDrains(self._target, self._config, unfinished.id)
+            preview = self._preview(described, unfinished)
+            self._show(preview)
+            if preview.findings:
+                raise PatchRefusedError(preview.findings)
+            due = preview.situation.due
+            if not due:
+                return self._say_nothing_due(local, unfinished)
+            is_confirmed = self._confirm(preview)
+            run = self._drains.claim(lambda shared, now: self._choose(local, shared, now, unfinished))
+            local.write(run)
+            with _ended_by_signals():
+                return self._say_end(self._patcher(local, run, is_confirmed).patch(due))
+
+    def _choose(self, local: LocalRecord, shared: Run | None, now: float, fresh: Run | None = None) -> Run:
+        made = fresh or Run(id=uuid.uuid4().hex[:12], by=_who(), wanted=wanted_of(self._options), until=now + LEASE_S)
+        return choose_run(shared, local.read(), replace(made, until=now + LEASE_S), now)
+
+    def _say_nothing_due(self, local: LocalRecord, unfinished: Run) -> int:
+        if unfinished.groups:
+            self._drains.release(None)
+        local.write(None)
+        self._printer.emit("end", ["nothing to patch"], _end_content(Outcome(code=DONE)))
+        return DONE
+
+    def _patcher(self, local: LocalRecord, run: Run, is_confirmed: bool) -> Patcher:
+        limits = Limits(
+            drain_for_s=float(self._options.drain_for_s),
+            force_s=None if self._options.force_s is None else float(self._options.force_s),
+            must_save=_must_save(self._config),
+            unconfirmed_controller=not is_confirmed,
+        )
+        return Patcher(
+            reader=self._reader,
+            calls=self._calls,
+            drains=self._drains,
+            local=local,
+            run=run,
+            limits=limits,
+            emit=self._printer.emit,
+        )
+
+    # -- what is read -------------------------------------------------------------------------------------------------
+
+    def _open_drains(self, described: live.Reply) -> None:
+        if self._config.orchestrator == "eks":
+            self._drains = DrainerDrains(self._target, self._config)
+        elif self._has_agent:
+            account = str(described["ClusterArn"]).split(":")[4]
+            self._drains = AgentDrains(OperatorChannel(self._target, account))
+
+    @property
+    def _has_agent(self) -> bool:
+        return self._config.slurm is not None and self._config.slurm.drain is not None
+
+    def _preview(self, described: live.Reply, run: Run | None) -> _Preview:
+        if isinstance(self._drains, NoDrains):
+            self._open_drains(described)
+        self._reader.list_all(described)
+        groups = self._reader.groups(described)
+        by_name = {str(group["InstanceGroupName"]): group for group in live.groups(described)}
+        plans = make_plans(self._options, self._config, groups, by_name, {} if run is None else run.groups)
+        deployment = self._reader.deployment(described)
+        is_drained = any(plan.due and plan.way in (Way.AGENT, Way.DRAINER) for plan in plans)
+        report = self._drains.look() if is_drained or isinstance(self._drains, AgentDrains) else Report()
+        if not is_drained and isinstance(self._drains, DrainerDrains):
+            # It has nothing to drain, so it does not have to exist.
+            self._drains = NoDrains()
+        has_channel = (
+            self._drains.exists if isinstance(self._drains, DrainerDrains) else not isinstance(self._drains, NoDrains)
+        )
+        situation = Situation(
+            cluster=self._target.name,
+            options=self._options,
+            plans=plans,
+            groups=groups,
+            unknown=unknown_groups(self._options, groups),
+            is_eks=self._config.orchestrator == "eks",
+            created=described.get("CreationTime"),
+            cluster_status=tables.shown(described["ClusterStatus"], 100),
+            deployment=deployment,
+            report=report,
+            has_channel=has_channel,
+            must_save=_must_save(self._config),
+            missing_alarms=self._reader.missing_alarms(plans),
+        )
+        notes = [
+            f"{name} is not patched: it is the Slurm controller. Add --controller (docs/patch.md)"
+            for name in left_out(self._options, groups)
+        ]
+        return _Preview(situation=situation, findings=refuse(situation), notes=notes)
+
+    # -- what is shown and confirmed ----------------------------------------------------------------------------------
+
+    def _show(self, preview: _Preview) -> None:
+        lines = [
+            *view.table(
+                preview.plans,
+                preview.groups,
+                preview.report,
+                columns=tables.width(),
+                colour=tables.colour_wanted() and not self._printer.as_json,
+            ),
+            *view.intentions(preview.plans, preview.groups, self._options),
+            *(f"note: {note}" for note in preview.notes),
+        ]
+        content = {
+            "cluster": self._target.name,
+            "region": self._target.region,
+            "groups": view.content(preview.plans, preview.groups, preview.report),
+            "refusals": [
+                {"code": each.code, "path": each.path, "problem": each.problem, "remedy": each.remedy}
+                for each in preview.findings
+            ],
+            "notes": list(preview.notes),
+        }
+        self._printer.emit("table", lines, content)
+
+    def _confirm(self, preview: _Preview) -> bool:
+        """Whether the user has confirmed what the controller loses. Raises LiveError unless all is confirmed."""
+        due = preview.situation.due
+        for plan in due:
+            if plan.older:
+                self._type(
+                    plan.group, [f"{plan.group} runs {plan.older}, and {plan.wanted} is older. Its fixes are lost."]
+                )
+        controller = next((plan for plan in due if plan.is_controller), None)
+        is_typed = controller is not None and not self._keeps_the_queue(preview.report)
+        if controller is not None and is_typed:
+            self._type(controller.group, view.LOST_WITH_THE_CONTROLLER)
+        if self._yes or is_typed or any(plan.older for plan in due):
+            return is_typed
+        self._type(self._target.name, [])
+        return False
+
+    def _keeps_the_queue(self, report: Report) -> bool:
+        """Whether the controller loses nothing: no job runs or waits, and the history is in a database."""
+        slurm = self._config.slurm
+        has_database = slurm is not None and slurm.accounting_database is not None
+        return has_database and report.queue == 0 and not report.silence
+
+    def _type(self, name: str, lines: Sequence[str]) -> None:
+        """Raises LiveError unless the user types the name. --yes does not answer for what cannot be undone."""
+        if not sys.stdin.isatty():
+            way = "Run it on a terminal" if lines else "To go on without confirmation, add --yes"
+            raise LiveError("\n".join(["nothing was changed: there is no terminal to confirm on", *lines, way]))
+        tables.say(*lines)
+        tables.print_question(f"Type {name} to go on: ")
+        if sys.stdin.readline().strip() != name:
+            raise LiveError("nothing was changed")
+
+    def _say_end(self, outcome: Outcome) -> int:
+        self._printer.emit("end", [*_end_lines(outcome)], _end_content(outcome))
+        if outcome.code != DONE and not self._printer.as_json:
+            tables.complain(*_failure_lines(outcome))
+        return outcome.code
+
+
+def _end_lines(outcome: Outcome) -> Iterator[str]:
+    if outcome.patched:
+        yield f"patched: {', '.join(outcome.patched)}"
+
+
+def _failure_lines(outcome: Outcome) -> Iterator[str]:
+    yield f"{'rolled back' if outcome.code == IS_ROLLED_BACK else 'failed'}: {tables.shown(outcome.why)}"
+    yield from (f"  {tables.shown(reason)}" for reason in outcome.reasons)
+    if outcome.left:
+        yield f"on the old image: {', '.join(outcome.left)}"
+    if outcome.unpatched:
+        yield f"not patched: {', '.join(outcome.unpatched)}. Run the same command again to go on with them"
+
+
+def _end_content(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "exit_code": outcome.code,
+        "text": outcome.why or None,
+        "patched": list(outcome.patched),
+        "not_patched": list(outcome.unpatched),
+        "on_old_image": list(outcome.left),
+        "reasons": list(outcome.reasons),
+    }
+
+
+def _must_save(config: ClusterConfig) -> bool:
+    """Whether a node that could not be saved keeps its image."""
+    if config.orchestrator == "eks":
+        drain = config.scale_down.drain if config.scale_down else None
+        return drain is not None and drain.backup_cron_job is not None
+    backup = config.slurm.drain.backup if config.slurm and config.slurm.drain else None
+    return backup is not None and backup.on_failure == "fail"
+
+
+def _who() -> str:
+    """The user and the machine, for others who find the lock."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = "?"
+    return tables.shown(f"{user}@{socket.gethostname()}", 100)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """A lost terminal or an end of the session is like Ctrl-C: what is held is released."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

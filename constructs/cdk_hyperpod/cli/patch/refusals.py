@@ -1,0 +1,291 @@
+"""Why `patch` refuses to begin: every reason at once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ..._lambda.hyperpod.common.sentences import some
+from ...errors import Finding
+from .images import has_versions, is_release
+from .model import DEFAULT, LATEST, Group, Options, Plan, Report, Way
+
+VERSIONS_SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+"""EKS clusters created before have no releases of images (AWS, "AMI versioning and automatic patching")."""
+SHOWN = 5
+"""Names that a message shows."""
+_NO_REPORT = Report()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What is known before anything is changed."""
+
+    cluster: str
+    options: Options
+    plans: Sequence[Plan]
+    groups: Sequence[Group]
+    unknown: Sequence[str] = ()
+    """Names that were typed, and are not groups."""
+    is_eks: bool = False
+    created: datetime | None = None
+    cluster_status: str = "InService"
+    deployment: str = ""
+    """The stack that a deployment is changing, and its status. Empty: none."""
+    report: Report = _NO_REPORT
+    has_channel: bool = True
+    """The file has a drain agent; under EKS: the drainer exists."""
+    must_save: bool = False
+    missing_alarms: Sequence[str] = ()
+    """Alarms of `rolling` that do not exist."""
+
+    @property
+    def due(self) -> list[Plan]:
+        """The groups that are patched."""
+        return [plan for plan in self.plans if plan.due]
+
+    def group(self, plan: Plan) -> Group:
+        """The live group of a plan."""
+        return next(group for group in self.groups if group.name == plan.group)
+
+    def drains(self, way: Way) -> list[Plan]:
+        """The groups that are emptied in this way, and have nodes that run."""
+        return [plan for plan in self.due if plan.way is way and self.group(plan).running]
+
+
+def refuse(situation: Situation) -> list[Finding]:
+    """Every reason, in the order of the rules."""
+    return [finding for rule in _RULES for finding in rule(situation)]
+
+
+# -- what was typed, and the file ---------------------------------------------------------------------------------------
+
+
+def _unknown_groups(situation: Situation) -> Iterator[Finding]:
+    if not situation.unknown:
+        return
+    unknown = ", ".join(map(ascii, situation.unknown))
+    groups = ", ".join(group.name for group in situation.groups) or "none"
+    yield Finding(
+        code="patch-group-unknown",
+        path="GROUP",
+        problem=f"{unknown}: is not a group of cluster {situation.cluster}",
+        remedy=f"its groups are {groups}",
+    )
+
+
+def _releases_under_slurm(situation: Situation) -> Iterator[Finding]:
+    if situation.is_eks or situation.options.release is None:
+        return
+    yield Finding(
+        code="patch-release-under-slurm",
+        path="--release",
+        problem="HyperPod has no releases of images under Slurm",
+        remedy="leave it out: HyperPod installs its latest image. For another image, name an AMI by --image-id",
+    )
+
+
+def _has_no_releases(situation: Situation) -> Iterator[Finding]:
+    """HyperPod keeps releases of EKS clusters that were created since 2026."""
+    if not situation.is_eks:
+        return
+    is_old = situation.created is not None and situation.created < VERSIONS_SINCE
+    for plan in situation.plans:
+        if is_release(plan.wanted) and (is_old or not has_versions(situation.group(plan))):
+            yield Finding(
+                code="patch-cluster-without-releases",
+                path=_path(plan, situation.options, "image_release_version", typed="--release"),
+                problem=f"is {plan.wanted}, but HyperPod has releases only for EKS clusters that were created in 2026 or later, "
+                "and for groups with its own image",
+                remedy="leave it out: HyperPod installs its latest image. For another image, name an AMI by --image-id",
+            )
+
+
+def _custom_images(situation: Situation) -> Iterator[Finding]:
+    """UpdateClusterSoftware needs ImageId for a group with an AMI of its own (botocore). It would have no release."""
+    if not any(has_versions(group) for group in situation.groups):
+        return
+    for plan in situation.due:
+        group = situation.group(plan)
+        if plan.wanted == LATEST and group.image_id and not has_versions(group):
+            yield Finding(
+                code="patch-image-of-your-own",
+                path=f"instance_groups[{plan.group}].image_id",
+                problem=f"is missing, and the group runs an AMI of your own ({group.image_id})",
+                remedy=f"name the new AMI there or by --image-id. --image-id {DEFAULT} installs HyperPod's latest image",
+            )
+
+
+def _path(plan: Plan, options: Options, setting: str, *, typed: str) -> str:
+    return typed if options.release else f"instance_groups[{plan.group}].{setting}"
+
+
+def _controller(situation: Situation) -> Iterator[Finding]:
+    for plan in situation.plans:
+        if plan.is_controller and not situation.options.controller:
+            yield Finding(
+                code="patch-controller-not-confirmed",
+                path="--controller",
+                problem=f"{plan.group} is the Slurm controller, and patching it may lose jobs and their history",
+                remedy=f"read docs/patch.md, and run `cdk-hyperpod patch {plan.group} --controller`",
+            )
+
+
+def _alarms(situation: Situation) -> Iterator[Finding]:
+    if situation.missing_alarms:
+        yield Finding(
+            code="patch-alarm-unknown",
+            path="rolling.rollback_alarms",
+            problem=f"CloudWatch has no alarm {', '.join(situation.missing_alarms)}",
+            remedy="create it, or correct its name in the file",
+        )
+
+
+# -- who is at work -----------------------------------------------------------------------------------------------------
+
+
+def _deployment(situation: Situation) -> Iterator[Finding]:
+    if situation.deployment:
+        yield Finding(
+            code="patch-stack-in-progress",
+            path="",
+            problem=f"a deployment is changing stack {situation.deployment}",
+            remedy="wait until it is over (`cdk-hyperpod watch`), then patch",
+        )
+
+
+def _guard(situation: Situation) -> Iterator[Finding]:
+    held = situation.report.held_by_deployment
+    if held:
+        yield Finding(
+            code="patch-guard-at-work",
+            path="",
+            problem=f"a deployment holds {some(sorted(held), SHOWN)}",
+            remedy="wait until it is over. If it failed, its nodes are released within two hours, or by the next deployment",
+        )
+
+
+def _cluster(situation: Situation) -> Iterator[Finding]:
+    is_following = any(situation.group(plan).is_updating for plan in situation.due)
+    if situation.cluster_status in ("InService", "Failed") or is_following:
+        return
+    yield Finding(
+        code="patch-cluster-not-in-service",
+        path="",
+        problem=f"the cluster is in status {situation.cluster_status}",
+        remedy="wait until it is InService (`cdk-hyperpod watch`), then patch",
+    )
+
+
+def _minimum(situation: Situation) -> Iterator[Finding]:
+    for plan in situation.due:
+        group = situation.group(plan)
+        if group.current < group.minimum and group.status in ("Creating", "Updating"):
+            yield Finding(
+                code="patch-below-minimum",
+                path=f"instance_groups[{plan.group}].min_instance_count",
+                problem=f"the group has {group.current} of at least {group.minimum} nodes, and HyperPod updates no such group",
+                remedy="wait for the nodes, or lower the minimum and deploy (docs/capacity.md)",
+            )
+
+
+def _health_checks(situation: Situation) -> Iterator[Finding]:
+    for plan in situation.due:
+        checked = [node.id for node in situation.group(plan).nodes if node.status == "DeepHealthCheckInProgress"]
+        if checked:
+            yield Finding(
+                code="patch-deep-health-check",
+                path=f"instance_groups[{plan.group}]",
+                problem=f"deep health checks run on {some(checked, SHOWN)}",
+                remedy="wait until they are over (an hour or more), then patch",
+            )
+
+
+# -- what drains --------------------------------------------------------------------------------------------------------
+
+_UNDRAINED = "To patch without draining, add --no-drain: then all jobs on these nodes end"
+
+
+def _agent(situation: Situation) -> Iterator[Finding]:
+    if not situation.drains(Way.AGENT):
+        return
+    if not situation.has_channel:
+        yield Finding(
+            code="patch-without-drain-agent",
+            path="slurm.drain",
+            problem="is missing, so nothing drains the nodes before their images are replaced",
+            remedy=f"add `slurm: {{drain: {{}}}}` and deploy. {_UNDRAINED}",
+        )
+    elif situation.report.silence:
+        yield Finding(
+            code="patch-drain-agent-silent",
+            path="slurm.drain",
+            problem=f"the drain agent on the controller {situation.report.silence}",
+            remedy=f"start it by `cdk-hyperpod lifecycle run drain | bash`. {_UNDRAINED}",
+        )
+    elif situation.must_save and not situation.report.saves:
+        yield Finding(
+            code="patch-drain-agent-saves-nothing",
+            path="slurm.drain.backup",
+            problem="is set, but the drain agent was started before, and would save nothing",
+            remedy="restart it by `cdk-hyperpod lifecycle run drain | bash`",
+        )
+
+
+def _drainer(situation: Situation) -> Iterator[Finding]:
+    plans = situation.drains(Way.DRAINER)
+    if not plans:
+        return
+    if not situation.has_channel:
+        nodes = [f"hyperpod-{node.id}" for plan in plans for node in situation.group(plan).running]
+        names = " ".join(nodes if len(nodes) <= SHOWN else [*nodes[:SHOWN], "…"])
+        yield Finding(
+            code="patch-without-drainer",
+            path="scale_down.drain",
+            problem="is missing, so nothing drains the nodes before their images are replaced",
+            remedy="add it and deploy, or set `rolling` for the group. To drain by hand, run "
+            f"`kubectl drain {names} --ignore-daemonsets --delete-emptydir-data`, and add --no-drain",
+        )
+    elif situation.report.silence:
+        yield Finding(
+            code="patch-drainer-silent",
+            path="scale_down.drain",
+            problem=f"the drainer {situation.report.silence}",
+            remedy="read its log (docs/drain-eks-messages.md), then patch",
+        )
+    elif situation.must_save and not situation.report.saves:
+        yield Finding(
+            code="patch-drainer-saves-nothing",
+            path="scale_down.drain.backup_cron_job",
+            problem="is set, but the deployed drainer would save nothing",
+            remedy="deploy the file, then patch",
+        )
+
+
+def _other_run(situation: Situation) -> Iterator[Finding]:
+    if situation.report.other_run:
+        yield Finding(
+            code="patch-already-running",
+            path="",
+            problem=f"another `cdk-hyperpod patch` of this cluster holds nodes (run {situation.report.other_run})",
+            remedy="wait until it ends. If it was killed, its nodes are released within 10 minutes",
+        )
+
+
+_RULES: tuple[Callable[[Situation], Iterator[Finding]], ...] = (
+    _unknown_groups,
+    _releases_under_slurm,
+    _has_no_releases,
+    _custom_images,
+    _controller,
+    _alarms,
+    _deployment,
+    _guard,
+    _cluster,
+    _minimum,
+    _health_checks,
+    _agent,
+    _drainer,
+    _other_run,
+)

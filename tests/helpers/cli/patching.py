@@ -1,0 +1,131 @@
+"""A cluster on which `cdk-hyperpod patch` runs: HyperPod's model, and a drain agent or a drainer that the test plays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import parse_request, request_key
+from simulations.lifetimes.agent import status as agent_status
+from unit.cli.conftest import FakeAws
+
+Json = Any
+OPERATOR = request_key("small", "operator")
+
+
+@dataclass
+class World:
+    """One cluster. Time passes only while the command waits."""
+
+    aws: FakeAws
+    jobs: dict[str, float] = field(default_factory=dict)
+    """Instance id -> when its job ends. While the node is not held, a job that has ended is followed by another one."""
+    killed: list[str] = field(default_factory=list)
+    """Nodes of which an update or a release ended a job."""
+    agent_alive: bool = True
+    queue: int | None = 0
+    state_of: dict[str, str] = field(default_factory=dict)
+    """Instance id -> the state that the agent or the drainer reports, whatever runs there."""
+    saves: bool = False
+    held: dict[str, Json] = field(default_factory=dict)
+    """Nodes that are held now, with their requests."""
+    waits: list[float] = field(default_factory=list)
+    calls_of_waits: list[int] = field(default_factory=list)
+    """How many calls were made before each wait."""
+    do: Callable[[int], object] = lambda number: None
+    """What else happens at a wait, by its number."""
+    beat: float = 0.0
+    _seen: int = 0
+
+    @property
+    def now(self) -> float:
+        return float(self.aws.model.clock.now())
+
+    def wait(self, seconds: float) -> None:
+        """In place of `Patcher.wait`."""
+        self.waits.append(seconds)
+        self.calls_of_waits.append(len(self.aws.calls) - self._seen)
+        self._seen = len(self.aws.calls)
+        before = {node: self._updating(node) for node in self.jobs}
+        self.aws.model.clock.advance(seconds)  # type: ignore[attr-defined]
+        self.note_killed(before)
+        self.look()
+        self.do(len(self.waits))
+
+    def note_killed(self, before: Mapping[str, bool]) -> None:
+        for node, was_updating in before.items():
+            if not was_updating and self._updating(node) and self.jobs[node] > self.now:
+                self.killed.append(node)
+
+    def _updating(self, node: str) -> bool:
+        return any(
+            each.instance_id == node and each.status == "SystemUpdating" for each in self.aws.model.nodes("small")
+        )
+
+    def requests(self) -> dict[str, Json]:
+        """What operators request, as the agent reads it."""
+        content = self.aws.asked.get(OPERATOR)
+        if content is None:
+            return {}
+        parse_request("operator", content, self.now)
+        return {each["id"]: each for each in json.loads(content)["nodes"] if each["expires"] > self.now}
+
+    def deploy(self) -> None:
+        """A deployment holds the group's nodes, as the agent reports it."""
+        held = {"state": "draining", "requests": {"deployment": "20261127T000000"}}
+        self.aws.status = agent_status(self.now, nodes=dict.fromkeys(self.aws.nodes("work"), held))
+
+    def look(self) -> None:
+        """A look of the agent on the controller."""
+        if not self.agent_alive:
+            return
+        self.held = self.requests()
+        here = {str(node.instance_id) for node in self.aws.model.nodes("small")}
+        nodes = {node: self._status(node, request, here) for node, request in self.held.items()}
+        busy = {node: [{"id": "4711", "user": "alice"}] for node, end in self.jobs.items() if end > self.now}
+        more: Json = {"nodes": nodes, "busy": busy, "backup": "/fsx/backup" if self.saves else None}
+        if self.queue is not None:
+            more["queue"] = self.queue
+        self.aws.status = agent_status(self.now, **more)
+
+    def _status(self, node: str, request: Json, here: set[str]) -> Json:
+        requests = {"operator": request["request"]}
+        if node not in here:
+            return {
+                "state": "unknown",
+                "message": "is no instance of this cluster: it was replaced",
+                "requests": requests,
+            }
+        if node in self.state_of:
+            return {"state": self.state_of[node], "message": "why", "requests": requests}
+        if self.jobs.get(node, 0.0) > self.now:
+            if request["on_timeout"] == "force" and request["deadline"] <= self.now:
+                self.jobs.pop(node)
+            else:
+                return {"state": "draining", "message": "jobs: 4711 of alice", "requests": requests}
+        return {"state": "ready", "message": "", "saved": self.saves, "requests": requests}
+
+    def drain_by_function(self, event: Json) -> Json:
+        """The drainer's answer. It remembers what it holds, as marks on nodes."""
+        wanted = event["requests"]
+        self.held = {node: request for node, request in self.held.items() if request["expires"] > self.now}
+        if wanted is not None:
+            self.held = {each["id"]: each for each in wanted["deployment"]["nodes"]}
+        here = {str(node.instance_id) for node in self.aws.model.nodes("small")}
+        return {
+            "schema": 1, "agent": 1, "beat": self.now, "requests": {}, "refused": {}, "problem": "", "backup": None,
+            "busy": {node: [] for node, end in self.jobs.items() if end > self.now},
+            "nodes": {node: self._pods(node, request, here) for node, request in self.held.items()},
+        }  # fmt: skip
+
+    def _pods(self, node: str, request: Json, here: set[str]) -> Json:
+        requests = {"deployment": request["request"]}
+        if node not in here:
+            return {"state": "unknown", "message": "Kubernetes has no such node", "absent": True, "requests": requests}
+        if node in self.state_of:
+            return {"state": self.state_of[node], "message": "why", "requests": requests}
+        if self.jobs.get(node, 0.0) > self.now:
+            return {"state": "draining", "message": "pods: research/train-0", "running": 1, "requests": requests}
+        return {"state": "ready", "message": "", "running": 0, "requests": requests}

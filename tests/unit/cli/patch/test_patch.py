@@ -1,0 +1,733 @@
+"""`cdk-hyperpod patch` on HyperPod's model: groups in order, drained first, and every way in which it stops."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cdk_hyperpod.cli.patch import patcher, run_record
+from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, group
+from cdk_hyperpod_local.hyperpod.samples import eks as eks_cluster
+from helpers.cli.patching import OPERATOR, World
+from helpers.findings import codes
+from unit.cli.conftest import FakeAws, Run, refused, write
+
+Json = Any
+STACK = {"StackName": "hyperpod-small-cluster", "StackStatus": "UPDATE_COMPLETE"}
+DATABASE = {
+    "endpoint": "db.us-west-2.rds.amazonaws.com",
+    "secret_arn": "arn:aws:secretsmanager:us-west-2:111122223333:secret:a",
+}
+
+
+@pytest.fixture
+def world(fake_aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A Slurm cluster with two nodes that work, and an agent."""
+    write(slurm__drain={})
+    fake_aws.stack = STACK
+    fake_aws.cluster(group("work", 2))
+    return _began(World(fake_aws), monkeypatch)
+
+
+@pytest.fixture
+def eks(fake_aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> World:
+    """An EKS cluster with two nodes that work, and a drainer."""
+    write_eks()
+    fake_aws.stack = STACK
+    fake_aws.model.call("CreateCluster", eks_cluster(group("work", 2, node_type=None), name="small"))
+    found = _began(World(fake_aws), monkeypatch)
+    fake_aws.drainer = found.drain_by_function
+    return found
+
+
+def write_eks(*, group: Json = None, drain: Json = None) -> None:
+    """The file of the EKS cluster."""
+    existing = {"name": EKS_ARN.split("/")[1], "security_group_id": "sg-0123456789abcdef0"}
+    subnets = [
+        {"subnet_id": f"subnet-0{number}23456789abcdef0", "availability_zone": f"us-west-2{zone}"}
+        for number, zone in ((1, "a"), (2, "b"))
+    ]
+    file = {
+        "name": "small",
+        "region": "us-west-2",
+        "orchestrator": "eks",
+        "eks": {"dependencies_chart": "installed", "existing_cluster": existing},
+        "network": {"vpc_id": "vpc-0123456789abcdef0", "subnets": subnets},
+        "instance_groups": [{"name": "work", "instance_type": "ml.p5.48xlarge", "instance_count": 2, **(group or {})}],
+    }
+    Path("cluster.yaml").write_text(yaml.safe_dump(file, sort_keys=False))
+
+
+def _began(found: World, patch: pytest.MonkeyPatch) -> World:
+    found.aws.quiet()
+    found.aws.model.release_image("2.0.0")
+    found.look()
+    patch.setattr(patcher.Patcher, "wait", staticmethod(found.wait))
+    return found
+
+
+def sent(world: World) -> list[str]:
+    """The groups for which UpdateClusterSoftware was accepted, in order."""
+    calls = [
+        call.params
+        for call in world.aws.model.journal
+        if call.operation == "UpdateClusterSoftware" and call.outcome == "ok"
+    ]
+    return [each["InstanceGroupName"] for call in calls for each in call["InstanceGroups"]]
+
+
+def images(world: World, name: str) -> set[str]:
+    return {node.image for node in world.aws.model.nodes("small", name)}
+
+
+def content(world: World) -> Json:
+    return json.loads(world.aws.asked[OPERATOR])
+
+
+def typed(patch: pytest.MonkeyPatch, text: str) -> None:
+    terminal = io.StringIO(text)
+    patch.setattr(terminal, "isatty", lambda: True)
+    patch.setattr("sys.stdin", terminal)
+
+
+# -- the common case
+
+
+def test_it_drains_patches_follows_and_releases(world: World, run: Run) -> None:
+    one, _ = world.aws.nodes("work")
+    world.jobs = {one: world.now + 3600}
+    code, out, err = run("patch", "--yes")
+    assert (code, err) == (0, ""), out
+    assert (sent(world), world.killed, images(world, "work")) == (["work"], [], {"2.0.0"})
+    assert "work       2" in out.splitlines()[1] and "latest" in out.splitlines()[1]
+    assert "note: head is not patched" in out and out.endswith("patched: work\n")
+    assert world.requests() == {} and "patch" not in content(world), "nothing is held, and the run is over"
+
+
+def test_while_it_waits_it_makes_four_calls_a_minute_at_most(world: World, run: Run) -> None:
+    world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 5 * 3600)
+    assert run("patch", "--yes")[0] == 0
+    assert len(world.waits) > 300 and min(world.waits) >= 60
+    # At its beginning, and around its only action, it also lists, sends, and writes its record.
+    busy = [number for number, calls in enumerate(world.calls_of_waits) if calls > 4]
+    assert len(busy) <= 3, [world.calls_of_waits[number] for number in busy]
+    assert sum(world.calls_of_waits) / (sum(world.waits) / 60) <= 4
+
+
+def test_a_table_of_6758_nodes(fake_aws: FakeAws, run: Run) -> None:
+    write(slurm__drain={})
+    fake_aws.stack = STACK
+    fake_aws.cluster(group("work", 6757))
+    fake_aws.quiet()
+    found = World(fake_aws, jobs=dict.fromkeys(fake_aws.nodes("work")[:9], 9e9))
+    found.look()
+    fake_aws.calls.clear()
+    code, out, err = run("patch", "--dry-run")
+    assert (code, err) == (0, "")
+    assert len(fake_aws.calls) <= 68 + 3, fake_aws.calls
+    assert "work    6757" in out and "9 nodes busy" in out
+    assert max(map(len, out.splitlines()[:2])) <= 80
+
+
+def test_the_hold_is_a_lease_that_is_renewed(world: World, run: Run) -> None:
+    one, two = world.aws.nodes("work")
+    world.jobs = {one: world.now + 3600}
+    leases: list[float] = []
+
+    def look(_: int) -> None:
+        assert {*world.held} in ({one, two}, set())
+        leases.extend(request["expires"] - world.now for request in world.held.values())
+
+    world.do = look
+    assert run("patch", "--yes")[0] == 0
+    assert min(leases) > 0 and max(leases) <= run_record.LEASE_S
+
+
+def test_the_order_is_compute_login_controller(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(slurm={"drain": {}, "accounting_database": DATABASE})
+    code, out, err = run("patch", "--controller", "--yes")
+    assert (code, err, sent(world)) == (0, "", ["work", "head"]), out
+
+
+@pytest.mark.parametrize("queue", [1, None])
+def test_a_controller_with_a_queue_needs_its_name_typed(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch, queue: int | None
+) -> None:
+    write(slurm={"drain": {}, "accounting_database": DATABASE})
+    world.queue = queue
+    world.look()
+    code, out, err = run("patch", "head", "--controller", "--yes")
+    assert code == 1 and "the queue: every job that runs or waits" in err and sent(world) == []
+    typed(monkeypatch, "small\n")
+    assert run("patch", "head", "--controller")[0] == 1
+    typed(monkeypatch, "head\n")
+    code, out, _ = run("patch", "head", "--controller")
+    assert (code, sent(world)) == (0, ["head"]), out
+
+
+def test_a_job_that_came_meanwhile_stops_the_controllers_turn(world: World, run: Run) -> None:
+    write(slurm={"drain": {}, "accounting_database": DATABASE})
+
+    def submit(_: int) -> None:
+        world.queue = 3
+
+    world.do = submit
+    code, _, err = run("patch", "--controller", "--yes")
+    assert (code, sent(world)) == (4, ["work"])
+    assert "the queue has 3 jobs" in err and "not patched: head" in err
+
+
+def test_it_asks_for_the_clusters_name(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("patch")[::2] == (
+        1,
+        "nothing was changed: there is no terminal to confirm on\nTo go on without confirmation, add --yes\n",
+    )
+    typed(monkeypatch, "work\n")
+    assert run("patch")[0] == 1
+    assert sent(world) == [] and OPERATOR not in world.aws.asked
+    typed(monkeypatch, "small\n")
+    assert run("patch")[0] == 0
+
+
+def test_json_is_a_document_a_line(world: World, run: Run) -> None:
+    code, out, err = run("patch", "--yes", "--json")
+    documents = [json.loads(line) for line in out.splitlines()]
+    assert (code, err) == (0, "")
+    assert documents[0]["kind"] == "table" and documents[-1]["kind"] == "end"
+    assert documents[0]["groups"][0]["emptied_by"] == "agent"
+    assert (documents[-1]["exit_code"], documents[-1]["patched"]) == (0, ["work"])
+
+
+# -- others at the same time
+
+
+def test_what_another_operator_holds_stays_held(world: World, run: Run) -> None:
+    one, two = world.aws.nodes("work")
+    assert run("drain", one, "--hold", "24h")[0] == 0
+    before = world.requests()[one]
+    world.look()
+    assert run("patch", "--yes")[0] == 0
+    assert world.requests() == {one: before} and sent(world) == ["work"]
+    assert two not in world.requests()
+
+
+def test_a_second_patch_on_this_machine_is_refused(world: World, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "cache" / "cdk-hyperpod" / "patch-000000000000-us-west-2-small.json"
+    path.parent.mkdir(parents=True)
+    program = f"import fcntl,sys; f=open({str(path)!r},'w'); fcntl.flock(f,2); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdin is not None
+        other.stdout.readline()
+        code, _, err = run("patch", "--yes")
+        other.stdin.close()
+    assert code == 1 and "is running on this machine" in err and sent(world) == []
+    assert run("patch", "--yes")[0] == 0
+
+
+def test_a_second_patch_on_another_machine_is_refused(
+    world: World, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 1800)
+    seen: list[tuple[int, str]] = []
+
+    def second(number: int) -> None:
+        if number == 3:
+            monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+            code, _, err = run("patch", "--yes")
+            seen.append((code, err))
+
+    world.do = second
+    assert run("patch", "--yes")[0] == 0
+    ((code, err),) = seen
+    assert code == 1 and "another `cdk-hyperpod patch` of this cluster is running, by " in err
+    assert sent(world) == ["work"]
+
+
+def test_a_deployment_that_begins_stops_the_drain(world: World, run: Run) -> None:
+    world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 9e4)
+
+    def deploy(number: int) -> None:
+        if number == 3:
+            world.aws.stack = {**STACK, "StackStatus": "UPDATE_IN_PROGRESS"}
+
+    world.do = deploy
+    code, _, err = run("patch", "--yes")
+    assert (code, sent(world), world.requests()) == (4, [], {})
+    assert "a deployment of stack hyperpod-small-cluster (UPDATE_IN_PROGRESS) has begun" in err
+
+
+def test_a_deployment_that_begins_during_an_update_is_followed_by_no_other_group(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(slurm={"drain": {}, "accounting_database": DATABASE})
+
+    def deploy(_: int) -> None:
+        if sent(world):
+            world.aws.stack = {**STACK, "StackStatus": "UPDATE_IN_PROGRESS"}
+
+    world.do = deploy
+    code, _, err = run("patch", "--controller", "--yes")
+    assert (code, sent(world), images(world, "work")) == (4, ["work"], {"2.0.0"})
+    assert "not patched: head" in err
+
+
+def test_a_deployments_nodes_are_left_to_it(world: World, run: Run) -> None:
+    world.do = lambda number: world.deploy() if number >= 2 else None
+    world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 9e4)
+    code, _, err = run("patch", "--yes")
+    assert (code, sent(world)) == (4, []) and "a deployment drains i-" in err
+
+
+def test_a_node_that_hyperpod_replaces_meanwhile_is_drained_too(world: World, run: Run) -> None:
+    one, two = world.aws.nodes("work")
+    world.jobs = {one: world.now + 7200, two: world.now + 9e4}
+
+    def replace(number: int) -> None:
+        if number == 3:
+            world.aws.model.call("BatchReplaceClusterNodes", {"ClusterName": "small", "NodeIds": [two]})
+        for node in world.aws.nodes("work"):
+            if node not in (one, two, "None"):
+                world.jobs.setdefault(node, world.now + 3600)
+
+    world.do = replace
+    code, out, err = run("patch", "--yes")
+    assert (code, err, world.killed, sent(world)) == (0, "", [], ["work"]), out
+    assert len(world.jobs) == 3, "a job began on the new node, and was waited for"
+
+
+def test_a_group_that_is_deleted_half_way(world: World, run: Run) -> None:
+    world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 9e4)
+
+    def delete(number: int) -> None:
+        if number == 2:
+            world.aws.model.call("UpdateCluster", {"ClusterName": "small", "InstanceGroupsToDelete": ["work"]})
+
+    world.do = delete
+    code, _, err = run("patch", "--yes")
+    assert (code, world.requests()) == (4, {}) and "work: the group was deleted meanwhile" in err
+
+
+def test_a_conflict_is_waited_for(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = iter(range(3))
+    real = world.aws.model.client().update_cluster_software
+
+    def busy(_: object, **given: Json) -> Json:
+        if next(left, None) is not None:
+            raise refused("ConflictException", "another operation is in progress", "UpdateClusterSoftware")
+        return real(**given)
+
+    monkeypatch.setattr(type(world.aws.model.client()), "update_cluster_software", busy, raising=False)
+    code, out, err = run("patch", "--yes")
+    assert (code, err, sent(world)) == (0, "", ["work"])
+    assert "HyperPod is busy, and the update is sent again" in out
+
+
+def test_an_agent_that_dies_ends_it_after_ten_minutes(world: World, run: Run) -> None:
+    world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 9e4)
+
+    def die(number: int) -> None:
+        world.agent_alive = number < 3
+
+    world.do = die
+    code, _, err = run("patch", "--yes")
+    assert (code, sent(world), world.requests()) == (4, [], {})
+    assert "the drain agent has not written its status for" in err
+    assert sum(world.waits) < 1500
+
+
+def test_an_agent_that_comes_back_in_time_goes_on(world: World, run: Run) -> None:
+    world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 3600)
+
+    def die(number: int) -> None:
+        world.agent_alive = not 3 <= number < 9
+
+    world.do = die
+    assert run("patch", "--yes")[0] == 0
+
+
+# -- time
+
+
+def test_when_the_time_is_over_the_nodes_go_back_to_work(world: World, run: Run) -> None:
+    one, two = world.aws.nodes("work")
+    world.jobs = {one: world.now + 9e4}
+    code, _, err = run("patch", "--yes", "--drain-for", "2h")
+    assert (code, sent(world), world.requests()) == (4, [], {})
+    assert f"the time of --drain-for is over; 1 node not ready: {one} draining: jobs: 4711 of alice" in err
+    assert 7200 <= sum(world.waits) < 7400
+    assert two not in err
+
+
+def test_jobs_are_ended_only_if_they_may_be(world: World, run: Run) -> None:
+    (one, _) = world.aws.nodes("work")
+    world.jobs = {one: world.now + 9e4}
+    assert run("patch", "--yes", "--force-after", "1h")[0] == 0
+    assert (world.jobs, sent(world)) == ({}, ["work"])
+
+
+def test_no_drain_ends_the_jobs_at_once(world: World, run: Run) -> None:
+    world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 9e4)
+    code, out, _ = run("patch", "--yes", "--no-drain")
+    assert (code, sorted(world.killed)) == (0, sorted(world.aws.nodes("work")))
+    assert "1. work: HyperPod installs its latest image on all nodes at once. Jobs that run there end" in out
+    assert not any(world.held)
+
+
+# -- what fails
+
+
+def test_a_script_that_fails_on_the_new_image_rolls_back(world: World, run: Run) -> None:
+    write(slurm={"drain": {}, "accounting_database": DATABASE})
+    world.aws.model.faults.failing_images.add("2.0.0")
+    code, _, err = run("patch", "--controller", "--yes")
+    assert (code, world.requests()) == (3, {})
+    assert err.startswith("rolled back: work: HyperPod has put the old image back\n")
+    assert "not patched: work, head" in err and sent(world) == ["work"], "the first failure stops it"
+    assert "UpdateClusterSoftware" in err, "HyperPod's own events say why"
+
+
+def test_after_a_failure_the_same_command_goes_on_with_what_is_left(world: World, run: Run) -> None:
+    write(slurm={"drain": {}, "accounting_database": DATABASE})
+
+    def submit(_: int) -> None:
+        world.queue = 1 if sent(world) else 0
+
+    world.do = submit
+    assert run("patch", "--controller", "--yes")[0] == 4
+    world.do = lambda _: None
+    world.queue = 0
+    world.look()
+    code, out, err = run("patch", "--controller", "--yes")
+    assert (code, err, sent(world)) == (0, "", ["work", "head"]), out
+    assert "- (patched in this run)" in out
+
+
+@pytest.mark.parametrize("state", ["backup-failed", "refused"])
+def test_a_node_that_can_never_be_drained_ends_it(world: World, run: Run, state: str) -> None:
+    backup = {"paths": ["/opt/dlami/nvme/work"], "to": "/fsx/backup"}
+    write(slurm__drain={"backup": backup}, storage={"capacity_gib": 4800})
+    one, _ = world.aws.nodes("work")
+    world.saves, world.state_of = True, {one: state}
+    world.look()
+    code, _, err = run("patch", "--yes")
+    assert (code, sent(world), world.requests()) == (4, [], {})
+    assert f"work: {one}: {state}: why" in err
+
+
+RIGHTS = [
+    "sagemaker:describe_cluster",
+    "sagemaker:list_cluster_nodes",
+    "cloudformation:describe_stacks",
+    "s3:get_object",
+    "s3:put_object",
+]
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_a_permission_that_is_missing_is_one_sentence_and_nothing_is_done(world: World, run: Run, right: str) -> None:
+    world.aws.denied.add(right)
+    code, _, err = run("patch", "--yes")
+    assert code == 1 and err.count("your credentials lack the permission") == 1, err
+    assert sent(world) == [] and OPERATOR not in world.aws.asked
+
+
+def test_who_may_not_update_releases_the_nodes(world: World, run: Run) -> None:
+    world.aws.denied.add("sagemaker:update_cluster_software")
+    code, _, err = run("patch", "--yes")
+    assert (code, world.requests()) == (4, {})
+    assert err.count("your credentials lack the permission sagemaker:update_cluster_software") == 1
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_a_permission_that_is_taken_away_meanwhile(world: World, run: Run, right: str) -> None:
+    world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 9e4)
+
+    def take(number: int) -> None:
+        if number == 3:
+            world.aws.denied.add(right)
+
+    world.do = take
+    code, _, err = run("patch", "--yes", "--drain-for", "1h")
+    assert code == 4 and sent(world) == []
+    assert "your credentials lack the permission" in err or "--drain-for is over" in err
+
+
+# -- killed, and started again
+
+
+class Killed(BaseException):
+    """The process is gone: nothing of it runs any more."""
+
+
+class Killer:
+    """Ends the process at its Nth call of AWS, before it has an effect or after."""
+
+    def __init__(self, aws: FakeAws, patch: pytest.MonkeyPatch, at: int, *, after: bool) -> None:
+        self.left, self.after, self.dead = at, after, False
+        real = aws.client
+
+        def client(service: str) -> Json:
+            return _Mortal(self, real(service))
+
+        patch.setattr("cdk_hyperpod.cli.live.clients", lambda *_: client)
+        write_record = run_record.LocalRecord.write
+        patch.setattr(
+            run_record.LocalRecord, "write", lambda own, found: None if self.dead else write_record(own, found)
+        )
+
+
+class _Mortal:
+    def __init__(self, killer: Killer, client: Json) -> None:
+        self._killer, self._client = killer, client
+
+    def __getattr__(self, name: str) -> Json:
+        real = getattr(self._client, name)
+
+        def call(**given: Json) -> Json:
+            killer = self._killer
+            if killer.dead:
+                raise Killed
+            killer.left -= 1
+            if killer.left == 0:
+                killer.dead = True
+                if killer.after:
+                    real(**given)
+                raise Killed
+            return real(**given)
+
+        return call
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", [*range(5, 50, 4), 60, 80, 90])
+def test_killed_at_any_call_the_same_command_goes_on(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch, at: int, after: bool
+) -> None:
+    world.jobs = {world.aws.nodes("work")[0]: world.now + 1200}
+    with monkeypatch.context() as patch:
+        killer = Killer(world.aws, patch, at, after=after)
+        with pytest.raises(Killed):
+            run("patch", "--yes")
+        assert killer.dead
+    world.wait(300)
+    code, out, err = run("patch", "--yes")
+    assert (code, err, world.killed) == (0, "", []), out
+    assert images(world, "work") == {"2.0.0"} and world.requests() == {}
+    assert len(world.aws.model.re_images) == 2, "each node once"
+
+
+def test_another_machine_goes_on_when_the_lease_is_over(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write(slurm={"drain": {}, "accounting_database": DATABASE})
+    with monkeypatch.context() as patch:
+        Killer(world.aws, patch, 60, after=True)
+        with pytest.raises(Killed):
+            run("patch", "--controller", "--yes")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    code, _, err = run("patch", "--controller", "--yes")
+    assert code == 1 and "try again in" in err
+    world.wait(run_record.LEASE_S)
+    assert run("patch", "--controller", "--yes")[0] == 0
+    assert sent(world) == ["work", "head"]
+
+
+def test_ctrl_c_releases_the_nodes_and_leaves_the_run(world: World, run: Run) -> None:
+    world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 1800)
+
+    def interrupt(number: int) -> None:
+        if number == 4:
+            raise KeyboardInterrupt
+
+    world.do = interrupt
+    assert run("patch", "--yes")[0] == 130
+    assert world.requests() == {} and content(world)["patch"]["until"] <= world.now
+    world.do = lambda _: None
+    assert run("patch", "--yes")[0] == 0
+
+
+# -- refusals before anything is changed
+
+
+def check_refused(world: World, run: Run, *words: str, code: str) -> str:
+    status, _, err = run("patch", *words)
+    assert status == 1 and codes(err) == [code], err
+    assert sent(world) == [] and "patch" not in json.loads(world.aws.asked.get(OPERATOR, b"{}"))
+    return err
+
+
+def test_an_unknown_group(world: World, run: Run) -> None:
+    assert "its groups are head, work" in check_refused(world, run, "p5", "--yes", code="patch-group-unknown")
+
+
+def test_a_controller_without_the_option(world: World, run: Run) -> None:
+    check_refused(world, run, "head", "--yes", code="patch-controller-not-confirmed")
+
+
+def test_a_release_under_slurm(world: World, run: Run) -> None:
+    status, _, err = run("patch", "--release", "1.3.0", "--dry-run")
+    assert status == 1 and "patch-release-under-slurm" in codes(err)
+
+
+def test_a_deployment_under_way(world: World, run: Run) -> None:
+    world.aws.stack = {**STACK, "StackStatus": "UPDATE_IN_PROGRESS"}
+    check_refused(world, run, "--yes", code="patch-stack-in-progress")
+
+
+def test_a_guard_that_holds_nodes(world: World, run: Run) -> None:
+    world.deploy()
+    check_refused(world, run, "--yes", code="patch-guard-at-work")
+
+
+def test_a_silent_agent(world: World, run: Run) -> None:
+    world.aws.model.clock.advance(600)  # type: ignore[attr-defined]
+    err = check_refused(world, run, "--yes", code="patch-drain-agent-silent")
+    assert "has not written its status for 10 minutes" in err
+    assert run("patch", "--yes", "--no-drain")[0] == 0
+
+
+def test_a_file_without_an_agent(world: World, run: Run) -> None:
+    write()
+    check_refused(world, run, "--yes", code="patch-without-drain-agent")
+    assert run("patch", "--yes", "--no-drain")[0] == 0
+
+
+def test_an_agent_that_would_save_nothing(world: World, run: Run) -> None:
+    write(slurm__drain={"backup": {"paths": ["/opt/dlami/nvme/work"], "to": "/fsx/b"}}, storage={"capacity_gib": 4800})
+    check_refused(world, run, "--yes", code="patch-drain-agent-saves-nothing")
+
+
+def test_deep_health_checks(world: World, run: Run) -> None:
+    world.aws.model.change_node(world.aws.nodes("work")[0], status="DeepHealthCheckInProgress")
+    check_refused(world, run, "--yes", code="patch-deep-health-check")
+
+
+def test_a_group_below_its_minimum(
+    fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write(slurm__drain={}, instance_groups__1__min_instance_count=2)
+    fake_aws.stack = STACK
+    fake_aws.model.set_capacity("ml.p5.48xlarge", 1)
+    fake_aws.cluster(group("work", 2, minimum=2))
+    fake_aws.model.clock.advance(1800)  # type: ignore[attr-defined]
+    found = World(fake_aws)
+    found.look()
+    check_refused(found, run, "--yes", code="patch-below-minimum")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--release", "1.3.0", "--image-id", "default"], "--release: cannot be combined with --image-id"),
+        (["--release", "1.3"], "--release: must be a release such as 1.3.0, got '1.3'"),
+        (["--image-id", "image"], "--image-id: must be an AMI such as"),
+        (["--drain-for", "25h"], "--drain-for: must be minutes or hours such as 90m or 12h, at most 24h, got '25h'"),
+        (["--drain-for", "1h", "--force-after", "2h"], "--force-after: is 2h, which is later than the end"),
+        (["--force-after", "2h", "--no-drain"], "--force-after: cannot be combined with --no-drain"),
+        (["--json"], "--json: needs --yes or --dry-run"),
+    ],
+)
+def test_options_that_contradict(run: Run, words: list[str], says: str) -> None:
+    code, out, err = run("patch", *words)
+    assert (code, out) == (2, "") and says in err
+
+
+# -- EKS
+
+
+def test_the_drainer_empties_the_nodes_and_releases_them(eks: World, run: Run) -> None:
+    eks.jobs = dict.fromkeys(eks.aws.nodes("work"), eks.now + 3600)
+    code, out, err = run("patch", "--yes")
+    assert (code, err, sent(eks), eks.killed, eks.held) == (0, "", ["work"], [], {}), out
+    assert "1. work: the drainer empties the nodes (at most 24h)" in out
+    code, out, _ = run("patch", "--yes")
+    assert (code, sent(eks)) == (0, ["work"]) and "- (up to date)" in out and "nothing to patch" in out
+
+
+def test_without_a_drainer_it_says_how_to_drain_by_hand(eks: World, run: Run) -> None:
+    eks.aws.drainer = None
+    err = check_refused(eks, run, "--yes", code="patch-without-drainer")
+    assert all(f" hyperpod-{node} " in err for node in eks.aws.nodes("work")) and "`kubectl drain hyperpod-i-" in err
+
+
+def test_with_rolling_hyperpod_evicts(eks: World, run: Run) -> None:
+    rolling = {"batch_nodes": 1, "wait_seconds": 60, "rollback_alarms": ["nccl-errors"]}
+    write_eks(group={"rolling": rolling})
+    eks.aws.drainer = None
+    err = check_refused(eks, run, "--yes", code="patch-alarm-unknown")
+    assert "CloudWatch has no alarm nccl-errors" in err
+    eks.aws.alarms.add("nccl-errors")
+    eks.aws.model.outside.alarms["nccl-errors"] = "OK"
+    code, out, err = run("patch", "--yes")
+    assert (code, err) == (0, ""), out
+    (call,) = [call for call in eks.aws.model.journal if call.operation == "UpdateClusterSoftware"]
+    assert call.params["DeploymentConfig"]["AutoRollbackConfiguration"] == [{"AlarmName": "nccl-errors"}]
+
+
+def test_nodes_that_hyperpod_skips_are_named(eks: World, run: Run) -> None:
+    write_eks(group={"rolling": {"batch_nodes": 1}})
+    one, _ = eks.aws.nodes("work")
+    eks.aws.model.outside.protected.add(one)
+    code, _, err = run("patch", "--yes")
+    assert code == 4 and f"on the old image: {one}\n" in err
+
+
+def test_an_older_release_needs_the_groups_name(eks: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, _, err = run("patch", "--release", "1.0.0", "--yes")
+    assert code == 1 and "and 1.0.0 is older. Its fixes are lost." in err and sent(eks) == []
+    typed(monkeypatch, "work\n")
+    assert run("patch", "--release", "1.0.0")[0] == 0
+    assert images(eks, "work") == {"1.0.0"}
+
+
+def test_an_ami_of_your_own_must_be_named(eks: World, run: Run) -> None:
+    assert run("patch", "--image-id", "ami-0123456789abcdef0", "--yes")[0] == 0
+    assert images(eks, "work") == {"ami-0123456789abcdef0"}
+    status, _, err = run("patch", "--yes")
+    assert status in (1, 4) and "image-id" in err, err
+    assert run("patch", "--image-id", "default", "--yes")[0] == 0
+    assert images(eks, "work") == {"2.0.0"}
+
+
+def test_another_patchs_nodes_are_left_to_it(eks: World, run: Run) -> None:
+    node = eks.aws.nodes("work")[0]
+    eks.held = {node: {"request": "patch-abc", "expires": eks.now + 500, "deadline": eks.now + 500, "id": node}}
+    check_refused(eks, run, "--yes", code="patch-already-running")
+
+
+def test_a_drainer_that_fails_ends_it(eks: World, run: Run) -> None:
+    eks.jobs = dict.fromkeys(eks.aws.nodes("work"), eks.now + 9e4)
+
+    def fail(event: Json) -> Json:
+        return {"schema": 1, "problem": "GET /api/v1/nodes: timed out", "nodes": {}, "busy": []}
+
+    def break_it(number: int) -> None:
+        if number == 3:
+            eks.aws.drainer = fail
+
+    eks.do = break_it
+    code, _, err = run("patch", "--yes")
+    assert (code, sent(eks)) == (4, []) and "the drainer does not answer: GET /api/v1/nodes: timed out" in err
+    assert "the nodes were not released" in err
+
+
+def test_a_deployment_under_eks_keeps_its_own_nodes(eks: World, run: Run) -> None:
+    eks.jobs = dict.fromkeys(eks.aws.nodes("work"), eks.now + 9e4)
+    node = eks.aws.nodes("work")[1]
+    own = {node: {"request": "20261127T000000", "expires": 9e9, "deadline": 9e9, "id": node}}
+
+    def deploy(number: int) -> None:
+        if number == 3:
+            eks.aws.stack = {**STACK, "StackStatus": "UPDATE_IN_PROGRESS"}
+            eks.held = own
+
+    eks.do = deploy
+    code, _, err = run("patch", "--yes")
+    assert (code, eks.held) == (4, own) and "a deployment of stack" in err, err

@@ -1,0 +1,133 @@
+"""The record of an unfinished run: who may go on with it, and what others may have written there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from cdk_hyperpod.cli.patch.drains import merge
+from cdk_hyperpod.cli.patch.model import Progress, Run, Terms
+from cdk_hyperpod.cli.patch.run_record import (
+    KEPT_S,
+    LEASE_S,
+    AnotherRunError,
+    choose_run,
+    from_json,
+    local_record,
+    to_json,
+)
+
+NOW = 1_800_000_000.0
+ONE, TWO = "i-0123456789abcdef0", "i-0fedcba9876543210"
+
+
+def run(name: str, *, until: float = NOW + 60, wanted: str = "", **groups: Progress) -> Run:
+    return Run(id=name, by="alice@one", wanted=wanted, until=until, groups=groups)
+
+
+FRESH = run("fresh", until=NOW + LEASE_S)
+
+
+def test_without_a_record_it_is_a_new_run() -> None:
+    assert choose_run(None, None, FRESH, NOW) == FRESH
+
+
+def test_the_run_of_this_machine_goes_on_at_once() -> None:
+    done = Progress(began=NOW - 900, done=True)
+    found = choose_run(run("old", work=done), run("old"), FRESH, NOW)
+    assert (found.id, found.groups, found.until) == ("old", {"work": done}, FRESH.until)
+    assert choose_run(None, run("old", work=done), FRESH, NOW).groups == {"work": done}, "it has no bucket"
+
+
+def test_another_machines_run_goes_on_when_its_lease_is_over() -> None:
+    with pytest.raises(AnotherRunError, match=r"is running, by alice@one. If it was killed, try again in 1 minute, or"):
+        choose_run(run("old"), run("other"), FRESH, NOW)
+    assert choose_run(run("old", until=NOW), None, FRESH, NOW).id == "old"
+
+
+def test_a_run_of_yesterday_or_for_another_image_is_not_gone_on_with() -> None:
+    assert choose_run(run("old", until=NOW - KEPT_S - 1), None, FRESH, NOW) == FRESH
+    assert choose_run(run("old", until=NOW, wanted="1.3.0"), None, FRESH, NOW) == FRESH
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
+        lambda of: st.lists(of) | st.dictionaries(st.sampled_from([*to_json(FRESH), "work", "began", "sent"]), of),
+        max_leaves=8,
+    )
+)
+@example({"id": "a", "until": 10**400, "groups": {}})
+@example({"id": "a\n", "until": 1, "groups": {}})
+@example({"id": "a", "until": 1, "groups": {"work": {"began": True}}, "by": "\x1b[2J" * 99})
+def test_whatever_is_written_there_is_a_run_or_none(found: Any) -> None:
+    parsed = from_json(found)
+    if parsed is not None:
+        assert from_json(json.loads(json.dumps(to_json(parsed)))) == parsed
+        assert parsed.by.isprintable() and len(parsed.by) <= 100
+
+
+def test_what_is_written_is_read() -> None:
+    progress = Progress(began=NOW, sent=NOW, before="Succeeded", accepted=True, seen=True, done=True)
+    found = run("a", wanted="1.3.0", work=progress)
+    assert from_json(json.loads(json.dumps(to_json(found)))) == found
+
+
+def test_the_local_record_is_locked_and_survives(tmp_path: Any) -> None:
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    with local_record("1", "us-west-2", "small", environment) as record:
+        assert record.read() is None
+        record.write(run("a"))
+        with (
+            pytest.raises(AnotherRunError, match="is running on this machine"),
+            local_record("1", "us-west-2", "small", environment),
+        ):
+            pass
+        with local_record("1", "us-west-2", "another", environment):
+            pass
+    with local_record("1", "us-west-2", "small", environment) as record:
+        assert record.read() == run("a")
+        record.write(None)
+        assert record.read() is None
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(AnotherRunError, match="cannot be written"),
+        local_record("1", "us-west-2", "small", {"XDG_CACHE_HOME": str(tmp_path / "file")}),
+    ):
+        pass
+
+
+# -- the operators' request with a run's nodes
+
+TERMS = Terms(deadline=NOW + 3600, force=False, until=NOW + 3600)
+
+
+def request(name: str, *, expires: float, node: str = ONE) -> dict[str, Any]:
+    return {
+        "id": node, "ip": "10.0.0.4", "request": name, "deadline": expires, "expires": expires, "on_timeout": "fail",
+        "backup": True,
+    }  # fmt: skip
+
+
+def test_another_operators_hold_stays_if_it_is_longer() -> None:
+    theirs = request("theirs", expires=NOW + 9000)
+    merged = {
+        each["id"]: each for each in merge({ONE: theirs}, {ONE: "10.0.0.4", TWO: "10.0.0.5"}, FRESH, TERMS, NOW + 600)
+    }
+    assert merged[ONE] == theirs
+    assert (merged[TWO]["request"], merged[TWO]["expires"], merged[TWO]["limit"]) == (
+        "patch-fresh",
+        NOW + 600,
+        NOW + 3600,
+    )
+
+
+def test_another_operators_hold_that_ends_first_is_taken_over() -> None:
+    theirs = request("theirs", expires=NOW + 60)
+    other = request("other", expires=NOW + 60, node="i-00000000000000001")
+    merged = merge({ONE: theirs, "i-00000000000000001": other}, {ONE: "10.0.0.4"}, FRESH, TERMS, NOW + 600)
+    assert [each["request"] for each in merged] == ["other", "patch-fresh"]
