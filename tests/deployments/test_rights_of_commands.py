@@ -19,6 +19,7 @@ from cdk_hyperpod.cli.commands import COMMANDS as TEXTS
 from cdk_hyperpod.cli.deployment.preflight import NOT_READ
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.cli.nodes import watch
+from cdk_hyperpod.cli.patch import patcher
 from cdk_hyperpod.names import drain_bucket_name
 from cdk_hyperpod_local import environment
 from cdk_hyperpod_local.session import LocalAws
@@ -35,6 +36,7 @@ COMMANDS = {
     "connect": ["connect", "HOST", "--print"],
     "logs": ["logs", "NODE"],
     "watch": ["watch"],
+    "patch": ["patch", "work", "--dry-run"],
     "replace": ["replace", "NODE", "--yes"],
     "reboot": ["reboot", "NODE", "--yes"],
     "plan": ["plan"],
@@ -72,6 +74,15 @@ UNTRIED = {
         ],
         "of a stack that failed: tests/unit/cli/deployment/test_why.py, test_deleted_nodes.py",
     ),
+    **dict.fromkeys(
+        [
+            *(("patch", f"sagemaker:{call}") for call in ("UpdateClusterSoftware", "DescribeClusterNode", "ListTags")),
+            *(("patch", f"sagemaker:{call}") for call in ("ListClusterEvents", "DescribeClusterEvent")),
+            *(("patch", right) for right in ("s3:PutObject", "kms:GenerateDataKey")),
+            *(("patch", right) for right in ("lambda:InvokeFunction", "cloudwatch:DescribeAlarms")),
+        ],
+        "only a patch that is carried out needs it: tests/unit/cli/patch/test_patch.py",
+    ),
     ("connect", "sagemaker:DescribeClusterNode"): "of a node that is named by its id, as of `logs` here",
     ("logs", "sagemaker:ListClusterNodes"): "of a node that is named as in the VPC, as of `connect` here",
     **dict.fromkeys(
@@ -79,7 +90,7 @@ UNTRIED = {
         "without it a command does not say who superseded whom: tests/unit/cli/nodes/test_watch.py, deployment/test_why.py",
     ),
     **dict.fromkeys(
-        [(command, "s3:ListBucket") for command in ("nodes", "plan", "drain", "undrain")],
+        [(command, "s3:ListBucket") for command in ("nodes", "plan", "drain", "undrain", "patch")],
         "the local S3 says without it too what is not there: tests/unit/cli/nodes/test_drain.py has the refusal",
     ),
 }
@@ -343,6 +354,49 @@ def test_the_listed_rights_are_enough(
     assert "lack the permission" not in out + err
     assert status == EXIT_CODES.get(command, 0), out + err
     assert ("no other stack has cluster alone. " in err) if command == "why" else err == "", out + err
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(
+    ("missing", "code"),
+    [("s3:PutObject", 1), ("kms:GenerateDataKey", 1), ("sagemaker:UpdateClusterSoftware", 4), (None, 0)],
+)
+def test_a_patch_that_is_carried_out(
+    missing: str | None,
+    code: int,
+    aws: LocalAws,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """The agent's part is played by the test. Without a permission the nodes are released, and none has another image."""
+    until_all_run(aws)
+    s3, sagemaker = aws.client("s3"), aws.client("sagemaker")
+    bucket = drain_bucket_name("small", aws.account, aws.region)
+
+    def asked() -> Json:
+        found = s3.list_objects_v2(Bucket=bucket, Prefix=request_key("small", "operator")).get("Contents")
+        return json.loads(s3.get_object(Bucket=bucket, Key=found[0]["Key"])["Body"].read()) if found else {"nodes": []}
+
+    def wait(_: float) -> None:
+        held = {each["id"]: {"state": "ready", "requests": {"operator": each["request"]}} for each in asked()["nodes"]}
+        s3.put_object(Bucket=bucket, Key=status_key("small"), Body=agent_status(time.time(), nodes=held))
+        time.sleep(0.2)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(patcher.Patcher, "wait", staticmethod(wait))
+    rights = [each for each in listed("patch") if each != missing]
+    status = operate(aws, monkeypatch, ["patch", "work", "--yes"], rights)
+    out, err = capsys.readouterr()
+    assert status == code, out + err
+    assert err.count("your credentials lack the permission") == (0 if missing is None else 1), err
+    assert asked()["nodes"] == [] and "patch" not in (asked() if code == 0 else {})
+    (work,) = [
+        group
+        for group in sagemaker.describe_cluster(ClusterName="small")["InstanceGroups"]
+        if group["InstanceGroupName"] == "work"
+    ]
+    assert work.get("SoftwareUpdateStatus") == (None if missing else "Succeeded")
 
 
 @pytest.mark.usefixtures("place")
