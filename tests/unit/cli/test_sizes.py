@@ -148,6 +148,7 @@ def test_what_every_command_prints(
     tell("drain", "--status")
     status = agent_status(fake_aws.model.clock.now(), nodes={node: {"state": "draining"} for node in nodes[-1:]})
     fake_aws.status = status if orchestrator == "slurm" else None
+    tell("patch", "--dry-run")
     if nodes:
         for words in (["logs"], ["connect", "--print"], ["connect", "--ssh-config"], ["drain"], ["undrain"]):
             tell(words[0], "NODE", *words[1:], known={"NODE": nodes[0]})
