@@ -17,7 +17,7 @@ from .. import aws, tables
 from ..live import Target
 from ..nodes.operator_channel import DrainError, OperatorChannel, StatusReading
 from .model import REQUEST_PREFIX, Node, Report, Run, Terms
-from .run_record import LEASE_S, RENEW_S, from_json, refuse_another, to_json
+from .run_record import LEASE_S, LOST, RENEW_S, from_json, is_lost, to_json
 
 if TYPE_CHECKING:
     from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus
@@ -49,8 +49,8 @@ class Drains(Protocol):
     def hold(self, run: Run, nodes: Sequence[Node], terms: Terms) -> Report:
         """Hold exactly these nodes, and return what is reported of them."""
 
-    def release(self, run: Run | None) -> None:
-        """Hold no node any more. `run`: what is left to do. None: nothing."""
+    def release(self, run: Run, *, finished: bool) -> None:
+        """Hold no node any more. `finished`: the run is over. Otherwise its record stays."""
 
 
 class NoDrains:
@@ -77,7 +77,7 @@ class NoDrains:
     def hold(self, run: Run, nodes: Sequence[Node], terms: Terms) -> Report:
         return Report()
 
-    def release(self, run: Run | None) -> None:
+    def release(self, run: Run, *, finished: bool) -> None:
         """Nothing is held."""
 
 
@@ -124,7 +124,7 @@ class AgentDrains:
         def do(
             existing: list[dict[str, Any]], found: object, now: float
         ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-            refuse_another(from_json(found), run.id, now)
+            _refuse_loss(found, run)
             return existing, to_json(run)
 
         self._channel.change_run(do)
@@ -145,7 +145,7 @@ class AgentDrains:
         def do(
             existing: list[dict[str, Any]], found: object, now: float
         ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-            refuse_another(from_json(found), run.id, now)
+            _refuse_loss(found, run)
             self._lease = now + LEASE_S
             others = {each["id"]: each for each in existing if not each["request"].startswith(REQUEST_PREFIX)}
             requests = merge(others, addresses, run, terms, self._lease)
@@ -167,12 +167,13 @@ class AgentDrains:
             self._addresses |= self._channel.addresses(missing)
         return {node.id: self._addresses[node.id] for node in nodes}
 
-    def release(self, run: Run | None) -> None:
+    def release(self, run: Run, *, finished: bool) -> None:
         def do(
             existing: list[dict[str, Any]], found: object, now: float
         ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+            _refuse_loss(found, run)
             others = [each for each in existing if not each["request"].startswith(REQUEST_PREFIX)]
-            return others, None if run is None else to_json(run)
+            return others, None if finished else to_json(run)
 
         self._channel.change_run(do)
         self._written, self._requested = None, {}
@@ -205,6 +206,11 @@ class AgentDrains:
         """An older status may be about the request before this run's."""
         is_newer = self._first_write is not None and status.beat is not None and status.beat > self._first_write + 1
         return status.refused.get("operator", "") if is_newer else ""
+
+
+def _refuse_loss(found: object, run: Run) -> None:
+    if is_lost(from_json(found), run):
+        raise LOST
 
 
 def merge(
@@ -292,7 +298,7 @@ class DrainerDrains:
         ]
         return self._ask(lambda: self._channel.write(make_request(run.request_id, requests)))
 
-    def release(self, run: Run | None) -> None:
+    def release(self, run: Run, *, finished: bool) -> None:
         """Release the nodes. A deployment that drains by now has replaced the request already, and its nodes stay held."""
         report = self.look()
         if report.silence:

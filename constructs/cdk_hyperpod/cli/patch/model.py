@@ -185,7 +185,9 @@ class Run:
 
     id: str
     by: str
-    """Who began it: user@host."""
+    """Who goes on with it: user@host."""
+    owner: str
+    """The process that goes on with it: no other one may."""
     wanted: str
     """The image that its options name. Another one begins another run."""
     until: float

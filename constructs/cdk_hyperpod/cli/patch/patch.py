@@ -262,12 +262,19 @@ class _Command:
                 return self._say_end(self._patcher(local, run, is_confirmed).patch(due))
 
     def _choose(self, local: LocalRecord, shared: Run | None, now: float, fresh: Run | None = None) -> Run:
-        made = fresh or Run(id=uuid.uuid4().hex[:12], by=_who(), wanted=wanted_of(self._options), until=now + LEASE_S)
+        made = fresh or Run(
+            id=uuid.uuid4().hex[:12],
+            owner=uuid.uuid4().hex,
+            by=_who(),
+            wanted=wanted_of(self._options),
+            until=now + LEASE_S,
+        )
         return choose_run(shared, local.read(), replace(made, until=now + LEASE_S), now)
 
     def _say_nothing_due(self, local: LocalRecord, unfinished: Run) -> int:
         if unfinished.groups:
-            self._drains.release(None)
+            run = self._drains.claim(lambda shared, now: self._choose(local, shared, now, unfinished))
+            self._drains.release(run, finished=True)
         local.write(None)
         self._printer.emit("end", ["nothing to patch"], _end_content(Outcome(code=DONE)))
         return DONE
@@ -367,7 +374,7 @@ class _Command:
 
     def _confirm(self, preview: _Preview) -> bool:
         """Whether the user has confirmed what the controller loses. Raises LiveError unless all is confirmed."""
-        due = preview.situation.due
+        due = [plan for plan in preview.situation.due if not preview.situation.group(plan).is_updating]
         for plan in due:
             if plan.older:
                 self._type(
@@ -390,8 +397,8 @@ class _Command:
 
     def _type(self, name: str, lines: Sequence[str]) -> None:
         """Raises LiveError unless the user types the name. --yes does not answer for what cannot be undone."""
-        if not sys.stdin.isatty():
-            way = "Run it on a terminal" if lines else "To go on without confirmation, add --yes"
+        if self._printer.as_json or not sys.stdin.isatty():
+            way = "Run it on a terminal, without --json" if lines else "To go on without confirmation, add --yes"
             raise LiveError("\n".join(["nothing was changed: there is no terminal to confirm on", *lines, way]))
         tables.say(*lines)
         tables.print_question(f"Type {name} to go on: ")
@@ -460,7 +467,9 @@ def _ended_by_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # nohup lets the command live on without its terminal.
+    wanted = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in wanted}
     try:
         yield
     finally:

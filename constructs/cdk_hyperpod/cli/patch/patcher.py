@@ -17,7 +17,7 @@ from .drains import DrainerDrains, Drains
 from .images import is_release
 from .model import LATEST, Group, Node, Plan, Progress, Report, Run, Terms, Way
 from .reading import Calls, Reader
-from .run_record import LocalRecord
+from .run_record import AnotherRunError, LocalRecord
 from .steps import DONE, HAS_FAILED, Case, Finish, Relist, Step, Stop, Update, Wait, next_step
 
 POLL_S = 60.0
@@ -139,10 +139,12 @@ class Patcher:
 
     def _end(self, *, finished: bool) -> None:
         """Release the nodes. An unfinished run leaves its record, and the end of its lease."""
-        left = None if finished else replace(self.run, until=self.drains.now())
-        self.local.write(left)
+        left = replace(self.run, until=self.drains.now())
+        self.local.write(None if finished else left)
         try:
-            self.drains.release(left)
+            self.drains.release(left, finished=finished)
+        except AnotherRunError:
+            return  # the other process holds them now
         except (HyperPodError, *api.CALL_ERRORS) as error:
             why = str(error) if isinstance(error, HyperPodError) else aws.sentence(error)
             tables.complain(f"the nodes were not released: {why}. {self._released_by_itself()}")
@@ -331,7 +333,7 @@ class Patcher:
         """The group is patched: release its nodes, so that they work again."""
         self._note(plan, replace(self._progress(plan), done=True))
         if not (isinstance(self.drains, DrainerDrains) and plan.way is not Way.DRAINER):
-            self.drains.release(self.run)
+            self.drains.release(self.run, finished=False)
         self._held = ()
         note = f" ({step.note})" if step.note else ""
         self._say(plan.group, f"patched{note}")

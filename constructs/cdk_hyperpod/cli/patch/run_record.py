@@ -41,22 +41,31 @@ def choose_run(shared: Run | None, own: Run | None, fresh: Run, now: float) -> R
 
     `shared`: what the bucket holds. `own`: what the last process on this machine wrote, which is dead. `fresh`: a new run.
     """
-    refuse_another(shared, own.id if own else "", now)
+    _refuse_another(shared, own, now)
     unfinished = shared or own
     if unfinished is None or now > unfinished.until + KEPT_S or unfinished.wanted != fresh.wanted:
         return fresh
-    return replace(unfinished, by=fresh.by, until=fresh.until)
+    return replace(unfinished, by=fresh.by, owner=fresh.owner, until=fresh.until)
 
 
-def refuse_another(shared: Run | None, own_id: str, now: float) -> None:
-    """Raises AnotherRunError if the run in the bucket is another one, and alive."""
-    if shared is None or shared.id == own_id or shared.until <= now:
+def _refuse_another(shared: Run | None, own: Run | None, now: float) -> None:
+    if shared is None or shared.until <= now or (own is not None and own.owner == shared.owner):
         return
     minutes = math.ceil((shared.until - now) / 60)
     raise AnotherRunError(
         f"nothing was done: another `cdk-hyperpod patch` of this cluster is running, by {shared.by}. If it was killed, try again "
         f"in {minutes} {'minute' if minutes == 1 else 'minutes'}, or at once on the machine on which it ran"
     )
+
+
+def is_lost(shared: Run | None, run: Run) -> bool:
+    """Whether another process has gone on with the run, as it may when the lease is over. It may have finished it, too."""
+    return shared is None or shared.owner != run.owner
+
+
+LOST = AnotherRunError(
+    "another process has gone on with this patch, because this one gave no sign of life for 10 minutes"
+)
 
 
 def to_json(run: Run) -> dict[str, Any]:
@@ -69,16 +78,21 @@ def from_json(found: object) -> Run | None:
     if not isinstance(found, dict):
         return None
     groups = found.get("groups")
-    name, until = found.get("id"), _number(found.get("until"))
-    if not isinstance(name, str) or not _ID.fullmatch(name) or until is None or not isinstance(groups, dict):
+    name, owner, until = found.get("id"), found.get("owner"), _number(found.get("until"))
+    if not _is_id(name) or not _is_id(owner) or until is None or not isinstance(groups, dict):
         return None
     return Run(
-        id=name,
+        id=str(name),
+        owner=str(owner),
         by=shown(found.get("by") or "?", 100),
         wanted=str(found.get("wanted") or ""),
         until=until,
         groups={str(group): each for group, value in groups.items() if (each := _progress(value))},
     )
+
+
+def _is_id(found: object) -> bool:
+    return isinstance(found, str) and _ID.fullmatch(found) is not None
 
 
 def _progress(found: object) -> Progress | None:

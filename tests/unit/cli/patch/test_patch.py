@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,8 @@ def write_eks(*, group: Json = None, drain: Json = None) -> None:
 
 
 def _began(found: World, patch: pytest.MonkeyPatch) -> World:
+    # As AWS documents it: under Slurm nobody knows whether a node runs the latest image.
+    found.aws.model.behaviour = replace(found.aws.model.behaviour, image_versions="eks_since_2026")
     found.aws.quiet()
     found.aws.model.release_image("2.0.0")
     found.look()
@@ -289,14 +292,14 @@ def test_a_node_that_hyperpod_replaces_meanwhile_is_drained_too(world: World, ru
     one, two = world.aws.nodes("work")
     world.jobs = {one: world.now + 7200, two: world.now + 9e4}
 
-    def replace(number: int) -> None:
+    def repair(number: int) -> None:
         if number == 3:
             world.aws.model.call("BatchReplaceClusterNodes", {"ClusterName": "small", "NodeIds": [two]})
         for node in world.aws.nodes("work"):
             if node not in (one, two, "None"):
                 world.jobs.setdefault(node, world.now + 3600)
 
-    world.do = replace
+    world.do = repair
     code, out, err = run("patch", "--yes")
     assert (code, err, world.killed, sent(world)) == (0, "", [], ["work"]), out
     assert len(world.jobs) == 3, "a job began on the new node, and was waited for"
@@ -539,6 +542,25 @@ def test_another_machine_goes_on_when_the_lease_is_over(
     assert sent(world) == ["work", "head"]
 
 
+def test_a_process_that_slept_too_long_leaves_the_run_to_the_other_one(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 3600)
+    seen: list[int] = []
+
+    def sleep(number: int) -> None:
+        if number == 3:
+            world.wait(run_record.LEASE_S)
+            with monkeypatch.context() as patch:
+                patch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+                seen.append(run("patch", "--yes")[0])
+
+    world.do = sleep
+    code, _, err = run("patch", "--yes")
+    assert (code, seen, sent(world)) == (4, [0], ["work"])
+    assert "another process has gone on with this patch" in err
+
+
 def test_ctrl_c_releases_the_nodes_and_leaves_the_run(world: World, run: Run) -> None:
     world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 1800)
 
@@ -615,6 +637,7 @@ def test_a_group_below_its_minimum(
     write(slurm__drain={}, instance_groups__1__min_instance_count=2)
     fake_aws.stack = STACK
     fake_aws.model.set_capacity("ml.p5.48xlarge", 1)
+    fake_aws.model.behaviour = replace(fake_aws.model.behaviour, image_versions="eks_since_2026")
     fake_aws.cluster(group("work", 2, minimum=2))
     fake_aws.model.clock.advance(1800)  # type: ignore[attr-defined]
     found = World(fake_aws)

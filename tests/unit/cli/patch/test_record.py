@@ -17,6 +17,7 @@ from cdk_hyperpod.cli.patch.run_record import (
     AnotherRunError,
     choose_run,
     from_json,
+    is_lost,
     local_record,
     to_json,
 )
@@ -26,7 +27,7 @@ ONE, TWO = "i-0123456789abcdef0", "i-0fedcba9876543210"
 
 
 def run(name: str, *, until: float = NOW + 60, wanted: str = "", **groups: Progress) -> Run:
-    return Run(id=name, by="alice@one", wanted=wanted, until=until, groups=groups)
+    return Run(id=name, by="alice@one", owner=f"{name}0", wanted=wanted, until=until, groups=groups)
 
 
 FRESH = run("fresh", until=NOW + LEASE_S)
@@ -40,6 +41,8 @@ def test_the_run_of_this_machine_goes_on_at_once() -> None:
     done = Progress(began=NOW - 900, done=True)
     found = choose_run(run("old", work=done), run("old"), FRESH, NOW)
     assert (found.id, found.groups, found.until) == ("old", {"work": done}, FRESH.until)
+    assert found.owner == FRESH.owner, "the process that was killed, or only slept, has lost it"
+    assert is_lost(found, run("old")) and not is_lost(found, found) and is_lost(None, found)
     assert choose_run(None, run("old", work=done), FRESH, NOW).groups == {"work": done}, "it has no bucket"
 
 
@@ -61,9 +64,9 @@ def test_a_run_of_yesterday_or_for_another_image_is_not_gone_on_with() -> None:
         max_leaves=8,
     )
 )
-@example({"id": "a", "until": 10**400, "groups": {}})
-@example({"id": "a\n", "until": 1, "groups": {}})
-@example({"id": "a", "until": 1, "groups": {"work": {"began": True}}, "by": "\x1b[2J" * 99})
+@example({"id": "a", "owner": "a", "until": 10**400, "groups": {}})
+@example({"id": "a\n", "owner": "a", "until": 1, "groups": {}})
+@example({"id": "a", "owner": "a", "until": 1, "groups": {"work": {"began": True}}, "by": "\x1b[2J" * 99})
 def test_whatever_is_written_there_is_a_run_or_none(found: Any) -> None:
     parsed = from_json(found)
     if parsed is not None:
