@@ -29,7 +29,7 @@ from cdk_hyperpod_local.hyperpod import (
     replacement_reasons,
 )
 from cdk_hyperpod_local.hyperpod.cfn_handler import VanishedGroups
-from cdk_hyperpod_local.hyperpod.samples import CONTROLLER, ROLE, VPC, group, run_until_quiet
+from cdk_hyperpod_local.hyperpod.samples import CONTROLLER, EKS_ARN, ROLE, VPC, group, run_until_quiet
 from helpers.scale_down.controller import Controller
 from helpers.scale_down.drainer import Drainer
 
@@ -79,6 +79,9 @@ class Template:
     tags: Mapping[str, str] = field(default_factory=dict)
     retry: str = ""
     drain: Mapping[str, Any] | None = None
+    patching_off: Mapping[str, Any] = field(default_factory=dict)
+    eks: bool = False
+    """Under EKS, without the controller."""
 
     @property
     def cluster(self) -> Json:
@@ -86,9 +89,9 @@ class Template:
         tags = {**self.tags, "cdk-hyperpod:stack-id": STACK_ID}
         properties: Json = {
             "ClusterName": self.name,
-            "InstanceGroups": [CONTROLLER, *self.groups],
+            "InstanceGroups": [*self.groups] if self.eks else [CONTROLLER, *self.groups],
             "VpcConfig": self.vpc,
-            "Orchestrator": {"Slurm": {}},
+            "Orchestrator": {"Eks": {"ClusterArn": EKS_ARN}} if self.eks else {"Slurm": {}},
             "Tags": [{"Key": key, "Value": value} for key, value in sorted(tags.items())],
         }
         return properties | ({"NodeProvisioningMode": "Continuous"} if self.continuous else {})
@@ -111,6 +114,7 @@ class Template:
             "Digest": json.dumps(rest, sort_keys=True),
             "Retry": self.retry,
             **({} if self.drain is None else {"Drain": json.dumps(self.drain)}),
+            **({"PatchingOff": json.dumps(self.patching_off)} if self.patching_off else {}),
         }
 
     @property

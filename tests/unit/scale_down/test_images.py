@@ -55,19 +55,20 @@ NEW = spec()
         pytest.param({"ImageReleaseVersion": "1.3.0"}, PLATFORM, NEW, ("1.3.4", "1.3.0"), id="an earlier patch is new in the template"),
         pytest.param({"ImageReleaseVersion": "1.3.4"}, {**PLATFORM, "CurrentImageReleaseVersion": "1.3.10"}, None, None, id="patches are numbers"),
         pytest.param({"ImageReleaseVersion": "1.2.9"}, PLATFORM, None, ("1.3.4", "1.2.9"), id="an earlier minor release"),
-        pytest.param({"ImageReleaseVersion": "1.3.0"}, CUSTOM, NEW, (UNKNOWN, "1.3.0"), id="a release for nodes of an own AMI"),
+        pytest.param({"ImageReleaseVersion": "1.3.0"}, CUSTOM, NEW, (OWN, "1.3.0"), id="a release for nodes of an own AMI"),
         # The latest
         pytest.param({"ImageId": "default"}, LATEST, ANY, None, id="they run the latest"),
         pytest.param({"ImageId": "default"}, PLATFORM, NEW, (OWN, "default"), id="the latest is new in the template"),
         pytest.param({"ImageId": "default"}, PLATFORM, spec(ImageId="default"), None, id="a newer one was published"),
         pytest.param({"ImageId": "default"}, PLATFORM, None, (OWN, "default"), id="a patch to the latest has something to do"),
-        pytest.param({"ImageId": "default"}, CUSTOM, spec(ImageId=OWN), (UNKNOWN, "default"), id="from an own AMI to the latest"),
+        pytest.param({"ImageId": "default"}, CUSTOM, spec(ImageId=OWN), (OWN, "default"), id="from an own AMI to the latest"),
         pytest.param({"ImageId": "default"}, CUSTOM, spec(ImageId=OTHER), None, id="from an own AMI to the latest, after a patch"),
+        pytest.param({"ImageId": "default"}, CUSTOM, NEW, (UNKNOWN, "default"), id="the latest is new, and HyperPod reports no status"),
         # Removed
         pytest.param({}, PLATFORM, spec(ImageReleaseVersion="1.3.4"), (OWN, "default"), id="a removed release"),
         pytest.param({}, LATEST, spec(ImageReleaseVersion="1.3.4"), None, id="a removed release that is the latest"),
         pytest.param({}, PLATFORM, spec(ImageId="default"), None, id="a removed default"),
-        pytest.param({}, CUSTOM, spec(ImageId=OWN), (UNKNOWN, "default"), id="a removed AMI"),
+        pytest.param({}, CUSTOM, spec(ImageId=OWN), (OWN, "default"), id="a removed AMI"),
     ],
 )  # fmt: skip
 def test_an_image(wanted: dict[str, str], image: dict[str, Any], before: Any, found: tuple[str, str] | None) -> None:

@@ -118,17 +118,18 @@ def _by_setting(of: _Comparison, setting: str, image: str) -> Iterator[ReImaged]
 def _by_default(of: _Comparison) -> Iterator[ReImaged]:
     """The latest image is wanted, and the nodes do not run it as far as HyperPod reports that."""
     if not _is_latest(of):
-        reported = bool(of.group.get("ImageVersionStatus"))
-        yield _all_nodes(of, _live("ImageId", of.group) if reported else UNKNOWN, DEFAULT)
+        # Otherwise no patch would show that they run it.
+        would_show = bool(of.group.get("ImageVersionStatus")) or _names_image(of.earlier)
+        yield _all_nodes(of, _live("ImageId", of.group) if would_show else UNKNOWN, DEFAULT)
 
 
 def _left_out(of: _Comparison, setting: str, image: str, repeated: bool | None) -> Iterator[ReImaged]:
     """The nodes that a patch of their group left on an older release. An update to the group's own image replaces theirs."""
     releases = [str(release) for node in of.nodes if (release := node.get("CurrentImageReleaseVersion"))]
     # A node shows its release and not its AMI.
-    own = image if setting == "ImageReleaseVersion" else _live("ImageReleaseVersion", of.group)
-    older = [release for release in releases if not _keeps(release, own, repeated)]
-    if older and own != UNKNOWN:
+    own = image if setting == "ImageReleaseVersion" else of.group.get("CurrentImageReleaseVersion")
+    older = [release for release in releases if own and not _keeps(release, own, repeated)]
+    if older:
         yield ReImaged(str(of.spec["InstanceGroupName"]), len(older), older[0], image)
 
 
@@ -145,7 +146,8 @@ def _keeps(live: str, wanted: str, repeated: bool | None) -> bool:
 
 
 def _live(setting: str, group: Mapping[str, Any]) -> str:
-    return str(group.get(f"Current{setting}") or UNKNOWN)
+    """The image that the nodes run. An AMI of one's own has no release."""
+    return str(group.get(f"Current{setting}") or group.get("CurrentImageId") or UNKNOWN)
 
 
 def _is_latest(of: _Comparison) -> bool:
