@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .cloudformation import CLUSTER, STACK, TAG, ClusterUpdate, Deployment, Template
 from .function import FINALIZE, PREPARE, Killed, Look, Request, Write
 from .hyperpod import BUSY, Ending, Group, Lowering
-from .software import IMAGES, PATCHING, Dropped, ReImaging, moved_on, release_of
+from .software import IMAGES, PATCHING, Dropped, ReImaging, ami, moved_on, release_of
 
 if TYPE_CHECKING:
     from .lifetime import Lifetime
@@ -68,6 +68,7 @@ class Cause(StrEnum):
     UNDRAINED = "an operator undrains a node between the agent's status and the function's call"
     LEFT_OUT = "two lists in a row leave out the same node"
     DELETED_ALONE = "the deletion of a group turns off automatic patching of the other groups"
+    HIDDEN_IMAGE = "a node that an update left out runs an older image than HyperPod shows of its group"
     SAME_IMAGE = "HyperPod gives nodes the image again that they have, because the file names it"
     IMAGE_IN_ROLLBACK = "a rollback that would give nodes another image"
     PATCHING_IN_ROLLBACK = "a rollback turns off patching that another party set after the deployment began"
@@ -432,10 +433,18 @@ class Judge:
         what = f"{made.node.name} of {name} from {made.before} to {made.after}, {'rollback' if update.rollback else 'update'}"
         if made.before == made.after and self.life.switches.same_image_again:
             self.spare(Cause.SAME_IMAGE)
+        elif self._is_hidden(made, update):
+            self.spare(Cause.HIDDEN_IMAGE)
         elif (cause := self._unguarded(update, name)) is not None:
             self.spare(cause)
         else:
             self.fault("a deployment re-images a node", what)
+
+    def _is_hidden(self, made: ReImaging, update: ClusterUpdate) -> bool:
+        """Under Slurm, no list shows the image of a node."""
+        look = update.before.look if update.before else None
+        shown = look.shown.get(made.node.group, {}) if look else {}
+        return not self.life.pod.has_versions and shown.get("CurrentImageId") == ami(made.after)
 
     def _unguarded(self, update: ClusterUpdate, name: str) -> Cause | None:
         """Why prepare could not refuse CloudFormation's call for this group; absent: it could."""
@@ -796,11 +805,14 @@ class Judge:
             self.fault("a rollback gets stuck", f"{request}: {request.reason[:300]}")
 
     def _would_re_image(self, request: Request) -> bool:
-        """CloudFormation had begun to update the cluster, and the rollback takes back an image that the update named."""
-        wanted, failed = _specs(request.new), _specs(request.old or {"Groups": []})
-        return request.deployment.reached and any(
-            name in wanted and wanted[name].get(key) != failed[name].get(key) for name in failed for key in IMAGES
+        """CloudFormation had begun to update the cluster, and the rollback names another image than the update, or than is live."""
+        wanted, failed, groups = _specs(request.new), _specs(request.old or {"Groups": []}), self.life.pod.groups
+        named = {name: release_of(spec) for name, spec in wanted.items()}
+        differs = any(
+            wanted[name].get(key) != failed[name].get(key) for name in failed.keys() & wanted for key in IMAGES
         )
+        moved = any(named[name] not in (None, groups[name].image) for name in named.keys() & groups.keys())
+        return request.deployment.reached and (differs or moved)
 
     def lifetime_ended(self) -> None:
         """Nothing was requested any more, for longer than a node may be held."""
