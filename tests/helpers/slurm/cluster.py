@@ -320,13 +320,18 @@ class Node:
 
         The file on the other nodes that names the instances is written again. No script is run yet.
         """
-        self.kill()
         self.instance = self.instance.replaced()
+        self.re_image()
+        self.cluster.lay_resource_config()
+
+    def re_image(self) -> None:
+        """What HyperPod does in a software update: the same instance gets another root volume. No script is run yet."""
+        self.kill()
         self.cluster.run_in_hub(_REMOVE_DISK, self.name)
         self.make_disk()
         self.boot()
         self.mount_fsx()
-        self.cluster.lay_resource_config()
+        self.cluster.lay_resource_config([self])
 
     def make_disk(self) -> None:
         """A root volume as it comes from the image."""
