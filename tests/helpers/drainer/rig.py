@@ -19,7 +19,7 @@ from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Api, Connection, Re
 from cdk_hyperpod._lambda.hyperpod.drainer.drainer import Drainer
 from cdk_hyperpod.kubernetes.drainer import DRAINER_GROUP, drainer_manifests
 from cdk_hyperpod.kubernetes.manifests import Manifest
-from helpers.kubernetes.apiserver.client import Answer, Client, await_answer
+from helpers.kubernetes.apiserver.client import Answer, Client, await_answer, older_path
 from helpers.kubernetes.apiserver.objects import await_usable
 from helpers.kubernetes.apiserver.running import running
 
@@ -30,12 +30,11 @@ _numbers = itertools.count(1)
 
 
 def of_1_20(send: Send) -> Send:
-    """The server that is built here is 1.20, which has policy/v1 and CronJobs of batch/v1 as v1beta1, with the same
+    """The server that CI builds is 1.20, which has policy/v1 and CronJobs of batch/v1 as v1beta1, with the same
     fields. test_requests.py checks the newer versions against EKS's schemas."""
 
     def older(method: str, path: str, body: bytes | None, kind: str) -> Reply:
-        if "/cronjobs/" in path:
-            path = path.replace("/apis/batch/v1/", "/apis/batch/v1beta1/")
+        path = older_path(path)
         if "/eviction" in path and body is not None:
             body = body.replace(b'"policy/v1"', b'"policy/v1beta1"')
         return send(method, path, body, kind)
@@ -81,7 +80,8 @@ class Rig:
         cluster = self.admin.cluster
         connection = Connection(cluster.url, cluster.certificate.read_text(), self.token)
         try:
-            api = Api(self.wrap(of_1_20(connection.send)), sleep=lambda _: None)
+            send = of_1_20(connection.send) if self.admin.cluster.minor < 21 else connection.send
+            api = Api(self.wrap(send), sleep=lambda _: None)
             found = Drainer(api, self.backup, log=self.logged.append).look(event, self.now)
         finally:
             connection.close()
@@ -162,10 +162,9 @@ class Rig:
         self.install_budget({"metadata": {"name": name, "namespace": "team"}, "spec": spec})
 
     def install_budget(self, manifest: Manifest, healthy: int = 1) -> None:
-        older = {**manifest, "apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget"}
-        self.must(self.admin.create(older))
+        self.must(self.admin.create({**manifest, "apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}))
         metadata = manifest["metadata"]
-        path = f"/apis/policy/v1beta1/namespaces/{metadata['namespace']}/poddisruptionbudgets/{metadata['name']}"
+        path = f"/apis/policy/v1/namespaces/{metadata['namespace']}/poddisruptionbudgets/{metadata['name']}"
         self.made.append(path)
         await_answer(
             lambda: self.admin.get(path),
@@ -175,7 +174,7 @@ class Rig:
 
     def allowed(self, budget: str) -> int:
         """How many pods a budget allows to evict now."""
-        path = f"/apis/policy/v1beta1/namespaces/team/poddisruptionbudgets/{budget}"
+        path = f"/apis/policy/v1/namespaces/team/poddisruptionbudgets/{budget}"
         return int(self.admin.get(path).body["status"]["disruptionsAllowed"])
 
     def quota(self, hard: dict[str, str]) -> None:
@@ -238,10 +237,8 @@ class Rig:
         }
         spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": template}
         metadata = {"name": name, "namespace": namespace}
-        self.must(
-            self.admin.create({"apiVersion": "batch/v1beta1", "kind": "CronJob", "metadata": metadata, "spec": spec})
-        )
-        self.made.append(f"/apis/batch/v1beta1/namespaces/{namespace}/cronjobs/{name}")
+        self.must(self.admin.create({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": spec}))
+        self.made.append(f"/apis/batch/v1/namespaces/{namespace}/cronjobs/{name}")
         self.backup = HOOK
 
     def jobs(self) -> list[Manifest]:

@@ -56,7 +56,7 @@ def test_a_budget_fails_the_deployment_and_when_it_gives_way_the_nodes_go(rig: R
     assert all(rig.free(instance) for instance in ids(stack, "p5"))
     assert len(rig.admin.get("/api/v1/namespaces/team/pods").body["items"]) == 4
 
-    rig.patch("/apis/policy/v1beta1/namespaces/team/poddisruptionbudgets/web", {"spec": {"minAvailable": 2}})
+    rig.patch("/apis/policy/v1/namespaces/team/poddisruptionbudgets/web", {"spec": {"minAvailable": 2}})
     rig.until(lambda: rig.allowed("web") == 2, "the budget's count")
     assert stack.deploy(TWO) == "complete", stack.reasons
 

@@ -13,7 +13,7 @@ from cdk_hyperpod.kubernetes.jobs import job_manifests
 from cdk_hyperpod.kubernetes.manifests import Manifest
 from cdk_hyperpod.kubernetes.teams import priority_class_manifests, team_manifests
 from helpers.kubernetes.apiserver.client import Answer, Client, await_answer
-from helpers.kubernetes.apiserver.objects import add_node, install, of_this_version, pod, pods_of
+from helpers.kubernetes.apiserver.objects import add_node, install, pod, pods_of
 from helpers.kubernetes.samples import ELASTIC
 
 CLASSES = (
@@ -81,10 +81,9 @@ def test_a_class_that_is_not_there_is_refused(admin: Client) -> None:
 def test_a_class_cannot_change_its_value(admin: Client) -> None:
     (changed,) = priority_class_manifests([PriorityClass(name="base", value=1001)])
     answer = admin.apply(changed)
-    assert (answer.status, answer.message) == (
-        422,
-        'PriorityClass.scheduling.k8s.io "base" is invalid: Value: Forbidden: may not be changed in an update.',
-    )
+    # Older versions name the field "Value".
+    refusal = 'PriorityClass.scheduling.k8s.io "base" is invalid: value: Forbidden: may not be changed in an update.'
+    assert (answer.status, answer.message.casefold()) == (422, refusal.casefold())
 
 
 def test_a_system_name_is_refused_by_the_server_too(admin: Client) -> None:
@@ -140,14 +139,14 @@ def test_an_eviction_below_the_jobs_minimum_is_refused(admin: Client) -> None:
         elastic_policy=ElasticPolicy(min_replicas=2, max_replicas=3, replica_increment_step=1),
         disruption_budget=True,
     )
-    budget = of_this_version(job_manifests(job)[-1])
+    budget = job_manifests(job)[-1]
     assert member.apply(budget).status == 201
     pods = pods_of(job)
     for one in pods:
         assert member.create(one).status == 201
         ready = [{"type": "Ready", "status": "True"}]
         assert admin.patch_status(one, {"phase": "Running", "conditions": ready}).status == 200
-    path = f"/apis/policy/v1beta1/namespaces/evicted/poddisruptionbudgets/{job.name}"
+    path = f"/apis/policy/v1/namespaces/evicted/poddisruptionbudgets/{job.name}"
     await_answer(
         lambda: admin.get(path),
         lambda answer: answer.body["status"].get("disruptionsAllowed") == 1,
@@ -172,7 +171,7 @@ def test_an_eviction_below_the_jobs_minimum_is_refused(admin: Client) -> None:
 def evict(admin: Client, one: Manifest) -> Answer:
     """As `kubectl drain` and Karpenter do."""
     namespace, name = one["metadata"]["namespace"], one["metadata"]["name"]
-    eviction = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
     return admin.request("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", eviction)
 
 

@@ -13,7 +13,7 @@ from cdk_hyperpod.config.teams import Team
 from cdk_hyperpod.kubernetes.jobs import job_manifests
 from cdk_hyperpod.kubernetes.teams import team_manifests
 from helpers.kubernetes.apiserver.client import Client
-from helpers.kubernetes.apiserver.objects import install, of_this_version
+from helpers.kubernetes.apiserver.objects import install
 from helpers.kubernetes.samples import ELASTIC, GOVERNED
 
 JOBS = "hyperpodpytorchjobs.sagemaker.amazonaws.com"
@@ -184,7 +184,7 @@ def test_a_member_submits_the_rendered_job(admin: Client, member: Client, own: s
 
 def test_everything_that_goes_with_a_job(member: Client, own: str) -> None:
     for manifest in job_manifests(dataclasses.replace(GOVERNED, namespace=own, name="whole")):
-        assert member.apply(of_this_version(manifest)).status == 201
+        assert member.apply(manifest).status == 201
 
 
 def test_in_another_namespace_the_job_is_forbidden(member: Client) -> None:

@@ -75,12 +75,12 @@ COUNTED: list[tuple[str, str, str, Manifest]] = [
     ("kubeflow.org/v1", "PyTorchJob", "count/pytorchjobs.kubeflow.org", {}),
     ("kubeflow.org/v2beta1", "MPIJob", "count/mpijobs.kubeflow.org", {}),
     ("apps/v1", "Deployment", "count/deployments.apps", EMPTY),
-    ("policy/v1beta1", "PodDisruptionBudget", "count/poddisruptionbudgets.policy", EMPTY),
+    ("policy/v1", "PodDisruptionBudget", "count/poddisruptionbudgets.policy", EMPTY),
     ("batch/v1", "Job", "count/jobs.batch", {}),
     ("v1", "Service", "services", {"ports": [{"port": 80}]}),
     ("v1", "ServiceAccount", "count/serviceaccounts", {}),
     ("apps/v1", "StatefulSet", "count/statefulsets.apps", {**EMPTY, "serviceName": "x"}),
-    ("batch/v1beta1", "CronJob", "count/cronjobs.batch", {"schedule": "0 0 * * *"}),
+    ("batch/v1", "CronJob", "count/cronjobs.batch", {"schedule": "0 0 * * *"}),
     ("autoscaling/v1", "HorizontalPodAutoscaler", "count/horizontalpodautoscalers.autoscaling", SCALED),
     ("ray.io/v1", "RayJob", "count/rayjobs.ray.io", {}),
     ("ray.io/v1", "RayCluster", "count/rayclusters.ray.io", {}),
@@ -127,7 +127,7 @@ def test_a_member_evicts_nobody_and_changes_no_workload(admin: Client) -> None:
     install(admin, Team(name="other", quota={"ml.m5.4xlarge": 1}), task_governance=True)
     theirs = pod("hyperpod-ns-other", "p")
     assert admin.create(theirs).status == 201
-    eviction = of_kind("policy/v1beta1", "Eviction", "hyperpod-ns-other", "p")
+    eviction = of_kind("policy/v1", "Eviction", "hyperpod-ns-other", "p")
     refused = member.request("POST", "/api/v1/namespaces/hyperpod-ns-other/pods/p/eviction", eviction)
     assert refused.status == 403
     assert member.delete(theirs).status == 403

@@ -14,6 +14,7 @@ Uses the standard library only: the tests use it, and the local AWS's engine, wh
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import socket
 import ssl
@@ -48,7 +49,12 @@ def cache() -> Path:
 
 
 def built() -> Path | None:
-    """The folder of the binaries, if this version is completely built."""
+    """The folder of the binaries, if this version is completely built, or the one that KUBERNETES_BIN names.
+
+    KUBERNETES_BIN is for tests of a newer Kubernetes: a folder with builds of the same four programs.
+    """
+    if other := os.environ.get("KUBERNETES_BIN"):
+        return Path(other)
     folder = cache() / "bin"
     try:
         record = json.loads((folder / "build.json").read_text())
@@ -69,6 +75,8 @@ class ControlPlane:
     """A bearer token of the group system:masters, which may impersonate any user."""
     kubeconfig: Path
     """The same access, as a kubeconfig for kubectl and helm."""
+    minor: int
+    """The minor version of Kubernetes: 20 for 1.20.2."""
 
 
 @contextmanager
@@ -86,7 +94,7 @@ def control_plane(
     folder, binaries = folder.absolute(), binaries.absolute()  # the processes run in the folder
     (free_port,) = free_ports(1)
     url = f"https://127.0.0.1:{port or free_port}"
-    cluster = _prepare(folder, url)
+    cluster = _prepare(folder, url, _minor(binaries))
     for address in (ETCD, PEERS):
         # The sockets of an etcd that was killed remain, and the next one cannot start with them.
         (folder / address.removeprefix("unix://")).unlink(missing_ok=True)
@@ -123,7 +131,9 @@ def control_plane(
             *(() if token_webhook is None else _webhook_options(token_webhook)),
         )
         _await_ready(cluster, server, folder / "kube-apiserver.log")
-        options = (f"--kubeconfig={cluster.kubeconfig}", "--leader-elect=false", "--port=0", "--secure-port=0")
+        # The port without TLS ended in 1.24, and with it the option.
+        insecure = ("--port=0",) if cluster.minor < 24 else ()
+        options = (f"--kubeconfig={cluster.kubeconfig}", "--leader-elect=false", *insecure, "--secure-port=0")
         start(
             "kube-controller-manager",
             *options,
@@ -135,6 +145,13 @@ def control_plane(
         )
         start("kube-scheduler", *options)
         yield cluster
+
+
+def _minor(binaries: Path) -> int:
+    if "KUBERNETES_BIN" not in os.environ:
+        return int(VERSION.split(".")[1])
+    says = subprocess.run([binaries / "kube-apiserver", "--version"], check=True, capture_output=True, text=True).stdout
+    return int(says.split(".")[1])
 
 
 def _webhook_options(token_webhook: Path) -> tuple[str, ...]:
@@ -159,7 +176,7 @@ def kubeconfig(name: str, url: str, certificate: Path, token: str | None = None)
     )
 
 
-def _prepare(folder: Path, url: str) -> ControlPlane:
+def _prepare(folder: Path, url: str, minor: int) -> ControlPlane:
     """The administrator's token and the service accounts' key of the folder; created if there are none."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
@@ -174,6 +191,7 @@ def _prepare(folder: Path, url: str) -> ControlPlane:
         certificate=folder / "certs" / "apiserver.crt",
         token=tokens.read_text().partition(",")[0],
         kubeconfig=folder / "kubeconfig",
+        minor=minor,
     )
     cluster.kubeconfig.touch(mode=0o600)
     cluster.kubeconfig.write_text(kubeconfig(folder.name, cluster.url, cluster.certificate, cluster.token))

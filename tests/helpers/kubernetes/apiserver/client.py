@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from cdk_hyperpod.kubernetes.manifests import Manifest, document
 from cdk_hyperpod_local.engine.kubernetes.control_plane import ControlPlane
 
-_PLURALS = {"PriorityClass": "priorityclasses"}
+_PLURALS = {"PriorityClass": "priorityclasses", "ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +88,9 @@ class Client:
         return bool(answer.body["status"]["allowed"])
 
     def request(self, method: str, path: str, body: object = None, content_type: str = "application/json") -> Answer:
+        """Tests name the API versions of today. A server of 1.20 has some of them as v1beta1, with the same fields."""
+        if self.cluster.minor < 21:
+            path, body = older_path(path), _older_body(body)
         address = urlsplit(self.cluster.url)
         connection = http.client.HTTPSConnection(
             address.hostname or "",
@@ -115,6 +118,24 @@ class Client:
             yield "Impersonate-User", self.user
         for group in self.groups:
             yield "Impersonate-Group", group
+
+
+def older_path(path: str) -> str:
+    """The path of an object that 1.20 has as v1beta1."""
+    path = path.replace("/apis/policy/v1/", "/apis/policy/v1beta1/")
+    return path.replace("/apis/batch/v1/", "/apis/batch/v1beta1/") if "/cronjobs" in path else path
+
+
+def _older_body(body: Any) -> Any:
+    match body:
+        case str():
+            return body.replace("apiVersion: policy/v1\n", "apiVersion: policy/v1beta1\n")
+        case {"apiVersion": "policy/v1"}:
+            return {**body, "apiVersion": "policy/v1beta1"}
+        case {"apiVersion": "batch/v1", "kind": "CronJob"}:
+            return {**body, "apiVersion": "batch/v1beta1"}
+        case _:
+            return body
 
 
 def await_answer(

@@ -103,7 +103,12 @@ def install(
 def await_usable(admin: Client, namespace: str, *, quotas: Iterable[str]) -> None:
     """Pods need the namespace's default service account, and a quota refuses nothing before its first status."""
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
-    await_answer(lambda: admin.get(account), lambda answer: bool(answer.body.get("secrets")), "the service account")
+
+    def is_usable(answer: Answer) -> bool:
+        # Since 1.24 an account has no secret, and its pods get tokens by request.
+        return answer.status == 200 and (admin.cluster.minor >= 24 or bool(answer.body.get("secrets")))
+
+    await_answer(lambda: admin.get(account), is_usable, "the service account")
     for name in quotas:
         read = partial(admin.get, f"/api/v1/namespaces/{namespace}/resourcequotas/{name}")
         await_answer(read, lambda answer: bool(answer.body["status"].get("hard")), f"the status of {name}")
@@ -155,10 +160,3 @@ def add_node(admin: Client, name: str, instance_type: str) -> None:
     # The server taints a new node as not ready, and no controller here would remove the taint.
     path = f"/api/v1/nodes/{name}"
     assert admin.request("PATCH", path, {"spec": {"taints": None}}, "application/merge-patch+json").status == 200
-
-
-def of_this_version(manifest: Manifest) -> Manifest:
-    """Kubernetes 1.20 has policy/v1, which is new in 1.21, as policy/v1beta1, with the same fields."""
-    if manifest["apiVersion"] != "policy/v1":
-        return manifest
-    return {**manifest, "apiVersion": "policy/v1beta1"}
