@@ -110,7 +110,8 @@ class Team:
     task governance is on, it may preempt what the team had borrowed.)"""
     borrow_limit: Annotated[int, Range(1, 500)] | None = None
     """How much the team may have beyond its share while other teams leave theirs idle, in percent of the share. It
-    raises the ceiling, not the share. Absent: it borrows nothing."""
+    raises the ceiling, not the share. Under task governance, a team that borrows must put what requests accelerators into
+    its queue (docs/team-quotas.md). Absent: it borrows nothing."""
     absolute_borrow_limits: Mapping[str, int | Share] = field(default_factory=dict)
     """The same in nodes of each type or parts of them, as in `quota`, instead of `borrow_limit`."""
     lend: bool = True

@@ -38,6 +38,8 @@ from ..typed.words import item_paths
 from .control_plane import EksControlPlane
 from .manifests import file_system_manifests, karpenter_manifests
 
+_OF_THE_QUEUE = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+
 
 class HyperPodTeams(Construct):
     """Shares, quotas, access and volumes of the teams, the cluster's priorities, and Karpenter's objects.
@@ -202,6 +204,9 @@ class HyperPodTeams(Construct):
             limits.append(self._apply(f"Defaults{namespace}", defaults, first))
         if accounts := of_kind.pop("ServiceAccount", None):
             self._add_pod_role(team, namespace, accounts, limits, first)
+        policy = [manifest for kind in _OF_THE_QUEUE for manifest in of_kind.pop(kind, [])]
+        if policy:
+            limits.append(self._apply(f"Queue{namespace}", policy, first))
         others = [manifest for manifests in of_kind.values() for manifest in manifests]
         self._apply(f"Team{namespace}", [*others, *claims], *limits)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..config.jobs import ClaimMount, ElasticJob, ElasticPolicy, RunPolicy, ScaleSettings, Toleration
 from .manifests import Manifest, document
+from .queue_policy import QUEUE_LABEL
 from .replicas import COORDINATION, SCALE_CONFIG_FOLDER, first_size, queue_of, ranks_per_replica, replica_resources
 
 _SCALE_CONFIG_FILE = "scale_config.yaml"
@@ -174,7 +175,7 @@ def _labels(job: ElasticJob) -> dict[str, str]:
     """On the job and, as the SDK does it, on its pods. The first is what the disruption budget selects by."""
     labels = {"app.kubernetes.io/instance": job.name}
     if (queue := queue_of(job)) is not None:
-        labels["kueue.x-k8s.io/queue-name"] = queue
+        labels[QUEUE_LABEL] = queue
     if job.workload_priority_class is not None:
         labels["kueue.x-k8s.io/priority-class"] = job.workload_priority_class
     return labels

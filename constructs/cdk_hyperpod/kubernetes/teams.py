@@ -15,6 +15,7 @@ from ..config.teams import PriorityClass, Share, Team
 from ..facts.instance_types import catalogue
 from . import quotas
 from .manifests import Manifest
+from .queue_policy import queue_manifests
 from .shares import parts_of
 from .work import kinds_of
 
@@ -45,6 +46,8 @@ def team_manifests(
     if team.quota or team.hard:
         # Quotas on vCPUs and memory refuse every pod with a container that declares no requests.
         manifests.append(_limit_range(namespace, team))
+    if task_governance and borrows(team):
+        manifests += queue_manifests(namespace, group_name(namespace))
     rules = _role_rules(team, task_governance)
     manifests += [
         _object("rbac.authorization.k8s.io/v1", "Role", "team-member", namespace, rules=rules),
@@ -244,6 +247,11 @@ def quota_hard(team: Team, *, file_system_gib: int | None = 0, lists_extended: b
         lists_extended=lists_extended,
     )
     return quotas.hard(total, quotas.disk(nodes) | bounds | dict(team.hard))
+
+
+def borrows(team: Team) -> bool:
+    """Whether the team may have more than its share."""
+    return bool(team.borrow_limit or team.absolute_borrow_limits)
 
 
 def most_nodes(team: Team) -> dict[str, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from cdk_hyperpod.config.jobs import (
     ClaimMount,
     ElasticJob,
@@ -99,6 +101,7 @@ SAMPLES: dict[str, tuple[Manifest, ...]] = {
     "team-under-task-governance": team_manifests(NEURON, task_governance=True),
     "team-that-borrows": team_manifests(BORROWER, task_governance=False),
     "team-of-other-work": team_manifests(WORKER, task_governance=False),
+    "team-that-borrows-in-a-queue": team_manifests(dataclasses.replace(BORROWER, namespace=None), task_governance=True),
     "priority-classes": priority_class_manifests(PRIORITIES),
     "elastic-job": job_manifests(ELASTIC),
     "elastic-job-with-everything": job_manifests(GOVERNED),

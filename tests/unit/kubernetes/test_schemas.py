@@ -37,6 +37,8 @@ def test_every_built_in_kind_is_among_them() -> None:
         "ResourceQuota",
         "Role",
         "RoleBinding",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
     }
 
 

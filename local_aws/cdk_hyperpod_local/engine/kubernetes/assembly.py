@@ -30,7 +30,8 @@ def make(options: EngineOptions, identify: Identify) -> tuple[KubernetesApis, Ha
     preferences = options.state / "kuberc"
     real.write_preferences(preferences)
     # for the Lambda functions
-    os.environ.update({"KUBERC": str(preferences), "LOCAL_AWS_EVICTIONS": real.EVICTIONS})
+    older = {"LOCAL_AWS_EVICTIONS": real.EVICTIONS, "LOCAL_AWS_MISSING_KINDS": ",".join(real.MISSING_KINDS)}
+    os.environ.update({"KUBERC": str(preferences), **older})
 
     async def review(request: Request) -> Reply:
         cluster = request.path.removeprefix(real.ROUTE)

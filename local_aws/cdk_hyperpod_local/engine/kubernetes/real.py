@@ -20,6 +20,9 @@ ROUTE = "/_kubernetes/"
 EVICTIONS = "policy/v1beta1"
 """The version of evictions that it supports. policy/v1 exists since Kubernetes 1.22, with the same fields."""
 
+MISSING_KINDS = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+"""Kinds that stacks apply and that it lacks. Kubernetes has them since 1.30."""
+
 # kubectl's own list without CronJob, which is in batch/v1 since Kubernetes 1.21. kubectl fails if a kind is missing.
 _PRUNED = (
     "core/v1/ConfigMap",

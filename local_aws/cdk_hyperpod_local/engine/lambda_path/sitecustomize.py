@@ -12,12 +12,14 @@ AWS's long waits pass faster here, so a function that gives up after an hour mus
 function's own code, datetime.now() and time.time() run faster, time.sleep() ends earlier, and the clock also moves by
 what the engine skips (`control.py`). Other code, such as the signing of requests, sees the machine's time.
 
-The real API server here is older than EKS's. It supports evictions only in that time's version, with the same fields.
+The real API server here is older than EKS's. It supports evictions only in that time's version, with the same fields, and it
+lacks kinds. kubectl is not started for a manifest of such kinds alone.
 """
 
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import shutil
 import subprocess
@@ -56,11 +58,38 @@ def _started(self: Any, args: Any, *rest: Any, **options: Any) -> None:
     options["env"] = environment
     command = [_unpacked(part) for part in args] if isinstance(args, list | tuple) else args
     if isinstance(command, list) and command and isinstance(command[0], str):
+        command = _without_missing_kinds(command)
         command[0] = shutil.which(command[0], path=environment["PATH"]) or command[0]
         if _is_python_script(command[0]):
             # The script's own first line names Lambda's Python.
             command = [sys.executable, *command]
     _start(self, command, *rest, **options)
+
+
+def _without_missing_kinds(command: list[Any]) -> list[Any]:
+    """A command that succeeds in place of kubectl's, if its manifest has only kinds that the API server lacks."""
+    missing = {*filter(None, os.environ.get("LOCAL_AWS_MISSING_KINDS", "").split(","))}
+    if not missing or os.path.basename(command[0]) != "kubectl" or "-f" not in command[:-1]:
+        return command
+    kinds = _kinds_in(command[command.index("-f") + 1])
+    if not kinds or not kinds <= missing:
+        return command
+    return [sys.executable, "-c", f"print('not sent, since this Kubernetes has no', {', '.join(sorted(kinds))!r})"]
+
+
+def _kinds_in(path: str) -> set[str]:
+    """The kinds of the objects in a file of CDK's handler, which writes JSON objects one after the other."""
+    with open(path) as file:
+        text = file.read()
+    kinds: set[str] = set()
+    end = 0
+    while end < len(text):
+        try:
+            value, end = json.JSONDecoder().raw_decode(text, end)
+        except ValueError:
+            return set()
+        kinds.add(str(value.get("kind")) if isinstance(value, dict) else "")
+    return kinds
 
 
 def _is_python_script(path: str) -> bool:

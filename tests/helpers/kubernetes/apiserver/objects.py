@@ -92,7 +92,10 @@ def install(
     if task_governance:
         # HyperPod's own part.
         admin.apply_all([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}])
-    admin.apply_all(team_manifests(team, task_governance=task_governance, priority_classes=priority_classes))
+    manifests = team_manifests(team, task_governance=task_governance, priority_classes=priority_classes)
+    # A server before 1.30 does not have them.
+    has_policies = admin.cluster.minor >= 30
+    admin.apply_all(item for item in manifests if has_policies or "AdmissionPolicy" not in item["kind"])
     await_usable(admin, namespace, quotas=("team-quota", "no-other-priorities"))
     # The server sees a LimitRange after a while. Until then the quota refuses pods without requests.
     silent = pod(namespace, "silent")

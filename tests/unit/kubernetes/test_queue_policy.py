@@ -1,0 +1,112 @@
+"""The policy of a team that borrows, evaluated by a real CEL engine.
+
+CI's Kubernetes API is 1.20 and has no such policies. tests/real/kubernetes/test_queue_policy.py gives the same cases to a newer one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import cel
+import pytest
+
+from cdk_hyperpod.config.teams import Share, Team
+from cdk_hyperpod.kubernetes.manifests import Manifest
+from cdk_hyperpod.kubernetes.teams import group_name, team_manifests
+from helpers.kubernetes.queued import BORROWS, CASES, NAMESPACE, OWNER, Case
+
+POLICY, BINDING = (item for item in team_manifests(BORROWS, task_governance=True) if "AdmissionPolicy" in item["kind"])
+MEMBER = [group_name(NAMESPACE), "system:authenticated"]
+CONTROLLER = ["system:serviceaccounts", "system:authenticated"]
+
+
+def refusals(manifest: Manifest, groups: list[str], operation: str = "CREATE") -> list[str]:
+    """The messages of the policy, as the API server evaluates it."""
+    spec = POLICY["spec"]
+    request = {"operation": operation, "userInfo": {"username": "somebody", "groups": groups}}
+    context: dict[str, Any] = {"object": manifest, "request": request, "variables": {}}
+    if not all(cel.evaluate(item["expression"], context) for item in spec["matchConditions"]):
+        return []
+    for variable in spec["variables"]:
+        context["variables"][variable["name"]] = cel.evaluate(variable["expression"], context)
+    return [item["message"] for item in spec["validations"] if not cel.evaluate(item["expression"], context)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_asks_for_accelerators_goes_through_the_queue(case: Case) -> None:
+    messages = refusals(case.manifest, MEMBER if case.by_a_member else CONTROLLER)
+    assert (len(messages) == 0) == case.admitted, messages
+
+
+def test_only_a_members_change_is_checked() -> None:
+    """A controller changes what existed before the policy."""
+    job = next(case.manifest for case in CASES if case.name == "Job without a queue")
+    assert len(refusals(job, MEMBER, "UPDATE")) == 1
+    assert refusals(job, CONTROLLER, "UPDATE") == []
+    ending = {**job, "metadata": {**job["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert refusals(ending, MEMBER, "UPDATE") == []
+
+
+def test_a_member_of_another_group_is_no_member() -> None:
+    made = next(case.manifest for case in CASES if case.name == "pod of a controller")
+    assert made["metadata"]["ownerReferences"] == OWNER
+    assert refusals(made, ["another-namespace-level-group"]) == []
+    assert len(refusals(made, MEMBER)) == 1
+
+
+def test_every_kind_that_makes_pods_and_that_a_member_may_create_is_matched() -> None:
+    (role,) = (item for item in team_manifests(BORROWS, task_governance=True) if item["kind"] == "Role")
+    without_pods = {
+        "configmaps", "secrets", "services", "persistentvolumeclaims", "serviceaccounts", "poddisruptionbudgets",
+        "horizontalpodautoscalers",
+    }  # fmt: skip
+    may_create = {
+        (group, resource)
+        for rule in role["rules"]
+        if "create" in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        if "/" not in resource
+    }
+    matched = {
+        (group, resource)
+        for rule in POLICY["spec"]["matchConstraints"]["resourceRules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert {resource for _, resource in may_create - matched} == without_pods
+
+
+@pytest.mark.parametrize(
+    ("team", "governed", "has_policy"),
+    [
+        (BORROWS, True, True),
+        (BORROWS, False, False),
+        (dataclasses.replace(BORROWS, borrow_limit=None), True, False),
+        (
+            Team(
+                name="t", quota={"ml.p5.48xlarge": 1}, absolute_borrow_limits={"ml.p5.48xlarge": Share(accelerators=4)}
+            ),
+            True,
+            True,
+        ),
+    ],
+    ids=["borrows", "without task governance", "borrows nothing", "absolute"],
+)
+def test_a_policy_is_for_a_team_that_borrows_under_task_governance(
+    team: Team, governed: bool, has_policy: bool
+) -> None:
+    kinds = [item["kind"] for item in team_manifests(team, task_governance=governed)]
+    assert ("ValidatingAdmissionPolicy" in kinds, "ValidatingAdmissionPolicyBinding" in kinds) == (
+        has_policy,
+        has_policy,
+    )
+    if has_policy:
+        assert kinds.index("ValidatingAdmissionPolicyBinding") < kinds.index("Role"), "before the members get access"
+
+
+def test_the_binding_is_of_the_policy_and_denies() -> None:
+    assert BINDING["spec"] == {"policyName": POLICY["metadata"]["name"], "validationActions": ["Deny"]}
+    selector = POLICY["spec"]["matchConstraints"]["namespaceSelector"]
+    assert selector == {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
