@@ -46,6 +46,15 @@ LabelValue = Annotated[
 ]
 
 
+TopologyLabel = Literal[
+    "topology.k8s.aws/ultraserver-id",
+    "topology.k8s.aws/network-node-layer-1",
+    "topology.k8s.aws/network-node-layer-2",
+    "topology.k8s.aws/network-node-layer-3",
+]
+"""Labels of HyperPod's nodes that say how near they are (AWS's SDK, `ALLOWED_TOPOLOGY_LABELS`)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticPolicy:
     """How far a job may shrink and grow, and in which steps.
@@ -107,6 +116,28 @@ class ScaleSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogMonitoring:
+    """A rule by which the operator finds a job that hangs or is slow, from its log. It then restarts the job."""
+
+    name: Name
+    """The rule's name, unique in the job."""
+    log_pattern: str
+    """A regular expression of the lines that show progress. With one group, the group is a number that is compared."""
+    expected_start_cut_off_in_seconds: Annotated[int, Range(1, 604800)] | None = None
+    """The job hangs if the first such line takes longer. Absent: no limit."""
+    expected_recurring_frequency_in_seconds: Annotated[int, Range(1, 604800)] | None = None
+    """The job hangs if the next such line takes longer. Absent: no limit."""
+    metric_threshold: Annotated[int, Range(0, 10**9)] | None = None
+    """The number with which the group is compared. Absent: nothing is compared."""
+    operator: Literal["gt", "lt", "eq", "gteq", "lteq"] | None = None
+    """The comparison that makes the job slow, such as lt: less than the threshold. Absent: nothing is compared."""
+    metric_evaluation_data_points: Annotated[int, Range(1, 10000)] | None = None
+    """How many times in a row the job must be slow. Absent: once."""
+    stop_pattern: str | None = None
+    """A regular expression of the line after which the rule ends. Absent: it never ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPolicy:
     """What the operator does when pods fail and when the job has ended."""
 
@@ -122,6 +153,8 @@ class RunPolicy:
     """The time over which restarts are counted. Rendered only if one of the two settings above is set."""
     ttl_seconds_after_finished: Annotated[int, Range(-1, 31536000)] | None = None
     """How long after its end the job is deleted; -1: never. Absent: the operator's default."""
+    log_monitoring: tuple[LogMonitoring, ...] = ()
+    """Rules by which the operator restarts a job that hangs or is slow. Absent: it does not look at the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +242,23 @@ class ElasticJob:
     base_priority_class_name: ObjectName | None = None
     """Another, higher PriorityClass for the first min_replicas pods. A preemption then ends only the additional pods,
     and never the minimum. Absent: all pods are equal, and a preemption may pause the job."""
+    required_topology: TopologyLabel | None = None
+    """Kueue places all pods on nodes with the same value of this label, and the job waits until they fit. It needs a
+    queue. Absent: anywhere."""
+    preferred_topology: TopologyLabel | None = None
+    """The same if they fit, otherwise anywhere. Absent: anywhere."""
+    spares: Annotated[int, Range(0, MAX_NODES)] = 0
+    """How many pods' resources the job also requests, so that a failed one is replaced at once. Only a job of one size
+    has them. They count in the quota."""
+    deep_health_check_passed: bool = False
+    """True: only nodes that passed HyperPod's deep health checks. The job waits if there are none, as in a group
+    without `on_start_deep_health_checks`."""
+    termination_grace_period_seconds: Annotated[int, Range(30, 86400)] | None = None
+    """How long a pod that is evicted, preempted or deleted has to save a checkpoint, from SIGTERM to SIGKILL.
+    `hyperpodrun` gives the training processes 15 s less. Absent: 600 for a job of more than one node, otherwise
+    Kubernetes' 30, of which the processes have 15. A process that does not handle SIGTERM ends at once."""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """When a node pulls the image. Absent: Kubernetes' default, Always for the tag latest, otherwise IfNotPresent."""
     service_account_name: ObjectName | None = None
     """The pods' service account. Absent: the namespace's default."""
     claims: tuple[ClaimMount, ...] = ()

@@ -6,10 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..config.jobs import ClaimMount, ElasticJob, ElasticPolicy, RunPolicy, ScaleSettings, Toleration
+from ..config.jobs import ClaimMount, ElasticJob, ElasticPolicy, LogMonitoring, RunPolicy, ScaleSettings, Toleration
 from .manifests import Manifest, document
 from .queue_policy import QUEUE_LABEL
-from .replicas import COORDINATION, SCALE_CONFIG_FOLDER, first_size, queue_of, ranks_per_replica, replica_resources
+from .replicas import (
+    COORDINATION,
+    SCALE_CONFIG_FOLDER,
+    first_size,
+    grace_period,
+    queue_of,
+    ranks_per_replica,
+    replica_resources,
+    shutdown_timeout,
+)
 
 _SCALE_CONFIG_FILE = "scale_config.yaml"
 
@@ -31,7 +40,7 @@ def _job(job: ElasticJob) -> Manifest:
     return {
         "apiVersion": "sagemaker.amazonaws.com/v1",
         "kind": "HyperPodPyTorchJob",
-        "metadata": {"name": job.name, "namespace": job.namespace, "labels": _labels(job)},
+        "metadata": {"name": job.name, "namespace": job.namespace, "labels": _labels(job), **_annotations(job)},
         "spec": {
             "nprocPerNode": str(ranks_per_replica(job)),
             **sizes,
@@ -80,22 +89,29 @@ def _worker(job: ElasticJob) -> Manifest:
     can_scale = policy.min_replicas < start or start < policy.max_replicas
     if can_scale:
         spec["maxReplicas"] = policy.max_replicas
+    if job.spares:
+        spec["spares"] = job.spares
     return spec | {"template": _template(job, job.priority_class_name)}
 
 
 def _template(job: ElasticJob, priority_class: str | None) -> Manifest:
     volumes = _volumes(job)
-    pod: Manifest = {"nodeSelector": {"node.kubernetes.io/instance-type": job.instance_type, **job.node_labels}}
+    health = {"sagemaker.amazonaws.com/deep-health-check-status": "Passed"} if job.deep_health_check_passed else {}
+    pod: Manifest = {
+        "nodeSelector": {"node.kubernetes.io/instance-type": job.instance_type, **health, **job.node_labels}
+    }
     if job.tolerations:
         pod["tolerations"] = [_toleration(item) for item in job.tolerations]
     if priority_class is not None:
         pod["priorityClassName"] = priority_class
     if job.service_account_name is not None:
         pod["serviceAccountName"] = job.service_account_name
+    if (seconds := grace_period(job)) is not None:
+        pod["terminationGracePeriodSeconds"] = seconds
     pod["containers"] = [_container(job, volumes)]
     pod["volumes"] = [volume.source for volume in volumes]
     # The SDK's model requires a name in the template's metadata. Pods get their own names.
-    return {"metadata": {"name": job.name, "labels": _labels(job)}, "spec": pod}
+    return {"metadata": {"name": job.name, "labels": _labels(job), **_annotations(job)}, "spec": pod}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +156,7 @@ def _container(job: ElasticJob, volumes: Sequence[_Volume]) -> Manifest:
     return {
         "name": "pytorch",
         "image": job.image,
+        **({} if job.image_pull_policy is None else {"imagePullPolicy": job.image_pull_policy}),
         **_command(job),
         "env": [{"name": name, "value": value} for name, value in _environment(job).items()],
         "resources": {"requests": resources, "limits": resources},
@@ -161,6 +178,8 @@ def _command(job: ElasticJob) -> Manifest:
         return {}
     # The agent asserts that --nnodes is one number; the operator tells it the real one at every start.
     launch = [f"--nnodes={first_size(job)}", f"--nproc-per-node={ranks_per_replica(job)}", "--rdzv-backend=hyperpod"]
+    if (timeout := shutdown_timeout(job)) is not None:
+        launch.append(f"--shutdown-timeout={timeout}")
     return {"command": ["hyperpodrun"], "args": [*launch, job.script, *job.script_args]}
 
 
@@ -181,6 +200,15 @@ def _labels(job: ElasticJob) -> dict[str, str]:
     return labels
 
 
+def _annotations(job: ElasticJob) -> Manifest:
+    given = {
+        "kueue.x-k8s.io/podset-required-topology": job.required_topology,
+        "kueue.x-k8s.io/podset-preferred-topology": job.preferred_topology,
+    }
+    annotations = {name: label for name, label in given.items() if label is not None}
+    return {"annotations": annotations} if annotations else {}
+
+
 def _run_policy(policy: RunPolicy) -> Manifest:
     rendered: Manifest = {"cleanPodPolicy": policy.clean_pod_policy}
     if policy.job_max_retry_count is not None:
@@ -194,7 +222,23 @@ def _run_policy(policy: RunPolicy) -> Manifest:
         rendered["restartPolicy"] = {"evalPeriodSeconds": policy.eval_period_seconds, **given}
     if policy.ttl_seconds_after_finished is not None:
         rendered["ttlSecondsAfterFinished"] = policy.ttl_seconds_after_finished
+    if policy.log_monitoring:
+        rendered["logMonitoringConfiguration"] = [_log_rule(rule) for rule in policy.log_monitoring]
     return rendered
+
+
+def _log_rule(rule: LogMonitoring) -> Manifest:
+    given = {
+        "name": rule.name,
+        "logPattern": rule.log_pattern,
+        "expectedStartCutOffInSeconds": rule.expected_start_cut_off_in_seconds,
+        "expectedRecurringFrequencyInSeconds": rule.expected_recurring_frequency_in_seconds,
+        "metricThreshold": rule.metric_threshold,
+        "operator": rule.operator,
+        "metricEvaluationDataPoints": rule.metric_evaluation_data_points,
+        "stopPattern": rule.stop_pattern,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _disruption_budget(job: ElasticJob) -> Manifest:

@@ -11,6 +11,8 @@ ZONE_LABELS = ("topology.kubernetes.io/zone", "topology.k8s.aws/zone-id")
 """Labels of a node: its zone, by name and by id."""
 COORDINATION = "HYPERPOD_SIGNAL_COORDINATION"
 """The environment variable that makes the elastic agent signal the training script."""
+_GRACE_PERIOD_S = 600
+_FOR_THE_AGENT_S = 15
 SCALE_CONFIG_FOLDER = "/config"
 """The folder with a replica's settings by size."""
 
@@ -74,6 +76,22 @@ def queue_of(job: ElasticJob) -> str | None:
     if job.queue_name is None and job.namespace.startswith("hyperpod-ns-"):
         return f"{job.namespace}-localqueue"
     return job.queue_name
+
+
+def grace_period(job: ElasticJob) -> int | None:
+    """Seconds from a pod's SIGTERM to its SIGKILL. None: Kubernetes' default."""
+    if job.termination_grace_period_seconds is not None:
+        return job.termination_grace_period_seconds
+    return _GRACE_PERIOD_S if job.elastic_policy.max_replicas > 1 else None
+
+
+def shutdown_timeout(job: ElasticJob) -> int | None:
+    """The part of it that `hyperpodrun` gives the training processes. None: its default, 15 s.
+
+    The rest is for the agent itself, as with the defaults of both: 15 of 30 s.
+    """
+    seconds = grace_period(job)
+    return None if seconds is None else seconds - _FOR_THE_AGENT_S
 
 
 def first_size(job: ElasticJob) -> int:

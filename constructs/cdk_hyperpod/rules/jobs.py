@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from ..config.jobs import ElasticJob, ElasticPolicy, ScaleSettings
+from ..config.jobs import ElasticJob, ElasticPolicy, RunPolicy, ScaleSettings
 from ..errors import Finding
 from ..facts.device_plugins import EFA
 from ..facts.instance_types import InstanceType, catalogue, suggestion
@@ -29,6 +30,8 @@ def check_job(job: ElasticJob, *, hard: Mapping[str, str] | None = None) -> Iter
     policy = job.elastic_policy
     yield from field_findings(job, "")
     yield from field_findings(job.run_policy, "run_policy")
+    yield from _check_log_monitoring(job.run_policy)
+    yield from _check_placement(job)
     if not job.image.strip() or job.image != job.image.strip():
         yield Finding(
             code="job-image-invalid",
@@ -86,6 +89,70 @@ def _check_namespace(job: ElasticJob) -> Iterator[Finding]:
             path="namespace",
             problem=f"its queue would be {show(queue)}, but a label has at most 63 characters",
             remedy="name the queue (queue_name), or use a shorter team name",
+        )
+
+
+def _check_log_monitoring(policy: RunPolicy) -> Iterator[Finding]:
+    """Expressions that cannot be read, and rules that can never find anything."""
+    path = "run_policy.log_monitoring"
+    for index, rule in enumerate(policy.log_monitoring):
+        yield from field_findings(rule, f"{path}[{index}]")
+        for name in ("log_pattern", "stop_pattern"):
+            text = getattr(rule, name)
+            if text is not None and not _is_expression(text):
+                yield Finding(
+                    code="job-log-pattern-invalid",
+                    path=f"{path}[{index}].{name}",
+                    problem=f"must be a regular expression, got {show(text)}",
+                    remedy="correct it",
+                )
+        if (rule.metric_threshold is None) != (rule.operator is None):
+            yield Finding(
+                code="job-log-comparison-incomplete",
+                path=f"{path}[{index}]",
+                problem="has only one of metric_threshold and operator",
+                remedy="add the other one, or remove both",
+            )
+        limits = (rule.expected_start_cut_off_in_seconds, rule.expected_recurring_frequency_in_seconds, rule.operator)
+        if all(limit is None for limit in limits):
+            yield Finding(
+                code="job-log-rule-without-limit",
+                path=f"{path}[{index}]",
+                problem="has no limit, so it finds nothing",
+                remedy="add expected_start_cut_off_in_seconds or expected_recurring_frequency_in_seconds",
+            )
+
+
+def _is_expression(text: str) -> bool:
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError):
+        return False
+    return bool(text) and text.isprintable()
+
+
+def _check_placement(job: ElasticJob) -> Iterator[Finding]:
+    for name in ("required_topology", "preferred_topology"):
+        if getattr(job, name) is not None and queue_of(job) is None:
+            yield Finding(
+                code="job-topology-without-queue",
+                path=name,
+                problem="needs a queue, because Kueue places the pods, and the job has none",
+                remedy="name the queue (queue_name), or remove it",
+            )
+    if job.required_topology is not None and job.preferred_topology is not None:
+        yield Finding(
+            code="job-topologies-both",
+            path="preferred_topology",
+            problem="cannot be combined with required_topology",
+            remedy="use one of them",
+        )
+    if job.spares and job.elastic_policy.min_replicas != job.elastic_policy.max_replicas:
+        yield Finding(
+            code="job-spares-of-elastic-job",
+            path="spares",
+            problem="an elastic job continues with fewer replicas, so it has no spares",
+            remedy="remove it, or use one size",
         )
 
 
@@ -243,7 +310,7 @@ def _check_processes(job: ElasticJob, kind: InstanceType) -> Iterator[Finding]:
 
 
 def _check_quota(job: ElasticJob, hard: Mapping[str, str]) -> Iterator[Finding]:
-    most = fits = job.elastic_policy.max_replicas
+    most = fits = job.elastic_policy.max_replicas + job.spares
     short = []
     for name, text in {**replica_resources(job), "pods": "1"}.items():
         need = parse_quantity(text)

@@ -8,6 +8,7 @@ from cdk_hyperpod.config.jobs import (
     ClaimMount,
     ElasticJob,
     ElasticPolicy,
+    LogMonitoring,
     RunPolicy,
     ScaleSettings,
     Toleration,
@@ -83,7 +84,23 @@ GOVERNED = ElasticJob(
         max_full_job_restarts=2,
         scale_up_snooze_time_in_seconds=60,
         ttl_seconds_after_finished=-1,
+        log_monitoring=(
+            LogMonitoring(
+                name="progress",
+                log_pattern=".*loss=([0-9]+).*",
+                expected_start_cut_off_in_seconds=240,
+                expected_recurring_frequency_in_seconds=600,
+                metric_threshold=3,
+                operator="lt",
+                metric_evaluation_data_points=5,
+                stop_pattern="saving",
+            ),
+        ),
     ),
+    required_topology="topology.k8s.aws/network-node-layer-3",
+    deep_health_check_passed=True,
+    termination_grace_period_seconds=900,
+    image_pull_policy="Always",
     scale_config={
         1: ScaleSettings(train_batch_size=128, micro_train_batch_size=2, learning_rate=0.0004),
         3: ScaleSettings(

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from ...config.cluster import ClusterConfig, InstanceGroup
 from ...config.eks import is_on
-from ...config.jobs import ClaimMount, ElasticJob, ElasticPolicy, RunPolicy, Toleration
+from ...config.jobs import ClaimMount, ElasticJob, ElasticPolicy, LogMonitoring, RunPolicy, Toleration
 from ...config.teams import Team
 from ...config.zones import is_zone_id
 from ...facts.instance_types import catalogue
@@ -46,8 +46,16 @@ def elastic_job(options: SimpleNamespace, group: InstanceGroup | None, config: C
         service_account_name=options.service_account,
         claims=tuple(ClaimMount(claim_name=name, mount_path=path) for name, path in options.claim),
         disruption_budget=options.disruption_budget,
+        required_topology=options.required_topology,
+        preferred_topology=options.preferred_topology,
+        spares=options.spares or 0,
+        deep_health_check_passed=options.deep_health_check_passed,
+        termination_grace_period_seconds=options.termination_grace_period,
+        image_pull_policy=options.image_pull_policy,
         run_policy=RunPolicy(
-            job_max_retry_count=options.max_retries, scale_up_snooze_time_in_seconds=options.scale_up_snooze_time
+            job_max_retry_count=options.max_retries,
+            scale_up_snooze_time_in_seconds=options.scale_up_snooze_time,
+            log_monitoring=_log_monitoring(options),
         ),
     )
     return _with_scale_config(job, options)
@@ -56,6 +64,19 @@ def elastic_job(options: SimpleNamespace, group: InstanceGroup | None, config: C
 def has_extended_lists(config: ClusterConfig | None) -> bool:
     """Whether the library installs HyperPod's chart, and adds the file's types to the lists of its device plug-ins."""
     return config is not None and config.eks is not None and config.eks.installs_chart
+
+
+def _log_monitoring(options: SimpleNamespace) -> tuple[LogMonitoring, ...]:
+    """One rule: a line that shows progress must come in time."""
+    if options.log_pattern is None:
+        return ()
+    rule = LogMonitoring(
+        name="progress",
+        log_pattern=options.log_pattern,
+        expected_start_cut_off_in_seconds=options.log_start_cut_off,
+        expected_recurring_frequency_in_seconds=options.log_recurring_frequency,
+    )
+    return (rule,)
 
 
 def _tolerations(group: InstanceGroup | None) -> tuple[Toleration, ...]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import rich_click as click
 
 from ...config.cluster import ClusterConfig
-from ...config.jobs import ElasticPolicy
+from ...config.jobs import ElasticPolicy, TopologyLabel
 from ...errors import Finding, raise_errors
 from ...kubernetes.jobs import job_manifests
 from ...kubernetes.manifests import to_yaml
@@ -21,6 +21,8 @@ from .option_checks import (
     check_batch_and_quota,
     check_elastic_training,
     check_group,
+    check_health,
+    check_log_options,
     check_sizes,
     check_team,
     check_zone,
@@ -142,6 +144,12 @@ def job() -> None:
     panel="The job",
     help="Mount a PersistentVolumeClaim. Checkpoints need a shared one. Can be repeated.",
 )
+@click.option(
+    "--image-pull-policy",
+    type=click.Choice(["Always", "IfNotPresent", "Never"]),
+    panel="The job",
+    help="When a node pulls the image; default: Kubernetes'.",
+)
 @click.option("--service-account", metavar="NAME", panel="The job", help="Default: the namespace's default.")
 @click.option(
     "--nodes",
@@ -216,6 +224,19 @@ def job() -> None:
     help="Processes per node; default: one for each GPU or NeuronCore.",
 )
 @click.option(
+    "--deep-health-check-passed",
+    is_flag=True,
+    panel="What a replica has of its node",
+    help="Only nodes that passed HyperPod's deep health checks.",
+)
+@click.option(
+    "--termination-grace-period",
+    type=int,
+    metavar="SECONDS",
+    panel="Times, in seconds",
+    help="Time for a checkpoint when a pod is evicted or preempted, for the pod and hyperpodrun; default: 600 for more than one node, otherwise 30.",
+)
+@click.option(
     "--scaling-timeout",
     default=_TIMES.scaling_timeout_in_seconds,
     metavar="SECONDS",
@@ -263,6 +284,20 @@ def job() -> None:
     help="A higher PriorityClass for the first --min-replicas pods, so that only additional pods are preempted.",
 )
 @click.option(
+    "--required-topology",
+    type=click.Choice(get_args(TopologyLabel)),
+    metavar="LABEL",
+    panel="Queue and priority",
+    help="All pods on nodes with the same value of this label, such as topology.k8s.aws/network-node-layer-3. Needs a queue.",
+)
+@click.option(
+    "--preferred-topology",
+    type=click.Choice(get_args(TopologyLabel)),
+    metavar="LABEL",
+    panel="Queue and priority",
+    help="The same if they fit, otherwise anywhere.",
+)
+@click.option(
     "--disruption-budget",
     is_flag=True,
     panel="Queue and priority",
@@ -283,13 +318,45 @@ def job() -> None:
     help="The same at every size.",
 )
 @click.option(
+    "--spares",
+    type=int,
+    metavar="N",
+    panel="Failures",
+    help="Resources of N more pods, so that failed ones are replaced at once. For a job of one size.",
+)
+@click.option(
+    "--log-pattern",
+    metavar="REGEX",
+    panel="Failures",
+    help="Lines of the log that show progress. The operator restarts a job whose log has none in time.",
+)
+@click.option(
+    "--log-start-cut-off",
+    type=int,
+    metavar="SECONDS",
+    panel="Failures",
+    help="Time until the first line that matches --log-pattern.",
+)
+@click.option(
+    "--log-recurring-frequency",
+    type=int,
+    metavar="SECONDS",
+    panel="Failures",
+    help="Time until the next one.",
+)
+@click.option(
     "--max-retries", type=int, metavar="N", panel="Failures", help="Restarts after failures; default: the operator's."
 )
 def render(**given: Any) -> None:
     """Write a training job as YAML, elastic or of one size."""
     options = SimpleNamespace(**given)
     config = _cluster(options)
-    findings = [*check_sizes(options), *check_zone(options, config), *check_team(options, config)]
+    findings = [
+        *check_sizes(options),
+        *check_zone(options, config),
+        *check_team(options, config),
+        *check_log_options(options),
+    ]
     group = None
     if options.group is not None and config is not None:
         findings += check_group(options, config)
@@ -309,6 +376,7 @@ def render(**given: Any) -> None:
         *check_job(made, hard=hard_quota(options, config)),
         *check_batch_and_quota(options),
         *check_elastic_training(made, group, config),
+        *check_health(options, group),
     ]
     one_size = options.nodes is not None
     for warning in raise_errors([with_option_names(each, one_size=one_size) for each in findings], "job render"):

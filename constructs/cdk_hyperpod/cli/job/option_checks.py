@@ -197,6 +197,31 @@ def check_batch_and_quota(options: SimpleNamespace) -> list[Finding]:
     return findings
 
 
+def check_log_options(options: SimpleNamespace) -> Iterator[Finding]:
+    """The limits of the log need the pattern of its lines."""
+    for name in ("log_start_cut_off", "log_recurring_frequency"):
+        if getattr(options, name) is not None and options.log_pattern is None:
+            option = name.replace("_", "-")
+            yield Finding(
+                code="job-log-limit-without-pattern",
+                path=f"--{option}",
+                problem="needs --log-pattern, the lines that show progress",
+                remedy="add it, or remove this option",
+            )
+
+
+def check_health(options: SimpleNamespace, group: InstanceGroup | None) -> Iterator[Finding]:
+    """Nodes of a group without deep health checks never pass them."""
+    if options.deep_health_check_passed and group is not None and not group.on_start_deep_health_checks:
+        yield Finding(
+            code="job-health-check-not-run",
+            path="deep_health_check_passed",
+            problem=f"the group {group.name} has no on_start_deep_health_checks, so its nodes may never pass them",
+            remedy="remove it, or add the checks to the group. Its new nodes then run them",
+            level="warning",
+        )
+
+
 def check_elastic_training(
     job: ElasticJob, group: InstanceGroup | None, config: ClusterConfig | None
 ) -> Iterator[Finding]:

@@ -14,9 +14,11 @@ _SAME_NAME = (
     "memory_gib",
     "min_replicas",
     "nproc_per_node",
+    "preferred_topology",
     "quota_nodes",
     "replica_discrete_values",
     "replica_increment_step",
+    "required_topology",
     "train_batch_size",
     "vcpus",
     "workload_priority_class",
@@ -31,6 +33,12 @@ _FLAGS = {name: f"--{name.replace('_', '-')}" for name in _SAME_NAME} | {
     "faulty_scale_down_timeout_in_seconds": "--faulty-scale-down-timeout",
     "scale_up_snooze_time_in_seconds": "--scale-up-snooze-time",
     "job_max_retry_count": "--max-retries",
+    "termination_grace_period_seconds": "--termination-grace-period",
+    "image_pull_policy": "--image-pull-policy",
+    "expected_start_cut_off_in_seconds": "--log-start-cut-off",
+    "expected_recurring_frequency_in_seconds": "--log-recurring-frequency",
+    "log_pattern": "--log-pattern",
+    "deep_health_check_passed": "--deep-health-check-passed",
 }
 
 # Names that are ordinary words too, so they are replaced only as the path, not inside a sentence.
@@ -44,6 +52,8 @@ _FLAG_PLACES = {
     "image": "--image",
     "replicas": "--replicas",
     "script": "SCRIPT",
+    "spares": "--spares",
+    "log_monitoring[0]": "--log-pattern",
     "elastic_policy": "",
     "scale_config": "--train-batch-size",
 }
@@ -65,6 +75,7 @@ def with_option_names(finding: Finding, *, one_size: bool = False) -> Finding:
 
     path = finding.path.removeprefix("elastic_policy.").removeprefix("run_policy.")
     path = re.sub(r"^claims(\[\d+\])?", "--claim", re.sub(r"^env\b", "--env", path))
+    path = path.removeprefix("log_monitoring[0].")
     path = re.sub(r"^scale_config\[\d+\]\.", "", path)
     return dataclasses.replace(
         finding,

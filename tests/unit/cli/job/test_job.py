@@ -206,6 +206,9 @@ def test_sizes_by_values_with_a_batch(capsys: pytest.CaptureFixture[str]) -> Non
     }
 
 
+LAYER = "topology.k8s.aws/network-node-layer-3"
+
+
 def test_every_option_reaches_the_job(capsys: pytest.CaptureFixture[str]) -> None:
     more = {
         "--namespace": "hyperpod-ns-research",
@@ -225,8 +228,15 @@ def test_every_option_reaches_the_job(capsys: pytest.CaptureFixture[str]) -> Non
         "--max-retries": "5",
         "--env": "A=b=c",
         "--claim": "fsx=/fsx",
+        "--termination-grace-period": "300",
+        "--image-pull-policy": "Always",
+        "--preferred-topology": LAYER,
+        "--log-pattern": ".*loss.*",
+        "--log-start-cut-off": "65",
+        "--log-recurring-frequency": "66",
     }
-    assert main(arguments({**more}, "--disruption-budget", "--", "train.py", "--epochs", "3")) == 0
+    flags = ("--disruption-budget", "--deep-health-check-passed")
+    assert main(arguments({**more}, *flags, "--", "train.py", "--epochs", "3")) == 0
     job, budget = yaml.safe_load_all(capsys.readouterr().out)
     spec, (base, elastic) = job["spec"], job["spec"]["replicaSpecs"]
     pod = base["template"]["spec"]
@@ -251,9 +261,23 @@ def test_every_option_reaches_the_job(capsys: pytest.CaptureFixture[str]) -> Non
         "--nnodes=4",
         "--nproc-per-node=4",
         "--rdzv-backend=hyperpod",
+        "--shutdown-timeout=285",
         "train.py",
         "--epochs",
         "3",
+    ]
+    assert pod["terminationGracePeriodSeconds"] == 300
+    assert container["imagePullPolicy"] == "Always"
+    assert pod["nodeSelector"]["sagemaker.amazonaws.com/deep-health-check-status"] == "Passed"
+    for part in (job, base["template"]):
+        assert part["metadata"]["annotations"] == {"kueue.x-k8s.io/podset-preferred-topology": LAYER}
+    assert spec["runPolicy"]["logMonitoringConfiguration"] == [
+        {
+            "name": "progress",
+            "logPattern": ".*loss.*",
+            "expectedStartCutOffInSeconds": 65,
+            "expectedRecurringFrequencyInSeconds": 66,
+        }
     ]
     assert container["env"][-1] == {"name": "A", "value": "b=c"}
     assert container["resources"]["requests"]["cpu"] == "100"
@@ -344,6 +368,62 @@ def test_texts_of_findings_name_options_not_fields(capsys: pytest.CaptureFixture
     assert main(arguments({"--learning-rate": "0.1"})) == 1
     err = capsys.readouterr().err
     assert err.count("--train-batch-size") == 2 and "train_batch_size" not in err
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "option"),
+    [
+        ({"--log-pattern": "("}, "job-log-pattern-invalid", "--log-pattern"),
+        ({"--log-pattern": "loss"}, "job-log-rule-without-limit", "--log-pattern"),
+        ({"--log-start-cut-off": "9"}, "job-log-limit-without-pattern", "--log-start-cut-off"),
+        ({"--log-pattern": "a", "--log-start-cut-off": "0"}, "value-out-of-range", "--log-start-cut-off"),
+        ({"--required-topology": LAYER}, "job-topology-without-queue", "--required-topology"),
+        (
+            {"--required-topology": LAYER, "--preferred-topology": LAYER, "--queue": "q"},
+            "job-topologies-both",
+            "--preferred-topology",
+        ),
+        ({"--spares": "1"}, "job-spares-of-elastic-job", "--spares"),
+        ({"--spares": "-1"}, "value-out-of-range", "--spares"),
+        ({"--termination-grace-period": "29"}, "value-out-of-range", "--termination-grace-period"),
+    ],
+)
+def test_options_that_would_do_nothing_or_harm(
+    changes: dict[str, str | None], code: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments(changes)) == 1
+    said = capsys.readouterr().err
+    assert f"[{code}]" in said and f"  {option}: " in said
+
+
+def test_spares_count_in_the_quota(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(grouped(**{"--spares": "1", "--nodes": "3", "--namespace": "hyperpod-ns-research"})) == 0
+    (job,) = yaml.safe_load_all(capsys.readouterr().out)
+    assert job["spec"]["replicaSpecs"][0]["spares"] == 1
+    assert main(grouped(**{"--spares": "9", "--nodes": "3", "--namespace": "hyperpod-ns-research"})) == 1
+    assert "[job-above-quota]" in capsys.readouterr().err
+
+
+def test_nodes_of_a_group_without_deep_health_checks_never_pass_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(grouped("--deep-health-check-passed")) == 0
+    assert "[job-health-check-not-run]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "seconds", "of_the_processes"),
+    [({}, 600, 585), ({"--termination-grace-period": "40"}, 40, 25), ({"--nodes": "1"}, None, None)],
+    ids=["several nodes", "given", "one node"],
+)
+def test_a_checkpoint_has_time(
+    more: dict[str, str], seconds: int | None, of_the_processes: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the pod and in the launcher, which otherwise kills the processes after 15 s."""
+    assert main(grouped("--", "train.py", **more)) == 0
+    (job,) = yaml.safe_load_all(capsys.readouterr().out)
+    spec = job["spec"]["replicaSpecs"][0]["template"]["spec"]
+    assert spec.get("terminationGracePeriodSeconds") == seconds
+    given = [part for part in spec["containers"][0]["args"] if part.startswith("--shutdown-timeout")]
+    assert given == ([] if of_the_processes is None else [f"--shutdown-timeout={of_the_processes}"])
 
 
 @pytest.mark.parametrize(("instance_type", "processes"), [("ml.p5.48xlarge", "8"), ("ml.m5.4xlarge", "16")])
