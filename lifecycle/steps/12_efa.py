@@ -13,7 +13,6 @@ Source: "Configuring EFA clients" in the FSx for Lustre user guide.
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import re
 import sys
@@ -71,6 +70,9 @@ BLOCKS = 32
 MOUNT_OPTIONS = {"flock", "localflock", "noflock", "user_xattr", "nouser_xattr", "nochecksum", "nolazystatfs"}
 """What a mount of Lustre keeps of the options of its file system. The others are the client's defaults."""
 SLURMD = "slurmd.service"
+HUNG = 124
+"""The exit code of lib.run for a command that did not end in time."""
+LOOK_AT = "look at the rules between the security groups of nodes and file system, and at their availability zones"
 
 
 @dataclass(frozen=True)
@@ -268,6 +270,8 @@ def check_used(path: str) -> None:
     """Raise Unusable if what is written to the file system does not go over EFA."""
     before = efa_interfaces()
     written = run(sys.executable, "-B", __file__, "write", path, timeout_s=120)
+    if written.returncode == HUNG:
+        raise Unusable(f"a test of {BLOCKS} MiB hangs; {LOOK_AT}")
     if written.returncode != 0:
         log(
             "WARNING",
@@ -278,34 +282,20 @@ def check_used(path: str) -> None:
     sent = sum(each.sent for each in after) - sum(each.sent for each in before)
     received = sum(each.received for each in after) - sum(each.received for each in before)
     if min(sent, received) < BLOCKS // 2:
-        raise Unusable(
-            f"of a test of {BLOCKS} MiB EFA sent {sent} and received {received} messages; look at the self-referencing rules "
-            "of the security groups of nodes and file system, and at their availability zones"
-        )
+        raise Unusable(f"of a test of {BLOCKS} MiB EFA sent {sent} and received {received} messages; {LOOK_AT}")
     up = sum(each.is_up for each in after)
     log("INFO", f"{path} uses EFA: {up} interfaces sent {sent} messages of a test")
 
 
 def write_test(path: str) -> None:
-    """Write BLOCKS MiB past the cache, into a file that has no name any more."""
+    """Write BLOCKS MiB, each to the file server at once, into a file that has no name any more."""
     # Users may write to the folder: mkstemp follows no link, and uses no file that exists.
     number, name = tempfile.mkstemp(prefix=".cdk-hyperpod-efa-", dir=on_node(path))
-    with open(number, "r+b", buffering=0) as file:
+    with open(number, "wb", buffering=0) as file:
         os.unlink(name)
-        _bypass_cache(file.fileno())
-        with mmap.mmap(-1, 2**20) as block:
-            file.writelines([block] * BLOCKS)
-        os.fsync(file.fileno())
-
-
-def _bypass_cache(number: int) -> None:
-    import fcntl
-
-    try:
-        fcntl.fcntl(number, fcntl.F_SETFL, fcntl.fcntl(number, fcntl.F_GETFL) | os.O_DIRECT)
-    except OSError:
-        # Only other file systems refuse it, in tests.
-        return
+        for _ in range(BLOCKS):
+            file.write(bytes(2**20))
+            os.fdatasync(file.fileno())
 
 
 def verify(paths: Sequence[str]) -> None:
@@ -326,10 +316,10 @@ def verify(paths: Sequence[str]) -> None:
 
 def configure(instance_type: str, paths: Sequence[str]) -> None:
     """Configure LNet if nobody has, and verify it. Raises Unusable, with the file system mounted as it was."""
-    check_possible()
     if efa_interfaces() or on_node(TRIED).exists():
         verify(paths)
         return
+    check_possible()
     mounted = lustre_mounts()
     if not mounted:
         _note()
@@ -372,13 +362,18 @@ def without_new_jobs(act: Callable[[], None]) -> None:
         act()
         return
     run("systemctl", "stop", SLURMD)
+    has_mount = True
     try:
         if runs_job_steps():
             raise Unusable("a job has begun on the node; replace the node when it has ended")
         act()
+    except StepError:
+        has_mount = False
+        raise
     finally:
-        # If this fails, step slurm starts it.
-        run("systemctl", "start", SLURMD)
+        if has_mount:
+            # If this fails, step slurm starts it.
+            run("systemctl", "start", SLURMD)
 
 
 def remounted(mount: LustreMount, act: Callable[[], None]) -> None:
@@ -390,11 +385,11 @@ def remounted(mount: LustreMount, act: Callable[[], None]) -> None:
     unit = run("systemd-escape", "--path", "--suffix=automount", mount.path).stdout.strip() if automount else ""
     if unit:
         run("systemctl", "stop", unit)
+    problem = None
     try:
         act()
-        problem = None
-    except Unusable as error:
-        problem = error
+    except (Unusable, OSError) as error:
+        problem = Unusable(str(error))
     if unit:
         run("systemctl", "start", unit)
     said = mount_again(mount)
@@ -429,11 +424,12 @@ def mount_again(mount: LustreMount) -> str | None:
 
 def boot(instance_type: str) -> None:
     """Configure LNet after a reboot, unless something is mounted or configured already."""
+    if efa_interfaces():
+        return
     check_possible()
-    if lustre_mounts() and not efa_interfaces():
+    if lustre_mounts():
         raise Unusable("a file system was mounted before LNet was configured; reboot or replace the node")
-    if not efa_interfaces():
-        configure_lnet(instance_type)
+    configure_lnet(instance_type)
 
 
 def main(action: str, instance_type: str, *paths: str) -> None:

@@ -61,7 +61,7 @@ def check_own_scripts(config: ClusterConfig) -> Iterator[Finding]:
     """Own scripts run beside the library's, so they need those."""
     if config.lifecycle_mode == "bootstrap":
         yield from (in_bootstrap_mode(own.path) for own in own_folders(config))
-    elif config.scripts_folder is not None:
+    elif isinstance(config.scripts_folder, str):
         yield from (beside_a_folder(own.path) for own in own_folders(config))
 
 

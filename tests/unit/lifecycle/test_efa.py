@@ -230,7 +230,7 @@ def test_counters_that_do_not_move_undo_it(node: EfaNode) -> None:
     node.write("step", "1")
     (line,) = node.step()
     assert line.startswith(
-        "WARNING Lustre uses TCP on this node: of a test of 32 MiB EFA sent 8 and received 8 messages; look at the"
+        "WARNING Lustre uses TCP on this node: of a test of 32 MiB EFA sent 8 and received 8 messages; look at the rules"
     )
     assert node.is_as_before()
     assert node.asked[-3:] == [
@@ -249,9 +249,11 @@ def test_a_file_system_that_takes_no_test_file_stays_mounted(node: EfaNode) -> N
     assert node.is_mounted and len(node.devices) == 8
 
 
-def test_only_a_node_that_lost_its_mount_fails(node: EfaNode) -> None:
+def test_only_a_node_that_lost_its_mount_fails_and_it_runs_no_job(node: EfaNode) -> None:
+    node.fake("systemctl", "true")
     node.fake("mount", "echo 'mount.lustre: No such device'; exit 19")
     assert node.step(code=1) == ["ERROR /fsx cannot be mounted again: mount.lustre: No such device; replace the node"]
+    assert "systemctl start slurmd.service" not in node.asked
 
 
 def test_no_job_starts_meanwhile(node: EfaNode) -> None:

@@ -441,7 +441,7 @@ def test_accounts_bring_along_the_line_that_enforces_them(node: Node, conf: bool
 
 def test_an_unknown_step_is_refused(node: Node) -> None:
     result = node.provision("compute.sh", "mount")
-    assert the_error(result).startswith("ERROR provision.py: STEP: must be one of mounts, clock, ")
+    assert the_error(result).startswith("ERROR provision.py: STEP: must be one of mounts, efa, clock, ")
     assert result.returncode == 2
 
 
