@@ -181,11 +181,13 @@ class _Build:
             "GOPROXY": "off",
             "CGO_ENABLED": "0",
         }
-        compiling = ["nice", "-n", "15", COMPILE]
-        self._command([*compiling, "vendor/k8s.io/kube-openapi/cmd/openapi-gen"], self.source, environment)
+        self._compile(environment, "vendor/k8s.io/kube-openapi/cmd/openapi-gen")
         self._describe_objects(environment)
-        what = [f"cmd/{name}" for name in COMPONENTS]
-        self._command([*compiling, *what], self.source, environment, limit_s=COMPILE_LIMIT_S)
+        self._compile(environment, *(f"cmd/{name}" for name in COMPONENTS))
+
+    def _compile(self, environment: dict[str, str], *packages: str) -> None:
+        command = ["nice", "-n", "15", COMPILE, *packages]
+        self._command(command, self.source, environment, limit_s=COMPILE_LIMIT_S)
 
     def _describe_objects(self, environment: dict[str, str]) -> None:
         command = [
@@ -195,8 +197,9 @@ class _Build:
             *("--go-header-file", "vendor/k8s.io/code-generator/hack/boilerplate.go.txt"),
             *("--report-filename", str(self.scratch / "violations")),
         ]
-        # Below GOPATH: the name of a package is its path from there.
-        self._command(command, self.source / ".go" / "src" / "k8s.io" / "kubernetes", environment)
+        # Go finds packages in vendor/ only for a folder below GOPATH. It takes its own folder's name, a link's, from PWD.
+        folder = self.source / ".go" / "src" / "k8s.io" / "kubernetes"
+        self._command(command, folder, {**environment, "PWD": str(folder)})
 
     def _publish(self, minutes: float) -> None:
         """All binaries and the record at once, by renaming their folder."""
