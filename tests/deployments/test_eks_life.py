@@ -8,6 +8,7 @@ CloudFormation works with the policies of docs/bootstrap alone, and every role h
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -40,7 +41,7 @@ def test_life_under_eks(engine: LocalAws, policies: dict[str, str], tmp_path: Pa
     bootstrap(engine, QUALIFIER, [arn for name, arn in policies.items() if name != BOUNDARY])
     for role in ("admin", "research", "vision", "audio", "stranger", "pods"):
         add_role(engine, f"{NAME}-{role}")
-    life = Rehearsal(engine, tmp_path, {**under_eks(NAME), "monitoring": {}}, context(QUALIFIER))
+    life = Rehearsal(engine, tmp_path, with_every_add_on({**under_eks(NAME), "monitoring": {}}), context(QUALIFIER))
     before = inventory(engine)
     first_deployment(life)
     nothing_changed(life)
@@ -60,6 +61,19 @@ def test_life_under_eks(engine: LocalAws, policies: dict[str, str], tmp_path: Pa
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
+
+
+def with_every_add_on(config: Json) -> Json:
+    """The add-ons that are off by default, too, and one with settings of its own."""
+    add_ons = {
+        "coredns": {"configuration": {"replicaCount": 3}},
+        "observability": {"enabled": True},
+        "fsx_csi_driver": {"storage_class": True},
+        "metrics_server": {"enabled": True},
+        "s3_csi_driver": {"enabled": True, "buckets": ["team-data"]},
+        "ebs_csi_driver": {"enabled": True},
+    }
+    return {**config, "eks": {**config["eks"], "add_ons": add_ons}}
 
 
 def first_deployment(life: Rehearsal) -> None:
@@ -90,6 +104,11 @@ def first_deployment(life: Rehearsal) -> None:
         assert names(admin, f"/api/v1/namespaces/{namespace}/persistentvolumeclaims") == ["fsx"]
         assert set(names(admin, f"/api/v1/namespaces/{namespace}/resourcequotas")) == QUOTAS
         assert pod_security(admin, namespace) == "baseline"
+    assert {"metrics-server", "aws-mountpoint-s3-csi-driver", "aws-ebs-csi-driver"} <= set(add_ons(life))
+    assert json.loads(add_ons(life)["coredns"]) == {"replicaCount": 3}
+    assert "prometheusEndpoint" in add_ons(life)["amazon-sagemaker-hyperpod-observability"]
+    assert pods_with_roles(life) >= {"s3-csi-driver-sa", "ebs-csi-controller-sa", "fsx-csi-controller-sa"}
+    assert names(admin, "/apis/storage.k8s.io/v1/storageclasses") == ["fsx-lustre"]
     # Whole nodes for what the teams may hold: three of P5.
     limits = admin.ask("GET", "/apis/karpenter.sh/v1/nodepools/hyperpod")[1]["spec"]["limits"]
     assert (limits["cpu"], limits["nvidia.com/gpu"]) == ("576", "24")
@@ -189,7 +208,8 @@ def a_team_stays_within_its_namespace_and_ceiling(life: Rehearsal, *, recorded: 
 
 
 def teams_change(life: Rehearsal) -> Json:
-    """A smaller share and other pods, a new team, one that is gone, and a priority that nobody wants; no node is touched."""
+    """A smaller share and other pods, a new team, one that is gone, and a priority that nobody wants; no node is touched.
+    Of the add-ons one gets other settings, one another bucket, and one is turned off."""
     step, config = Step(life), deepcopy(life.config)
     research, vision = config["teams"]
     research |= {"quota": {"ml.p5.48xlarge": 1}, "pod_security": "privileged"}
@@ -197,6 +217,11 @@ def teams_change(life: Rehearsal) -> Json:
     audio = {**vision, "name": "audio", "role_arns": [vision["role_arns"][0].replace("vision", "audio")]}
     config["teams"] = [research, audio]
     config["eks"]["priority_classes"].pop()
+    config["eks"]["add_ons"] |= {
+        "coredns": {"configuration": {"replicaCount": 4}, "resolve_conflicts": "overwrite"},
+        "metrics_server": {},
+        "s3_csi_driver": {"enabled": True, "buckets": ["team-data", "team-models"]},
+    }
     before = as_role(life, "vision")
     changed = life.deploy(config)
     assert changed.ok, changed.reason
@@ -219,6 +244,7 @@ def teams_change(life: Rehearsal) -> Json:
     assert before.ask("GET", f"/api/v1/namespaces/{VISION}/pods")[0] in (401, 403)
     assert as_role(life, "vision").ask("GET", f"/api/v1/namespaces/{VISION}/pods")[0] == 401
     assert as_role(life, "audio").ask("GET", f"/api/v1/namespaces/{AUDIO}/pods")[0] == 200
+    assert (json.loads(add_ons(life)["coredns"]), "metrics-server" in add_ons(life)) == ({"replicaCount": 4}, False)
     assert step.ended() == {}
     assert "UpdateCluster" not in step.calls()
     return config
@@ -332,6 +358,20 @@ def inventory(aws: LocalAws) -> Json:
         "functions": {item["FunctionName"] for item in aws.client("lambda").list_functions()["Functions"]},
         "roles": {item["RoleName"] for item in aws.client("iam").list_roles()["Roles"]},
     }
+
+
+def add_ons(life: Rehearsal) -> dict[str, str]:
+    """The settings of each add-on of the EKS cluster, as JSON."""
+    eks = life.aws.client("eks")
+    found = [
+        eks.describe_addon(clusterName=NAME, addonName=name) for name in eks.list_addons(clusterName=NAME)["addons"]
+    ]
+    return {each["addon"]["addonName"]: each["addon"].get("configurationValues", "{}") for each in found}
+
+
+def pods_with_roles(life: Rehearsal) -> set[str]:
+    found = life.aws.client("eks").list_pod_identity_associations(clusterName=NAME, namespace="kube-system")
+    return {each["serviceAccount"] for each in found["associations"]}
 
 
 def as_role(life: Rehearsal, role: str) -> Caller:

@@ -17,7 +17,17 @@ from .cluster import (
     Taint,
     TieredStorageConfig,
 )
-from .eks import AddOn, AddOnsConfig, AutoscalingConfig, EksConfig, ExistingEksCluster
+from .eks import (
+    AddOn,
+    AddOnsConfig,
+    AutoscalingConfig,
+    EbsCsiDriverAddOn,
+    EksConfig,
+    ExistingEksCluster,
+    FsxCsiDriverAddOn,
+    ObservabilityAddOn,
+    S3CsiDriverAddOn,
+)
 from .governance import TaskClass, TaskGovernance
 from .lifecycle import LifecycleConfig, LifecycleSteps
 from .monitoring import MonitoringConfig
@@ -38,16 +48,20 @@ __all__ = [
     "AutoscalingConfig",
     "DrainAgentConfig",
     "DrainBackup",
+    "EbsCsiDriverAddOn",
     "EksConfig",
     "ExistingEksCluster",
+    "FsxCsiDriverAddOn",
     "Group",
     "LifecycleConfig",
     "LifecycleSteps",
     "MonitoringConfig",
     "NetworkConfig",
+    "ObservabilityAddOn",
     "OpenZfsConfig",
     "PriorityClass",
     "Rolling",
+    "S3CsiDriverAddOn",
     "ScaleDownConfig",
     "ScaleDownDrain",
     "ScheduledUpdate",

@@ -33,7 +33,18 @@ from .cluster import (
     Taint,
     TieredStorageConfig,
 )
-from .eks import DEFAULT_KUBERNETES_VERSION, AddOn, AddOnsConfig, AutoscalingConfig, EksConfig, ExistingEksCluster
+from .eks import (
+    DEFAULT_KUBERNETES_VERSION,
+    AddOn,
+    AddOnsConfig,
+    AutoscalingConfig,
+    EbsCsiDriverAddOn,
+    EksConfig,
+    ExistingEksCluster,
+    FsxCsiDriverAddOn,
+    ObservabilityAddOn,
+    S3CsiDriverAddOn,
+)
 from .governance import TaskClass, TaskGovernance
 from .lifecycle import LifecycleConfig, LifecycleSteps
 from .monitoring import MonitoringConfig
@@ -306,6 +317,13 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
     },
     AddOnsConfig: _all(AddOnsConfig, _in_place("the add-on's pods restart")),
     AddOn: _all(AddOn, _in_place("the add-on's pods restart")),
+    ObservabilityAddOn: {
+        **_all(AddOn, _in_place("the add-on's pods restart")),
+        "workspace_arn": _replaces("the workspace; one that the library created is deleted with its metrics"),
+    },
+    FsxCsiDriverAddOn: _all(FsxCsiDriverAddOn, _in_place("the add-on's pods restart")),
+    S3CsiDriverAddOn: _all(S3CsiDriverAddOn, _in_place("the add-on's pods restart")),
+    EbsCsiDriverAddOn: _all(EbsCsiDriverAddOn, _in_place("the add-on's pods restart")),
     PriorityClass: {
         "name": _replaces("the class; running pods keep their priority"),
         "value": _refused("Kubernetes cannot change it: create a class with another name"),

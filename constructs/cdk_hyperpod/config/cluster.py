@@ -17,7 +17,7 @@ from ..typed.validation import as_tuple
 from .eks import EksConfig
 from .lifecycle import LifecycleConfig, LifecycleMode, LifecycleSteps, default_mode
 from .monitoring import MonitoringConfig
-from .patterns import CronJobName
+from .patterns import BucketName, CronJobName, KmsKeyArn
 from .slurm import Group, SlurmConfig, User
 from .teams import Team
 
@@ -97,13 +97,6 @@ ZONE = Pattern(
     "an availability zone's name or id, such as us-west-2c or usw2-az3",
 )
 Zone = Annotated[str, ZONE]
-KmsKeyArn = Annotated[
-    str,
-    Pattern(
-        r"arn:aws:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+",
-        "a KMS key's ARN such as arn:aws:kms:us-west-2:111122223333:key/…",
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,18 +313,7 @@ class DataRepository:
         str, Pattern(rf"/({PATH_SEGMENT}(/{PATH_SEGMENT})*)?", "a path that begins with a slash, such as /data")
     ]
     """The folder of the file system, such as /checkpoints."""
-    bucket_name: (
-        Annotated[
-            str,
-            # The S3 user guide, "General purpose bucket naming rules".
-            Pattern(
-                r"(?!xn--|sthree-|amzn-s3-demo-)(?!.*\.\.)(?![0-9]+\.[0-9]+\.[0-9]+\.[0-9]+$)"
-                r"(?!.*(-s3alias|--ol-s3|\.mrap|--x-s3|--table-s3)$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
-                "an S3 bucket name, 3 to 63 characters",
-            ),
-        ]
-        | None
-    ) = None
+    bucket_name: BucketName | None = None
     """An existing bucket of the same region. Absent: one new bucket for all such links."""
     prefix: Annotated[
         str,

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from ..typed.bounds import Pattern
 from .governance import TaskGovernance
-from .patterns import RoleArn
+from .patterns import BucketName, KmsKeyArn, RoleArn
 from .teams import PriorityClass
 
 INSTALLED = "installed"
@@ -72,6 +72,57 @@ class AddOn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObservabilityAddOn(AddOn):
+    """HyperPod's observability. A change restarts its pods and no other."""
+
+    workspace_arn: (
+        Annotated[
+            str,
+            Pattern(
+                r"arn:aws:aps:[a-z0-9-]+:[0-9]{12}:workspace/ws-[A-Za-z0-9-]{1,80}",
+                "a workspace's ARN such as arn:aws:aps:us-west-2:111122223333:workspace/ws-0a1b2c3d-…",
+            ),
+        ]
+        | None
+    ) = None
+    """An existing workspace of Amazon Managed Service for Prometheus, of the same Region and account. Absent: a new one.
+    If you add or remove this, the new workspace begins empty, and a workspace that the library created is deleted with
+    its metrics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3CsiDriverAddOn(AddOn):
+    """The driver that mounts S3 buckets into pods. A change restarts its pods and no other."""
+
+    buckets: tuple[BucketName, ...] = ()
+    """The buckets that its role may read and write, at most 20. Every pod that mounts a volume of the driver gets to all
+    of them. Absent: it has no role, and pods mount with their own (authenticationSource: pod), such as a team's
+    pod_role_arn."""
+    kms_key_arns: tuple[KmsKeyArn, ...] = ()
+    """The keys of these buckets, if they are encrypted with KMS. At most 20."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EbsCsiDriverAddOn(AddOn):
+    """The driver that creates EBS volumes for claims of pods, and attaches them to nodes. A change restarts its pods and
+    no other."""
+
+    kms_key_arns: tuple[KmsKeyArn, ...] = ()
+    """The keys that a StorageClass may name (kmsKeyId), at most 20. Absent: volumes have the account's default key, which
+    must be the one of EBS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FsxCsiDriverAddOn(AddOn):
+    """The driver that mounts FSx for Lustre file systems into pods. A change restarts its pods and no other."""
+
+    storage_class: bool = False
+    """True: add the StorageClass fsx-lustre, with which a claim gets a file system of its own, and the role that the
+    driver needs. Such a file system has at least 1200 GiB and is billed until you delete it: it stays when its claim is
+    deleted (reclaimPolicy: Retain), and blocks the deletion of its subnet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddOnsConfig:
     """The add-ons of the EKS cluster. None of them terminates a node."""
 
@@ -89,11 +140,17 @@ class AddOnsConfig:
     """HyperPodPyTorchJob, and with it elastic training (which requires version 1.2 or later). On."""
     task_governance: AddOn = field(default_factory=AddOn)
     """Queues, shares and priorities between teams (Kueue, run by HyperPod). On."""
-    observability: AddOn = field(default_factory=AddOn)
-    """Metrics of nodes and jobs, sent to a new workspace of Amazon Managed Service for Prometheus, which AWS bills by
-    what it stores. Off."""
-    fsx_csi_driver: AddOn = field(default_factory=AddOn)
+    observability: ObservabilityAddOn = field(default_factory=ObservabilityAddOn)
+    """Metrics of nodes and jobs, sent to a workspace of Amazon Managed Service for Prometheus, which AWS bills by what it
+    stores. Off."""
+    fsx_csi_driver: FsxCsiDriverAddOn = field(default_factory=FsxCsiDriverAddOn)
     """The driver that mounts the file system into pods. On if there is one."""
+    metrics_server: AddOn = field(default_factory=AddOn)
+    """CPU and memory of pods, for `kubectl top` and HorizontalPodAutoscalers. Off."""
+    s3_csi_driver: S3CsiDriverAddOn = field(default_factory=S3CsiDriverAddOn)
+    """Mountpoint for Amazon S3: buckets as volumes of pods. Off."""
+    ebs_csi_driver: EbsCsiDriverAddOn = field(default_factory=EbsCsiDriverAddOn)
+    """EBS volumes for pods. Off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Names that several parts of the model know: a namespace, a CronJob, an IAM role."""
+"""Names that several parts of the model know: a namespace, a CronJob, an IAM role, a bucket, a key."""
 
 from __future__ import annotations
 
@@ -31,3 +31,19 @@ ROLE_ARN = Pattern(
     length=605,
 )
 RoleArn = Annotated[str, ROLE_ARN]
+BucketName = Annotated[
+    str,
+    # The S3 user guide, "General purpose bucket naming rules".
+    Pattern(
+        r"(?!xn--|sthree-|amzn-s3-demo-)(?!.*\.\.)(?![0-9]+\.[0-9]+\.[0-9]+\.[0-9]+$)"
+        r"(?!.*(-s3alias|--ol-s3|\.mrap|--x-s3|--table-s3)$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
+        "an S3 bucket name, 3 to 63 characters",
+    ),
+]
+KmsKeyArn = Annotated[
+    str,
+    Pattern(
+        r"arn:aws:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+",
+        "a KMS key's ARN such as arn:aws:kms:us-west-2:111122223333:key/…",
+    ),
+]

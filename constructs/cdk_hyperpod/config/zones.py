@@ -163,8 +163,15 @@ def more_endpoints(config: ClusterConfig) -> tuple[str, ...]:
     """The services that a cluster calls in addition to `INTERFACE_ENDPOINTS`."""
     if config.orchestrator != "eks":
         return ()
-    observed = isinstance(config.eks, EksConfig) and is_on(config.eks, "observability", has_file_system=False)
-    return (*EKS_INTERFACE_ENDPOINTS, *(["aps-workspaces"] if observed else []))
+    eks = config.eks
+    if not isinstance(eks, EksConfig):
+        return EKS_INTERFACE_ENDPOINTS
+    driver = getattr(eks.add_ons, "fsx_csi_driver", None)
+    needed = {
+        "aps-workspaces": is_on(eks, "observability", has_file_system=False),
+        "fsx": getattr(driver, "storage_class", False) is True,
+    }
+    return (*EKS_INTERFACE_ENDPOINTS, *(service for service, is_needed in needed.items() if is_needed))
 
 
 def plan_subnets(

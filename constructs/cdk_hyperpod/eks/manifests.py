@@ -17,6 +17,8 @@ from ..storage.lustre import LustreMount
 
 CLAIM_NAME = "fsx"
 """The claim by which pods of a namespace mount the file system."""
+STORAGE_CLASS = "fsx-lustre"
+"""The class of claims that get a file system of their own."""
 
 
 def karpenter_manifests(config: AutoscalingConfig, teams: Sequence[Team] = ()) -> list[Manifest]:
@@ -83,6 +85,33 @@ def _capacity(nodes: Mapping[str, int]) -> dict[str, int]:
 def _amount(key: str, quantity: str) -> int:
     amount = parse_quantity(quantity) or 0
     return math.ceil(amount / 2**20 if key == "memory" else amount)
+
+
+def storage_class(*, subnet_id: str, security_group_id: str, kms_key_arn: str, tag: str) -> Manifest:
+    """The class of claims that get a Lustre file system of their own. `tag`: of the file systems, with the value `owned`.
+
+    The file system of a deleted claim stays, because nothing else has its data.
+    """
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": STORAGE_CLASS},
+        "provisioner": "fsx.csi.aws.com",
+        "parameters": {
+            "subnetId": subnet_id,
+            "securityGroupIds": security_group_id,
+            "deploymentType": "PERSISTENT_2",
+            "perUnitStorageThroughput": "250",
+            "fileSystemTypeVersion": "2.15",
+            "dataCompressionType": "LZ4",
+            "kmsKeyId": kms_key_arn,
+            "extraTags": f"{tag}=owned",
+        },
+        "mountOptions": ["flock"],
+        "reclaimPolicy": "Retain",
+        "volumeBindingMode": "Immediate",
+        "allowVolumeExpansion": True,
+    }
 
 
 def file_system_manifests(

@@ -11,15 +11,19 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from ..config.eks import AddOn, AddOnsConfig, EksConfig, is_on
+from ..config.eks import AddOn, AddOnsConfig, EksConfig, ObservabilityAddOn, is_on
 from ..errors import Finding
 from ..typed.known import is_known
+from ..typed.validation import check_repeated
 from ..typed.words import join, shown_name
 
 MAX_CONFIGURATION = 16_384
 """Characters of an add-on's settings as JSON. EKS documents no limit. A template may have 1 MB in all."""
+MAX_NAMES = 20
+"""Buckets or keys of one add-on's role."""
 OWN_SETTINGS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "observability": (("ampWorkspace",), ("logging", "enabled")),
+    "ebs_csi_driver": (("controller", "k8sTagClusterId"),),
 }
 """What the library sets in an add-on's configuration, by paths in it."""
 _WITHOUT_CONFIGURATION = ("task_governance",)
@@ -42,6 +46,66 @@ def check_add_ons(eks: EksConfig, *, has_file_system: bool | None) -> Iterator[F
             yield from _check_enabled(eks, field.name, add_on, on=on)
             if isinstance(add_on.configuration, Mapping) and add_on.configuration:
                 yield from _check_configuration(field.name, add_on.configuration)
+    yield from _check_agent(eks)
+    for name in ("s3_csi_driver", "ebs_csi_driver"):
+        for setting in ("buckets", "kms_key_arns"):
+            values = getattr(getattr(eks.add_ons, name), setting, ())
+            yield from _check_list(values, f"eks.add_ons.{name}.{setting}")
+
+
+def check_workspace(eks: EksConfig, *, region: str, account: str | None) -> Iterator[Finding]:
+    """Whether observability can write to the existing workspace."""
+    add_ons = eks.add_ons
+    add_on = add_ons.observability if isinstance(add_ons, AddOnsConfig) else None
+    arn = add_on.workspace_arn if isinstance(add_on, ObservabilityAddOn) else None
+    if arn is None or not is_known(arn):
+        return
+    of_region, of_account = arn.split(":")[3:5]
+    if is_known(region) and of_region != region:
+        yield Finding(
+            code="workspace-of-another-region",
+            path="eks.add_ons.observability.workspace_arn",
+            problem=f"is in {shown_name(of_region)}, but the cluster is in {region}, and a closed network reaches no other Region",
+            remedy=f"name a workspace of {region}, or remove it for a new one",
+        )
+    if account is not None and is_known(account) and of_account != account:
+        yield Finding(
+            code="workspace-of-another-account",
+            path="eks.add_ons.observability.workspace_arn",
+            problem=f"is of the account {of_account}, in which the add-on's role may not write",
+            remedy=f"name a workspace of {account}, or remove it for a new one",
+        )
+
+
+def _check_agent(eks: EksConfig) -> Iterator[Finding]:
+    """Roles of add-ons in an existing EKS cluster, in which this library does not install the pod identity agent by itself."""
+    if is_on(eks, "eks_pod_identity_agent", has_file_system=False):
+        return
+    with_roles = {
+        "s3_csi_driver": "buckets",
+        "fsx_csi_driver": "storage_class",
+        "ebs_csi_driver": "enabled",
+    }
+    for name, setting in with_roles.items():
+        if getattr(getattr(eks.add_ons, name), setting, None):
+            yield Finding(
+                code="add-on-role-without-agent",
+                path=f"eks.add_ons.{name}",
+                problem="has a role, for which its pods need EKS's pod identity agent, but that add-on is off",
+                remedy="set eks.add_ons.eks_pod_identity_agent.enabled: true, unless the EKS cluster already has it",
+                level="warning",
+            )
+
+
+def _check_list(values: object, path: str) -> Iterator[Finding]:
+    yield from check_repeated(values, path)
+    if isinstance(values, tuple) and len(values) > MAX_NAMES:
+        yield Finding(
+            code="add-on-list-too-long",
+            path=path,
+            problem=f"has {len(values)} entries, and a policy has at most 6,144 characters",
+            remedy=f"use at most {MAX_NAMES}",
+        )
 
 
 def _check_enabled(eks: EksConfig, name: str, add_on: AddOn, *, on: bool) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ from ..names import eks_stack_name
 from ..typed.known import UNKNOWN, is_known
 from ..typed.validation import check_repeated
 from ..typed.words import item_paths, join, show, shown_name
-from .add_ons import check_add_ons
+from .add_ons import check_add_ons, check_workspace
 from .governance import check_task_governance
 from .groups import known_types
 from .network import PRIVATE, own_zones
@@ -71,6 +71,7 @@ def check_eks(config: ClusterConfig) -> Iterator[Finding]:
         has_file_system=has_file_system,
         control_plane_zone=second,
     )
+    yield from check_workspace(config.eks, region=config.region, account=config.account)
     yield from _check_device_plugins(config.instance_groups, config.eks)
     yield from _check_elastic_training(config, config.eks)
     if isinstance(config.eks.autoscaling, AutoscalingConfig):

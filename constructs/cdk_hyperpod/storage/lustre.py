@@ -406,7 +406,7 @@ class LustreFileSystem(ILustreFileSystem):
             allow_all(self, "NodesToServers", network.security_group_id, own, "Lustre over EFA")
             allow_all(self, "ServersToNodes", own, network.security_group_id, "Lustre over EFA")
         else:
-            _allow_nodes(self, network, own)
+            allow_nodes(self, network, own)
         return inner
 
     def _add_links(
@@ -487,7 +487,7 @@ class _ImportedLustreFileSystem(ILustreFileSystem):
 def _existing_mount(child: Construct, config: StorageConfig, network: HyperPodNetwork) -> LustreMount:
     assert config.mount_name is not None  # the rules require it
     if config.security_group_id is not None:
-        _allow_nodes(child, network, config.security_group_id)
+        allow_nodes(child, network, config.security_group_id)
     return LustreMount(
         dns_name=file_system_dns_name(child, config.file_system_id),
         mount_name=config.mount_name,
@@ -517,7 +517,8 @@ def _link_id(index: int, path: str) -> str:
     return f"Link{index}" if not is_known(path) else "Link" + path.replace("/", ":")
 
 
-def _allow_nodes(scope: Construct, network: HyperPodNetwork, servers: str) -> None:
+def allow_nodes(scope: Construct, network: HyperPodNetwork, servers: str) -> None:
+    """Allow Lustre between the nodes and the servers of a file system."""
     nodes = network.security_group_id
     for low, high in _LUSTRE_PORTS:
         allow_tcp(scope, f"NodesToServers{low}", nodes, servers, low, high, "Lustre")

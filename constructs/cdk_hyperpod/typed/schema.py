@@ -93,8 +93,9 @@ def places(kind: type, path: str = "") -> dict[type, str]:
 
 
 def texts(kind: type) -> Mapping[str, str]:
-    """The text under each field of a dataclass."""
-    return _texts_in(kind.__module__).get(kind.__name__, {})
+    """The text under each field of a dataclass, those of its base classes first."""
+    own = [_texts_in(each.__module__).get(each.__name__, {}) for each in reversed(kind.__mro__[:-1])]
+    return {name: text for texts in own for name, text in texts.items()}
 
 
 @functools.cache

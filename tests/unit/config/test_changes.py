@@ -131,13 +131,23 @@ CASES: Mapping[str, Case] = {
     "AutoscalingConfig.instance_groups": ("scaled", {"eks.autoscaling.instance_groups": ["p5", "system"]}, "eks.autoscaling.instance_groups"),
     "AutoscalingConfig.limits": ("scaled", {"eks.autoscaling.limits": {"cpu": "10"}}, "eks.autoscaling.limits"),
     **{
-        f"AddOnsConfig.{field.name}": (EKS, {f"eks.add_ons.{field.name}.version": "v9.9.9-eksbuild.9"}, f"eks.add_ons.{field.name}.version")
+        f"AddOnsConfig.{field.name}": (EKS, {f"eks.add_ons.{field.name}.version": "v9.9.9-eksbuild.9", **({"eks.add_ons.metrics_server.enabled": True} if field.name == "metrics_server" else {})}, f"eks.add_ons.{field.name}.version")
         for field in dataclasses.fields(next(kind for kind in CHANGES if kind.__name__ == "AddOnsConfig"))
     },
     "AddOn.enabled": (EKS, {"eks.add_ons.observability.enabled": True}, "eks.add_ons.observability.enabled"),
     "AddOn.configuration": (EKS, {"eks.add_ons.coredns.configuration": {"replicaCount": 3}}, "eks.add_ons.coredns.configuration"),
     "AddOn.resolve_conflicts": (EKS, {"eks.add_ons.coredns.resolve_conflicts": "overwrite"}, "eks.add_ons.coredns.resolve_conflicts"),
     "AddOn.version": (EKS, {"eks.add_ons.training_operator.version": "v1.3.1-eksbuild.1"}, "eks.add_ons.training_operator.version"),
+    **{
+        f"{kind}.{setting}": (EKS, {f"eks.add_ons.{add_on}.{setting}": value}, f"eks.add_ons.{add_on}.{setting}")
+        for kind, add_on in (("ObservabilityAddOn", "observability"), ("FsxCsiDriverAddOn", "fsx_csi_driver"), ("S3CsiDriverAddOn", "s3_csi_driver"), ("EbsCsiDriverAddOn", "ebs_csi_driver"))
+        for setting, value in (("enabled", True), ("version", "v1.3.1-eksbuild.1"), ("configuration", {"more": 1}), ("resolve_conflicts", "preserve"))
+    },
+    "ObservabilityAddOn.workspace_arn": (EKS, {"eks.add_ons.observability": {"enabled": True, "workspace_arn": "arn:aws:aps:us-west-2:111122223333:workspace/ws-1"}}, "eks.add_ons.observability.workspace_arn"),
+    "FsxCsiDriverAddOn.storage_class": (EKS, {"eks.add_ons.fsx_csi_driver.storage_class": True}, "eks.add_ons.fsx_csi_driver.storage_class"),
+    "S3CsiDriverAddOn.buckets": (EKS, {"eks.add_ons.s3_csi_driver": {"enabled": True, "buckets": ["data"]}}, "eks.add_ons.s3_csi_driver.buckets"),
+    "S3CsiDriverAddOn.kms_key_arns": (EKS, {"eks.add_ons.s3_csi_driver": {"enabled": True, "kms_key_arns": ["arn:aws:kms:us-west-2:111122223333:key/a"]}}, "eks.add_ons.s3_csi_driver.kms_key_arns"),
+    "EbsCsiDriverAddOn.kms_key_arns": (EKS, {"eks.add_ons.ebs_csi_driver": {"enabled": True, "kms_key_arns": ["arn:aws:kms:us-west-2:111122223333:key/a"]}}, "eks.add_ons.ebs_csi_driver.kms_key_arns"),
     "PriorityClass.name": (EKS, {"eks.priority_classes.0.name": "other", "teams.0.priority_classes": ["other"]}, "eks.priority_classes[other]"),
     "PriorityClass.value": (EKS, {"eks.priority_classes.0.value": 1001}, "eks.priority_classes[urgent].value"),
     "PriorityClass.preempts": (EKS, {"eks.priority_classes.0.preempts": True}, "eks.priority_classes[urgent].preempts"),

@@ -8,12 +8,24 @@ from typing import Any
 
 import pytest
 import yaml
+from aws_cdk import App, Stack
 
 from cdk_hyperpod import ConfigError, load_config
-from cdk_hyperpod.config.eks import AddOn, AddOnsConfig, EksConfig, ExistingEksCluster
+from cdk_hyperpod.config.eks import (
+    AddOn,
+    AddOnsConfig,
+    EbsCsiDriverAddOn,
+    EksConfig,
+    ExistingEksCluster,
+    FsxCsiDriverAddOn,
+    ObservabilityAddOn,
+    S3CsiDriverAddOn,
+)
+from cdk_hyperpod.eks.add_on_roles import ebs_role, fsx_role, s3_role
+from cdk_hyperpod.eks.add_ons import workspace_endpoint
 from cdk_hyperpod.eks.control_plane import merged
 from cdk_hyperpod.errors import Finding
-from cdk_hyperpod.rules.add_ons import MAX_CONFIGURATION, OWN_SETTINGS, check_add_ons
+from cdk_hyperpod.rules.add_ons import MAX_CONFIGURATION, OWN_SETTINGS, check_add_ons, check_workspace
 from cdk_hyperpod.typed.validation import check_config
 from helpers.findings import found
 from helpers.synthesis import CONFIGS
@@ -71,7 +83,7 @@ def test_settings_nested_without_end_are_refused() -> None:
     ],
 )
 def test_a_setting_of_the_library_cannot_be_changed(configuration: dict[str, Any], place: str) -> None:
-    add_on = AddOn(enabled=True, configuration=configuration)
+    add_on = ObservabilityAddOn(enabled=True, configuration=configuration)
     path = f"eks.add_ons.observability.configuration.{place}"
     assert found(findings(observability=add_on)) == [("add-on-configuration-of-library", path)]
 
@@ -124,7 +136,7 @@ def test_a_setting_of_an_add_on_that_is_off(setting: str) -> None:
         "resolve_conflicts": "overwrite",
     }
     one = AddOn(**{setting: values[setting]})
-    assert found(findings(fsx_csi_driver=one)) == [("add-on-off", f"eks.add_ons.fsx_csi_driver.{setting}")]
+    assert found(findings(metrics_server=one)) == [("add-on-off", f"eks.add_ons.metrics_server.{setting}")]
     assert found(findings(EXISTING, vpc_cni=one)) == [("add-on-off", f"eks.add_ons.vpc_cni.{setting}")]
     assert findings(coredns=one) == []
 
@@ -133,6 +145,77 @@ def test_task_governance_has_no_settings() -> None:
     assert found(findings(task_governance=configured(a=1))) == [
         ("add-on-without-configuration", "eks.add_ons.task_governance.configuration")
     ]
+
+
+# -- single add-ons ---------------------------------------------------------------------------------------------------
+
+WORKSPACE = "arn:aws:aps:{}:{}:workspace/ws-0a1b2c3d"
+
+
+@pytest.mark.parametrize(
+    ("region", "account", "codes"),
+    [
+        ("us-west-2", "111122223333", []),
+        ("us-east-1", "111122223333", ["workspace-of-another-region"]),
+        ("us-west-2", "444455556666", ["workspace-of-another-account"]),
+        ("us-east-1", "444455556666", ["workspace-of-another-region", "workspace-of-another-account"]),
+    ],
+)
+def test_an_existing_workspace_is_of_the_clusters_region_and_account(
+    region: str, account: str, codes: list[str]
+) -> None:
+    add_on = ObservabilityAddOn(enabled=True, workspace_arn=WORKSPACE.format(region, account))
+    config = EksConfig(dependencies_chart="installed", add_ons=AddOnsConfig(observability=add_on))
+    refused = check_workspace(config, region="us-west-2", account="111122223333")
+    assert found(refused) == [(code, "eks.add_ons.observability.workspace_arn") for code in codes]
+    assert workspace_endpoint(WORKSPACE.format("eu-west-1", "1")).startswith("https://aps-workspaces.eu-west-1.")
+
+
+def test_buckets_and_keys_are_named_once_and_are_few() -> None:
+    driver = S3CsiDriverAddOn(enabled=True, buckets=("data", "data", *(f"data-{number}" for number in range(20))))
+    path = "eks.add_ons.s3_csi_driver.buckets"
+    assert found(findings(s3_csi_driver=driver)) == [("value-duplicated", path), ("add-on-list-too-long", path)]
+    wrong = S3CsiDriverAddOn(enabled=True, buckets=("*", "arn:aws:s3:::data"))
+    assert {finding.path for finding in findings(s3_csi_driver=wrong)} == {f"{path}[0]", f"{path}[1]"}
+
+
+def test_a_role_needs_the_agent() -> None:
+    drivers: dict[str, AddOn] = {
+        "s3_csi_driver": S3CsiDriverAddOn(enabled=True, buckets=("data",)),
+        "ebs_csi_driver": EbsCsiDriverAddOn(enabled=True),
+        "fsx_csi_driver": FsxCsiDriverAddOn(enabled=True, storage_class=True),
+    }
+    warned = [finding.path for finding in findings(EXISTING, **drivers) if finding.code == "add-on-role-without-agent"]
+    assert sorted(warned) == sorted(f"eks.add_ons.{name}" for name in drivers)
+    assert findings(EXISTING, **drivers, eks_pod_identity_agent=AddOn(enabled=True)) == []
+    assert findings(**drivers) == []
+
+
+def test_the_tag_that_bounds_the_ebs_drivers_role_cannot_be_changed() -> None:
+    driver = EbsCsiDriverAddOn(enabled=True, configuration={"controller": {"k8sTagClusterId": "other"}})
+    assert found(findings(ebs_csi_driver=driver)) == [
+        ("add-on-configuration-of-library", "eks.add_ons.ebs_csi_driver.configuration.controller.k8sTagClusterId")
+    ]
+
+
+def test_what_drivers_may_change_has_the_clusters_tag_or_is_named() -> None:
+    """Except lists of what there is, nothing is allowed on everything; other clusters' volumes stay out of reach."""
+    stack = Stack(App(), "Stack")
+    roles = [
+        s3_role(["data"], ["arn:aws:kms:us-west-2:111122223333:key/a"]),
+        ebs_role(stack, "train", "arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab", []),
+        fsx_role(stack, "train", "arn:aws:kms:us-west-2:111122223333:key/a"),
+    ]
+    for statement in (each for role in roles for each in role.statements):
+        actions, resources = (
+            [value] if isinstance(value, str) else value for value in (statement["Action"], statement["Resource"])
+        )
+        only_lists = all(action.split(":")[1].startswith("Describe") for action in actions)
+        is_named = all("*" not in resource.replace("data/*", "") for resource in resources)
+        assert only_lists or is_named or statement["Condition"], statement
+        assert "*" not in "".join(actions)
+    conditions = [each["Condition"] for each in roles[1].statements if "DeleteVolume" in str(each["Action"])]
+    assert conditions == [{"StringEquals": {"aws:ResourceTag/kubernetes.io/cluster/train": "owned"}}]
 
 
 def test_a_file_with_wrong_settings_is_refused_with_every_place(tmp_path: Path) -> None:
