@@ -16,8 +16,10 @@ from cdk_hyperpod.cli.deployment.deleted_nodes import read_deleted
 from cdk_hyperpod.cli.deployment.stack_failures import read_failure
 from cdk_hyperpod.cli.live import Target
 from cdk_hyperpod.loader import load_config
+from cdk_hyperpod_local import assemblies
 from helpers.deployments.configs import STANDING, TRN1
 from helpers.deployments.steps import Step, refused, settle, wait_until
+from helpers.local_aws import templates
 from helpers.local_aws.rehearsal import Edit, Rehearsal, broken, resized, taking, with_group, without_group
 from stacks import add_stacks
 
@@ -45,11 +47,10 @@ def failing(*, after: str, before: str | None = None) -> Edit:
 
 
 def roll_back(life: Rehearsal, config: Json, edit: Edit | None = None) -> Step:
-    """`cdk deploy` of the cluster's stack, which fails and rolls back without a second failure; what it did."""
+    """A deployment of the cluster's stack, which fails and rolls back without a second failure; what it did."""
     step = Step(life)
-    failed = life.deploy(config, edit=edit, only=life.cluster)
-    assert not failed.ok
-    assert life.status() == "UPDATE_ROLLBACK_COMPLETE"
+    failed = life.change(config, edit=edit)
+    assert failed.status == "UPDATE_ROLLBACK_COMPLETE", failed.reasons
     assert len(step.failures()) == 1, step.failures()
     return step
 
@@ -220,9 +221,9 @@ def test_an_alarm_that_does_not_need_the_cluster_fails_before_anything_goes(life
     alarm = CfnResource(stack, "Alarm", type="AWS::CloudWatch::Alarm", properties=properties)
     alarm.add_dependency(slow[-1])
     step = Step(life)
-    failed = life.cdk.deploy(Path(app.synth().directory), only=life.cluster, seconds=300)
-    assert not failed.ok
-    assert life.status() == "UPDATE_ROLLBACK_COMPLETE"
+    template = assemblies.template(Path(app.synth().directory), life.cluster)
+    failed = templates.deploy_whole(life.aws, life.cluster, template)
+    assert failed.status == "UPDATE_ROLLBACK_COMPLETE", failed.reasons
     (reason,) = step.failures()
     assert "metrics of an expression" in reason
     assert step.ended() == {}
