@@ -242,10 +242,10 @@ CASES: Mapping[str, Case] = {
     "SlurmQos.preempts": ("queued", {"slurm.qos.0.preempts": ["normal"]}, "slurm.qos[low]"),
     "SlurmQos.preempt_mode": ("queued", {"slurm.qos.0.preempt_mode": "cancel"}, "slurm.qos[low]"),
     **{
-        f"SlurmFiles.{name}": ("queued", {f"slurm.conf.{name}": f"{HOOKS}/extra.conf"}, f"slurm.conf.{name}")
+        f"SlurmFiles.{name}": ("queued", {f"slurm.conf.{name}": f"{HOOKS}/./extra.conf"}, f"slurm.conf.{name}")
         for name in ("slurm", "gres", "cgroup")
     },
-    "SlurmAccount.qos": ("queued", {"slurm.accounts.0.qos": ["low", "normal"]}, "slurm.accounts[research]"),
+    "SlurmAccount.qos": ("queued", {"slurm.accounts.0.qos": ["normal"]}, "slurm.accounts[research]"),
     "SlurmConfig.metadata_users": ("drained", {"slurm.metadata_users": []}, "slurm.metadata_users"),
     "SlurmConfig.drain": (EVERYTHING, {"slurm.drain": {}}, "slurm.drain"),
     "AccountingDatabase.endpoint": (EVERYTHING, {"slurm.accounting_database.endpoint": "other.us-west-2.rds.amazonaws.com"}, "slurm.accounting_database.endpoint"),

@@ -455,6 +455,7 @@ DRAIN = {"bucket": "hyperpod-drain-small-111122223333-us-west-2", "region": "us-
 
 
 OWN = {"scripts": ["scripts_before"], "region": "us-west-2"}
+HOOKS = {"prolog": 1, "hook_seconds": 60}
 
 
 def test_every_step_that_can_be_asked_for_exists() -> None:
@@ -469,6 +470,7 @@ def test_every_step_that_can_be_asked_for_exists() -> None:
                     "accounts": [{"name": "research"}],
                     "drain": DRAIN,
                     "own_scripts": OWN,
+                    "slurm": HOOKS,
                     "lustre_efa": True,
                 }
             ),
@@ -488,6 +490,8 @@ def test_modes_and_line_endings() -> None:
         "on_create.sh",
         "provision.py",
         "slurm_conf.py",
+        "partitions.py",
+        "run_hooks.py",
         "drain_agent.py",
     }
     for file in [*SCRIPTS, *PROGRAMS]:
