@@ -180,7 +180,7 @@ def test_buckets_and_keys_are_named_once_and_are_few() -> None:
 
 
 def test_a_role_needs_the_agent() -> None:
-    drivers: dict[str, AddOn] = {
+    drivers: dict[str, Any] = {
         "s3_csi_driver": S3CsiDriverAddOn(enabled=True, buckets=("data",)),
         "ebs_csi_driver": EbsCsiDriverAddOn(enabled=True),
         "fsx_csi_driver": FsxCsiDriverAddOn(enabled=True, storage_class=True),
