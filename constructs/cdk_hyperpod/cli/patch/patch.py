@@ -259,7 +259,17 @@ class _Command:
             run = self._drains.claim(lambda shared, now: self._choose(local, shared, now, unfinished))
             local.write(run)
             with _ended_by_signals():
-                return self._say_end(self._patcher(local, run, is_confirmed).patch(due))
+                return self._carry_out(self._patcher(local, run, is_confirmed), due)
+
+    def _carry_out(self, patcher: Patcher, due: Sequence[Plan]) -> int:
+        try:
+            return self._say_end(patcher.patch(due))
+        except KeyboardInterrupt:
+            tables.complain(
+                "",
+                "the nodes are released. An update that HyperPod has begun goes on. The same command goes on from there",
+            )
+            raise
 
     def _choose(self, local: LocalRecord, shared: Run | None, now: float, fresh: Run | None = None) -> Run:
         made = fresh or Run(

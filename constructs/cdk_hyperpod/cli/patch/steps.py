@@ -149,7 +149,8 @@ def _is_patched(case: Case) -> Step | None:
     if left:
         why = f"{case.plan.group}: HyperPod has skipped {_nodes(len(left))}"
         return Stop(HAS_FAILED, why, left)
-    return Finish("" if case.progress.seen else "HyperPod had nothing to update")
+    is_untouched = not case.progress.seen and _group(case).software == case.progress.before
+    return Finish("HyperPod had nothing to update" if is_untouched else "")
 
 
 def _has_ended(case: Case, *statuses: str | None) -> bool:

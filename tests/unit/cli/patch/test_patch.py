@@ -569,7 +569,8 @@ def test_ctrl_c_releases_the_nodes_and_leaves_the_run(world: World, run: Run) ->
             raise KeyboardInterrupt
 
     world.do = interrupt
-    assert run("patch", "--yes")[0] == 130
+    code, _, err = run("patch", "--yes")
+    assert code == 130 and "the nodes are released. " in err
     assert world.requests() == {} and content(world)["patch"]["until"] <= world.now
     world.do = lambda _: None
     assert run("patch", "--yes")[0] == 0
