@@ -39,7 +39,7 @@ from ..config.rendering import ClusterContext, in_words_of_cdk, network_spec, re
 from ..config.slurm import AccountingDatabase
 from ..errors import Finding, raise_errors
 from ..guard.drain_channel import DRAIN_OPERATORS, DrainChannel, IEksDrainer, name_agent
-from ..guard.scale_down import UNGUARDED, ScaleDown
+from ..guard.scale_down import UNGUARDED, ScaleDown, name_patching_off
 from ..interface import IHyperPodCluster, RoleName
 from ..loader import LoadedConfig
 from ..network.network import HyperPodNetwork
@@ -521,7 +521,7 @@ class HyperPodCluster(IHyperPodCluster):
                 self._principal.add_role(self.roles[name])
         self.resource.instance_groups = self._rendered()
         if self.scale_down is not None:
-            self.scale_down.name_patching_off(self.instance_groups)
+            name_patching_off(self.scale_down, self.instance_groups)
         self._acknowledge_new_types()
 
     def _validate(self, config: ClusterConfig, argument_findings: Sequence[Finding]) -> None:

@@ -165,7 +165,7 @@ class ScaleDown(Construct):
         self.drain_channel = None if config.drain is None else channel or self._add_drain_channel(key)
         self._add_resources(config, list(dict.fromkeys([*defaults.autoscaled_groups, *autoscaled_groups])))
         if isinstance(cluster, IHyperPodCluster):
-            self.name_patching_off(cluster.instance_groups)
+            name_patching_off(self, cluster.instance_groups)
         self._add_outputs()
         self._add_validation(config)
 
@@ -186,16 +186,6 @@ class ScaleDown(Construct):
         """
         require_arguments(ScaleDown.from_config, construct_id, loaded=loaded, cluster=cluster)
         return cls(scope, construct_id, cluster=cluster, **arguments_of(loaded.config.scale_down or ScaleDownConfig()))
-
-    def name_patching_off(self, groups: Sequence[InstanceGroup]) -> None:
-        """Name the groups that set `auto_patch` or `scheduled_update` to none, whose live settings a deployment may turn off.
-
-        :param groups: every group of the cluster.
-        """
-        off = patching_off(groups)
-        for resource in (self.prepare, self.finalize) if off else ():
-            properties = typing.cast(CfnResource, resource.node.default_child)
-            properties.add_property_override("PatchingOff", self._stack.to_json_string(off))
 
     def _validate_cluster(
         self,
@@ -354,6 +344,14 @@ class ScaleDown(Construct):
             names_to_delete=[*config.nodes_to_delete, *config.instance_groups_to_delete],
         )
         self.node.add_validation(TemplateValidation(self, guarded))
+
+
+def name_patching_off(guard: ScaleDown, groups: Sequence[InstanceGroup]) -> None:
+    """Name the groups that set `auto_patch` or `scheduled_update` to none: a deployment may turn off what is live there."""
+    off = patching_off(groups)
+    for resource in (guard.prepare, guard.finalize) if off else ():
+        properties = typing.cast(CfnResource, resource.node.default_child)
+        properties.add_property_override("PatchingOff", Stack.of(guard).to_json_string(off))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

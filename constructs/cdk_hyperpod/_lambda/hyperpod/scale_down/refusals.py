@@ -11,7 +11,7 @@ from ..common.refuse import Refuse
 from . import messages
 from .choice import GroupPlan, by_group, is_ahead, settled
 from .cluster import CONTROLLER, Cluster, Desired, Node, RequestContext, Spec
-from .images import DEFAULT, UNKNOWN, VERSIONED, VERSIONED_SINCE, ReImaged, re_imaged
+from .images import DEFAULT, IMAGE_SETTINGS, UNKNOWN, VERSIONED, VERSIONED_SINCE, ReImaged, re_imaged
 from .policy import check_group
 
 CHASE = timedelta(minutes=10)
@@ -44,6 +44,8 @@ def re_imaged_groups(live: Cluster, desired: Desired, context: RequestContext) -
     if context.previous is not None and context.previous.same_cluster(desired):
         return
     specs = [group.spec for group in desired.groups]
+    if not any(spec.get(setting) for spec in (*specs, *(context.deployed or ())) for setting in IMAGE_SETTINGS):
+        return
     shown = [group.image for group in live.groups]
     for found in re_imaged(specs, shown, context.deployed, _shown_nodes(live)):
         if found.live == UNKNOWN:
