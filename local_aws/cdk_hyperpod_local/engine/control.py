@@ -93,7 +93,12 @@ class Control:
         if wanted.get("defaults"):
             self._reset()
         if "faults" in wanted:
-            sets = {"undying_nodes": set, "failing_groups": set, "throttle_operations": frozenset}
+            sets = {
+                "undying_nodes": set,
+                "failing_groups": set,
+                "failing_images": set,
+                "throttle_operations": frozenset,
+            }
             fields = {key: sets[key](value) if key in sets else value for key, value in wanted["faults"].items()}
             hyperpod.faults = dataclasses.replace(hyperpod.faults, **fields)
         if "behaviour" in wanted:

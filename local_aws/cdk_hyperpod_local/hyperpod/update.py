@@ -167,6 +167,9 @@ def _change_group(context: Context, cluster: Cluster, group: Group, spec: Json) 
         events.add(state, cluster, events.GROUP_STARTED, group=group.name, operation="scaling")
     wait = _minimum_after(context, cluster, group, target, minimum)
     image = images.wanted(spec, group.image)
+    if images.only_patch_differs(image, group.image):
+        # "Later patches show as drift and are not reverted" (ImageReleaseVersion, in CloudFormation's documentation).
+        image = group.image
     changed = replace(
         group, spec=spec, target=target, minimum=minimum, awaiting=wait.awaiting, deadline=wait.deadline, good=wait.good, holes=0, image=image,
         status=group.status if group.status in ("Creating", "SystemUpdating") else "Updating",

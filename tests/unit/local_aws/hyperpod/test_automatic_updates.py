@@ -141,6 +141,21 @@ def test_when_all_idle_patches_all_or_none(
     assert hyperpod.outside.cordoned == set()
 
 
+def test_an_update_with_an_older_patch_reverts_nothing(ready: Make) -> None:
+    p5 = group("p5", 1, node_type=None, ImageReleaseVersion="1.4.0")
+    hyperpod = ready(eks(p5), update_cluster_re_images=True)
+    hyperpod.release_image("1.4.2")
+    hyperpod.call("UpdateClusterSoftware", {"ClusterName": "train"})
+    run_until_quiet(hyperpod)
+    for image, live in (("1.4.0", "1.4.2"), ("1.3.9", "1.3.9")):
+        hyperpod.call(
+            "UpdateCluster", {"ClusterName": "train", "InstanceGroups": [p5 | {"ImageReleaseVersion": image}]}
+        )
+        run_until_quiet(hyperpod)
+        assert {node.image for node in hyperpod.nodes("train")} == {live}
+        assert shown(hyperpod)["DesiredImageReleaseVersion"] == live
+
+
 def test_patching_that_was_turned_off_never_begins(patched: Callable[..., HyperPod], clock: ManualClock) -> None:
     hyperpod = patched("WhenIdle")
     hyperpod.release_image("1.4.1")

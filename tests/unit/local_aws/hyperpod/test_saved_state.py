@@ -66,6 +66,10 @@ BEHAVIOURS = st.builds(
     continuous_update_shows_updating=st.booleans(),
     below_minimum=st.sampled_from(["allow", "refuse", "lowers_minimum"]),
     standard_update_failure=st.sampled_from(["rolls_back", "failed"]),
+    software_update_shows=st.sampled_from(["SystemUpdating", "InService"]),
+    same_image_again=st.sampled_from(["nothing", "re_images"]),
+    update_cluster_re_images=st.booleans(),
+    group_deletion_drops_auto_patch=st.booleans(),
 )
 STEPS = st.lists(
     st.one_of(
@@ -74,7 +78,8 @@ STEPS = st.lists(
         st.tuples(st.just("add"), st.integers(1, 3)),
         st.tuples(st.just("capacity"), st.integers(0, 8)),
         st.tuples(st.just("wait"), st.integers(0, 20_000)),
-        st.tuples(st.just("software")),
+        st.tuples(st.just("software"), st.integers(0, 3), st.sampled_from(["OK", "ALARM"])),
+        st.tuples(st.just("release")),
         st.tuples(st.just("drop")),
         st.tuples(st.just("fail"), st.integers(0, 3)),
     ),
@@ -102,8 +107,19 @@ def act(hyperpod: HyperPod, step: tuple[Any, ...], node_type: str | None) -> Non
         case ("wait", seconds):
             clock.advance(seconds)
             hyperpod.tick()
-        case ("software",):
-            hyperpod.call("UpdateClusterSoftware", {"ClusterName": "train"})
+        case ("software", batch, alarm):
+            hyperpod.outside.alarms["errors"] = alarm
+            config = {
+                "RollingUpdatePolicy": {"MaximumBatchSize": {"Type": "INSTANCE_COUNT", "Value": batch}},
+                "WaitIntervalInSeconds": 600,
+                "AutoRollbackConfiguration": [{"AlarmName": "errors"}],
+            }
+            hyperpod.call(
+                "UpdateClusterSoftware", {"ClusterName": "train", **({"DeploymentConfig": config} if batch else {})}
+            )
+        case ("release",):
+            major, minor, patch = hyperpod._state.image.split(".")
+            hyperpod.release_image(f"{major}.{minor}.{int(patch) + 1}")
         case ("drop",):
             hyperpod.call("UpdateCluster", {"ClusterName": "train", "InstanceGroupsToDelete": ["p5"]})
         case ("fail", count):
