@@ -27,9 +27,9 @@ class Outside:
     cordoned: set[str] = field(default_factory=set)
     """Instance ids of nodes that HyperPod has cordoned."""
 
-    def alarm_state(self, cluster: Cluster, name: str) -> AlarmState | None:
-        """The state of an alarm, as the node's role reads it; None if it cannot be read."""
-        del cluster
+    def alarm_state(self, cluster: Cluster, group: str, name: str) -> AlarmState | None:
+        """The state of an alarm, as the role of the group's nodes reads it; None if it cannot be read."""
+        del cluster, group
         return self.alarms.get(name)
 
     def evict(self, cluster: Cluster, node: Node) -> bool:

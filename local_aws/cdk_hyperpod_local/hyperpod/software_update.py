@@ -280,7 +280,7 @@ def _baking(update: SoftwareUpdate) -> dict[str, Any]:
 
 def _wait(state: HyperPodState, cluster: Cluster, group: Group, update: SoftwareUpdate) -> None:
     """Look at the alarms, and go on when the time is over."""
-    states = {name: state.outside.alarm_state(cluster, name) for name in update.alarms}
+    states = {name: state.outside.alarm_state(cluster, group.name, name) for name in update.alarms}
     rang = [name for name, alarm in states.items() if alarm == "ALARM"]
     if rang:
         words = {**_baking(update), "alarm-names": ", ".join(rang)}

@@ -14,11 +14,14 @@ from typing import Any
 
 from cdk_hyperpod_local.engine import seam
 from cdk_hyperpod_local.engine.journal import Journal, request_of
+from cdk_hyperpod_local.engine.kubernetes import KubernetesApi
 from cdk_hyperpod_local.engine.options import EngineOptions
+from cdk_hyperpod_local.engine.seam import alarms, policies
 from cdk_hyperpod_local.engine.seam import services as requests
 from cdk_hyperpod_local.engine.services import hyperpod_checks
 from cdk_hyperpod_local.engine.services.eks import EksService
 from cdk_hyperpod_local.engine.services.hyperpod_on_eks import HyperPodOnEks
+from cdk_hyperpod_local.engine.services.hyperpod_outside import AccountOutside
 from cdk_hyperpod_local.engine.services.json_service import CLOUDFORMATION, JsonService, failure, success
 from cdk_hyperpod_local.engine.services.task_governance import Governance
 from cdk_hyperpod_local.hyperpod import (
@@ -53,9 +56,15 @@ class HyperPodService(JsonService):
         self.handler = HandlerOptions()
         # Real time with shorter waits: clients compare launch times with the times of their stack.
         self.timings = Timings().faster(options.speed)
+        self._outside = AccountOutside(alarms.alarms, _may_read_alarm, self._kubernetes)
         self.hyperpod = HyperPod(
-            clock=SystemClock(), seed=options.seed, timings=self.timings, on_call=self._record_call
+            clock=SystemClock(),
+            seed=options.seed,
+            timings=self.timings,
+            outside=self._outside,
+            on_call=self._record_call,
         )
+        self._control_planes = control_planes
         self.on_eks = HyperPodOnEks(lambda: self.hyperpod, control_planes)
         self.governance = Governance(clusters=self.on_eks, now=time.time, speed=options.speed, seed=options.seed)
 
@@ -68,12 +77,19 @@ class HyperPodService(JsonService):
 
     def load_persisted_state(self, data: Json) -> None:
         self.hyperpod = HyperPod.from_json(data["model"], clock=SystemClock(), on_call=self._record_call)
-        self.hyperpod.timings = self.timings
+        self.hyperpod.timings, self.hyperpod.outside = self.timings, self._outside
         self.governance.records = data.get("governance", {})
 
     def reset(self) -> None:
-        self.hyperpod = HyperPod(clock=SystemClock(), timings=self.timings, on_call=self._record_call)
+        self.hyperpod = HyperPod(
+            clock=SystemClock(), timings=self.timings, outside=self._outside, on_call=self._record_call
+        )
         self.governance.records = {}
+
+    def _kubernetes(self, arn: str) -> KubernetesApi | None:
+        """The Kubernetes API of an EKS cluster."""
+        cluster = self._control_planes.cluster(arn)
+        return self._control_planes.state.kubernetes.get(cluster["name"]) if cluster else None
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -169,6 +185,10 @@ class HyperPodService(JsonService):
             if (cluster.name, cluster.account, cluster.region) == (given, seam.account(), seam.region()):
                 return cluster.arn
         return f"{where}/{given}" if given else None
+
+
+def _may_read_alarm(role: str, session: str, alarm: str) -> bool:
+    return policies.role_may(role, session, "cloudwatch:DescribeAlarms", alarm)
 
 
 def install(options: EngineOptions, journal: Journal, control_planes: EksService) -> HyperPodService:

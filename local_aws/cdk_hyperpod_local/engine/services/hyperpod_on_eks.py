@@ -63,12 +63,15 @@ class HyperPodOnEks:
         return sum(node.status == "Running" for cluster in self._on(arn) for node in list(cluster.nodes.values()))
 
     def nodes(self, arn: str) -> list[Json]:
-        """The Kubernetes Nodes of the nodes that have joined, with HyperPod's labels."""
+        """The Kubernetes Nodes of the nodes that have joined, with HyperPod's labels.
+
+        A software update keeps the instance, and so its Node and a cordon.
+        """
         return [
             _node(cluster, node)
             for cluster in self._on(arn)
             for node in list(cluster.nodes.values())
-            if node.status == "Running"
+            if node.status in ("Running", "SystemUpdating")
         ]
 
     def _on(self, arn: str) -> Iterator[Cluster]:
