@@ -36,6 +36,8 @@ NOT_IN_A_TRIAL = re.compile(
 LOOKS = 15
 """At nodes that have not answered yet."""
 UNREADABLE = re.compile(r"Parsing error|unrecognized key|read/parse")
+LIKELY = re.compile(r"unrecognized|cannot|couldn't|invalid|parsing", re.IGNORECASE)
+"""In the line that says why a daemon ends. Others are only warnings."""
 ENTER = """
 set -e
 ip link set lo up
@@ -157,14 +159,16 @@ def _await_start(process: subprocess.Popen[bytes], logs: Sequence[Path]) -> str 
 
 
 def reason_in(text: str) -> str:
-    """What a daemon of Slurm's says last before it ends: the fatal line, and the error before it."""
+    """What a daemon of Slurm's says before it ends: the fatal line, and the error that led to it."""
     own = [line for line in text.splitlines() if not line.startswith(("srun:", "slurmstepd:"))]
     lines = [re.sub(r"^(\[[^]]*\]\s*)?(slurm\w+:\s*)?", "", line) for line in own]
     told = [one_line(line) for line in lines if line.startswith(("error:", "fatal:"))]
     fatal = next((place for place, line in enumerate(told) if line.startswith("fatal:")), None)
     if fatal is None:
         return last_line("\n".join(own))
-    return "; ".join(told[max(0, fatal - 1) : fatal + 1])[:400]
+    before = told[:fatal]
+    likely = [line for line in before if LIKELY.search(line)] or before
+    return "; ".join([*likely[-1:], told[fatal]])[:400]
 
 
 # -- one idle node

@@ -34,6 +34,8 @@ HEADINGS: Mapping[str, str] = {
     "rules/network.py": "Cluster file: network",
     "rules/storage.py": "Cluster file: storage",
     "rules/users.py": "Cluster file: users, groups and Slurm accounts",
+    "rules/slurm_queues.py": "Cluster file: queues and files for Slurm",
+    "rules/slurm_files.py": "Cluster file: queues and files for Slurm",
     "rules/drain_agent.py": "Cluster file: draining nodes under Slurm",
     "rules/scale_down.py": "Cluster file: lowering counts and deleting groups",
     "rules/scale_down_drain.py": "Cluster file: lowering counts and deleting groups",

@@ -315,7 +315,7 @@ class SlurmConfig:
     prolog: str | None = None
     """A folder beside this file. root runs its programs on each node of a job before the job starts, in the order of
     their names, after a Prolog that slurm.conf has already. A program that fails or takes too long drains the node, and
-    Slurm requeues the job. New programs are tried on one idle node before jobs depend on them. Absent: none."""
+    Slurm requeues and holds the job. New programs are tried on one idle node before jobs depend on them. Absent: none."""
     epilog: str | None = None
     """The same after a job. A program that fails drains the node. Absent: none."""
     hook_seconds: Annotated[int, Range(1, 600)] = 60

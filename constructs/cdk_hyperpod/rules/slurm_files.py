@@ -23,7 +23,6 @@ MAX_PROGRAMS = 20
 MAX_PROGRAM_BYTES = 1_000_000
 
 _HYPERPOD = "HyperPod sets it"
-_LINES = "write the lines themselves into this file"
 _REMOVE = "remove the line"
 _OF_HYPERPOD = (
     # What HyperPod owns (SlurmConfigStrategy): its drift check stops updates.
@@ -57,7 +56,6 @@ _OURS = {
     "PreemptType": ("slurm.qos sets it", "use preempts of a QOS in slurm.qos"),
     "PreemptMode": ("slurm.qos sets it", "use preempts of a QOS in slurm.qos"),
 }
-_INCLUDE = ("the file is alone on the controller", _LINES)
 _OF_PARTITIONS = (_HYPERPOD, "use slurm.partitions")
 REFUSED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "slurm": {
@@ -155,12 +153,11 @@ def _check_line(name: str, line: str, where: str, path: str) -> Iterator[Finding
     refused = {key.lower(): (key, *why) for key, why in REFUSED[name].items()}
     keys = _KEY.findall(_QUOTED.sub("", line))
     if line.split()[0].lower() == "include":
-        who, remedy = _INCLUDE
         yield Finding(
             code="slurm-line-include",
             path=path,
-            problem=f"{where} includes another file, and {who}",
-            remedy=remedy,
+            problem=f"{where} includes another file, which is not uploaded",
+            remedy="write the lines themselves into this file",
         )
     elif not keys or not _KEY.match(line):
         yield Finding(
@@ -176,7 +173,7 @@ def _check_line(name: str, line: str, where: str, path: str) -> Iterator[Finding
                 code="slurm-line-refused",
                 path=path,
                 problem=f"{where} sets {shown}, but {who}",
-                remedy=remedy,
+                remedy=f"{remedy}",
             )
 
 

@@ -45,7 +45,7 @@ _NOT_A_LIST = Problem(
     code="value-not-a-list", problem="must be a list", remedy="write it as [a, b] or as lines that begin with a dash"
 )
 _NAMES_AND_SETTINGS = Problem(
-    code="value-not-a-mapping",
+    code="value-not-named-settings",
     problem="must hold names and their settings",
     remedy="write it as name: {key: value} lines",
 )

@@ -38,7 +38,7 @@ def test_queues_as_they_should_be() -> None:
         pytest.param(queues(partitions={"p5": {"state": "off"}}), [("value-not-a-choice", "slurm.partitions.p5.state")], id="no state"),
         pytest.param(queues(partitions={"p5": {"max_tim_minutes": 5}}), [("setting-misspelled", "slurm.partitions.p5.max_tim_minutes")], id="misspelled"),
         pytest.param(queues(partitions={"p5": {"allow_accounts": ["a", "a"]}}), [("value-duplicated", "slurm.partitions.p5.allow_accounts")], id="an account twice"),
-        pytest.param(queues(partitions=["p5"]), [("value-not-a-mapping", "slurm.partitions")], id="a list"),
+        pytest.param(queues(partitions=["p5"]), [("value-not-named-settings", "slurm.partitions")], id="a list"),
         pytest.param(queues(partitions={"p5": 3}), [("value-not-settings", "slurm.partitions.p5")], id="a number"),
         pytest.param(queues(partitions={"p5; reboot": {}}), [("value-malformed", "slurm.partitions.p5; reboot"), ("partition-unknown", "slurm.partitions.p5; reboot")], id="a command"),
         pytest.param(queues(partitions={"p5": {"allow_accounts": ["ops"]}, "dev": {}}), [("partition-account-unknown", "slurm.partitions.p5.allow_accounts")], id="an account that is not in the file"),
