@@ -38,6 +38,7 @@ from .eks import (
     AddOn,
     AddOnsConfig,
     AutoscalingConfig,
+    ChartComponents,
     EbsCsiDriverAddOn,
     EksConfig,
     ExistingEksCluster,
@@ -295,6 +296,7 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
     EksConfig: {
         "dependencies_chart": _in_place("the chart's pods may restart"),
         "dependencies_chart_digest": _in_place("the chart's pods may restart"),
+        "chart_components": WITHIN,
         "kubernetes_version": _refused("EKS can only raise it, one version at a time", _rises),
         "existing_cluster": _refused(_NEW_CLUSTER),
         "public_access_cidrs": IN_PLACE,
@@ -311,6 +313,7 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "endpoint": IN_PLACE,
         "certificate_authority": IN_PLACE,
     },
+    ChartComponents: _all(ChartComponents, _in_place("the objects of a part that is off are deleted")),
     AutoscalingConfig: {
         "instance_groups": _in_place("Karpenter may terminate nodes of a group that you remove from the list"),
         "limits": _in_place("lowering it terminates no node"),

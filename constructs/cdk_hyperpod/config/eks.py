@@ -154,6 +154,22 @@ class AddOnsConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChartComponents:
+    """Parts of HyperPod's chart that some teams do not use. Turning one off deletes its objects in the EKS cluster. Running
+    nodes stay."""
+
+    kubeflow_operator: bool = True
+    """Kubeflow's training operator: PyTorchJob and other jobs of kubeflow.org, but no MPIJob. Its CRDs stay when it is off,
+    and such jobs are no longer started or restarted."""
+    mpi_operator: bool = True
+    """MPIJob. When it is off, its CRD and all MPIJobs are deleted."""
+    job_auto_restart: bool = True
+    """The permissions with which HyperPod restarts jobs of kubeflow.org after it replaced a node."""
+    deep_health_check: bool = True
+    """The permissions of deep health checks. Required if a group has on_start_deep_health_checks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscalingConfig:
     """Karpenter, run by HyperPod: it adds nodes when pods need them, and terminates empty ones."""
 
@@ -177,6 +193,8 @@ class EksConfig:
     ) = None
     """The chart's content hash, so that no other chart is installed by accident. Required with a path. If you leave it
     out, the error shows its value."""
+    chart_components: ChartComponents = field(default_factory=ChartComponents)
+    """Parts of the chart, if this library installs it."""
     kubernetes_version: Literal["1.34", "1.35"] | None = None
     """The Kubernetes version of a new EKS cluster. Absent: 1.34. You can only raise it, one version at a time. HyperPod
     updates the nodes' own version."""

@@ -285,6 +285,7 @@ class EksControlPlane(Construct):
                 image_registry=image_registry,
                 neuron=neuron,
                 lists=list_values(chart.files, kinds),
+                components=self.config.chart_components,
             ),
         )
         release.node.add_dependency(*access_entries(self))
@@ -309,7 +310,7 @@ def _check_with_network(config: object, network: object, chart: Path | None, neu
     )
     yield from _check_endpoints(network)
     if chart is not None:
-        yield from _check_chart(chart, config, neuron)
+        yield from _check_chart(chart, config, network, neuron)
 
 
 def _check_types(instance_types: object) -> Iterator[Finding]:
@@ -352,13 +353,14 @@ def _chart_path(folder: object, config: object) -> Path | None:
     return None if chart in (INSTALLED, UNKNOWN) else Path(folder, chart)
 
 
-def _check_chart(path: Path, config: EksConfig, neuron: bool) -> Iterator[Finding]:
+def _check_chart(path: Path, config: EksConfig, network: HyperPodNetwork, neuron: bool) -> Iterator[Finding]:
     return check_chart(
         path,
         config.dependencies_chart,
         digest=config.dependencies_chart_digest,
         image_registry=config.image_registry,
         neuron=neuron,
+        closed_region=Stack.of(network).region if network.config.internet_egress is False else None,
     )
 
 

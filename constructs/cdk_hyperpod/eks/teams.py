@@ -8,7 +8,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from aws_cdk import CfnResource
+from aws_cdk import CfnResource, Duration
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct, IDependable
 
@@ -39,6 +39,12 @@ from .control_plane import EksControlPlane
 from .manifests import file_system_manifests, karpenter_manifests
 
 _OF_THE_QUEUE = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+
+
+KUEUE_NAMESPACE = "kueue-system"
+KUEUE_DEPLOYMENT = "kueue-controller-manager"
+"""Kueue's Deployment, which also serves its webhook: the names of Kueue's own manifests. No live account has confirmed them for
+HyperPod's add-on."""
 
 
 class HyperPodTeams(Construct):
@@ -129,6 +135,7 @@ class HyperPodTeams(Construct):
             self._apply("Karpenter", karpenter_manifests(eks_config.autoscaling, teams))
         self._add_priority_classes(eks_config)
         scheduler = self._add_scheduler(eks_config) if governance else None
+        self._kueue = self._wait_for_kueue() if teams and governance else None
         if teams:
             self._add_teams(teams, file_system, capacity, scheduler)
         elif file_system is not None:
@@ -284,12 +291,29 @@ class HyperPodTeams(Construct):
         scheduler.node.add_dependency(*self._first)
         return scheduler
 
+    def _wait_for_kueue(self) -> eks.KubernetesObjectValue:
+        """Wait until Kueue is ready. HyperPod creates a team's queues for its quota, and Kueue's webhook must accept them."""
+        ready = eks.KubernetesObjectValue(
+            self,
+            "KueueReady",
+            cluster=self._control_plane.cluster,
+            object_type="deployment",
+            object_name=KUEUE_DEPLOYMENT,
+            object_namespace=KUEUE_NAMESPACE,
+            json_path=".status.availableReplicas",
+            timeout=Duration.minutes(10),
+        )
+        ready.node.add_dependency(*self._first)
+        return ready
+
     def _compute_quota(self, team: Team, scheduler: CfnResource) -> CfnResource:
         properties = compute_quota_properties(team, cluster_arn=self._hyperpod_cluster_arn)
         # Whether two clusters of an account may have quotas of one name is not documented.
         name = _quota_name(self._cluster_name, team.name)
         quota = self._governance(f"Quota{team.name}", "ComputeQuota", {**properties, "Name": name})
         quota.add_resource_dependency(scheduler)
+        if self._kueue is not None:
+            quota.node.add_dependency(self._kueue)
         return quota
 
     def _governance(self, construct_id: str, kind: str, properties: Mapping[str, Any]) -> CfnResource:

@@ -21,11 +21,14 @@ import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ..config.eks import ChartComponents
+from ..facts.device_plugins import CHART_COMMIT
 from ..typed.words import show, shown_name
 from ..typed.yaml_text import YamlProblem, read_yaml
 
 GET_CHART = (
     "git clone https://github.com/aws/sagemaker-hyperpod-cli && "
+    f"git -C sagemaker-hyperpod-cli checkout --quiet {CHART_COMMIT} && "
     "helm package --dependency-update sagemaker-hyperpod-cli/helm_chart/HyperPodHelmChart"
 )
 """The command that creates `hyperpod-helm-chart-<version>.tgz` in the current folder."""
@@ -57,6 +60,14 @@ _IMAGE_VALUES: Mapping[tuple[str, ...], str] = {
     ("mpi-operator", "mpiOperator", "image", "repository"): "mpioperator/mpi-operator",
     ("nvidia-device-plugin", "image", "repository"): "nvidia/k8s-device-plugin",
     ("aws-efa-k8s-device-plugin", "image", "repository"): "eks/aws-efa-k8s-device-plugin",
+}
+
+# The conditions of the chart's Chart.yaml.
+_SWITCHES: Mapping[str, tuple[str, ...]] = {
+    "kubeflow_operator": ("trainingOperators", "enabled"),
+    "mpi_operator": ("mpi-operator", "enabled"),
+    "job_auto_restart": ("job-auto-restart", "enabled"),
+    "deep_health_check": ("deep-health-check", "enabled"),
 }
 
 
@@ -115,14 +126,23 @@ def write_files(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 def chart_values(
-    *, region: str, image_registry: str | None, neuron: bool, lists: Mapping[str, object] | None = None
+    *,
+    region: str,
+    image_registry: str | None,
+    neuron: bool,
+    lists: Mapping[str, object] | None = None,
+    components: ChartComponents | None = None,
 ) -> dict[str, object]:
     """The values with which this library installs the chart. `lists`: of its device plug-ins (`device_plugins.list_values`).
+    `components`: what the configuration turns off.
 
     Neuron's device plug-in has a literal image. If no group has Neuron devices and images come from your own registry, the plug-in is
     disabled.
     """
     values: dict[str, object] = {"health-monitoring-agent": {"region": region}, **(lists or {})}
+    for name, keys in _SWITCHES.items():
+        if components is not None and getattr(components, name) is False:
+            _set(values, keys, False)
     if image_registry is None:
         return values
     for keys, image in _IMAGE_VALUES.items():

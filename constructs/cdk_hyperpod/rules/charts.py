@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ..errors import Finding
+from ..facts.device_plugins import CHART_DATE, published_chart
+from ..kubernetes.health_agent import health_agent, is_older
 from ..kubernetes.helm_chart import GET_CHART, HelmChart
+from ..typed.known import is_known
 from ..typed.words import show, shown_name
 
 
 def check_chart(
-    path: Path, shown: str, *, digest: str | None, image_registry: str | None, neuron: bool
+    path: Path,
+    shown: str,
+    *,
+    digest: str | None,
+    image_registry: str | None,
+    neuron: bool,
+    closed_region: str | None = None,
 ) -> Iterator[Finding]:
-    """Whether the chart exists, is complete, has the expected digest, and can be installed without internet access."""
+    """Whether the chart exists, is complete, has the expected digest, is not older than the one that this release knows, and can
+    be installed without internet access. `closed_region`: the region of a closed network. None: the network is open."""
     place = "eks.dependencies_chart"
     try:
         chart = HelmChart(path)
@@ -57,6 +67,7 @@ def check_chart(
             problem=f"is {digest}, but the chart has the digest {actual}",
             remedy=f"review what changed in the chart, then set this to {actual}. Or use the chart that you reviewed",
         )
+    yield from _check_health_agent(chart, shown, closed_region)
     for name, image in chart.public_images() if image_registry else ():
         if neuron or "neuron-device-plugin" not in name:
             image_name = image.partition("/")[2]
@@ -66,3 +77,40 @@ def check_chart(
                 problem=f"{name} uses {image}, which no setting can change",
                 remedy=f"write {image_registry}/{image_name} there, and change the digest",
             )
+
+
+def _check_health_agent(chart: HelmChart, shown: str, closed_region: str | None) -> Iterator[Finding]:
+    """The agent shows how old the chart is. Its image is not in every region."""
+    place, known = "eks.dependencies_chart", published_chart()
+    agent = health_agent(chart.files)
+    if agent is None:
+        return
+    if is_older(agent.version, known.health_agent):
+        version, newer, date = agent.version, known.health_agent, CHART_DATE
+        yield Finding(
+            code="chart-older",
+            path=place,
+            problem=f"{show(shown)} has the health monitoring agent {version}, but AWS's chart of {date} has {newer}",
+            remedy=f"get it with: {GET_CHART}",
+            level="warning",
+        )
+    if closed_region is not None and not agent.has_own_image:
+        yield from check_agent_image(closed_region, agent.regions)
+
+
+def check_agent_image(region: str, regions: Collection[str]) -> Iterator[Finding]:
+    """Whether a closed network reaches the agent's image, which the chart takes from its own region, or else from us-east-1."""
+    if is_known(region) and regions and region not in regions:
+        yield Finding(
+            code="health-agent-image-missing",
+            path="eks.dependencies_chart",
+            problem=(
+                f"takes the health monitoring agent's image from us-east-1, since there is none in {region}, and the network "
+                "has no internet access"
+            ),
+            remedy=(
+                "copy the image to a registry that the nodes reach, and name it as hmaimage in the values of the chart's "
+                "health-monitoring-agent"
+            ),
+            level="warning",
+        )

@@ -14,14 +14,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from ..config.cluster import ClusterConfig, InstanceGroup, NetworkConfig, Taint
-from ..config.eks import INSTALLED, AutoscalingConfig, EksConfig, is_on
+from ..config.eks import INSTALLED, AutoscalingConfig, ChartComponents, EksConfig, is_on
 from ..config.governance import TaskGovernance
 from ..config.teams import Team
 from ..config.zones import ZONES_WITHOUT_EKS, control_plane_zone, control_plane_zones, two_zones
 from ..errors import Finding
 from ..facts.device_plugins import EFA as EFA_PLUGIN
 from ..facts.device_plugins import NEURON as NEURON_PLUGIN
-from ..facts.device_plugins import NVIDIA, PLUGINS
+from ..facts.device_plugins import NVIDIA, PLUGINS, published_chart
 from ..kubernetes.allocatable import EFA, GPU, NEURON, missing_plugins
 from ..kubernetes.teams import claim_gib, cluster_nodes
 from ..names import eks_stack_name
@@ -72,6 +72,7 @@ def check_eks(config: ClusterConfig) -> Iterator[Finding]:
         control_plane_zone=second,
     )
     yield from check_workspace(config.eks, region=config.region, account=config.account)
+    yield from _check_components(config.instance_groups, config.eks)
     yield from _check_device_plugins(config.instance_groups, config.eks)
     yield from _check_elastic_training(config, config.eks)
     if isinstance(config.eks.autoscaling, AutoscalingConfig):
@@ -156,12 +157,36 @@ def _check_elastic_training(config: ClusterConfig, eks: EksConfig) -> Iterator[F
         )
 
 
+def is_closed(network: object) -> bool:
+    """Whether the nodes have no internet access."""
+    return isinstance(network, NetworkConfig) and network.internet_egress is False
+
+
+def _check_components(groups: tuple[InstanceGroup, ...], eks: EksConfig) -> Iterator[Finding]:
+    """Deep health checks need their part of the chart."""
+    components = eks.chart_components
+    checked = [group for _, group in _known(groups) if is_known(group.on_start_deep_health_checks)]
+    names = [shown_name(group.name) for group in checked if group.on_start_deep_health_checks]
+    if isinstance(components, ChartComponents) and components.deep_health_check is False and names:
+        listed = ", ".join(names[:5])
+        yield Finding(
+            code="deep-health-check-off",
+            path="eks.chart_components.deep_health_check",
+            problem=f"cannot be false, since groups have on_start_deep_health_checks ({listed})",
+            remedy="remove the line, or remove on_start_deep_health_checks",
+        )
+
+
 def check_installed_chart(config: ClusterConfig) -> Iterator[Finding]:
-    """A warning if the file creates the EKS cluster in which HyperPod's chart should already be installed.
+    """Warnings about a chart that is installed by hand: a new EKS cluster has none, and its images may be out of reach.
 
     For a file only, since the remedy names its stacks. An app of your own has other stacks.
     """
     eks = config.eks
+    if isinstance(eks, EksConfig) and is_closed(config.network):
+        from .charts import check_agent_image
+
+        yield from check_agent_image(config.region, published_chart().health_agent_regions)
     if isinstance(eks, EksConfig) and eks.dependencies_chart == INSTALLED and eks.existing_cluster is None:
         stack = eks_stack_name(shown_name(config.name))
         yield Finding(
@@ -385,8 +410,8 @@ def _check_chart(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
     if not is_known(eks.dependencies_chart):
         return
     if eks.dependencies_chart == INSTALLED:
-        for field in ("dependencies_chart_digest", "image_registry"):
-            if getattr(eks, field) is not None:
+        for field in ("dependencies_chart_digest", "image_registry", "chart_components"):
+            if getattr(eks, field) not in (None, ChartComponents()):
                 yield Finding(
                     code="installed-chart-setting",
                     path=f"eks.{field}",
@@ -397,7 +422,7 @@ def _check_chart(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
                     remedy="remove it, or set dependencies_chart to the chart's path",
                 )
         return
-    closed = isinstance(network, NetworkConfig) and network.internet_egress is False
+    closed = is_closed(network)
     if eks.image_registry is None and closed:
         yield Finding(
             code="image-registry-missing",

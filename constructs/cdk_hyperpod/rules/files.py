@@ -13,7 +13,7 @@ from ..config.eks import INSTALLED, EksConfig
 from ..config.lifecycle import LifecycleConfig
 from ..errors import Finding
 from ..typed.words import show
-from .eks import check_installed_chart
+from .eks import check_installed_chart, is_closed
 from .groups import has_neuron
 from .own_scripts import check_own_folder, own_folders
 
@@ -34,6 +34,7 @@ def check_dependencies_chart(config: ClusterConfig, folder: Path) -> Iterable[Fi
         digest=eks.dependencies_chart_digest,
         image_registry=eks.image_registry,
         neuron=has_neuron(config.instance_groups),
+        closed_region=config.region if is_closed(config.network) else None,
     )
 
 

@@ -123,6 +123,10 @@ CASES: Mapping[str, Case] = {
     "EksConfig.admin_role_arns": (EKS, {"eks.admin_role_arns": []}, "eks.admin_role_arns"),
     "EksConfig.image_registry": (EKS, {"eks.image_registry": "111122223333.dkr.ecr.us-west-2.amazonaws.com/other"}, "eks.image_registry"),
     "EksConfig.autoscaling": (EKS, {"eks.autoscaling": {"instance_groups": ["p5"]}}, "eks.autoscaling"),
+    **{
+        f"ChartComponents.{name}": (EKS, {f"eks.chart_components.{name}": False}, f"eks.chart_components.{name}")
+        for name in ("kubeflow_operator", "mpi_operator", "job_auto_restart", "deep_health_check")
+    },
     "EksConfig.priority_classes": (EKS, {"eks.priority_classes.1": {"name": "later", "value": -1}}, "eks.priority_classes[later]"),
     "ExistingEksCluster.name": (OWN_EKS, {"eks.existing_cluster.name": "other"}, "eks.existing_cluster.name"),
     "ExistingEksCluster.security_group_id": (OWN_EKS, {"eks.existing_cluster.security_group_id": "sg-0aaaaaaaaaaaaaaaa"}, "eks.existing_cluster.security_group_id"),
