@@ -14,7 +14,7 @@ from helpers.findings import Found, found
 from helpers.validating import SMALL, findings_of, validate
 
 ACCOUNTS = [{"name": "research", "qos": ["low", "high"]}]
-QOS = [{"name": "low"}, {"name": "high", "preempts": ["low"]}]
+QOS: list[dict[str, Any]] = [{"name": "low"}, {"name": "high", "preempts": ["low"]}]
 
 
 def queues(**settings: Any) -> dict[str, Any]:
