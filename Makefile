@@ -106,9 +106,9 @@ include local_aws/cdk_hyperpod_local/local.mk
 
 # All tests of a file run in one worker, which keeps their fixtures. tests/conftest.py orders the files.
 PYTEST = python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
+# For tests that wait for clocks and polls half of their time: each core has work for two workers.
+WAITING_PYTEST = $(PYTEST) --numprocesses=$$((2 * $$(getconf _NPROCESSORS_ONLN)))
 # tests/conftest.py runs the following folders only if they are named.
-# LIVES_WORKERS: these tests wait for clocks and polls most of their time, so a core has work for two.
-LIVES_WORKERS ?= $$((2 * $$(getconf _NPROCESSORS_ONLN)))
 # Deployments to the local AWS over the whole life of a cluster, the tests of that engine, and an app with its own environment.
 LIVES := tests/deployments tests/unit/local_aws/engine
 # Tests on a real Kubernetes API server, which test-kubernetes builds.
@@ -126,7 +126,7 @@ test-fast: setup .kubernetes/ready #: Run the tests that need no CDK CLI, no whe
 
 .PHONY: test-lives
 test-lives: setup #: Deploy clusters to the local AWS, from creation to deletion (18 minutes on two cores)
-	@$(PYTEST) --numprocesses=$(LIVES_WORKERS) $(PYTEST_FLAGS) $(LIVES)
+	@$(WAITING_PYTEST) $(PYTEST_FLAGS) $(LIVES)
 
 .PHONY: lint
 lint: setup #: Check style, shell scripts and templates

@@ -39,8 +39,8 @@ APART = {
     "audit": ("tests/project/test_rule_packs.py",),
 }
 
-# Files that take longest, the longest first, as `pytest --durations=50` shows them: two workers share the files out in
-# this order, and neither ends long after the other. The rest of the slow ones come next, in the order of their names.
+# Files that take longest, the longest first, as `pytest --durations=50` shows them: the workers share the files out in
+# this order, and none ends long after the others. The rest of the slow ones come next, in the order of their names.
 LONGEST = (
     # make test
     "simulations/test_soak.py",  # with all cores by itself
@@ -49,6 +49,10 @@ LONGEST = (
     "project/test_wheel.py",
     "unit/config/test_any_file.py",
     "unit/stacks/test_eks_stacks.py",
+    # make test-kubernetes
+    "real/kubernetes/test_quota.py",
+    "real/drainer/test_faults.py",
+    "real/drainer/test_draining.py",
     # make test-lives
     "deployments/test_alerts.py",
     "deployments/test_rights.py",

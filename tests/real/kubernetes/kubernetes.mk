@@ -12,7 +12,7 @@ kubernetes-apiserver: #: Build a real Kubernetes API server into ~/.cache, once 
 
 .PHONY: test-kubernetes
 test-kubernetes: setup .kubernetes/ready kubernetes-apiserver #: Test quotas, teams, jobs and the drainer on a real API server, which is built once
-	@$(PYTEST) $(PYTEST_FLAGS) $(ON_KUBERNETES)
+	@$(WAITING_PYTEST) $(PYTEST_FLAGS) $(ON_KUBERNETES)
 
 .PHONY: bench-eks
 bench-eks: setup .kubernetes/ready kubernetes-apiserver #: Measure the drainer on a real API server
