@@ -116,6 +116,9 @@ ON_KUBERNETES := tests/real/kubernetes tests/real/drainer
 # cdk-nag and cfn-lint over every template: a part of the audit.
 RULE_PACKS := tests/project/test_rule_packs.py
 
+# For targets that take one core each. What a target prints stays together, and comes when it has ended.
+TWO_AT_ONCE = $(MAKE) --no-print-directory --jobs=2 --output-sync=target
+
 .PHONY: test
 test: setup .kubernetes/ready #: Run every test except those of test-lives, test-kubernetes and test-slurm (8 minutes on two cores)
 	@$(PYTEST) $(PYTEST_FLAGS)
@@ -125,7 +128,7 @@ test-fast: setup .kubernetes/ready #: Run the tests that need no CDK CLI, no whe
 	@$(PYTEST) -m "not slow" $(PYTEST_FLAGS)
 
 .PHONY: test-lives
-test-lives: setup #: Deploy clusters to the local AWS, from creation to deletion (18 minutes on two cores)
+test-lives: setup #: Deploy clusters to the local AWS, from creation to deletion (10 minutes on two cores)
 	@$(WAITING_PYTEST) $(PYTEST_FLAGS) $(LIVES)
 
 .PHONY: lint
@@ -148,8 +151,13 @@ types: setup #: Run mypy in strict mode, separately for the lifecycle scripts
 	@touch $@
 
 .PHONY: audit
-audit: setup .audit/ready #: Run cdk-nag and cfn-lint over every template, and bandit, zizmor, actionlint, detect-secrets and checkov
-	@$(PYTEST) $(PYTEST_FLAGS) $(RULE_PACKS)
+audit: #: Run cdk-nag and cfn-lint over every template, and bandit, zizmor, actionlint, detect-secrets and checkov
+	@+$(TWO_AT_ONCE) rule-packs scanners
+
+.PHONY: rule-packs scanners
+rule-packs: setup
+	@python -m pytest $(PYTEST_FLAGS) $(RULE_PACKS)
+scanners: setup .audit/ready
 	@python tools/audit.py
 
 .PHONY: fuzz
@@ -158,7 +166,13 @@ fuzz: setup #: Load CASES=10000 invalid cluster files (SEED selects others)
 	@PYTHONPATH=tests python -m simulations.fuzz --cases="$(CASES)" --seed="$(or $(SEED),0)"
 
 .PHONY: check
-check: lint types test test-kubernetes test-lives wheel audit #: Run everything that CI checks
+check: #: Run everything that CI checks, except test-elastic and test-slurm
+	@+$(TWO_AT_ONCE) check-static
+	@$(MAKE) --no-print-directory test test-kubernetes test-lives
+
+# The longest first. Each takes one core.
+.PHONY: check-static
+check-static: rule-packs types scanners lint wheel #: Check code and templates without a deployment, and build the wheel
 
 .PHONY: bench
 bench: setup #: Measure synthesis, the function's cold start and its planner
