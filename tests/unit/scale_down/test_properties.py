@@ -105,6 +105,9 @@ def test_retry_changes_nothing(kind: str) -> None:
 
 
 BAD: list[tuple[object, str]] = [
+    (properties(PatchingOff="none"), "PatchingOff"),
+    (properties(PatchingOff='{"AutoPatch": ["p5"]}'), "PatchingOff.AutoPatch"),
+    (properties(PatchingOff='{"AutoPatchConfig": "p5"}'), "PatchingOff.AutoPatchConfig"),
     (properties(Retry="x" * 257), "Retry"),
     (properties(Retry=["x"]), "Retry"),
     (None, "ResourceProperties"),
@@ -284,3 +287,8 @@ def test_draining_is_by_a_bucket_or_a_function() -> None:
         assert problems(properties(Drain=drained(Function=wrong))) == [
             f"Drain.Function: must be a function's ARN, got {json.dumps(wrong)}"
         ]
+
+
+def test_groups_that_turn_patching_off() -> None:
+    off = read_properties(properties(PatchingOff='{"AutoPatchConfig": ["p5"]}'), kind=FINALIZE).patching_off
+    assert off == {"AutoPatchConfig": frozenset({"p5"}), "ScheduledUpdateConfig": frozenset()}
