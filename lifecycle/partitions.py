@@ -25,6 +25,9 @@ writes the second one every five minutes, too. A change of a partition writes ne
 STABLE_LOOKS = 2
 """Looks that find all as it should be, one after the other: while slurmctld hands over to its successor, the old one may answer."""
 MOST_LOOKS = 20
+OWN_ACCOUNT = "cdk-hyperpod"
+"""root's account where partitions are for some accounts alone: jobs of the library, such as one that saves a node, are root's. The
+account root would let everybody in, since all accounts are below it (seen on 24.11)."""
 SERVICE = """\
 [Unit]
 Description=Set the partitions' settings again
@@ -58,8 +61,7 @@ def wanted_of(settings: Mapping[str, Any]) -> dict[str, str]:
     if "priority_tier" in settings:
         wanted["PriorityTier"] = str(int(settings["priority_tier"]))
     if settings.get("allow_accounts"):
-        # Jobs of the library, such as one that saves a node, are root's.
-        wanted["AllowAccounts"] = ",".join(sorted({*settings["allow_accounts"], "root"}))
+        wanted["AllowAccounts"] = ",".join(sorted({*settings["allow_accounts"], OWN_ACCOUNT}))
     if "state" in settings:
         wanted["State"] = str(settings["state"]).upper()
     return wanted
@@ -116,6 +118,20 @@ def keep(partitions: Mapping[str, Any]) -> None:
     for name in sorted(set(partitions) - set(found)):
         log("WARNING", f"Slurm has no partition {name} yet; its settings are made when HyperPod has added it")
     log("INFO", f"{len(partitions)} partitions are as the cluster file says")
+
+
+def allow_again(partitions: Mapping[str, Any]) -> None:
+    """Set the accounts of partitions once more, after some were created.
+
+    Slurm 24.11 keeps of AllowAccounts only the accounts that it knows, and with none of them lets all jobs in. It shows the names all
+    the same.
+    """
+    has = parse(ask_slurm("scontrol", "--oneliner", "show", "partition"))
+    for name, settings in partitions.items():
+        accounts = wanted_of(settings).get("AllowAccounts")
+        if accounts and name in has:
+            log("INFO", f"scontrol update partitionname={name} AllowAccounts={accounts}")
+            ask_slurm("scontrol", "update", f"partitionname={name}", f"AllowAccounts={accounts}")
 
 
 def install_units(program: str, settings: str) -> None:

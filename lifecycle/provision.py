@@ -210,10 +210,14 @@ def _hooks_step(cluster: Cluster) -> Iterable[Step]:
 def _controller_steps(cluster: Cluster, settings: Mapping[str, list[str] | str]) -> Iterable[Step]:
     if settings or cluster.slurm:
         yield Step("slurm_conf", "35_slurm_conf.py", (json.dumps(settings, sort_keys=True), cluster.file))
-    if cluster.has_accounts or cluster.slurm.get("qos"):
+    if cluster.has_accounts or cluster.slurm.get("qos") or _limits_partitions(cluster):
         yield Step("accounting", "40_accounting.py", (cluster.file,))
     if cluster.drains:
         yield Step("drain", "45_drain.py", (cluster.file,))
+
+
+def _limits_partitions(cluster: Cluster) -> bool:
+    return any(each.get("allow_accounts") for each in cluster.slurm.get("partitions", {}).values())
 
 
 def slurm_settings(cluster: Cluster) -> dict[str, list[str] | str]:

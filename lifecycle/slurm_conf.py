@@ -14,12 +14,14 @@ tried now, and become `hooks`.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from lib import OWN_MARK, StepError, ask_slurm, log, must_run, on_node, owe, run
 SLURM_CONF = "/opt/slurm/etc/slurm.conf"
 INCLUDED = "cdk-hyperpod.conf"
 INCLUDE = f"Include {INCLUDED}"
+LOCK = "/var/lib/cdk-hyperpod/slurm_conf.lock"
 HISTORY = "/var/lib/cdk-hyperpod/slurm_conf.json"
 """When we put our line back, in seconds since 1970."""
 MOST_RESTORES, RESTORES_WITHIN_S = 5, 600
@@ -208,6 +211,16 @@ def _may_restore(now: float) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Wait until no other process keeps our lines: the step, or systemd, which runs this program when slurm.conf was written."""
+    file = on_node(LOCK)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def try_hooks(wanted: Mapping[str, Any]) -> tuple[str, str]:
     """Try the programs around jobs on an idle node, and on another one if they fail there: a node may be at fault."""
     kinds = [kind for kind in KINDS if wanted.get(kind)]
@@ -261,6 +274,11 @@ def save(settings_file: str, content: Mapping[str, Any]) -> None:
 
 def main(settings_file: str) -> None:
     """Keep what the file says."""
+    with alone():
+        _keep_file(settings_file)
+
+
+def _keep_file(settings_file: str) -> None:
     content = json.loads(Path(settings_file).read_text("utf-8"))
     keep(all_settings(content), time.time(), content.get("own"))
     if "pending" not in content:

@@ -41,6 +41,7 @@ from slurm_conf import (
     SLURM_CONF,
     TIMER,
     all_settings,
+    alone,
     files_with,
     has_one_prolog,
     keep,
@@ -94,9 +95,16 @@ def put_lines(settings_text: str, cluster_file: str) -> None:
     wanted = read_cluster(cluster_file).get("slurm") or {}
     if "AccountingStorageEnforce" in settings:
         wait_for_database()
+    problems: list[str] = []
+    with alone():
+        _put_lines(settings, wanted, problems)
+    _partitions(wanted.get("partitions") or {})
+    _report(problems)
+
+
+def _put_lines(settings: Mapping[str, Any], wanted: Mapping[str, Any], problems: list[str]) -> None:
     for module in MODULES:
         install_program(module, (SCRIPTS / module).read_text("utf-8"))
-    problems: list[str] = []
     old = _installed()
     content: dict[str, Any] = {"settings": settings, "own": _own_lines(settings, wanted, old.get("own", {}), problems)}
     content.update(_hooks(wanted, old))
@@ -112,8 +120,6 @@ def put_lines(settings_text: str, cluster_file: str) -> None:
     keep(all_settings(content), time.time(), content["own"])
     if run("systemctl", "is-active", "cdk-hyperpod-slurm-conf.path").returncode != 0:
         must_run("systemctl", "enable", "--now", "cdk-hyperpod-slurm-conf.path")
-    _partitions(wanted.get("partitions") or {})
-    _report(problems)
 
 
 def _put(content: dict[str, Any], old: dict[str, str], problems: list[str]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from database import wait_for_database
 from lib import RUN_AGAIN, StepError, ask_slurm, last_line, log, read_cluster, run, run_step
+from partitions import OWN_ACCOUNT, allow_again
 
 MARK = "cdk-hyperpod"
 """The description of the accounts that are ours: no other is touched."""
@@ -296,12 +297,29 @@ def make_accounts(cluster_file: str) -> None:
         sacctmgr(words)
     columns = ",".join(f"{column}%80" for column in COLUMNS)
     found = parse_associations(show("association", f"cluster={name}", f"format={columns}"))
+    if OWN_ACCOUNT in found or limits_partitions(content):
+        wanted[OWN_ACCOUNT] = Account(OWN_ACCOUNT, frozenset(["root"]))
+    has_new_accounts = False
     for words in commands_for(wanted, found, descriptions, name):
         log("INFO", f"sacctmgr {words}")
         sacctmgr(words)
+        has_new_accounts |= words.startswith("add account")
+    if (
+        OWN_ACCOUNT in wanted
+        and show("user", "name=root", f"cluster={name}", "format=DefaultAccount").strip() != OWN_ACCOUNT
+    ):
+        sacctmgr(f"modify user where name=root cluster={name} set defaultaccount={OWN_ACCOUNT}")
+    if has_new_accounts:
+        allow_again((content.get("slurm") or {}).get("partitions") or {})
     for unwanted in qos_to_remove(qos, known_qos, name):
         remove_qos(unwanted)
     log("INFO", f"{len(wanted)} accounts and {len(qos)} QOS are as the cluster file says")
+
+
+def limits_partitions(content: Mapping[str, Any]) -> bool:
+    """Whether some accounts alone may use a partition."""
+    partitions = (content.get("slurm") or {}).get("partitions") or {}
+    return any(settings.get("allow_accounts") for settings in partitions.values())
 
 
 def remove_qos(name: str) -> None:

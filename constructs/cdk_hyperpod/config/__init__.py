@@ -32,7 +32,18 @@ from .eks import (
 from .governance import TaskClass, TaskGovernance
 from .lifecycle import LifecycleConfig, LifecycleSteps
 from .monitoring import MonitoringConfig
-from .slurm import AccountingDatabase, DrainAgentConfig, DrainBackup, Group, SlurmAccount, SlurmConfig, User
+from .slurm import (
+    AccountingDatabase,
+    DrainAgentConfig,
+    DrainBackup,
+    Group,
+    SlurmAccount,
+    SlurmConfig,
+    SlurmFiles,
+    SlurmPartition,
+    SlurmQos,
+    User,
+)
 from .teams import PriorityClass
 
 
@@ -69,6 +80,9 @@ __all__ = [
     "ScheduledUpdate",
     "SlurmAccount",
     "SlurmConfig",
+    "SlurmFiles",
+    "SlurmPartition",
+    "SlurmQos",
     "StorageConfig",
     "Taint",
     "TaskClass",

@@ -178,8 +178,8 @@ class SlurmPartition:
     """Jobs of the partition with the higher number are considered first for nodes that both have (PriorityTier). Absent:
     as HyperPod has it, 1."""
     allow_accounts: tuple[AccountName, ...] = ()
-    """The accounts whose jobs may run here (AllowAccounts): names of `slurm.accounts`. The library adds root, whose jobs
-    save nodes. Absent: all."""
+    """The accounts whose jobs may run here (AllowAccounts): names of `slurm.accounts`. The library adds the account
+    cdk-hyperpod, in which root's jobs then run, such as those that save nodes. Absent: all."""
     state: Literal["up", "down", "drain", "inactive"] | None = None
     """up: jobs are accepted and start. down: they are accepted and wait. drain: none is accepted, and waiting ones still
     start. inactive: neither. Jobs that run go on. Absent: as HyperPod has it, up."""

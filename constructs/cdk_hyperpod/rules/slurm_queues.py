@@ -116,7 +116,14 @@ def _check_allowed(allowed: object, accounts: Sequence[str] | None, path: str) -
         return
     yield from check_repeated(allowed, path)
     for name in dict.fromkeys(allowed):
-        if is_known(name) and name not in (*accounts, "root"):
+        if name == "root":
+            yield Finding(
+                code="partition-account-root",
+                path=path,
+                problem="root is the account above all others, so Slurm lets all of them in",
+                remedy="remove it. To close a partition, set its state to inactive",
+            )
+        elif is_known(name) and name not in accounts:
             yield Finding(
                 code="partition-account-unknown",
                 path=path,
@@ -145,7 +152,7 @@ def _check_all_nodes(partitions: Mapping[str, SlurmPartition]) -> Iterator[Findi
             code="partition-dev-open",
             path=join("slurm.partitions", limited[0]),
             problem=f"jobs reach the same nodes without these limits in the partition {ALL_NODES}, where HyperPod has all nodes",
-            remedy=f"limit {ALL_NODES}, too, for example with `{ALL_NODES}: {{allow_accounts: [root]}}`",
+            remedy=f"limit {ALL_NODES}, too, or close it with `{ALL_NODES}: {{state: inactive}}`",
             level="warning",
         )
 

@@ -24,14 +24,14 @@ slurm_trial = load("slurm_trial.py")
 P5 = {"default": True, "max_time_minutes": 2880, "priority_tier": 0, "allow_accounts": ["research"], "state": "up"}
 SHOWN = (
     "PartitionName=p5 AllowGroups=ALL AllowAccounts=ALL Default=NO MaxTime=UNLIMITED PriorityTier=1 State=UP TRES=cpu=9,gres/gpu=8\n"
-    "PartitionName=dev AllowGroups=ALL AllowAccounts=root,ops Default=YES MaxTime=01:00:00 PriorityTier=1 State=DOWN\n"
+    "PartitionName=dev AllowGroups=ALL AllowAccounts=ops,cdk-hyperpod Default=YES MaxTime=01:00:00 PriorityTier=1 State=DOWN\n"
 )
 
 
 def test_what_differs_is_updated_and_the_rest_left_alone() -> None:
     found = partitions.parse(SHOWN)
     assert list(partitions.commands_for({"p5": P5}, found)) == [
-        "partitionname=p5 Default=YES MaxTime=2-00:00:00 PriorityTier=0 AllowAccounts=research,root"
+        "partitionname=p5 Default=YES MaxTime=2-00:00:00 PriorityTier=0 AllowAccounts=cdk-hyperpod,research"
     ]
     as_it_is = {"max_time_minutes": 60, "allow_accounts": ["ops"], "state": "down"}
     assert list(partitions.commands_for({"dev": as_it_is, "later": P5}, found)) == []

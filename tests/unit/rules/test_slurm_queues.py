@@ -22,7 +22,7 @@ def queues(**settings: Any) -> dict[str, Any]:
 
 
 def test_queues_as_they_should_be() -> None:
-    dev = {"allow_accounts": ["root"]}
+    dev = {"state": "inactive"}
     p5 = {"default": True, "max_time_minutes": 60, "priority_tier": 10, "allow_accounts": ["research"], "state": "up"}
     assert validate(queues(partitions={"p5": p5, "dev": dev})) == []
 
@@ -42,6 +42,7 @@ def test_queues_as_they_should_be() -> None:
         pytest.param(queues(partitions={"p5": 3}), [("value-not-settings", "slurm.partitions.p5")], id="a number"),
         pytest.param(queues(partitions={"p5; reboot": {}}), [("value-malformed", "slurm.partitions.p5; reboot"), ("partition-unknown", "slurm.partitions.p5; reboot")], id="a command"),
         pytest.param(queues(partitions={"p5": {"allow_accounts": ["ops"]}, "dev": {}}), [("partition-account-unknown", "slurm.partitions.p5.allow_accounts")], id="an account that is not in the file"),
+        pytest.param(queues(partitions={"p5": {"allow_accounts": ["root"]}}), [("partition-account-root", "slurm.partitions.p5.allow_accounts")], id="everybody"),
         pytest.param(queues(partitions={"p5": {"max_time_minutes": 5}}), [("partition-dev-open", "slurm.partitions.p5")], id="a way around"),
         pytest.param(queues(qos=[*QOS, {"name": "low"}]), [("qos-duplicated", "slurm.qos[2].name")], id="a QOS twice"),
         pytest.param(queues(qos=[*QOS, {"name": "normal"}]), [("qos-of-slurm", "slurm.qos[normal].name")], id="Slurm's own QOS"),

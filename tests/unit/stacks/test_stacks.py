@@ -39,6 +39,9 @@ from cdk_hyperpod.config import (
     ScaleDownDrain,
     SlurmAccount,
     SlurmConfig,
+    SlurmFiles,
+    SlurmPartition,
+    SlurmQos,
     StorageConfig,
     TaskClass,
     TaskGovernance,
@@ -419,6 +422,7 @@ def test_the_configs_that_other_checks_run_on_use_every_setting() -> None:
     unset: set[str] = set()
     kinds = [ClusterConfig, InstanceGroup, NetworkConfig, StorageConfig, SubnetConfig, EbsVolume, DataRepository]
     people = [OpenZfsConfig, Group, User, SlurmConfig, SlurmAccount, AccountingDatabase]
+    people += [SlurmQos, SlurmPartition, SlurmFiles]
     under_eks = [
         EksConfig,
         ExistingEksCluster,
@@ -445,6 +449,8 @@ def test_the_configs_that_other_checks_run_on_use_every_setting() -> None:
         if isinstance(value, tuple):
             for item in value:
                 look(item)
+        elif isinstance(value, Mapping):
+            look(tuple(value.values()))
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             for field in dataclasses.fields(value):
                 item = getattr(value, field.name)
