@@ -32,7 +32,7 @@ from lib import OWN_MARK, StepError, ask_slurm, log, must_run, on_node, owe, run
 SLURM_CONF = "/opt/slurm/etc/slurm.conf"
 INCLUDED = "cdk-hyperpod.conf"
 INCLUDE = f"Include {INCLUDED}"
-LOCK = "/var/lib/cdk-hyperpod/slurm_conf.lock"
+LOCK = "/run/cdk-hyperpod-slurm-conf.lock"
 HISTORY = "/var/lib/cdk-hyperpod/slurm_conf.json"
 """When we put our line back, in seconds since 1970."""
 MOST_RESTORES, RESTORES_WITHIN_S = 5, 600

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from aws_cdk import Annotations, RemovalPolicy, Stack, Stage
 from aws_cdk import aws_iam as iam
@@ -53,8 +53,9 @@ from ..rules import check_backup, check_slurm_queues, check_users, check_writers
 from ..rules.own_scripts import SETTINGS, beside_a_folder
 from ..rules.slurm_files import check_slurm_files
 from ..rules.slurm_queues import without_scripts
+from ..typed.bounds import Range
 from ..typed.known import UNKNOWN, is_known
-from ..typed.validation import as_tuple, check_call, require_arguments, without_refused
+from ..typed.validation import as_tuple, check_at_synth, check_call, require_arguments, without_refused
 from ..typed.words import show
 from .own_scripts import OwnScripts, check_own_folders, own_scripts
 from .script_folder import check_source, checksums, content_hash, find_scripts, write_files
@@ -147,7 +148,7 @@ class LifecycleScripts(Construct):
         conf: SlurmFiles | None = None,
         prolog: str | Path | None = None,
         epilog: str | Path | None = None,
-        hook_seconds: int = 60,
+        hook_seconds: Annotated[int, Range(1, 600)] = 60,
         removal_policy: RemovalPolicy | None = None,
         _folder: Path | None = None,
     ) -> None:
@@ -202,8 +203,11 @@ class LifecycleScripts(Construct):
                 *check_source(source, "source", orchestrator),
                 *_check_people(orchestrator, groups, users, accounts, partitions, qos),
                 *_check_slurm_files(conf, prolog, epilog, base),
+                *check_at_synth(hook_seconds, "hook_seconds", "write the number", kinds=(int, float)),
                 *_check_library_scripts(
-                    source, {"partitions": partitions, "qos": qos, "conf": conf, "prolog": prolog, "epilog": epilog}
+                    source,
+                    orchestrator,
+                    {"partitions": partitions, "qos": qos, "conf": conf, "prolog": prolog, "epilog": epilog},
                 ),
                 *check_writers(as_tuple(writers), "writers"),
                 *_check_drain(drain, orchestrator, source, [mount_paths, nfs_mount_paths]),
@@ -555,8 +559,9 @@ def _check_slurm_files(conf: object, prolog: object, epilog: object, base: Path)
     yield from check_slurm_files(SlurmConfig(conf=files, prolog=folders[0], epilog=folders[1]), base, "")
 
 
-def _check_library_scripts(source: object, settings: Mapping[str, object]) -> Iterator[Finding]:
-    if source is not None:
+def _check_library_scripts(source: object, orchestrator: object, settings: Mapping[str, object]) -> Iterator[Finding]:
+    has_own_source = isinstance(source, str | Path) and is_known(str(source))
+    if has_own_source or orchestrator == "eks":
         yield from (without_scripts(name) for name, value in settings.items() if value)
 
 

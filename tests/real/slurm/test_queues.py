@@ -31,7 +31,7 @@ QUEUES: dict[str, Any] = {
     "conf": {"slurm": "extra.conf", "gres": "gres.conf", "cgroup": "cgroup.conf"},
     "prolog": "prolog.d",
     "epilog": "epilog.d",
-    "hook_seconds": 3,
+    "hook_seconds": 20,
 }
 FILES = {
     "extra.conf": "MessageTimeout=33\n",
@@ -127,7 +127,10 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / ready.read_text()
 
 
-@pytest.fixture(scope="module", params=[pytest.param(each, marks=pytest.mark.xdist_group(each)) for each in SETUPS])
+OLDER, NEWER = (pytest.param(each, marks=pytest.mark.xdist_group(each)) for each in SETUPS)
+
+
+@pytest.fixture(scope="module", params=[OLDER, NEWER])
 def queues(
     request: pytest.FixtureRequest, parts: None, scripts: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Queues]:
@@ -238,9 +241,10 @@ def test_wrong_lines_stop_nothing(queues: Queues) -> None:
     queues.cluster.await_idle()
 
 
+@pytest.mark.parametrize("queues", [NEWER], indirect=True, scope="module")
 def test_a_prolog_that_fails_everywhere_drains_no_node(queues: Queues) -> None:
     def break_it(slurm: Path) -> None:
-        (slurm / "prolog.d/20-bad").write_text("#!/bin/bash\nyes | head -c 300000000\necho no such GPU; exit 5\n")
+        (slurm / "prolog.d/20-bad").write_text("#!/bin/bash\nyes | head -c 30000000\necho no such GPU; exit 5\n")
 
     bad = queues.changed(break_it)
     for node in queues.cluster.compute:
@@ -268,6 +272,7 @@ def test_a_node_whose_program_fails_is_drained_with_its_name_as_the_reason(queue
         queues.cluster.await_idle()
 
 
+@pytest.mark.parametrize("queues", [OLDER], indirect=True, scope="module")
 def test_a_replaced_controller_has_everything_again(queues: Queues) -> None:
     controller = queues.controller
     controller.replace()

@@ -24,6 +24,7 @@ from cdk_hyperpod import (
     LifecycleScripts,
     encryption_key,
 )
+from cdk_hyperpod.config import SlurmFiles, SlurmQos
 from cdk_hyperpod.config.cluster import Orchestrator
 from cdk_hyperpod.scripts.script_folder import checksums, contents
 from helpers.findings import refused
@@ -386,3 +387,45 @@ def test_a_bucket_that_nodes_could_not_read_is_refused(
         LifecycleScripts(
             stack, "Scripts", cluster_name="a", encryption_key=kms.Key(stack, "Key"), bucket=bucket, **more
         )
+
+
+# -- files for Slurm
+
+
+def test_files_for_slurm_are_uploaded_with_the_scripts_by_content(tmp_path: Path) -> None:
+    program = tmp_path / "prolog.d" / "10-gpus"
+    program.parent.mkdir()
+    (tmp_path / "extra.conf").write_text("MessageTimeout=60\n")
+
+    def prefix(**settings: Any) -> str:
+        made: list[LifecycleScripts] = []
+
+        def build(stack: Stack) -> None:
+            key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
+            made.append(LifecycleScripts(stack, "Scripts", cluster_name="train", encryption_key=key, **settings))
+
+        of_stack(build)
+        return made[0].prefix
+
+    settings = {"prolog": program.parent, "conf": SlurmFiles(slurm=str(tmp_path / "extra.conf"))}
+    program.write_text("#!/bin/bash\nexit 0\n")
+    first = prefix(**settings)
+    assert first == prefix(**settings) != prefix()
+    assert first != prefix(**settings, hook_seconds=5)
+    program.write_text("#!/bin/bash\nexit 1\n")
+    assert prefix(**settings) != first
+
+
+def test_files_for_slurm_need_the_library_s_scripts_under_slurm(tmp_path: Path) -> None:
+    own = ROOT / "lifecycle"
+
+    def build(stack: Stack, **more: Any) -> None:
+        key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
+        qos = [SlurmQos(name="low")]
+        LifecycleScripts(stack, "Scripts", cluster_name="train", encryption_key=key, qos=qos, **more)
+
+    for more in ({"source": own}, {"orchestrator": "eks"}):
+        with refused(("slurm-setting-without-scripts", "qos")):
+            of_stack(lambda stack, more=more: build(stack, **more))  # type: ignore[misc]
+    with refused(("hooks-wrong-number", "prolog")):
+        of_stack(lambda stack: build(stack, prolog=tmp_path))
