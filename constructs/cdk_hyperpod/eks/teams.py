@@ -42,9 +42,8 @@ _OF_THE_QUEUE = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 
 
 KUEUE_NAMESPACE = "kueue-system"
-KUEUE_DEPLOYMENT = "kueue-controller-manager"
-"""Kueue's Deployment, which also serves its webhook: the names of Kueue's own manifests. No live account has confirmed them for
-HyperPod's add-on."""
+KUEUE_WEBHOOK = "kueue-webhook-service"
+"""The Service of Kueue's webhook: the name in Kueue's own manifests. No live account has confirmed it for HyperPod's add-on."""
 
 
 class HyperPodTeams(Construct):
@@ -292,15 +291,16 @@ class HyperPodTeams(Construct):
         return scheduler
 
     def _wait_for_kueue(self) -> eks.KubernetesObjectValue:
-        """Wait until Kueue is ready. HyperPod creates a team's queues for its quota, and Kueue's webhook must accept them."""
+        """Wait until Kueue's webhook runs. HyperPod creates a team's queues for its quota, and the webhook must accept them."""
         ready = eks.KubernetesObjectValue(
             self,
             "KueueReady",
             cluster=self._control_plane.cluster,
-            object_type="deployment",
-            object_name=KUEUE_DEPLOYMENT,
+            object_type="endpoints",
+            object_name=KUEUE_WEBHOOK,
             object_namespace=KUEUE_NAMESPACE,
-            json_path=".status.availableReplicas",
+            # Only pods that are ready have an address here.
+            json_path=".subsets[0].addresses[0].ip",
             timeout=Duration.minutes(10),
         )
         ready.node.add_dependency(*self._first)
