@@ -195,9 +195,12 @@ class EksConfig:
     out, the error shows its value."""
     chart_components: ChartComponents = field(default_factory=ChartComponents)
     """Parts of the chart, if this library installs it."""
-    kubernetes_version: Literal["1.34", "1.35"] | None = None
+    kubernetes_version: (
+        Annotated[str, Pattern(r"1\.[1-9][0-9]", 'a Kubernetes version in quotes such as "1.34"')] | None
+    ) = None
     """The Kubernetes version of a new EKS cluster. Absent: 1.34. You can only raise it, one version at a time. HyperPod
-    updates the nodes' own version."""
+    updates the nodes' own version. A warning names the versions that EKS and HyperPod supported when this release was
+    made."""
     existing_cluster: ExistingEksCluster | None = None
     """An existing EKS cluster. Absent: a new one with the HyperPod cluster's name."""
     public_access_cidrs: tuple[Cidr, ...] = ()

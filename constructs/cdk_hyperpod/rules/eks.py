@@ -19,6 +19,7 @@ from ..config.governance import TaskGovernance
 from ..config.teams import Team
 from ..config.zones import ZONES_WITHOUT_EKS, control_plane_zone, control_plane_zones, two_zones
 from ..errors import Finding
+from ..facts import kubernetes_versions as versions
 from ..facts.device_plugins import EFA as EFA_PLUGIN
 from ..facts.device_plugins import NEURON as NEURON_PLUGIN
 from ..facts.device_plugins import NVIDIA, PLUGINS, published_chart
@@ -324,6 +325,7 @@ def _check_two_zones(network: NetworkConfig, region: str, second: str | None) ->
 def _check_cluster(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
     yield from check_repeated(eks.admin_role_arns, "eks.admin_role_arns")
     if eks.existing_cluster is None:
+        yield from _check_version(eks.kubernetes_version)
         yield from _check_public_access(eks.public_access_cidrs)
         return
     if isinstance(network, NetworkConfig) and network.vpc_id is None:
@@ -341,6 +343,39 @@ def _check_cluster(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
                 problem="cannot be combined with existing_cluster: it describes a new EKS cluster",
                 remedy="remove one of the two",
             )
+
+
+def _check_version(version: str | None) -> Iterator[Finding]:
+    """A version of which this release does not know that EKS, HyperPod and kubectl take it. It may be right by now."""
+    path = "eks.kubernetes_version"
+    if version is None or not is_known(version) or not _VERSION.fullmatch(version):
+        return
+    oldest, newest = versions.NEW_CLUSTERS[0], versions.NEW_CLUSTERS[-1]
+    if version not in versions.NEW_CLUSTERS:
+        older_or_newer = "older" if versions.minor(version) < versions.minor(oldest) else "newer"
+        date = versions.AS_OF
+        yield Finding(
+            code="kubernetes-version-outside",
+            path=path,
+            problem=(
+                f"{version} is {older_or_newer} than the versions that both EKS and HyperPod took on {date} ({oldest} to "
+                f"{newest})"
+            ),
+            remedy=f"use one of these, or make sure that both support {version} today",
+            level="warning",
+        )
+    if version not in versions.KUBECTL:
+        first, last = versions.KUBECTL[0], versions.KUBECTL[-1]
+        yield Finding(
+            code="kubernetes-version-and-kubectl",
+            path=path,
+            problem=f"{version} is outside of what this release's kubectl supports ({first} to {last})",
+            remedy=f"use one of {first} to {last}",
+            level="warning",
+        )
+
+
+_VERSION = re.compile(r"1\.[1-9][0-9]")
 
 
 def _check_public_access(cidrs: tuple[str, ...]) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ..errors import Finding
 from .problem import Problem
-from .words import TOO_LARGE, closest, join, show, shown_name
+from .words import TOO_LARGE, closest, join, shown_name
 
 TYPE_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 """The plain types in words."""
@@ -74,14 +74,6 @@ def _choice_problem(options: tuple[Any, ...], value: object) -> Problem | None:
     if any(value == option and type(value) is type(option) for option in options):
         return None
     listed = ", ".join(map(str, options))
-    if _is_number(value) and _is_version(options[0]):
-        # YAML reads a version as a number, and 1.30 as 1.3, so the number does not show which one was meant.
-        quoted = show(value) if show(value) in options else options[0]
-        return Problem(
-            code="version-not-quoted",
-            problem=f"must be one of {listed}",
-            remedy=f'put it in quotes, such as "{quoted}"',
-        )
     near = None if isinstance(value, int) else closest(shown_name(value), options)
     if near is not None:
         return Problem(code="value-misspelled", problem=f"must be one of {listed}", remedy=f"did you mean {near}?")
@@ -117,11 +109,3 @@ def _is_of(kind: Any, value: object) -> bool:
     if kind is bool:
         return isinstance(value, bool)
     return isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_version(option: object) -> bool:
-    return isinstance(option, str) and option[:1].isdecimal()

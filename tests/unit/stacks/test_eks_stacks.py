@@ -643,7 +643,7 @@ def test_the_construct_refuses_what_the_file_refuses() -> None:
             stack,
             "Eks",
             cluster_name="one",
-            eks_config=EksConfig(dependencies_chart="no-such-chart", kubernetes_version="1.29"),  # type: ignore[arg-type]
+            eks_config=EksConfig(dependencies_chart="no-such-chart", kubernetes_version="latest"),
             network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"]),
             encryption_key=encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY),
         )
@@ -651,7 +651,7 @@ def test_the_construct_refuses_what_the_file_refuses() -> None:
     with pytest.raises(ConfigError) as error:
         of_stack(build)
     assert {*found(error.value.findings)} >= {
-        ("value-not-a-choice", "eks.kubernetes_version"),
+        ("value-malformed", "eks.kubernetes_version"),
         ("zones-too-few", "network.availability_zones"),
         ("chart-not-found", "eks.dependencies_chart"),
         ("eks-endpoints-missing", "network"),

@@ -72,6 +72,8 @@ class LiveEksCluster:
     vpc: str | None
     authentication_mode: str | None
     """CONFIG_MAP, API or API_AND_CONFIG_MAP (EKS API Reference, AccessConfigResponse)."""
+    version: str | None = None
+    """The Kubernetes version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

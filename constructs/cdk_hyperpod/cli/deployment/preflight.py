@@ -305,6 +305,7 @@ def _eks_cluster(client: Clients, name: str) -> LiveEksCluster | None:
         status=cluster.get("status"),
         vpc=(cluster.get("resourcesVpcConfig") or {}).get("vpcId"),
         authentication_mode=(cluster.get("accessConfig") or {}).get("authenticationMode"),
+        version=cluster.get("version"),
     )
 
 

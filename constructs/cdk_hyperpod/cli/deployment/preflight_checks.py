@@ -5,6 +5,7 @@ Names of quotas: AWS documentation "Prerequisites for using SageMaker HyperPod" 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -18,6 +19,7 @@ from ..._lambda.hyperpod.scale_down.images import VERSIONED, VERSIONED_SINCE
 from ...config.cluster import ClusterConfig, InstanceGroup
 from ...config.zones import plan_subnets
 from ...facts.instance_types import catalogue
+from ...facts.kubernetes_versions import AS_OF, HYPERPOD, KUBECTL, minor
 from .account_state import (
     AccountState,
     LiveEksCluster,
@@ -554,6 +556,28 @@ def _decide_eks_cluster(config: ClusterConfig, name: str, found: LiveEksCluster)
         )
         return _impossible(
             f"its authentication mode is CONFIG_MAP, which allows no access entries. Change it by `{command}` (cannot be undone)"
+        )
+    return _decide_version(found.version)
+
+
+def _decide_version(version: str | None) -> Outcome:
+    """Whether HyperPod, and the kubectl that the deployment runs, support the version of an existing EKS cluster."""
+    if version is None or not re.fullmatch(r"1\.[0-9]{2}", version):
+        return _not_checked("EKS does not report its Kubernetes version")
+    oldest, newest = HYPERPOD[0], HYPERPOD[-1]
+    if minor(version) < minor(oldest):
+        return _impossible(
+            f"its Kubernetes version is {version}, and HyperPod supports {oldest} to {newest} ({AS_OF}). Upgrade it"
+        )
+    if minor(version) > minor(newest):
+        return _not_checked(
+            f"its Kubernetes version is {version}, and HyperPod supported {oldest} to {newest} on {AS_OF}. Make sure that it "
+            f"supports {version} today"
+        )
+    if version not in KUBECTL:
+        return _not_checked(
+            f"its Kubernetes version is {version}, and the kubectl of this release supports {KUBECTL[0]} to {KUBECTL[-1]}. "
+            "Upgrade it, or expect that a deployment may fail"
         )
     return PASSED
 

@@ -561,7 +561,12 @@ def test_a_file_system_of_openzfs_and_one_beside_a_vpc_of_the_files_own() -> Non
     assert row.verdict == "not checked" and "in a VPC of the file's own" in row.remedy
 
 
-EKS = {"status": "ACTIVE", "resourcesVpcConfig": {"vpcId": VPC}, "accessConfig": {"authenticationMode": "API"}}
+EKS = {
+    "status": "ACTIVE",
+    "version": "1.34",
+    "resourcesVpcConfig": {"vpcId": VPC},
+    "accessConfig": {"authenticationMode": "API"},
+}
 
 
 class Eks:
@@ -582,6 +587,10 @@ class Eks:
     [
         pytest.param(EKS, "passed", "", id="as the file has it"),
         pytest.param({**EKS, "accessConfig": {"authenticationMode": "API_AND_CONFIG_MAP"}}, "passed", "", id="both modes"),
+        pytest.param({**EKS, "version": "1.29"}, "impossible", "its Kubernetes version is 1.29, and HyperPod supports 1.30 to 1.35 (2026-11-26). Upgrade it", id="old version"),
+        pytest.param({**EKS, "version": "1.37"}, "not checked", "its Kubernetes version is 1.37, and HyperPod supported 1.30 to 1.35 on 2026-11-26. Make sure that it supports 1.37 today", id="new version"),
+        pytest.param({**EKS, "version": "1.32"}, "not checked", "its Kubernetes version is 1.32, and the kubectl of this release supports 1.34 to 1.36. Upgrade it, or expect that a deployment may fail", id="version for another kubectl"),
+        pytest.param({**EKS, "version": "a\x1b[31m"}, "not checked", "EKS does not report its Kubernetes version", id="no version"),
         pytest.param({**EKS, "accessConfig": {"authenticationMode": "CONFIG_MAP"}}, "impossible", "its authentication mode is CONFIG_MAP, which allows no access entries. Change it by `aws eks update-cluster-config --region us-west-2 --name shared --access-config authenticationMode=API_AND_CONFIG_MAP`", id="no access entries"),
         pytest.param({**EKS, "accessConfig": {}}, "not checked", "EKS does not report its authentication mode", id="mode unknown"),
         pytest.param({**EKS, "status": "UPDATING"}, "passed", "", id="while it is updated"),
