@@ -44,7 +44,7 @@ from .slurm import (
     SlurmQos,
     User,
 )
-from .teams import PriorityClass
+from .teams import AcceleratorPartition, PriorityClass, Share
 
 
 def __getattr__(name: str) -> object:
@@ -54,6 +54,7 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
+    "AcceleratorPartition",
     "AccountingDatabase",
     "AddOn",
     "AddOnsConfig",
@@ -78,6 +79,7 @@ __all__ = [
     "ScaleDownConfig",
     "ScaleDownDrain",
     "ScheduledUpdate",
+    "Share",
     "SlurmAccount",
     "SlurmConfig",
     "SlurmFiles",
