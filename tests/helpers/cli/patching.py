@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import parse_request, request_key
+from cdk_hyperpod._lambda.hyperpod.drainer.event import parse_event
 from simulations.lifetimes.agent import status as agent_status
 from unit.cli.conftest import FakeAws
 
@@ -109,6 +110,7 @@ class World:
 
     def drain_by_function(self, event: Json) -> Json:
         """The drainer's answer. It remembers what it holds, as marks on nodes."""
+        parse_event(event, self.now)
         wanted = event["requests"]
         self.held = {node: request for node, request in self.held.items() if request["expires"] > self.now}
         if wanted is not None:

@@ -54,6 +54,11 @@ ChangeRun = Callable[[list[dict[str, Any]], Run | None, float], tuple[list[dict[
 class DrainError(HyperPodError):
     """The drain request could not be written, or the agent could not drain."""
 
+    def __init__(self, message: str, *, is_passing: bool = False) -> None:
+        """`is_passing`: the same call may succeed later."""
+        super().__init__(message)
+        self.is_passing = is_passing
+
 
 def open_channel(target: Target, path: str, by_kubectl: str) -> OperatorChannel:
     """The channel to a cluster's drain agent. Raises ConfigError if its file has no agent. `by_kubectl`: the command to use under EKS."""
@@ -140,7 +145,8 @@ class OperatorChannel:
                 reply = sagemaker.describe_cluster_node(ClusterName=self.target.name, NodeId=node)["NodeDetails"]
             except self._errors as error:
                 if not aws.is_gone(error):
-                    raise DrainError(f"no drain was requested: {aws.sentence(error)}") from None
+                    why = f"no drain was requested: {aws.sentence(error)}"
+                    raise DrainError(why, is_passing=aws.is_passing(error)) from None
                 wrong.append(f"{node}: {aws.sentence(error)}")
                 continue
             kind = (kinds.get(reply.get("InstanceGroupName")) or "Compute").lower()
@@ -197,7 +203,9 @@ class OperatorChannel:
                 shown = f"{', '.join(left_out[:10])}{more}. `cdk-hyperpod drain` requests them again"
                 complain(f"note: left out of the drain request, because the agent refuses them: {shown}")
             return requests
-        raise DrainError("nothing was changed: other operators change the drain request at the same time. Try again")
+        raise DrainError(
+            "nothing was changed: other operators change the drain request at the same time. Try again", is_passing=True
+        )
 
     def requests(self) -> dict[str, dict[str, Any]]:
         """The operators' requests that have not expired, by node."""
@@ -228,7 +236,9 @@ class OperatorChannel:
             )
         is_refused = verb == "write" and aws.code(error) == "AccessDenied"
         remedy = ". If the file has slurm.drain.operators, it must list your role" if is_refused else ""
-        return DrainError(f"cannot {verb} s3://{self._bucket}/{key}: {aws.sentence(error)}{remedy}")
+        return DrainError(
+            f"cannot {verb} s3://{self._bucket}/{key}: {aws.sentence(error)}{remedy}", is_passing=aws.is_passing(error)
+        )
 
 
 def _run_in(content: bytes) -> Run | None:

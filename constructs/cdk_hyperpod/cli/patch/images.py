@@ -63,25 +63,20 @@ def why_not_due(wanted: str, group: Group, live: Mapping[str, Any], progress: Pr
         return "patched in this run"
     if not group.nodes and not group.current:
         return "no nodes"
-    if wanted in (LATEST, DEFAULT):
+    if wanted == LATEST or (wanted == DEFAULT and _outdated(group)):
         is_latest = group.image_status == "UpToDate" and not _outdated(group)
         return "up to date" if is_latest else ""
-    if not is_release(wanted):
-        return "runs it" if (group.image_id or "").lower() == wanted.lower() else ""
-    if typed:
+    if typed and is_release(wanted):
         is_there = group.image == wanted and all(node.image in (None, wanted) for node in group.nodes)
         return "runs it" if is_there else ""
-    differs = re_imaged([{"InstanceGroupName": group.name, "ImageReleaseVersion": wanted}], [live])
-    return "" if differs or _nodes_behind(wanted, group) else "runs it"
+    setting = "ImageReleaseVersion" if is_release(wanted) else "ImageId"
+    nodes = [{"InstanceGroupName": group.name, "CurrentImageReleaseVersion": node.image} for node in group.nodes]
+    differs = re_imaged([{"InstanceGroupName": group.name, setting: wanted}], [live], nodes=nodes)
+    return "" if differs else "runs it"
 
 
 def _outdated(group: Group) -> bool:
     return any(node.image_status not in (None, "UpToDate") for node in group.nodes)
-
-
-def _nodes_behind(wanted: str, group: Group) -> bool:
-    """Whether a node runs an older release than the wanted one: an update has left it out."""
-    return any(is_older(node.image or wanted, wanted) for node in group.nodes)
 
 
 def left_on_old_image(wanted: str, group: Group, sent: float) -> list[str]:

@@ -88,11 +88,10 @@ class Patcher:
     _listed_at: float = 0.0
     _counts: tuple[int, int] | None = None
     """Counts of the group when its nodes were listed last."""
-    _held: tuple[Node, ...] = ()
-    _conflict: str = ""
-    """Why HyperPod refused the last update for now."""
     _failed_looks: int = 0
     _has_read_stack: bool = False
+    _doubts: bool = False
+    """The last look found nodes on the old image."""
 
     @staticmethod
     def wait(seconds: float) -> None:
@@ -112,7 +111,7 @@ class Patcher:
                 patched.append(plan.group)
             finished = True
         except (HyperPodError, *api.CALL_ERRORS) as error:
-            why = str(error) if isinstance(error, HyperPodError) else aws.sentence(error)
+            why = _words(error)
             left = tuple(each.group for each in plans if each.group not in patched)
             return Outcome(code=HAS_FAILED, why=why, patched=tuple(patched), unpatched=left)
         finally:
@@ -146,8 +145,7 @@ class Patcher:
         except AnotherRunError:
             return  # the other process holds them now
         except (HyperPodError, *api.CALL_ERRORS) as error:
-            why = str(error) if isinstance(error, HyperPodError) else aws.sentence(error)
-            tables.complain(f"the nodes were not released: {why}. {self._released_by_itself()}")
+            tables.complain(f"the nodes were not released: {_words(error)}. {self._released_by_itself()}")
 
     def _released_by_itself(self) -> str:
         if isinstance(self.drains, DrainerDrains):
@@ -158,20 +156,20 @@ class Patcher:
 
     def _patch_group(self, plan: Plan) -> Stop | None:
         """Returns why it stops. None: the group is patched."""
-        self._said, self._conflict, self._counts, self._held = "", "", None, ()
+        self._said, self._counts, self._doubts = "", None, False
         if plan.group not in self.run.groups or self._is_long_over(plan):
             self._note(plan, Progress(began=self.drains.now()))
         while True:
             step = self._look_and_decide(plan)
+            if isinstance(step, Update):
+                step = self._try_to_update(plan)
             if isinstance(step, Stop):
                 return step
             if isinstance(step, Finish):
                 self._finish(plan, step)
                 return None
-            if isinstance(step, Update):
-                self._update(plan)
-                self.calls.made = 0
-            elif isinstance(step, Wait):
+            if isinstance(step, Wait):
+                self._doubts = step.doubts
                 self._say(plan.group, step.why)
             self._pause()
 
@@ -202,12 +200,11 @@ class Patcher:
     def _after_failed_look(self, plan: Plan, error: Exception) -> Step:
         if isinstance(error, live.NoClusterError):
             return Stop(HAS_FAILED, "the cluster was deleted meanwhile")
-        if isinstance(error, HyperPodError):
-            raise error
         self._failed_looks += 1
-        if self._failed_looks >= FAILED_LOOKS or not aws.is_passing(error):
-            return Stop(HAS_FAILED, f"{plan.group}: {aws.sentence(error)}")
-        return Wait(f"a look failed and will be repeated: {aws.sentence(error)}")
+        is_passing = error.is_passing if isinstance(error, DrainError) else aws.is_passing(error)
+        if self._failed_looks >= FAILED_LOOKS or not is_passing:
+            raise error
+        return Wait(f"a look failed and will be repeated: {_words(error)}")
 
     def _look(self, plan: Plan) -> _Look:
         described = self.reader.describe()
@@ -250,8 +247,8 @@ class Patcher:
         if group is None or deployment:
             # The guard requests its own drains now.
             return Report()
-        self._held = self._nodes_to_hold(plan, group) if is_drained else ()
-        return self.drains.hold(self.run, self._held, self._terms(plan))
+        nodes = self._nodes_to_hold(plan, group) if is_drained else ()
+        return self.drains.hold(self.run, nodes, self._terms(plan))
 
     def _nodes_to_hold(self, plan: Plan, group: Group) -> tuple[Node, ...]:
         if self._progress(plan).sent is None:
@@ -283,13 +280,23 @@ class Patcher:
             fresh=fresh,
             may_list=now - self._listed_at >= LIST_S * pages,
             is_resized=group is not None and (group.current, group.target) != self._counts,
+            doubted=self._doubts,
             must_save=self.limits.must_save,
             needs_empty_queue=plan.is_controller and self.limits.unconfirmed_controller,
         )
 
     # -- what changes something ---------------------------------------------------------------------------------------
 
-    def _update(self, plan: Plan) -> None:
+    def _try_to_update(self, plan: Plan) -> Step:
+        """Send the update, and report what became of it."""
+        try:
+            return self._update(plan)
+        except (HyperPodError, *api.CALL_ERRORS) as error:
+            return self._after_failed_look(plan, error)
+        finally:
+            self.calls.made = 0
+
+    def _update(self, plan: Plan) -> Wait:
         """Send UpdateClusterSoftware. The record is written before, so that whoever goes on knows that it may have arrived."""
         group = self._group(self.reader.describe(), plan)
         before = self._progress(plan)
@@ -298,43 +305,38 @@ class Patcher:
         )
         self._note(plan, sent)
         self.drains.save(self.run)
-        sagemaker = self.reader.target.client("sagemaker")
         try:
-            sagemaker.update_cluster_software(**update_request(self.reader.target.name, plan))
+            self.reader.target.client("sagemaker").update_cluster_software(
+                **update_request(self.reader.target.name, plan)
+            )
         except api.CALL_ERRORS as error:
-            self._after_failed_update(plan, before, error)
-            return
+            return self._after_failed_update(plan, before, error)
         self._note(plan, replace(sent, accepted=True))
         self.drains.save(self.run)
-        self._say(plan.group, "HyperPod has accepted the update")
+        return Wait("HyperPod has accepted the update")
 
-    def _after_failed_update(self, plan: Plan, before: Progress, error: Exception) -> None:
-        """Raises the error unless the same call may succeed later."""
+    def _after_failed_update(self, plan: Plan, before: Progress, error: Exception) -> Wait:
+        """Raises DrainError unless the same call may succeed later."""
         if aws.is_gone(error):
+            # The next look finds that the group was deleted.
             self._note(plan, before)
-            return  # the next look finds that the group was deleted
-        if is_busy(error):
-            self._note(plan, before)
-            self._refuse_a_late_conflict(plan, error)
-            self._say(plan.group, f"HyperPod is busy, and the update is sent again: {aws.sentence(error)}")
-            return
-        self._failed_looks += 1
-        if not aws.is_passing(error) or self._failed_looks >= FAILED_LOOKS:
+            return Wait(aws.sentence(error))
+        if not is_busy(error) and not aws.is_passing(error):
             self._note(plan, before)
             raise DrainError(f"{plan.group}: {_refusal(error)}")
-        # The call may have arrived. The next look shows it, or sends it again.
-        self._say(plan.group, f"the update will be sent again: {aws.sentence(error)}")
-
-    def _refuse_a_late_conflict(self, plan: Plan, error: Exception) -> None:
-        if self.drains.now() >= self._terms(plan).until:
+        if self.drains.now() >= before.began + self.limits.drain_for_s:
             raise DrainError(f"{plan.group}: the time of --drain-for is over; {aws.sentence(error)}")
+        if is_busy(error):
+            self._note(plan, before)
+            return Wait(f"HyperPod is busy, and the update is sent again: {aws.sentence(error)}")
+        # The call may have arrived. The next look shows it, or sends it again.
+        return Wait(f"the update will be sent again: {aws.sentence(error)}")
 
     def _finish(self, plan: Plan, step: Finish) -> None:
         """The group is patched: release its nodes, so that they work again."""
         self._note(plan, replace(self._progress(plan), done=True))
         if not (isinstance(self.drains, DrainerDrains) and plan.way is not Way.DRAINER):
             self.drains.release(self.run, finished=False)
-        self._held = ()
         note = f" ({step.note})" if step.note else ""
         self._say(plan.group, f"patched{note}")
 
@@ -359,6 +361,10 @@ class Patcher:
     def _pause(self) -> None:
         made, self.calls.made = self.calls.made, 0
         self.wait(max(POLL_S, made * CALL_S))
+
+
+def _words(error: Exception) -> str:
+    return str(error) if isinstance(error, HyperPodError) else aws.sentence(error)
 
 
 def update_request(cluster: str, plan: Plan) -> dict[str, Any]:

@@ -30,6 +30,8 @@ class Wait:
     """Look again later."""
 
     why: str
+    doubts: bool = False
+    """HyperPod reports success, and nodes on the old image. Its reports may differ for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ class Case:
     """Another list is due: those of large groups cost many calls."""
     is_resized: bool = False
     """The group's counts have changed since its nodes were listed."""
+    doubted: bool = False
+    """The look before found nodes on the old image, too."""
     must_save: bool = False
     """A node that is not saved is not ready."""
     needs_empty_queue: bool = False
@@ -146,6 +150,8 @@ def _is_patched(case: Case) -> Step | None:
     if not case.fresh:
         return Relist()
     left = _left(case)
+    if left and not case.doubted:
+        return Wait(f"{_nodes(len(left))} on the old image, though HyperPod reports success", doubts=True)
     if left:
         why = f"{case.plan.group}: HyperPod has skipped {_nodes(len(left))}"
         return Stop(HAS_FAILED, why, left)

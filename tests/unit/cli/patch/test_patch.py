@@ -332,6 +332,25 @@ def test_a_conflict_is_waited_for(world: World, run: Run, monkeypatch: pytest.Mo
     assert "HyperPod is busy, and the update is sent again" in out
 
 
+def test_s3_may_fail_for_some_looks(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 1800)
+    left = iter(range(4))
+    real = world.aws.client
+
+    class Slow:
+        def __getattr__(self, name: str) -> Json:
+            if name == "get_object" and world.waits and next(left, None) is not None:
+                raise refused("SlowDown", "Reduce your request rate", "GetObject")
+            return getattr(real("s3"), name)
+
+    monkeypatch.setattr(
+        "cdk_hyperpod.cli.live.clients", lambda *_: lambda service: Slow() if service == "s3" else real(service)
+    )
+    code, out, err = run("patch", "--yes")
+    assert (code, err, sent(world), world.killed) == (0, "", ["work"], [])
+    assert "a look failed and will be repeated: cannot read s3://" in out
+
+
 def test_an_agent_that_dies_ends_it_after_ten_minutes(world: World, run: Run) -> None:
     world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 9e4)
 
@@ -509,7 +528,7 @@ class _Mortal:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("at", [*range(5, 50, 4), 60, 80, 90])
+@pytest.mark.parametrize("at", [5, 9, 13, 17, 21, 27, 33, 37, 41, 60])
 def test_killed_at_any_call_the_same_command_goes_on(
     world: World, run: Run, monkeypatch: pytest.MonkeyPatch, at: int, after: bool
 ) -> None:
@@ -718,6 +737,38 @@ def test_an_ami_of_your_own_must_be_named(eks: World, run: Run) -> None:
     assert status in (1, 4) and "image-id" in err, err
     assert run("patch", "--image-id", "default", "--yes")[0] == 0
     assert images(eks, "work") == {"2.0.0"}
+
+
+@pytest.mark.parametrize("right", ["lambda:invoke", "cloudwatch:describe_alarms"])
+def test_a_permission_that_is_missing_under_eks(eks: World, run: Run, right: str) -> None:
+    if right.startswith("cloudwatch"):
+        write_eks(group={"rolling": {"batch_nodes": 1, "rollback_alarms": ["nccl-errors"]}})
+    eks.aws.denied.add(right)
+    code, _, err = run("patch", "--yes")
+    assert (code, sent(eks), eks.held) == (1, [], {})
+    assert err.count("your credentials lack the permission") == 1
+
+
+def test_a_permission_for_events_shows_only_why_it_failed(eks: World, run: Run) -> None:
+    eks.aws.denied.add("sagemaker:list_cluster_events")
+    eks.aws.model.faults.failing_images.add("2.0.0")
+    code, _, err = run("patch", "--yes")
+    assert code == 3 and "HyperPod's events were not read: your credentials lack the permission" in err
+
+
+def test_an_alarm_rolls_back(eks: World, run: Run) -> None:
+    write_eks(group={"rolling": {"batch_nodes": 1, "wait_seconds": 600, "rollback_alarms": ["nccl-errors"]}})
+    eks.aws.alarms.add("nccl-errors")
+    eks.aws.model.outside.alarms["nccl-errors"] = "OK"
+
+    def ring(_: int) -> None:
+        if "2.0.0" in images(eks, "work"):
+            eks.aws.model.outside.alarms["nccl-errors"] = "ALARM"
+
+    eks.do = ring
+    code, _, err = run("patch", "--yes")
+    assert (code, images(eks, "work")) == (3, {"1.4.0"}), err
+    assert "not patched: work" in err
 
 
 def test_another_patchs_nodes_are_left_to_it(eks: World, run: Run) -> None:

@@ -146,11 +146,13 @@ def test_nodes_that_hyperpod_skipped_end_it() -> None:
         (node(ONE, updated=NOW), node(TWO, updated=NOW - 9e6)),
         (node(ONE, image_status="UpToDate"), node(TWO, image_status="SecurityUpdateRequired")),
     ):
-        step = next_step(case(progress=SENT, group=group(software="Succeeded", nodes=nodes)))
-        assert step == Stop(HAS_FAILED, "work: HyperPod has skipped 1 node", (TWO,))
+        once = case(progress=SENT, group=group(software="Succeeded", nodes=nodes))
+        step = next_step(once)
+        assert isinstance(step, Wait) and step.doubts, "reports of HyperPod may differ for a moment"
+        assert next_step(replace(once, doubted=True)) == Stop(HAS_FAILED, "work: HyperPod has skipped 1 node", (TWO,))
     named = of_way(Way.DRAINER, wanted="1.3.0")
     nodes = (node(ONE, image="1.3.0"), node(TWO, image="1.2.0"))
-    step = next_step(case(plan=named, progress=SENT, group=group(software="Succeeded", nodes=nodes)))
+    step = next_step(case(plan=named, progress=SENT, group=group(software="Succeeded", nodes=nodes), doubted=True))
     assert isinstance(step, Stop) and step.left == (TWO,)
 
 
@@ -291,7 +293,7 @@ def test_it_never_waits_for_ever(found: Case) -> None:
     """Only HyperPod's own work has no end that is known."""
     if found.group is not None and found.group.is_updating:
         return
-    assert not isinstance(next_step(replace(found, now=NOW + 9e9)), Wait)
+    assert not isinstance(next_step(replace(found, now=NOW + 9e9, doubted=True)), Wait)
 
 
 @given(CASES)
