@@ -85,9 +85,17 @@ def await_counted(admin: Client, namespace: str, quota: str) -> None:
 
 
 def install(
-    admin: Client, team: Team, *, task_governance: bool = False, priority_classes: Sequence[PriorityClass] = ()
+    admin: Client,
+    team: Team,
+    *,
+    task_governance: bool = False,
+    priority_classes: Sequence[PriorityClass] = (),
+    usable_by_any_pod: bool = True,
 ) -> Client:
-    """Create a team as a deployment does, and wait until its quota is enforced. Returns a member of it."""
+    """Create a team as a deployment does, and wait until its quota is enforced. Returns a member of it.
+
+    usable_by_any_pod: False: Pod Security refuses a pod without a security context.
+    """
     namespace = namespace_name(team, task_governance=task_governance)
     if task_governance:
         # HyperPod's own part.
@@ -99,7 +107,8 @@ def install(
     await_usable(admin, namespace, quotas=("team-quota", "no-other-priorities"))
     # The server sees a LimitRange after a while. Until then the quota refuses pods without requests.
     silent = pod(namespace, "silent")
-    await_answer(lambda: admin.create(silent, dry_run=True), lambda answer: answer.status == 201, "the defaults")
+    if usable_by_any_pod:
+        await_answer(lambda: admin.create(silent, dry_run=True), lambda answer: answer.status == 201, "the defaults")
     return admin.as_member(f"someone-in-{team.name}", group_name(namespace))
 
 
