@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from cdk_hyperpod.config.teams import Share, Team
+from cdk_hyperpod.config.teams import AcceleratorPartition, Share, Team
 from cdk_hyperpod.facts.instance_types import catalogue
+from cdk_hyperpod.facts.mig import MIG_PROFILES
 from cdk_hyperpod.kubernetes.manifests import Manifest
 from cdk_hyperpod.kubernetes.quantities import parse_quantity
 from cdk_hyperpod.kubernetes.teams import quota_hard
@@ -19,7 +20,27 @@ def sizes(name: str) -> list[tuple[Flags, int | Share]]:
     """The flags of a job, and the share that has its size."""
     parts = range(1, catalogue()[name].accelerators)
     whole: list[tuple[Flags, int | Share]] = [({"node_count": nodes}, nodes) for nodes in range(1, 9)]
-    return whole + [({"accelerators": part}, Share(accelerators=part)) for part in parts]
+    gpus: list[tuple[Flags, int | Share]] = [({"accelerators": part}, Share(accelerators=part)) for part in parts]
+    return whole + gpus + [partitions(profile, count) for profile in MIG_PROFILES.get(name, ()) for count in (2, 7)]
+
+
+def partitions(profile: str, count: int) -> tuple[Flags, int | Share]:
+    flags = {"accelerator_partition_type": profile, "accelerator_partition_count": count}
+    partition = AcceleratorPartition(type=profile, count=count)  # type: ignore[arg-type]
+    return flags, Share(accelerator_partition=partition)
+
+
+def smaller(share: int | Share) -> int | Share | None:
+    """One node, accelerator or partition less. None: there is no smaller share."""
+    match share:
+        case int() if share > 1:
+            return share - 1
+        case Share(accelerators=int(count)) if count > 1:
+            return Share(accelerators=count - 1)
+        case Share(accelerator_partition=AcceleratorPartition(type=profile, count=count)):
+            return Share(accelerator_partition=AcceleratorPartition(type=profile, count=count - 1))
+        case _:
+            return None
 
 
 TYPES = [name for name in sdk.instance_resources() if catalogue()[name].accelerators] if sdk.SDK.is_dir() else []
@@ -59,11 +80,10 @@ def test_every_job_fits_into_the_share_of_its_size() -> None:
 
 
 def test_a_job_does_not_fit_into_a_smaller_share() -> None:
-    """One accelerator less, or one node."""
-    admitted = []
-    for (name, flags, share), job in zip(CASES, jobs(), strict=True):
-        size = share if isinstance(share, int) else share.accelerators or 0
-        smaller = size - 1 if isinstance(share, int) else Share(accelerators=size - 1)
-        if size > 1 and not above(job, quota_hard(Team(name="t", quota={name: smaller}))):
-            admitted.append((name, flags))
+    """One accelerator less, one partition, or one node."""
+    admitted = [
+        (name, flags)
+        for (name, flags, share), job in zip(CASES, jobs(), strict=True)
+        if (less := smaller(share)) and not above(job, quota_hard(Team(name="t", quota={name: less})))
+    ]
     assert admitted == []
