@@ -17,6 +17,7 @@ from simulations.lifetimes.function import FINALIZE, PREPARE, Calls, Request
 from simulations.lifetimes.hyperpod import Ending, How, Lowering, Measure, Node, Operation, Who
 from simulations.lifetimes.judge import Cause, Expected
 from simulations.lifetimes.lifetime import Lifetime
+from simulations.lifetimes.software import Dropped, ReImaging, ami
 from simulations.lifetimes.switches import Operations
 
 
@@ -839,3 +840,120 @@ def test_a_run_that_can_read_the_cluster_is_none_that_cannot() -> None:
     assert made.cluster_unread
     calls.begin()
     assert not made.cluster_unread
+
+
+# -- images and patching --
+
+
+def cluster_update(life: Lifetime, *, rollback: bool = False, guarded: bool = True) -> ClusterUpdate:
+    """CloudFormation's call after prepare has looked."""
+    made = request(life, rollback=rollback)
+    made.first_look = made.look = look(life)
+    template = OLD if rollback else NEW
+    found = ClusterUpdate(
+        made.deployment, rollback, 1000.0, made if guarded else None, template.counts, template.groups
+    )
+    made.deployment.updates.append(found)
+    return found
+
+
+def re_imaged(life: Lifetime, call: object, *, by: Who = "cloudformation", before: str = "1.4.0") -> list[str]:
+    node = life.pod.groups["p5"].nodes[0]
+    life.pod.software.re_images.append(ReImaging(node, 1000.0, by, call, before, "1.5.0"))
+    life.judge.look_at_endings()
+    return kinds(life.judge.faults)
+
+
+def dropped(life: Lifetime, call: object, *, by: Who = "cloudformation", alone: bool = False) -> list[str]:
+    life.pod.software.dropped.append(Dropped("p5", "AutoPatchConfig", 1000.0, by, call, alone))
+    life.judge.look_at_endings()
+    return kinds(life.judge.faults)
+
+
+def test_a_deployment_re_images_no_node() -> None:
+    life = lifetime()
+    assert re_imaged(life, cluster_update(life)) == ["a deployment re-images a node"]
+    life = lifetime()
+    assert re_imaged(life, write(request(life), look(life)), by="function") == ["the function re-images a node"]
+    for by in ("person", "hyperpod"):
+        assert re_imaged(lifetime(), None, by=by) == []
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_the_same_image_again_is_spared_if_hyperpod_gives_it_again(again: bool) -> None:
+    life = lifetime(same_image_again=again)
+    assert bool(re_imaged(life, cluster_update(life), before="1.5.0")) is not again
+    assert life.judge.unavoidable[Cause.SAME_IMAGE] == again
+
+
+@pytest.mark.parametrize("versions", [True, False])
+def test_a_node_with_a_hidden_image_is_spared_where_no_list_shows_it(versions: bool) -> None:
+    life = lifetime()
+    life.pod.orchestrator = {"Eks": {}} if versions else {"Slurm": {}}
+    update = cluster_update(life)
+    update.before.look.shown["p5"]["CurrentImageId"] = ami("1.5.0")
+    assert bool(re_imaged(life, update)) is versions
+    life = lifetime()
+    assert re_imaged(life, cluster_update(life)), "the group shows another image"
+
+
+@pytest.mark.parametrize("at", [999.7, 998.0])
+def test_a_patch_after_prepares_look_is_spared(at: float) -> None:
+    life = lifetime()
+    life.actors.deeds.append(Deed(at, "person", "updates software to 1.5.0", "p5"))
+    assert bool(re_imaged(life, cluster_update(life))) is (at < 998.5)
+
+
+def test_without_prepare_nothing_is_refused() -> None:
+    life = lifetime()
+    assert not re_imaged(life, cluster_update(life, guarded=False))
+    assert life.judge.unavoidable == {Cause.GUARD_NOT_CALLED: 1}
+
+
+def test_a_deployment_turns_no_patching_off_that_its_file_does_not_mention() -> None:
+    life = lifetime()
+    assert dropped(life, cluster_update(life)) == ["a deployment turns patching off"]
+    life = lifetime()
+    update = cluster_update(life)
+    update.deployment.new = replace(NEW, patching_off=(("AutoPatchConfig", "p5"),))
+    assert dropped(life, update) == [], "the file says none"
+    life = lifetime()
+    assert dropped(life, write(request(life), look(life)), by="function") == ["the function turns patching off"]
+
+
+def test_the_deletion_of_a_group_alone_may_turn_patching_off() -> None:
+    life = lifetime()
+    assert dropped(life, write(request(life), look(life)), by="function", alone=True) == []
+    assert life.judge.unavoidable == {Cause.DELETED_ALONE: 1}
+
+
+@pytest.mark.parametrize(("at", "what"), [(995.0, "sets AutoPatchConfig"), (980.0, "sets AutoPatchConfig")])
+def test_a_rollback_takes_back_what_a_person_set_meanwhile(at: float, what: str) -> None:
+    life = lifetime()
+    life.actors.deeds.append(Deed(at, "person", what, "p5"))
+    assert bool(dropped(life, cluster_update(life, rollback=True))) is (at < 990)
+
+
+def test_a_rollback_takes_back_what_the_update_had_brought() -> None:
+    life = lifetime()
+    update = cluster_update(life, rollback=True)
+    update.deployment.new = Template(groups=(spec(3, AutoPatchConfig={"PatchingStrategy": "WhenIdle"}),))
+    assert dropped(life, update) == []
+
+
+@pytest.mark.parametrize(
+    ("reached", "failed", "stuck"),
+    [
+        (True, {"ImageId": ami("1.5.0")}, False),
+        (False, {"ImageId": ami("1.5.0")}, True),
+        (True, {}, True),
+    ],
+)
+def test_a_rollback_that_takes_an_image_back_may_be_refused(reached: bool, failed: dict[str, str], stuck: bool) -> None:
+    life = lifetime()
+    made = request(life, rollback=True)
+    made.old = Template(groups=(spec(4, **failed),)).properties(PREPARE)
+    made.deployment.reached = reached
+    made.succeeded, made.reason = False, "re-images 4 nodes of p5 and ends their jobs [nodes-re-imaged]"
+    life.judge.request_ended(made)
+    assert bool(kinds(life.judge.faults)) is stuck

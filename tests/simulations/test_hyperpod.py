@@ -11,6 +11,7 @@ import pytest
 from simulations.lifetimes import switches
 from simulations.lifetimes.clock import Clock
 from simulations.lifetimes.hyperpod import HyperPod, Pace, Refused
+from simulations.lifetimes.software import FIRST, ami
 from simulations.lifetimes.switches import Operations, Pages, Switches
 
 BASE = replace(
@@ -340,6 +341,106 @@ def test_an_update_without_patching_turns_it_off() -> None:
     assert "AutoPatchConfig" in pod.describe()["InstanceGroups"][0]
     pod.update([spec(3)], by="cloudformation")
     assert "AutoPatchConfig" not in pod.describe()["InstanceGroups"][0]
+
+
+EKS = {"Eks": {"ClusterArn": "arn:aws:eks:us-west-2:111122223333:cluster/train"}}
+PATCH = replace(
+    BASE, patch_shows="SystemUpdating", same_image_again=False, update_re_images=False, deletion_drops_patching=False
+)
+
+
+def patched(pod: HyperPod, image: str = "1.5.0", **more: Any) -> list[str]:
+    """SoftwareUpdateStatus, each once, until the update of p5 is over."""
+    pod.software.update(["p5"], image, by="person", **more)
+    found: list[str] = []
+    while True:
+        status = pod.describe()["InstanceGroups"][0]["SoftwareUpdateStatus"]
+        found += [status] if status not in found[-1:] else []
+        if not pod.software.in_progress:
+            return found
+        pod.clock.pass_time(20)
+
+
+def batches(pod: HyperPod) -> list[int]:
+    times = [each.at for each in pod.software.re_images]
+    return [times.count(at) for at in dict.fromkeys(times)]
+
+
+def test_a_software_update_keeps_nodes_and_refuses_everything_else() -> None:
+    pod = made(spec(3), how=PATCH)
+    before = ids(pod)
+    pod.software.update(["p5"], "1.5.0", by="person")
+    assert pod.describe()["ClusterStatus"] == pod.describe()["InstanceGroups"][0]["Status"] == "SystemUpdating"
+    with pytest.raises(Refused, match="in progress"):
+        pod.update([spec(4)], by="person")
+    pod.clock.pass_time(4000)
+    assert (pod.describe()["ClusterStatus"], ids(pod), batches(pod)) == ("InService", before, [3])
+    assert {node.image for node in pod.groups["p5"].nodes} == {"1.5.0"}
+
+
+def test_the_cluster_may_stay_in_service_and_batch_calls_are_refused_all_the_same() -> None:
+    pod = made(spec(3), how=replace(PATCH, patch_shows="InService"))
+    pod.software.update(["p5"], "1.5.0", by="person")
+    assert pod.describe()["ClusterStatus"] == "InService"
+    with pytest.raises(Refused, match="in progress"):
+        pod.batch_delete(ids(pod)[:1], by="person")
+    pod.update([spec(4)], by="person")
+    with pytest.raises(Refused, match="ConflictException"):
+        pod.software.update(["p5"], "1.6.0", by="person")
+
+
+@pytest.mark.parametrize(("eks", "expected"), [(True, [1, 1, 1]), (False, [3])])
+def test_batches_are_for_eks(eks: bool, expected: list[int]) -> None:
+    pod = made(spec(3), how=PATCH)
+    pod.orchestrator = EKS if eks else None
+    assert patched(pod, batch=1) == ["Pending", "InProgress", "Succeeded"]
+    assert batches(pod) == expected
+    assert ("CurrentImageReleaseVersion" in pod.describe()["InstanceGroups"][0]) is eks
+
+
+def test_an_update_that_fails_is_rolled_back() -> None:
+    pod = made(spec(3), how=PATCH)
+    pod.software.failures = 1.0
+    assert patched(pod) == ["Pending", "InProgress", "RollbackInProgress", "RollbackComplete"]
+    assert {node.image for node in pod.groups["p5"].nodes} == {FIRST}
+    assert pod.describe()["InstanceGroups"][0]["CurrentImageId"] == ami(FIRST)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_the_same_image_again(again: bool) -> None:
+    pod = made(spec(3), how=replace(PATCH, same_image_again=again))
+    assert patched(pod, FIRST)[-1] == "Succeeded"
+    assert len(pod.software.re_images) == (3 if again else 0)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_another_image_in_an_update(again: bool) -> None:
+    pod = made(spec(3), how=replace(PATCH, update_re_images=again))
+    pod.update([spec(3, ImageReleaseVersion="1.5.0")], by="cloudformation")
+    pod.clock.pass_time(4000)
+    assert len(pod.software.re_images) == (3 if again else 0)
+    pod.update([spec(4, ImageReleaseVersion="1.5.0")], by="cloudformation")
+    pod.clock.pass_time(4000)
+    assert [node.image for node in pod.groups["p5"].nodes][-1] == "1.5.0", "new nodes get it"
+
+
+def test_automatic_patching_leaves_busy_nodes_and_reverts_by_no_update() -> None:
+    pod = made(spec(4, AutoPatchConfig={"PatchingStrategy": "WhenIdle"}), how=replace(PATCH, update_re_images=True))
+    pod.software.latest = "1.4.3"
+    pod.software.patch(pod.groups["p5"], idle=0.5)
+    pod.clock.pass_time(9000)
+    assert 0 < len(pod.software.re_images) < 4
+    pod.update([spec(4, ImageReleaseVersion="1.4.0")], by="cloudformation")
+    assert pod.groups["p5"].image == "1.4.3"
+
+
+@pytest.mark.parametrize("drops", [True, False])
+def test_a_deletion_alone_may_turn_patching_of_others_off(drops: bool) -> None:
+    auto: dict[str, Any] = {"AutoPatchConfig": {"PatchingStrategy": "WhenIdle"}}
+    pod = made(spec(1), spec(1, name="kept", **auto), how=replace(PATCH, deletion_drops_patching=drops))
+    pod.update([], ["p5"], by="person", alone=True)
+    assert ("AutoPatchConfig" in pod.groups["kept"].spec) is not drops
+    assert len(pod.software.dropped) == drops
 
 
 def test_the_record_of_operations_tells_what_is_in_progress() -> None:

@@ -461,6 +461,8 @@ def kinds(make: Any, profile: str, lifetimes: int, *, until: str = "") -> set[st
         (LetsEverythingThrough, "drift", "a group by accident"),
         (LetsEverythingThrough, "drift", "not refused"),
         (LetsEverythingThrough, "rollbacks", "CloudFormation ends a node at random, and prepare could know"),
+        (LetsEverythingThrough, "patches", "a deployment re-images a node"),
+        (LetsEverythingThrough, "patches", "a deployment turns patching off"),
         (CountsByTarget, "drift", "more nodes than the count allows"),
         (DeletesAnUnknownGroup, "races", "a group by accident"),
         (DeletesTwice, "rollbacks", "a group that is being deleted is asked for again"),
@@ -538,6 +540,7 @@ def test_every_profile_meets_what_it_stands_for(profile: str) -> None:
         "all": "* ",
         "drains": "is not ready: ",
         "evictions": "is not ready: ",
+        "patches": "UpdateClusterSoftware by person",
     }
     stories = [live(seed, story=True).story for seed in seeds_of(25, profile=profile)]
     assert sum(words[profile] in story for story in stories) >= 2

@@ -11,7 +11,7 @@ from simulations.lifetimes.profiles import CYCLE, FIRST_SEEDS, PROFILES, profile
 from simulations.lifetimes.soak import main, seeds_of, soak
 
 LIFETIMES = 2000
-SHARES = {"drains": LIFETIMES // 10, "evictions": LIFETIMES // 40}
+SHARES = {"drains": LIFETIMES // 10, "evictions": LIFETIMES // 40, "patches": LIFETIMES // 20}
 """Of the profiles with seeds of their own: a lifetime with EKS takes three times as long."""
 
 
@@ -73,3 +73,4 @@ def test_seeds_of_one_profile_are_seeds_of_all() -> None:
     assert seeds_of(3, profile="drift") == [3, 12, 21]
     assert seeds_of(2, first=4, profile="drift") == [12, 21]
     assert [profile_of(seed) for seed in seeds_of(2, first=4, profile="drains")] == ["drains", "drains"]
+    assert [profile_of(seed) for seed in seeds_of(2, first=4, profile="patches")] == ["patches", "patches"]
