@@ -8,6 +8,7 @@
 # containerd's and the kubelet's data go there, by bind mounts: those need no file of either, which differ by image.
 # `lifecycle: {steps: {container_data: false}}` leaves them where they are. Running it again changes nothing.
 # The user's own scripts run before and after that (lifecycle.scripts_before, scripts_after).
+# With storage.efa LNet gets the node's EFA devices, before a pod mounts the file system (12_efa.py).
 #
 # First it compares itself with the sums beside it, where the folder is the library's. Sums and cluster.json are two uploads,
 # each of which tells that the other is missing. That tells an incomplete upload and is no defence: whoever writes the script

@@ -12,13 +12,15 @@ Source: "Configuring EFA clients" in the FSx for Lustre user guide.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -344,16 +346,30 @@ def _configure_under(mounted: Sequence[LustreMount], instance_type: str, paths: 
         raise Unusable("a job runs on the node; replace the node when it has ended")
     _note()
     (mount,) = mounted
-    without_new_jobs(lambda: remounted(mount, lambda: configure_lnet(instance_type)))
+    with finished_before_it_ends():
+        without_new_jobs(lambda: remounted(mount, lambda: configure_lnet(instance_type)))
     try:
         check_used(mount.path)
     except Unusable as reason:
         # A network that loses messages is worse than a slow one.
         try:
-            without_new_jobs(lambda: remounted(mount, remove_efa))
+            with finished_before_it_ends():
+                without_new_jobs(lambda: remounted(mount, remove_efa))
         except Unusable as stuck:
             raise Unusable(f"{reason}; EFA is still configured, because {stuck}") from stuck
         raise
+
+
+@contextlib.contextmanager
+def finished_before_it_ends() -> Iterator[None]:
+    """A node that is told to stop mounts its file system first. The commands of the step ignore these signals too."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before):
+            signal.signal(number, handler)
 
 
 def without_new_jobs(act: Callable[[], None]) -> None:

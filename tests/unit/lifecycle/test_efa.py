@@ -256,6 +256,13 @@ def test_only_a_node_that_lost_its_mount_fails_and_it_runs_no_job(node: EfaNode)
     assert "systemctl start slurmd.service" not in node.asked
 
 
+def test_a_step_that_is_told_to_end_mounts_first(node: EfaNode) -> None:
+    """HyperPod may give up on a node's script. Without its file system the node could not be tried again."""
+    node.fake("umount", f"{COMMANDS['umount']}; kill -TERM $PPID")
+    assert node.step() == ["INFO /fsx uses EFA: 8 interfaces sent 800 messages of a test"]
+    assert node.is_mounted
+
+
 def test_no_job_starts_meanwhile(node: EfaNode) -> None:
     node.fake("systemctl", "true")
     node.step()

@@ -22,10 +22,11 @@ from cdk_hyperpod import (
     HyperPodNetwork,
     InstanceGroup,
     LifecycleScripts,
+    LoadedConfig,
     encryption_key,
 )
 from cdk_hyperpod.config import SlurmFiles, SlurmQos
-from cdk_hyperpod.config.cluster import Orchestrator
+from cdk_hyperpod.config.cluster import ClusterConfig, Orchestrator, StorageConfig
 from cdk_hyperpod.scripts.script_folder import checksums, contents
 from helpers.findings import refused
 from helpers.synthesis import ROOT, Template, filled, flat, new_app, of_stack
@@ -429,3 +430,28 @@ def test_files_for_slurm_need_the_library_s_scripts_under_slurm(tmp_path: Path) 
             of_stack(lambda stack, more=more: build(stack, **more))  # type: ignore[misc]
     with refused(("hooks-wrong-number", "prolog")):
         of_stack(lambda stack: build(stack, prolog=tmp_path))
+
+
+@pytest.mark.parametrize("orchestrator", ["slurm", "eks"])
+def test_nodes_know_whether_their_file_system_is_made_for_efa(orchestrator: Orchestrator) -> None:
+    """Under EKS too, where they mount nothing themselves. Nothing else of the upload depends on it."""
+
+    def prefix(*, efa: bool) -> str:
+        config = ClusterConfig(
+            name="train",
+            region="us-west-2",
+            instance_groups=(CONTROLLER,),
+            orchestrator=orchestrator,
+            storage=StorageConfig(capacity_gib=4800, throughput_mbps_per_tib=1000, efa=efa),
+        )
+        made: list[str] = []
+
+        def build(stack: Stack) -> None:
+            loaded = LoadedConfig(config=config, warnings=(), folder=ROOT)
+            key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
+            made.append(LifecycleScripts.from_config(stack, "Scripts", loaded, encryption_key=key).prefix)
+
+        of_stack(build)
+        return made[0]
+
+    assert prefix(efa=True) != prefix(efa=False)
