@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 
 from ..config.teams import Share
 from ..facts.instance_types import InstanceType
 from ..facts.mig import ALL_PROFILES, SLICES, slices_of
-from .allocatable import EFA, GPU, NEURON, NEURON_CORE, NEURON_DEVICE, PLUGIN_OF, allocatable, missing_plugins
+from .allocatable import EFA, GPU, PLUGIN_OF, Allocatable, allocatable, missing_plugins
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -78,25 +77,23 @@ def _accelerators(kind: InstanceType, share: Share) -> Fraction:
 
 def _of_a_node(kind: InstanceType) -> dict[str, int]:
     node = allocatable(kind)
-    return {CPU: node.millicpus, MEMORY: node.memory_mib, **node.devices} | _hugepages(kind, 1)
+    return {CPU: node.millicpus, MEMORY: node.memory_mib, **node.devices, HUGEPAGES: _hugepages_mib(node)}
 
 
 def _devices(kind: InstanceType, share: Share, nodes: int) -> dict[str, int]:
     if share.accelerator_partition is not None:
         return {f"nvidia.com/{share.accelerator_partition.type}": share.accelerator_partition.count}
-    return dict(_whole_devices(kind, share.accelerators or 0, nodes)) if share.accelerators else {}
-
-
-def _whole_devices(kind: InstanceType, accelerators: int, nodes: int) -> Iterator[tuple[str, int]]:
-    if kind.accelerator_kind == "gpu":
-        yield GPU, accelerators
-    if kind.accelerator_kind == "neuron":
-        yield from ((NEURON, accelerators), (NEURON_DEVICE, accelerators))
-        yield NEURON_CORE, accelerators * kind.neuron_cores // max(1, kind.accelerators)
+    if not share.accelerators:
+        return {}
+    node = allocatable(kind)
+    accelerators = {
+        name: count * share.accelerators // max(1, kind.accelerators)
+        for name, count in node.devices.items()
+        if name != EFA
+    }
     # AWS's SDK requests all adapters of a node for a job on a part of it.
-    yield EFA, kind.efa_interfaces * nodes
-    yield from _hugepages(kind, nodes).items()
+    return accelerators | {EFA: node.devices.get(EFA, 0) * nodes, HUGEPAGES: _hugepages_mib(node) * nodes}
 
 
-def _hugepages(kind: InstanceType, nodes: int) -> dict[str, int]:
-    return {HUGEPAGES: _HUGEPAGES_MIB * nodes} if kind.efa_interfaces else {}
+def _hugepages_mib(node: Allocatable) -> int:
+    return _HUGEPAGES_MIB if node.devices.get(EFA) else 0

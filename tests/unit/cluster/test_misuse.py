@@ -63,18 +63,23 @@ from cdk_hyperpod.config import (
     AddOn,
     AddOnsConfig,
     AutoscalingConfig,
+    ChartComponents,
     DrainAgentConfig,
     DrainBackup,
+    EbsCsiDriverAddOn,
     EksConfig,
     ExistingEksCluster,
+    FsxCsiDriverAddOn,
     Group,
     LifecycleConfig,
     LifecycleSteps,
     MonitoringConfig,
     NetworkConfig,
+    ObservabilityAddOn,
     OpenZfsConfig,
     PriorityClass,
     Rolling,
+    S3CsiDriverAddOn,
     ScaleDownConfig,
     ScaleDownDrain,
     ScheduledUpdate,
@@ -424,9 +429,29 @@ def _job(**changes: Any) -> Iterator[object]:
 
 
 # A value of each class, and where its findings come from.
+def _of_add_on(name: str) -> Callable[[Any], Iterator[object]]:
+    def check(value: Any) -> Iterator[object]:
+        return _eks(eks=dataclasses.replace(EKS, add_ons=AddOnsConfig(**{name: value})))
+
+    return check
+
+
 VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
     AccountingDatabase: (DATABASE, lambda value: _config(slurm=SlurmConfig(accounting_database=value))),
-    AddOn: (AddOn(), lambda value: _eks(eks=dataclasses.replace(EKS, add_ons=AddOnsConfig(observability=value)))),
+    AddOn: (AddOn(), lambda value: _eks(eks=dataclasses.replace(EKS, add_ons=AddOnsConfig(metrics_server=value)))),
+    **{
+        kind: (kind(), _of_add_on(name))
+        for kind, name in (
+            (ObservabilityAddOn, "observability"),
+            (FsxCsiDriverAddOn, "fsx_csi_driver"),
+            (S3CsiDriverAddOn, "s3_csi_driver"),
+            (EbsCsiDriverAddOn, "ebs_csi_driver"),
+        )
+    },
+    ChartComponents: (
+        ChartComponents(),
+        lambda value: _eks(eks=dataclasses.replace(EKS, chart_components=value)),
+    ),
     AddOnsConfig: (AddOnsConfig(), lambda value: _eks(eks=dataclasses.replace(EKS, add_ons=value))),
     AutoscalingConfig: (
         AutoscalingConfig(instance_groups=("work",)),

@@ -26,6 +26,8 @@ CALL_S = 15.0
 """Seconds for each call of a look that has more of them: at most four calls a minute."""
 LIST_S = 120.0
 """Seconds for each page of nodes between two lists of a group: 6,758 nodes take 68 calls."""
+QUIET_S = 1800.0
+"""How long nothing is printed while only numbers change."""
 FAILED_LOOKS = 5
 """Failed looks in a row after which it gives up. Each call was tried several times (aws.ATTEMPTS)."""
 UPDATE_LIMIT_S = 24 * 3600.0
@@ -85,6 +87,7 @@ class Patcher:
     limits: Limits
     emit: Emit
     _said: str = ""
+    _said_at: float = 0.0
     _listed_at: float = 0.0
     _counts: tuple[int, int] | None = None
     """Counts of the group when its nodes were listed last."""
@@ -350,11 +353,11 @@ class Patcher:
         self.local.write(self.run)
 
     def _say(self, group: str, text: str) -> None:
-        """Print it, unless only numbers differ from what was printed last."""
-        words = re.sub(r"\d+", "", f"{group}: {text}")
-        if words == self._said:
+        """Print it, unless only numbers differ from what was printed last, half an hour ago or later."""
+        words, now = re.sub(r"\d+", "", f"{group}: {text}"), self.drains.now()
+        if words == self._said and now - self._said_at < QUIET_S:
             return
-        self._said = words
+        self._said, self._said_at = words, now
         line = f"{tables.now():%H:%M:%S} {group}: {tables.shown(text)}"
         self.emit("step", [line], {"group": group, "text": tables.shown(text)})
 
