@@ -88,19 +88,33 @@ def _begin_patching(state: HyperPodState, cluster: Cluster, group: Group) -> Non
 
 def _patch(state: HyperPodState, cluster: Cluster, group: Group, update: SoftwareUpdate) -> None:
     """Begin with the nodes that are idle, or end: when all nodes have the image, or when the window is over."""
-    here = _nodes(cluster, group)
-    starting = any(node.status == "SystemUpdating" for node in here)
-    old = [node for node in here if node.status == "Running" and not images.same(node.image, update.image)]
-    due = update.due is not None and update.due <= state.now
-    if (not old or state.now >= update.ends) and not starting:
+    old = [node for node in _nodes(cluster, group) if _waits(node, update)]
+    if not _goes_on(state, cluster, group, update, old):
         _end(state, cluster, group, update, old)
-    elif due and state.now < update.ends:
+    elif update.due is not None and update.due <= state.now:
+        _look_for_idle(state, cluster, group, update, old)
+
+
+def _waits(node: Node, update: SoftwareUpdate) -> bool:
+    return node.status == "Running" and not images.same(node.image, update.image)
+
+
+def _goes_on(state: HyperPodState, cluster: Cluster, group: Group, update: SoftwareUpdate, old: list[Node]) -> bool:
+    """Whether nodes are getting the image, or may still become idle."""
+    starting = any(node.status == "SystemUpdating" for node in _nodes(cluster, group))
+    return starting or (bool(old) and state.now < update.ends)
+
+
+def _look_for_idle(
+    state: HyperPodState, cluster: Cluster, group: Group, update: SoftwareUpdate, old: list[Node]
+) -> None:
+    """Begin with idle nodes. After the window, only those that have begun are waited for."""
+    due = None
+    if state.now < update.ends:
         for node in _STRATEGIES[group.spec["AutoPatchConfig"]["PatchingStrategy"]](state, cluster, old):
             software_update.replace_root(state, cluster, node, update.image)
-        due_next = min(state.now + state.timings.idle_check, update.ends)
-        cluster.groups[group.name] = replace(group, update=replace(update, due=due_next))
-    elif due:
-        cluster.groups[group.name] = replace(group, update=replace(update, due=None))
+        due = min(state.now + state.timings.idle_check, update.ends)
+    cluster.groups[group.name] = replace(group, update=replace(update, due=due))
 
 
 def _each_idle(state: HyperPodState, cluster: Cluster, nodes: list[Node]) -> list[Node]:

@@ -260,21 +260,26 @@ def _batch_ended(state: HyperPodState, cluster: Cluster, group: Group, update: S
         events.add(state, cluster, events.PATCHING_FAILED, group=group.name)
         _roll_back(state, cluster, group, update)
         return
-    seconds = update.deployment.get("WaitIntervalInSeconds", 0)
-    more = bool(_candidates(cluster, group, update))
-    if not update.batch or update.rolls_back or not (update.alarms or (seconds and more)):
+    if not _is_followed_by_a_wait(cluster, group, update):
         _select_batch(state, cluster, group, update)
         return
     if update.alarms:
         events.add(state, cluster, events.BAKING, group=group.name, **_baking(update))
-    ends = state.now + seconds * state.timings.requested_second
+    ends = state.now + update.wait_seconds * state.timings.requested_second
     cluster.groups[group.name] = replace(group, update=replace(update, step="waiting", due=state.now, ends=ends))
+
+
+def _is_followed_by_a_wait(cluster: Cluster, group: Group, update: SoftwareUpdate) -> bool:
+    """Alarms are watched after each batch. Without alarms, there is only a wait before another batch."""
+    if update.rolls_back or not update.batch:
+        return False
+    return bool(update.alarms) or (update.wait_seconds > 0 and bool(_candidates(cluster, group, update)))
 
 
 def _baking(update: SoftwareUpdate) -> dict[str, Any]:
     return {
         "alarm-names": ", ".join(update.alarms),
-        "duration": update.deployment.get("WaitIntervalInSeconds", 0),
+        "duration": update.wait_seconds,
     }
 
 

@@ -116,6 +116,11 @@ class SoftwareUpdate:
         return tuple(each["AlarmName"] for each in self.deployment.get("AutoRollbackConfiguration", ()))
 
     @property
+    def wait_seconds(self) -> int:
+        """WaitIntervalInSeconds."""
+        return int(self.deployment.get("WaitIntervalInSeconds", 0))
+
+    @property
     def rolling(self) -> Json | None:
         """RollingUpdatePolicy; None: all nodes at once."""
         return self.deployment.get("RollingUpdatePolicy")

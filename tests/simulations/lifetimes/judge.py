@@ -1058,7 +1058,7 @@ class Expected:
         for setting in PATCHING:
             if setting in group.spec and setting not in spec and (setting, name) not in new.patching_off:
                 self.refused.append(f"{name}: {setting} would be turned off")
-        image, before = release_of(spec), release_of(deployed)
+        image = release_of(spec)
         same = all(spec.get(key) == deployed.get(key) for key in IMAGES)
         nodes = {node.image for node in group.live if node.id}
         if same and (image is None or image == group.image):
@@ -1070,7 +1070,6 @@ class Expected:
         else:
             # A partial patch, a later patch of the same minor version, or an image that is no longer named.
             self.doubtful = True
-        del before
 
 
 def _specs(properties: Mapping[str, Any]) -> dict[str, Any]:
