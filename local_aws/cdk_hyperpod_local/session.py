@@ -79,7 +79,7 @@ class LocalAws:
         return [check for check in checks if role is None or f":assumed-role/{role}/" in check.who]
 
     def hyperpod(self) -> Json:
-        """State that no API shows: `terminations` and `random_terminations`, each with its cause."""
+        """State that no API shows: `terminations` and `random_terminations`, each with its cause, and `re_images`."""
         return self._control("GET", "hyperpod")
 
     def change_hyperpod(self, **wanted: Json) -> None:

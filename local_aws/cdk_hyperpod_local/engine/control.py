@@ -57,11 +57,12 @@ class Control:
         return _json(200, whole)
 
     def _facts(self) -> Json:
-        """State that no API shows: which nodes were terminated, and why."""
+        """State that no API shows: which nodes were terminated, and why, and which got another root volume."""
         hyperpod = self._clusters.hyperpod
         return {
             "terminations": [dataclasses.asdict(item) for item in hyperpod.terminations],
             "random_terminations": [dataclasses.asdict(item) for item in hyperpod.random_terminations],
+            "re_images": [dataclasses.asdict(item) for item in hyperpod.re_images],
         }
 
     def _change(self, wanted: Json) -> None:
