@@ -120,11 +120,19 @@ KUBECTL: Reasons = {
 }
 """CDK's functions that run kubectl and Helm."""
 
-# -- types that the checks do not know --------------------------------------------------------------------------------
+# -- types and values that the checks do not know ---------------------------------------------------------------------
 
 NEW_INSTANCE_TYPES: Reasons = {
     "CloudFormation-Validate::E3644": (
         "The CreateCluster API has the type; the schema that checks templates does not have it yet."
+    )
+}
+LATEST_IMAGE: Reasons = {
+    "CloudFormation-Validate::E1152": "CreateCluster takes the word default for HyperPod's latest image; the check expects an AMI."
+}
+IMAGE_RELEASE: Reasons = {
+    "CloudFormation-Validate::F3002": (
+        "CloudFormation has ImageReleaseVersion; the schema that CDK checks templates with does not have it yet."
     )
 }
 GOVERNANCE: Reasons = {

@@ -248,7 +248,7 @@ class HyperPodCluster(IHyperPodCluster):
         self.resource = self._add_resource(self._config)
         self.cluster_arn = self.resource.attr_cluster_arn
         self._wait_for_what_nodes_use(file_system, openzfs)
-        self._acknowledge_new_types()
+        self._acknowledge_schema_gaps()
         self.log = self._add_log()
         self.scale_down = self._add_guard(scale_down, unguarded=unguarded, log_group=guard_log_group)
 
@@ -522,7 +522,7 @@ class HyperPodCluster(IHyperPodCluster):
         self.resource.instance_groups = self._rendered()
         if self.scale_down is not None:
             name_patching_off(self.scale_down, self.instance_groups)
-        self._acknowledge_new_types()
+        self._acknowledge_schema_gaps()
 
     def _validate(self, config: ClusterConfig, argument_findings: Sequence[Finding]) -> None:
         """Raise ConfigError with everything that is wrong, and add the warnings. The network has validated itself."""
@@ -685,11 +685,20 @@ class HyperPodCluster(IHyperPodCluster):
             security_groups=[self._network.security_group_id],
         )
 
-    def _acknowledge_new_types(self) -> None:
-        types = {name for group in self.instance_groups for name in group.all_instance_types if is_known(name)}
+    def _acknowledge_schema_gaps(self) -> None:
+        groups = self.instance_groups
+        types = {name for group in groups for name in group.all_instance_types if is_known(name)}
+        ignored = []
         if types & _MISSING_IN_SCHEMA:
-            self.resource.add_metadata("cfn-lint", {"config": {"ignore_checks": ["E3644"]}})
+            ignored.append("E3644")
             acknowledge(self.resource, reasons.NEW_INSTANCE_TYPES)
+        if any(group.image_id == "default" for group in groups):
+            ignored.append("E1152")
+            acknowledge(self.resource, reasons.LATEST_IMAGE)
+        if any(group.image_release_version is not None for group in groups):
+            acknowledge(self.resource, reasons.IMAGE_RELEASE)
+        if ignored:
+            self.resource.add_metadata("cfn-lint", {"config": {"ignore_checks": ignored}})
 
 
 def _check_mode(mode: object, scripts: object) -> Iterator[Finding]:
