@@ -21,7 +21,7 @@ FILES = [
 ]
 EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/cdk.json"))
 CASES = [*FILES, *EXAMPLES]
-WRITTEN = ["hundred groups", "init slurm", "init eks"]
+WRITTEN = ["hundred groups", "images", "init slurm", "init eks"]
 CLUSTERS = [case for case in CASES if case != "elastic_training"]  # which has an image's repository only
 
 pytestmark = pytest.mark.slow
@@ -29,11 +29,24 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Cluster files that are not in the repository: what `init` writes, and as many groups as HyperPod takes."""
+    """Cluster files that are not in the repository: what `init` writes, as many groups as HyperPod takes, and every setting of
+    images and patches, which the checks' schemas lack in part."""
     data = yaml.safe_load((ROOT / "cluster.yaml").read_text("utf-8"))
     controller, _, p5, trn1 = data["instance_groups"]
     groups = [{**(p5, trn1)[index % 2], "name": f"group-{index:02}", "instance_count": 4} for index in range(99)]
+    existing = yaml.safe_load((ROOT / "tests/helpers/configs/eks_existing.yaml").read_text("utf-8"))
+    first, second, *_ = existing["instance_groups"]
+    rolling = {"batch_nodes": 1, "wait_seconds": 60, "rollback_alarms": ["nccl errors"]}
+    schedule = {"schedule": "cron(30 12 15 * ? *)"}
+    first |= {
+        "image_release_version": "1.3.0",
+        "auto_patch": "when_idle",
+        "scheduled_update": schedule,
+        "rolling": rolling,
+    }
+    second |= {"image_id": "default", "auto_patch": "none", "scheduled_update": "none"}
     texts = {
+        "images": yaml.safe_dump(existing),
         "hundred groups": yaml.safe_dump({**data, "instance_groups": [controller, *groups]}),
         **{f"init {each}": files("new", "us-west-2", each)["cluster.yaml"] for each in ("slurm", "eks")},
     }
@@ -103,7 +116,7 @@ def test_cfn_lint_has_nothing_to_say(results: dict[str, Any]) -> None:
     # Two stacks of a file, four under EKS; one of an example, with one more of ci and of monitoring_agent, two more of
     # own_stacks and of eks_cluster, and three more of eks_from_one_file.
     of_examples = len(EXAMPLES) + 1 + 1 + 2 + 2 + 3
-    assert len(templates) == 2 * (len(FILES) + len(WRITTEN)) + 2 * (len(under_eks) + 1) + of_examples
+    assert len(templates) == 2 * (len(FILES) + len(WRITTEN)) + 2 * (len(under_eks) + 2) + of_examples
     linted = subprocess.run(
         [str(Path(sys.executable).parent / "cfn-lint"), *templates],
         cwd=ROOT,

@@ -373,7 +373,6 @@ def test_what_a_group_says_of_its_patches_reaches_the_cluster_its_role_and_the_g
     app = new_app()
     stack = Stack(app, "Stack", env=Environment(region="us-west-2"))
     add_cluster(stack, instance_groups=[system], eks_cluster_arn=arn).add_instance_group(work)
-    # CDK's own checks, which know neither a release nor the word default, let it through.
     template = templates_in(folder_of(app))["Stack"]
     (metadata,) = (cluster["Metadata"] for cluster in template.of("AWS::SageMaker::Cluster").values())
     assert metadata["cfn-lint"] == {"config": {"ignore_checks": ["E1152"]}}
