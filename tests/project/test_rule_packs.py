@@ -113,9 +113,9 @@ def test_cfn_lint_has_nothing_to_say(results: dict[str, Any]) -> None:
         for path in sorted(Path(result["outdir"]).glob("*.template.json"))
     ]
     under_eks = [path for path in FILES if "orchestrator: eks" in (ROOT / path).read_text("utf-8")]
-    # Two stacks of a file, four under EKS; one of an example, with one more of ci and of monitoring_agent, two more of
-    # own_stacks and of eks_cluster, and three more of eks_from_one_file.
-    of_examples = len(EXAMPLES) + 1 + 1 + 2 + 2 + 3
+    # Two stacks of a file, four under EKS; one of an example, with one more of ci, monitoring_agent, gpu_prolog and
+    # preemptible_queue, two more of own_stacks and of eks_cluster, and three more of eks_from_one_file.
+    of_examples = len(EXAMPLES) + 4 + 2 + 2 + 3
     assert len(templates) == 2 * (len(FILES) + len(WRITTEN)) + 2 * (len(under_eks) + 2) + of_examples
     linted = subprocess.run(
         [str(Path(sys.executable).parent / "cfn-lint"), *templates],
