@@ -81,9 +81,7 @@ def refusal(included: Mapping[str, str], user: str) -> str | None:
 
 
 def _try_slurmctld(files: Mapping[str, str], user: str) -> str | None:
-    work = on_node(WORK)
-    work.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="trial-", dir=work))
+    folder = _work_folder()
     try:
         _lay_copy(folder, files)
         _give(folder, user)
@@ -97,14 +95,22 @@ def parse_refusal(files: Mapping[str, str]) -> str | None:
     names = run("sinfo", "--noheader", "--Node", "--format=%N", timeout_s=30).stdout.split()
     if not names:
         return None
-    work = on_node(WORK)
-    folder = Path(tempfile.mkdtemp(prefix="trial-", dir=work))
+    folder = _work_folder()
     try:
         _lay_copy(folder, files)
         said = run("slurmd", "-G", "-N", names[0], "-f", str(folder / "etc" / "slurm.conf")).stdout
         return f"slurmd cannot read them: {reason_in(said)}" if UNREADABLE.search(said) else None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _work_folder() -> Path:
+    """A folder that root alone may enter. Those of trials that were killed are removed."""
+    work = on_node(WORK)
+    work.mkdir(parents=True, exist_ok=True)
+    for left in work.glob("trial-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix="trial-", dir=work))
 
 
 def _lay_copy(folder: Path, files: Mapping[str, str]) -> None:

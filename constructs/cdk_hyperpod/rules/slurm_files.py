@@ -98,6 +98,15 @@ def _is_leftover(name: str) -> bool:
 def _check_conf(name: str, file: object, base: Path, path: str) -> Iterator[Finding]:
     if not isinstance(file, str) or not is_known(file):
         return
+    if (base / file).exists() and not (base / file).is_file():
+        # A pipe would be waited for.
+        yield Finding(
+            code="slurm-file-not-a-file",
+            path=path,
+            problem=f"{show(file)} is not a file",
+            remedy="name a file with lines of Slurm's, relative to this file",
+        )
+        return
     try:
         content = (base / file).read_bytes()
     except OSError as error:

@@ -202,7 +202,7 @@ def _check_named(wanted: object, names: Sequence[str], path: str) -> Iterator[Fi
     yield from check_repeated(wanted, path)
     for name in dict.fromkeys(wanted) if isinstance(wanted, tuple) else ():
         if is_known(name) and name not in (*names, NORMAL):
-            some = ", ".join([*names[:10], NORMAL])
+            some = ", ".join(dict.fromkeys([*names[:10], NORMAL]))
             yield Finding(
                 code="qos-unknown",
                 path=path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,13 @@ def test_a_key_of_hyperpod_or_of_the_library_is_refused_however_it_is_written(tm
 @pytest.mark.parametrize("name", ["slurm", "gres", "cgroup"])
 def test_a_line_that_slurm_could_not_read(tmp_path: Path, name: str, content: str | bytes, code: str | None) -> None:
     assert lines(tmp_path, name, content) == ([(code, f"slurm.conf.{name}")] if code else [])
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "file")
+    assert found(check_slurm_files(SlurmConfig(conf=SlurmFiles(gres="file")), tmp_path)) == [
+        ("slurm-file-not-a-file", "slurm.conf.gres")
+    ]
 
 
 def test_the_message_names_the_line(tmp_path: Path) -> None:
