@@ -62,6 +62,7 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("describe_training_plan", {"TrainingPlanName": "plan"}),
     ("list_cluster_events", {"ClusterName": "train", "NodeId": "i-0123456789abcdef0", "NextToken": "t"}),
     ("list_clusters", {"NextToken": "t"}),
+    ("update_cluster_software", {"ClusterName": "train", "InstanceGroups": [{"InstanceGroupName": "p5"}]}),
 ]
 
 
