@@ -45,6 +45,9 @@ KUEUE_NAMESPACE = "kueue-system"
 KUEUE_WEBHOOK = "kueue-webhook-service"
 """The Service of Kueue's webhook: the name in Kueue's own manifests. No live account has confirmed it for HyperPod's add-on."""
 
+KUEUE_ADDRESS = ".subsets[0].addresses[0].ip"
+"""Where its Endpoints have the first address: that of a pod that is ready."""
+
 
 class HyperPodTeams(Construct):
     """Shares, quotas, access and volumes of the teams, the cluster's priorities, and Karpenter's objects.
@@ -299,8 +302,7 @@ class HyperPodTeams(Construct):
             object_type="endpoints",
             object_name=KUEUE_WEBHOOK,
             object_namespace=KUEUE_NAMESPACE,
-            # Only pods that are ready have an address here.
-            json_path=".subsets[0].addresses[0].ip",
+            json_path=KUEUE_ADDRESS,
             timeout=Duration.minutes(10),
         )
         ready.node.add_dependency(*self._first)

@@ -33,7 +33,7 @@ from helpers.synthesis import CONFIGS
 EXISTING = ExistingEksCluster(name="shared", security_group_id="sg-0123456789abcdef0")
 
 
-def findings(existing: ExistingEksCluster | None = None, **add_ons: Any) -> list[Finding]:
+def findings(existing: ExistingEksCluster | None = None, /, **add_ons: Any) -> list[Finding]:
     config = EksConfig(dependencies_chart="installed", add_ons=AddOnsConfig(**add_ons), existing_cluster=existing)
     return [*check_config(config, "eks", lambda eks: check_add_ons(eks, has_file_system=False))]
 

@@ -46,6 +46,7 @@ from stacks import add_stacks
 
 EKS = CONFIGS / "eks.yaml"
 EXISTING = CONFIGS / "eks_existing.yaml"
+ADD_ONS = CONFIGS / "eks_add_ons.yaml"
 MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"
 PATCH = "Custom::AWSCDK-EKS-KubernetesPatch"
 DRAINER = "hyperpod.drainer.handler.on_event"
@@ -130,6 +131,32 @@ def test_the_chart_is_in_the_stack_before_the_nodes_and_waits_for_kubectl(stacks
     values = json.loads(properties["Values"])
     assert values["health-monitoring-agent"] == {"region": "us-west-2"}
     assert values["mpi-operator"]["mpiOperator"]["image"]["repository"].startswith("111122223333.dkr.ecr.")
+
+
+def test_the_file_s_types_are_added_to_the_lists_of_the_device_plug_ins() -> None:
+    """Those that AWS's chart has stay, the one list without a value changes in the asset, and the team's quota counts the GPUs."""
+    templates = of_file(ADD_ONS)
+    chart = templates["hyperpod-added-eks"].only("Custom::AWSCDK-EKS-HelmChart")
+    values = json.loads(chart["Values"])
+    efa = values["aws-efa-k8s-device-plugin"]["supportedInstanceLabels"]["values"]
+    assert {"ml.p5.48xlarge", "ml.g4dn.12xlarge"} <= {*efa}
+    assert "ml.g4dn.12xlarge" in json.dumps(values["nvidia-device-plugin"]["affinity"])
+    template = "charts/neuron-device-plugin/templates/daemonset.yaml"
+    (installed,) = assembly_of_file(ADD_ONS).rglob(template)
+    assert "- ml.trn2.3xlarge\n" in installed.read_text("utf-8")
+    assert "- ml.trn2.3xlarge\n" not in (CONFIGS.parent / "chart" / template).read_text("utf-8")
+    (quota,) = (
+        each for each in manifests(templates["hyperpod-added-teams"]) if each["metadata"]["name"] == "team-quota"
+    )
+    assert (
+        quota["spec"]["hard"]["requests.nvidia.com/gpu"],
+        quota["spec"]["hard"]["requests.vpc.amazonaws.com/efa"],
+    ) == ("8", "2")
+    network = next(
+        each for each in templates["hyperpod-added-eks"].properties("AWS::EKS::Addon") if each["AddonName"] == "vpc-cni"
+    )
+    assert json.loads(network["ConfigurationValues"])["enableNetworkPolicy"] == "true"
+    assert network["ResolveConflicts"] == "OVERWRITE"
 
 
 def test_the_training_operator_gets_its_role_and_cert_manager_first(stacks: dict[str, Template]) -> None:

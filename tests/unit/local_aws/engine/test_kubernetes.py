@@ -20,9 +20,10 @@ import yaml
 from cdk_hyperpod.config.eks import AutoscalingConfig
 from cdk_hyperpod.config.teams import PriorityClass, Team
 from cdk_hyperpod.eks.manifests import karpenter_manifests
+from cdk_hyperpod.eks.teams import KUEUE_ADDRESS, KUEUE_NAMESPACE, KUEUE_WEBHOOK
 from cdk_hyperpod.kubernetes.teams import priority_class_manifests, team_manifests
 from cdk_hyperpod_local import installation, kubectl
-from cdk_hyperpod_local.engine.kubernetes import KubernetesApi, karpenter, real, recording, training_operator
+from cdk_hyperpod_local.engine.kubernetes import KubernetesApi, karpenter, kueue, real, recording, training_operator
 from cdk_hyperpod_local.engine.kubernetes.control_plane import built
 from cdk_hyperpod_local.engine.kubernetes.running import Apis, Start
 from cdk_hyperpod_local.engine.kubernetes.tokens import Callers
@@ -139,6 +140,14 @@ def test_kubectl_prunes_neither_quotas_nor_priorities(run: Run, tmp_path: Path) 
     assert "pruned" not in printed
     run("kubectl", "get", "quota/team-quota", "limits/team-defaults", "-n", "research")
     run("kubectl", "get", "pc/urgent")
+
+
+def test_kubectl_waits_for_kueues_webhook_by_its_address(run: Run, api: KubernetesApi) -> None:
+    read = ("kubectl", "get", "-n", KUEUE_NAMESPACE, "endpoints", KUEUE_WEBHOOK, f"-o=jsonpath={{{KUEUE_ADDRESS}}}")
+    assert "NotFound" in run(*read, ok=False).stderr
+    for _ in range(2):
+        kueue.install(api)
+        assert run(*read).stdout == "192.0.2.1"
 
 
 def test_kubectl_applies_an_elastic_job(run: Run, api: KubernetesApi, tmp_path: Path) -> None:
