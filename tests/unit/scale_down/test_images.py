@@ -97,6 +97,17 @@ def test_nodes_that_a_patch_left_out(
     assert re_imaged(spec(**wanted), shown(PLATFORM), before, listed) == expected
 
 
+@pytest.mark.parametrize("setting", ["ImageId", "ImageReleaseVersion"])
+def test_an_update_that_is_in_progress_counts(setting: str) -> None:
+    """CloudFormation waits for its end, and then puts the image of the template back."""
+    live, coming = (OWN, OTHER) if setting == "ImageId" else ("1.3.4", "1.4.0")
+    image = {**PLATFORM, f"Desired{setting}": coming}
+    (found,) = re_imaged(spec(**{setting: live}), shown(image), NEW)
+    assert found == ReImaged("p5", 8, coming, live)
+    assert re_imaged(spec(**{setting: live}), shown(image), spec(**{setting: live})) == (), "nothing changes"
+    assert re_imaged(spec(**{setting: live}), shown({**PLATFORM, f"Desired{setting}": live}), NEW) == ()
+
+
 def test_nodes_that_are_still_starting_count() -> None:
     """CurrentCount may leave them out. CloudFormation's update would re-image them as soon as they run."""
     starting = [{"InstanceGroupName": "p5", "CurrentImageReleaseVersion": "1.3.4"}] * 3

@@ -25,6 +25,8 @@ SHOWN = (
     "CurrentCount",
     "CurrentImageId",
     "CurrentImageReleaseVersion",
+    "DesiredImageId",
+    "DesiredImageReleaseVersion",
     "ImageVersionStatus",
 )
 """What the comparison reads of a live group."""
@@ -112,7 +114,15 @@ def _by_setting(of: _Comparison, setting: str, image: str) -> Iterator[ReImaged]
     if not _keeps(live, image, repeated):
         yield _all_nodes(of, live, image)
     elif not repeated:
+        yield from _coming(of, setting, image, live)
         yield from _left_out(of, setting, image, repeated)
+
+
+def _coming(of: _Comparison, setting: str, image: str, live: str) -> Iterator[ReImaged]:
+    """An update that is in progress gives the nodes another image, and CloudFormation's own update would follow it."""
+    coming = of.group.get(f"Desired{setting}")
+    if coming and str(coming).lower() not in (image.lower(), live.lower()):
+        yield _all_nodes(of, str(coming), image)
 
 
 def _by_default(of: _Comparison) -> Iterator[ReImaged]:
