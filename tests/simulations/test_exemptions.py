@@ -934,6 +934,14 @@ def test_a_rollback_takes_back_what_a_person_set_meanwhile(at: float, what: str)
     assert bool(dropped(life, cluster_update(life, rollback=True))) is (at < 990)
 
 
+def test_a_group_that_was_to_be_deleted_is_not_compared() -> None:
+    life = lifetime()
+    update = cluster_update(life, rollback=True)
+    update.deployment.new = Template(groups=(), groups_to_delete=("p5",))
+    assert dropped(life, update) == []
+    assert life.judge.unavoidable == {Cause.PATCHING_IN_ROLLBACK: 1}
+
+
 def test_a_rollback_takes_back_what_the_update_had_brought() -> None:
     life = lifetime()
     update = cluster_update(life, rollback=True)

@@ -71,7 +71,9 @@ class Cause(StrEnum):
     HIDDEN_IMAGE = "a node that an update left out runs an older image than HyperPod shows of its group"
     SAME_IMAGE = "HyperPod gives nodes the image again that they have, because the file names it"
     IMAGE_IN_ROLLBACK = "a rollback that would give nodes another image"
-    PATCHING_IN_ROLLBACK = "a rollback turns off patching that another party set after the deployment began"
+    PATCHING_IN_ROLLBACK = (
+        "a rollback turns off patching that another party set after the deployment began, or of a group to be deleted"
+    )
     NOT_ENDED = "a rollback that three continue-update-rollback calls did not end"
 
 
@@ -480,7 +482,7 @@ class Judge:
         set_since = [
             deed for deed in self.life.actors.since(call.deployment.began, name) if deed.what == f"sets {setting}"
         ]
-        if call.rollback and set_since:
+        if call.rollback and (set_since or name not in call.deployment.new.counts):
             self.spare(Cause.PATCHING_IN_ROLLBACK)
         elif (cause := self._unguarded(call, name)) is not None:
             self.spare(cause)
@@ -1063,7 +1065,7 @@ class Expected:
         nodes = {node.image for node in group.live if node.id}
         if same and (image is None or image == group.image):
             return
-        if image is not None and nodes == {image} == {group.image}:
+        if not group.live or (image is not None and nodes == {image} == {group.image}):
             return
         if image is not None and image not in nodes and image != group.image and not moved_on(image, group.image):
             self.refused.append(f"{name}: {image} would replace {group.image}")
