@@ -904,6 +904,16 @@ def test_a_patch_after_prepares_look_is_spared(at: float) -> None:
     assert bool(re_imaged(life, cluster_update(life))) is (at < 998.5)
 
 
+@pytest.mark.parametrize(
+    ("rollback", "at", "spared"), [(True, 999.5, True), (True, 900.0, False), (False, 999.5, False)]
+)
+def test_an_update_that_took_effect_before_a_rollback_is_spared(rollback: bool, at: float, spared: bool) -> None:
+    life = lifetime()
+    node = life.pod.groups["p5"].nodes[0]
+    life.pod.software.re_images.append(ReImaging(node, at, "person", None, "1.4.0", "1.6.0"))
+    assert bool(re_imaged(life, cluster_update(life, rollback=rollback))) is not spared
+
+
 def test_without_prepare_nothing_is_refused() -> None:
     life = lifetime()
     assert not re_imaged(life, cluster_update(life, guarded=False))

@@ -462,7 +462,14 @@ class Judge:
         look = prepare.first_look
         if look is None or self.life.actors.since(look.since, name):
             return Cause.CHANGED_BEFORE_CLOUDFORMATION
+        if update.rollback and self._patched_since(look.since, name):
+            return Cause.CHANGED_BEFORE_CLOUDFORMATION
         return None
+
+    def _patched_since(self, at: float, name: str) -> bool:
+        """An update of another party took effect, which had begun before: a rollback waits for it, and prepare does not."""
+        made = self.life.pod.software.re_images
+        return any(each.at >= at and each.node.group == name and each.by in ("person", "hyperpod") for each in made)
 
     def _patching_dropped(self, dropped: Dropped) -> None:
         call, name, setting = dropped.call, dropped.group, dropped.setting
