@@ -39,14 +39,12 @@ from .control_plane import EksControlPlane
 from .manifests import file_system_manifests, karpenter_manifests
 
 _OF_THE_QUEUE = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-
-
 KUEUE_NAMESPACE = "kueue-system"
-KUEUE_WEBHOOK = "kueue-webhook-service"
-"""The Service of Kueue's webhook: the name in Kueue's own manifests. No live account has confirmed it for HyperPod's add-on."""
-
-KUEUE_ADDRESS = ".subsets[0].addresses[0].ip"
-"""Where its Endpoints have the first address: that of a pod that is ready."""
+"""Kueue's namespace in its own manifests. No live account has confirmed it for HyperPod's add-on."""
+EVERY_NAME = "--all-namespaces=false"
+"""In place of an object's name: kubectl then lists all objects of the namespace, also of one that does not exist."""
+ALL_AVAILABLE = ".kind}{.items[?(@.status.unavailableReplicas)].metadata[0]"
+"""Of a list of Deployments: `List`. While any of them has unavailable replicas it is an error, since its metadata is no list."""
 
 
 class HyperPodTeams(Construct):
@@ -294,15 +292,18 @@ class HyperPodTeams(Construct):
         return scheduler
 
     def _wait_for_kueue(self) -> eks.KubernetesObjectValue:
-        """Wait until Kueue's webhook runs. HyperPod creates a team's queues for its quota, and the webhook must accept them."""
+        """Wait until Kueue runs. HyperPod creates a team's queues for its quota, and Kueue's webhook must accept them.
+
+        CDK's function repeats the command until it prints something. In a cluster without the namespace it does so at once.
+        """
         ready = eks.KubernetesObjectValue(
             self,
             "KueueReady",
             cluster=self._control_plane.cluster,
-            object_type="endpoints",
-            object_name=KUEUE_WEBHOOK,
+            object_type="deployments",
+            object_name=EVERY_NAME,
             object_namespace=KUEUE_NAMESPACE,
-            json_path=KUEUE_ADDRESS,
+            json_path=ALL_AVAILABLE,
             timeout=Duration.minutes(10),
         )
         ready.node.add_dependency(*self._first)

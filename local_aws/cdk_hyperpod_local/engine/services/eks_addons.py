@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from cdk_hyperpod_local.engine.kubernetes import kueue, training_operator
+from cdk_hyperpod_local.engine.kubernetes import training_operator
 from cdk_hyperpod_local.engine.services.eks_state import (
     EksState,
     Json,
@@ -181,10 +181,9 @@ def _bring_kinds(state: EksState, cluster: str, addon: str) -> None:
 
     What EKS does is not documented.
     """
-    install = {_TRAINING_OPERATOR: training_operator.install, TASK_GOVERNANCE: kueue.install}.get(addon)
-    api = None if install is None else state.kubernetes.get(cluster)
-    if install is not None and api is not None:
-        install(api)
+    api = state.kubernetes.get(cluster) if addon == _TRAINING_OPERATOR else None
+    if api is not None:
+        training_operator.install(api)
 
 
 def _blame(record: Json, code: str, message: str) -> None:

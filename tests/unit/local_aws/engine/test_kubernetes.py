@@ -20,10 +20,10 @@ import yaml
 from cdk_hyperpod.config.eks import AutoscalingConfig
 from cdk_hyperpod.config.teams import PriorityClass, Team
 from cdk_hyperpod.eks.manifests import karpenter_manifests
-from cdk_hyperpod.eks.teams import KUEUE_ADDRESS, KUEUE_NAMESPACE, KUEUE_WEBHOOK
+from cdk_hyperpod.eks.teams import ALL_AVAILABLE, EVERY_NAME, KUEUE_NAMESPACE
 from cdk_hyperpod.kubernetes.teams import priority_class_manifests, team_manifests
 from cdk_hyperpod_local import installation, kubectl
-from cdk_hyperpod_local.engine.kubernetes import KubernetesApi, karpenter, kueue, real, recording, training_operator
+from cdk_hyperpod_local.engine.kubernetes import KubernetesApi, karpenter, real, recording, training_operator
 from cdk_hyperpod_local.engine.kubernetes.control_plane import built
 from cdk_hyperpod_local.engine.kubernetes.running import Apis, Start
 from cdk_hyperpod_local.engine.kubernetes.tokens import Callers
@@ -142,12 +142,23 @@ def test_kubectl_prunes_neither_quotas_nor_priorities(run: Run, tmp_path: Path) 
     run("kubectl", "get", "pc/urgent")
 
 
-def test_kubectl_waits_for_kueues_webhook_by_its_address(run: Run, api: KubernetesApi) -> None:
-    read = ("kubectl", "get", "-n", KUEUE_NAMESPACE, "endpoints", KUEUE_WEBHOOK, f"-o=jsonpath={{{KUEUE_ADDRESS}}}")
-    assert "NotFound" in run(*read, ok=False).stderr
-    for _ in range(2):
-        kueue.install(api)
-        assert run(*read).stdout == "192.0.2.1"
+def test_kubectl_waits_for_kueue_only_where_it_is(run: Run, api: KubernetesApi) -> None:
+    """As CDK's function, which repeats the command until it succeeds and prints something."""
+    read = ("kubectl", "get", "-n", KUEUE_NAMESPACE, "deployments", EVERY_NAME, f"-o=jsonpath='{{{ALL_AVAILABLE}}}'")
+    assert run(*read).stdout == "'List'"
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": KUEUE_NAMESPACE}}
+    assert api.request("POST", "/api/v1/namespaces", namespace)[0] == 201
+    deployments = f"/apis/apps/v1/namespaces/{KUEUE_NAMESPACE}/deployments"
+    labels = {"app": "kueue"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "manager", "image": "kueue"}]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "kueue"}, "spec": spec}
+    status, starting = api.request("POST", deployments, {**made, "status": {"replicas": 1, "unavailableReplicas": 1}})
+    assert status == 201
+    assert "is not array" in run(*read, ok=False).stderr
+    running = {**starting, "status": {"replicas": 1, "availableReplicas": 1}}
+    assert api.request("PUT", f"{deployments}/kueue/status", running)[0] == 200
+    assert run(*read).stdout == "'List'"
 
 
 def test_kubectl_applies_an_elastic_job(run: Run, api: KubernetesApi, tmp_path: Path) -> None:
