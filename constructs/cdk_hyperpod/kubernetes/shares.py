@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from ..config.teams import Share
-from ..facts.instance_types import InstanceType
+from ..facts.instance_types import InstanceType, catalogue
 from ..facts.mig import ALL_PROFILES, SLICES, slices_of
 from .allocatable import EFA, GPU, PLUGIN_OF, Allocatable, allocatable, missing_plugins
 
@@ -38,7 +38,7 @@ def _plugin_of(key: str) -> str | None:
 def _all_of(kind: InstanceType, share: int | Share) -> dict[str, int]:
     if isinstance(share, int):
         return {key: amount * share for key, amount in _of_a_node(kind).items()}
-    parts = parts_of(kind, share)
+    parts = parts_of(kind.name, share)
     nodes = -(-max(parts.values()) // 1)
     node = allocatable(kind)
     cpu, memory = parts[CPU] * kind.vcpus, parts[MEMORY] * Fraction(kind.memory_gib)
@@ -50,7 +50,7 @@ def _all_of(kind: InstanceType, share: int | Share) -> dict[str, int]:
     return {key: int(amount) for key, amount in (amounts | _devices(kind, share, nodes)).items()}
 
 
-def parts_of(kind: InstanceType, share: int | Share) -> dict[str, Fraction]:
+def parts_of(instance_type: str, share: int | Share) -> dict[str, Fraction]:
     """The share as a number of nodes, by what it has of them: accelerators, vCPUs and memory.
 
     As AWS divides a node for a ComputeQuota: in proportion to the accelerators, otherwise to the vCPUs, otherwise to the memory
@@ -58,7 +58,9 @@ def parts_of(kind: InstanceType, share: int | Share) -> dict[str, Fraction]:
     job, and rounds it to what pods can have of one node.
     """
     if isinstance(share, int):
+        # Of any type: one that the catalogue does not have is reported elsewhere.
         return dict.fromkeys(("accelerators", CPU, MEMORY), Fraction(share))
+    kind = catalogue()[instance_type]
     accelerators = _accelerators(kind, share)
     vcpus = Fraction(share.vcpus, kind.vcpus) if share.vcpus else None
     memory = share.memory_gib / Fraction(kind.memory_gib) if share.memory_gib else None

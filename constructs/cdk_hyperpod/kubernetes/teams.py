@@ -12,7 +12,6 @@ from typing import Any
 
 from ..config.cluster import InstanceGroup
 from ..config.teams import PriorityClass, Share, Team
-from ..facts.instance_types import catalogue
 from . import quotas
 from .manifests import Manifest
 from .queue_policy import queue_manifests
@@ -264,10 +263,7 @@ def most_nodes(team: Team) -> dict[str, int]:
 
 
 def _nodes(instance_type: str, share: int | Share) -> Fraction:
-    # A type that the catalogue does not have is reported elsewhere.
-    if isinstance(share, int):
-        return Fraction(share)
-    return max(parts_of(catalogue()[instance_type], share).values())
+    return max(parts_of(instance_type, share).values())
 
 
 def allowed_priorities(team: Team, classes: Sequence[PriorityClass] = ()) -> tuple[str, ...]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import re
+import typing
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from .._lambda.hyperpod.common.drain_protocol import MAX_NODES
-from ..config.teams import Share
+from ..config.teams import MigProfile, Share
 from ..errors import Finding
 from ..facts.instance_types import catalogue, suggestion
 from ..facts.mig import MIG_PROFILES
@@ -85,12 +87,13 @@ def _check_part(name: str, part: Share, path: str) -> Iterator[Finding]:
         )
     partition = part.accelerator_partition
     if kind is not None and partition is not None and is_known(partition) and is_known(partition.type):
-        profiles = MIG_PROFILES.get(name, ())
+        accepted = typing.get_args(MigProfile)
+        profiles = [profile for profile in MIG_PROFILES.get(name, ()) if profile in accepted]
         if not profiles:
             yield Finding(
                 code="quota-partition-unsupported",
                 path=f"{path}.accelerator_partition",
-                problem=f"the GPUs of {name} cannot be partitioned",
+                problem=f"{name} has no partitions that a share accepts",
                 remedy="use accelerators, vcpus or memory_gib",
             )
         elif partition.type not in profiles:
@@ -102,12 +105,17 @@ def _check_part(name: str, part: Share, path: str) -> Iterator[Finding]:
             )
 
 
+def is_known_share(share: object) -> bool:
+    """Whether all of a share is known. A part of a node may lack a value that has the wrong type."""
+    return is_known(dataclasses.astuple(share) if isinstance(share, Share) else share)
+
+
 def check_shares(
     shares: Mapping[str, Mapping[str, int | Share]], cluster: Mapping[str, int | None], path: str = "teams"
 ) -> Iterator[Finding]:
     """Types of which the teams' shares add up to more nodes than the cluster has. `cluster`: None for a type: not known."""
     for name in sorted({name for quota in shares.values() for name in quota if name in cluster}):
-        held = {team: _parts(name, quota[name]) for team, quota in shares.items() if _is_share(name, quota.get(name))}
+        held = {team: parts_of(name, quota[name]) for team, quota in shares.items() if _is_share(name, quota.get(name))}
         resource, most = _most(held)
         total, there = _nodes(most), cluster[name]
         if there is not None and most > there:
@@ -253,14 +261,8 @@ def _instead_of(key: str) -> str:
 def _is_share(name: str, value: object) -> bool:
     """Whether it can be added up."""
     if isinstance(value, Share):
-        return name in catalogue() and not any(_check_part(name, value, ""))
+        return name in catalogue() and is_known_share(value) and not any(_check_part(name, value, ""))
     return isinstance(value, int) and not isinstance(value, bool) and is_known(value) and value > 0
-
-
-def _parts(name: str, share: int | Share) -> dict[str, Fraction]:
-    if isinstance(share, int):
-        return dict.fromkeys(("accelerators", CPU, MEMORY), Fraction(share))
-    return parts_of(catalogue()[name], share)
 
 
 def _most(held: Mapping[str, Mapping[str, Fraction]]) -> tuple[str, Fraction]:

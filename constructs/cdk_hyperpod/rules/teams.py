@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..config.patterns import ROLE_ARN
-from ..config.teams import CLASS_NAME, PriorityClass, Team
+from ..config.teams import CLASS_NAME, PriorityClass, Share, Team
 from ..errors import Finding
 from ..kubernetes.drainer import BACKUP_NAMESPACE
 from ..kubernetes.quantities import parse_quantity
@@ -239,10 +239,14 @@ def _is_bounded(team: Team) -> bool:
     return bool(team.quota or of_nodes or team.borrow_limit is not None or team.absolute_borrow_limits)
 
 
+def _can_be_computed(nodes: Mapping[str, int | Share]) -> bool:
+    return all(map(quotas.is_known_share, nodes.values())) and not any(quotas.check_nodes(nodes, ""))
+
+
 def _check_defaults(team: Team, path: str) -> Iterator[Finding]:
     """A default above the whole quota: Kubernetes would refuse every pod that declares no resources."""
     nodes = (team.quota, team.absolute_borrow_limits)
-    if not is_known((*nodes, team.borrow_limit, team.hard)) or any([*quotas.check_nodes(part, "")] for part in nodes):
+    if not is_known((*nodes, team.borrow_limit, team.hard)) or not all(map(_can_be_computed, nodes)):
         return
     hard = quota_hard(team)
     for field, name, text in (

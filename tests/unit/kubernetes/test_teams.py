@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import yaml
 
 from cdk_hyperpod.config.teams import AcceleratorPartition, PriorityClass, Share, Team
 from cdk_hyperpod.errors import Finding
@@ -16,6 +17,8 @@ from cdk_hyperpod.rules.teams import check_priority_classes, check_teams
 from cdk_hyperpod.typed.build import structure
 from helpers.findings import Found, found
 from helpers.kubernetes.samples import BORROWER, NEURON, PRIORITIES, RESEARCH, WORKER
+from helpers.synthesis import CONFIGS
+from helpers.validating import REMOVED, changed, findings_of
 
 CLUSTER = {"ml.p5.48xlarge": 10, "ml.trn1.32xlarge": 4, "ml.g6.12xlarge": 3}
 ROLE = "arn:aws:iam::111122223333:role/research"
@@ -418,3 +421,36 @@ def test_priority_classes_that_are_refused(classes: list[PriorityClass], finding
 
 def test_priority_classes_that_are_fine() -> None:
     assert not [*check_priority_classes(PRIORITIES)]
+
+
+EKS: Mapping[str, Any] = yaml.safe_load((CONFIGS / "eks.yaml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "finding"),
+    [
+        ({"accelerators": "4"}, ("value-of-wrong-type", "accelerators")),
+        ({"accelerators": 4, "vcpus": 1.5}, ("value-of-wrong-type", "vcpus")),
+        ({"accelerator_partition": 7}, ("value-not-settings", "accelerator_partition")),
+        (
+            {"accelerator_partition": {"type": "mig-1g.11gb", "count": 7}},
+            ("value-misspelled", "accelerator_partition.type"),
+        ),
+        ({"accelerator_partition": {"type": "mig-1g.10gb"}}, ("setting-missing", "accelerator_partition.count")),
+    ],
+)
+def test_a_part_of_a_node_with_a_wrong_value_has_one_error(wrong: dict[str, Any], finding: tuple[str, str]) -> None:
+    """What cannot be computed is not compared with the cluster, and the chart of the file is not looked for."""
+    code, place = finding
+    changes = {"teams.0.quota": {"ml.p5.48xlarge": wrong}, "eks.dependencies_chart": "installed"}
+    removed = dict.fromkeys(("eks.dependencies_chart_digest", "eks.image_registry"), REMOVED)
+    findings = findings_of(yaml.safe_dump(changed(changes | removed, EKS)))
+    assert found(findings) == [(code, f"teams[research].quota.ml.p5.48xlarge.{place}")]
+
+
+def test_partitions_that_no_compute_quota_accepts_are_not_offered() -> None:
+    """AWS's SDK partitions the GPUs of this type, and AWS's API has none of its profiles."""
+    quota = {"ml.p6-b300.48xlarge": Share(accelerator_partition=MIG)}
+    assert findings(Team(name="t", quota=quota), nodes={"ml.p6-b300.48xlarge": 1}) == [
+        ("quota-partition-unsupported", "teams[t].quota.ml.p6-b300.48xlarge.accelerator_partition")
+    ]
