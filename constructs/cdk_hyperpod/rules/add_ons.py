@@ -65,7 +65,7 @@ def check_workspace(eks: EksConfig, *, region: str, account: str | None) -> Iter
         yield Finding(
             code="workspace-of-another-region",
             path="eks.add_ons.observability.workspace_arn",
-            problem=f"is in {shown_name(of_region)}, but the cluster is in {region}, and a closed network reaches no other Region",
+            problem=f"is in {shown_name(of_region)}, but the cluster is in {region}",
             remedy=f"name a workspace of {region}, or remove it for a new one",
         )
     if account is not None and is_known(account) and of_account != account:

@@ -55,7 +55,7 @@ _NOT_SETTINGS = Problem(code="value-not-settings", problem="must hold settings",
 def _in_place_of_settings(plain: Any, problem: Problem) -> Problem:
     """The problem of a value that is neither settings nor what may stand in their place."""
     if typing.get_origin(plain) is not Literal:
-        return problem
+        return replace(problem, problem=f"{problem.problem}, or settings")
     return replace(_NOT_SETTINGS, problem=f"must hold settings, or be {' or '.join(typing.get_args(plain))}")
 
 
@@ -209,6 +209,6 @@ def _settings(kind: type, path: str = "") -> tuple[tuple[str, str], ...]:
             form, place = shape(form.item).form, f"{place}[…]"
         if isinstance(form, Names):
             form, place = shape(form.value).form, f"{place}.NAME"
-        if isinstance(form, Fields):
+        if isinstance(form, Fields | Either):
             found += _settings(form.kind, place)
     return tuple(found)

@@ -163,16 +163,12 @@ def _validate_items(
 def _validate_names(
     values: Mapping[Any, Any], key: Any, item: Any, path: str, findings: list[Finding], *, bounds: bool
 ) -> Any:
-    before = len(findings)
     found = {}
     for name, held in values.items():
         # A cluster file writes a name as a key of its own. Arguments may have numbers.
         item_path = join(path, name) if isinstance(name, str) else f"{path}[{show(name)}]"
         _validate(name, key, item_path, findings, bounds=bounds)
         found[name] = _validate(held, item, item_path, findings, bounds=bounds)
-    if isinstance(shape(item).form, Either) and len(findings) > before:
-        # As a mapping to plain values: rules skip all of it.
-        return UNKNOWN
     return values if all(found[name] is values[name] for name in found) else found
 
 
