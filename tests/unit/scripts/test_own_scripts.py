@@ -19,6 +19,8 @@ from cdk_hyperpod import (
     load_config,
 )
 from cdk_hyperpod.errors import ConfigError
+from cdk_hyperpod.scripts import lifecycle_scripts
+from cdk_hyperpod.scripts.script_folder import checksums
 from helpers.findings import Found, found, refused
 from helpers.synthesis import ROOT, Json, folder_of, new_app, of_stack, templates_in
 from helpers.validating import changed
@@ -78,14 +80,18 @@ def test_scripts_of_a_group_change_no_other_group(folder: Path) -> None:
     assert prefixes(assembly(folder, FOR_WORK))["head"] == plain["head"]
 
 
+def beside(made: Path, prefix: str) -> dict[str, str]:
+    """The user's files that are uploaded beside the library's scripts, and their content."""
+    folder = made / "cdk-hyperpod-beside" / prefix
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return {file.relative_to(folder).as_posix(): file.read_text() for file in files}
+
+
 def test_they_are_uploaded_with_the_library_s_by_their_content(folder: Path) -> None:
     script(folder / "work/conf/agent.toml", "[agent]", mode=0o600)
     script(folder / "work/.git/HEAD", "not uploaded")
     made = assembly(folder, {**FOR_ALL, **FOR_WORK, "lifecycle.script_minutes": 20})
-    work = made / "cdk-hyperpod-own-scripts" / prefixes(made)["work"]
-    assert {
-        str(file.relative_to(work)): file.read_text().split()[-1] for file in sorted(work.rglob("*")) if file.is_file()
-    } == {
+    assert {name: text.split()[-1] for name, text in beside(made, prefixes(made)["work"]).items()} == {
         "own/scripts_before/1/10-agent.sh": "first",
         "own/scripts_after/1/10-agent.sh": "last",
         "own/scripts_after/2/10-agent.sh": "work",
@@ -102,6 +108,58 @@ def test_they_are_uploaded_with_the_library_s_by_their_content(folder: Path) -> 
         )
         == before
     )
+
+
+FOR_SLURM = {
+    "slurm": {
+        "conf": {"slurm": "extra.conf", "gres": "gres.conf", "cgroup": "cgroup.conf"},
+        "prolog": "prolog.d",
+        "epilog": "epilog.d",
+    }
+}
+SLURM_FILES = {
+    "slurm/slurm.conf": "extra.conf",
+    "slurm/gres.conf": "gres.conf",
+    "slurm/cgroup.conf": "cgroup.conf",
+    "slurm/prolog.d/10-test": "prolog.d/10-test",
+    "slurm/epilog.d/10-test": "epilog.d/10-test",
+}
+"""The uploaded files, and those of the cluster's folder."""
+
+
+def test_they_are_uploaded_together_with_slurm_s_files_and_each_file_changes_the_prefix(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in SLURM_FILES.values():
+        script(folder / name, "#!/bin/bash\n" if "/" in name else "# none\n")
+    settings = {**FOR_ALL, **FOR_WORK, **FOR_SLURM}
+    sums: list[set[str]] = []
+
+    def recorded(files: list[tuple[str, bytes]]) -> str:
+        sums.append({name for name, _ in files})
+        return checksums(files)
+
+    monkeypatch.setattr(lifecycle_scripts, "checksums", recorded)
+    made = assembly(folder, settings)
+    first = prefixes(made)
+    own = {"own/scripts_before/1/10-agent.sh", "own/scripts_after/1/10-agent.sh"}
+    assert set(beside(made, first["head"])) == {*SLURM_FILES, *own}
+    assert set(beside(made, first["work"])) == {*SLURM_FILES, *own, "own/scripts_after/2/10-agent.sh"}
+    library = {each.relative_to(made / "cdk-hyperpod-lifecycle").as_posix() for each in scripts_in(made)}
+    assert sums == [{*library, *beside(made, first[group])} for group in ("head", "work")], "nodes verify each file"
+    seen = {first["head"]}
+    for name in (*SLURM_FILES.values(), "first/10-agent.sh", "last/10-agent.sh"):
+        with (folder / name).open("a") as file:
+            file.write("# changed\n")
+        changed_prefix = prefixes(assembly(folder, settings))["head"]
+        assert changed_prefix not in seen, name
+        seen.add(changed_prefix)
+
+
+def scripts_in(made: Path) -> list[Path]:
+    """The library's scripts that are uploaded for Slurm."""
+    files = (made / "cdk-hyperpod-lifecycle").rglob("*")
+    return [file for file in files if file.is_file() and "eks" not in file.parts and file.suffix != ".pyc"]
 
 
 def test_groups_with_equal_scripts_share_an_upload(folder: Path) -> None:
