@@ -24,6 +24,8 @@ from lib import KILLED_S, StepError, log, one_line, read_cluster, run_step
 OWN = Path(__file__).resolve().parent.parent / "own"
 MARK = "HYPERPOD_SCRIPT_RUN"
 """The environment variable by which the processes of a script are found, also those that left its session."""
+FOR_STEPS = ("PYTHONPATH", "PROVISION_ALONE")
+"""What provision.py adds to the environment of the library's steps."""
 MAX_LOGGED_BYTES = 200_000
 """What a script prints beyond this is not logged, except for the end."""
 MAX_LINE = 500
@@ -95,7 +97,7 @@ def run_script(name: str, script: Path, environment: Mapping[str, str], minutes:
         process = subprocess.Popen(
             [str(script)],
             cwd=script.parent,
-            env={**os.environ, **environment, MARK: mark},
+            env={**inherited(), **environment, MARK: mark},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -118,6 +120,11 @@ def run_script(name: str, script: Path, environment: Mapping[str, str], minutes:
         return None
     how = f"exit code {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
     return f"ended with {how}: {output.last or 'it printed nothing'}"
+
+
+def inherited() -> dict[str, str]:
+    """This process's environment, without what is for the library's steps: a script would import our modules in place of its own."""
+    return {name: value for name, value in os.environ.items() if name not in FOR_STEPS}
 
 
 def _first_line(script: Path) -> str:

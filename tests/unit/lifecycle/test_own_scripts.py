@@ -92,6 +92,11 @@ def test_one_step_runs_them_alone_and_other_steps_do_not(node: Node) -> None:
     assert said(node.provision("compute.sh", "mounts").stdout) == []
 
 
+def test_a_script_in_python_does_not_import_the_library_s_modules(node: Node) -> None:
+    add(node, AFTER, "import partitions", interpreter="/usr/bin/env python3")
+    assert "No module named 'partitions'" in the_error(node.provision())
+
+
 def test_a_node_without_own_scripts_has_no_such_step(tmp_path: Path) -> None:
     result = Node(tmp_path).provision("compute.sh", "scripts_after")
     assert result.returncode == 0
