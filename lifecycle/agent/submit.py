@@ -34,7 +34,8 @@ def submit_backup(view: NodeView) -> Act:
         "--export=NONE",
         "--chdir=/",
         f"--output={LOG}",
-        *(f"--partition={name}" for name in view.node.partitions[:1]),
+        # All of them, because the cluster file may close some (slurm.partitions): Slurm runs the job in one that is open.
+        *([f"--partition={','.join(view.node.partitions)}"] if view.node.partitions else []),
     )
     ends = max(_end_of_time(each) for each in to_save)
     order = {

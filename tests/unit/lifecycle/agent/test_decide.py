@@ -347,6 +347,13 @@ def test_a_node_that_slurm_set_down_and_that_answers_is_saved() -> None:
     )
 
 
+def test_a_backup_may_run_in_each_partition_of_the_node() -> None:
+    """The cluster file may close some of them (slurm.partitions), such as dev."""
+    node = slurm_node()._replace(partitions=("dev", "p5"))
+    (act,) = decide.decide_node([node_request()], slurm_state(node), SETTINGS).acts
+    assert "--partition=dev,p5" in act.command
+
+
 def test_a_backup_counts_only_while_the_node_is_drained_as_its_job_began() -> None:
     """Whoever has a MAINT reservation of his own, or opens the node, may have had a job there since."""
     for node in (slurm_node(), slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:unsaved")):
