@@ -13,6 +13,7 @@ Only the standard library, and nothing newer than Python 3.8: that is what nodes
 from __future__ import annotations
 
 import collections
+import contextlib
 import glob
 import os
 import re
@@ -112,15 +113,12 @@ def _read(pipe: IO[bytes], kept: collections.deque[bytes]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a program and all that it has started, which may outlive it or ignore SIGTERM."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(KILL_AFTER_S)
-            return
-        except ProcessLookupError:
-            return
-        except subprocess.TimeoutExpired:
-            continue
 
 
 def _with_output(how: str, kept: collections.deque[bytes]) -> str:

@@ -29,7 +29,7 @@ SECRET_FILES = ("slurmdbd.conf",)
 """slurmctld does not read it, and it has the database's password."""
 NOT_IN_A_TRIAL = re.compile(
     r"^\s*(AccountingStorage\w*|JobComp\w*|StateSaveLocation|SlurmctldPidFile|SlurmctldLogFile|SlurmSchedLogFile|SlurmctldSyslogDebug|"
-    r"PrologSlurmctld|EpilogSlurmctld|MailProg)\s*=",
+    r"PrologSlurmctld|EpilogSlurmctld|MailProg|SlurmctldPrimary\w*|(Suspend|Resume|ResumeFail|Reboot)Program)\s*=",
     re.IGNORECASE,
 )
 """Settings that point to the real state, log or database, or that run programs."""

@@ -251,6 +251,25 @@ def test_trials_run_on_idle_compute_nodes(monkeypatch: pytest.MonkeyPatch, shown
     assert [node.name for node in slurm_trial.idle_nodes(2)] == names
 
 
+def test_a_trial_of_slurmctld_runs_no_program_and_leaves_the_cluster_s_state_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROVISION_ROOT", str(tmp_path))
+    etc = tmp_path / "opt/slurm/etc"
+    etc.mkdir(parents=True)
+    (etc / "slurm.conf").write_text("StateSaveLocation=/var/spool\nSuspendTime=60\n")
+    (etc / "slurmdbd.conf").write_text("StoragePass=secret\n")
+    programs = "SuspendProgram=/a\nresumeprogram = /b\nSlurmctldPrimaryOnProg=/c\nMailProg=/d\nMessageTimeout=33\n"
+    folder = tmp_path / "trial"
+    slurm_trial._lay_copy(folder, {"cdk-hyperpod.conf": programs})
+    assert (folder / "etc/cdk-hyperpod.conf").read_text() == "MessageTimeout=33\n"
+    assert (folder / "etc/slurm.conf").read_text().splitlines()[:2] == [
+        "SuspendTime=60",
+        f"StateSaveLocation={folder}/state",
+    ]
+    assert not (folder / "etc/slurmdbd.conf").exists()
+
+
 def test_a_trial_has_all_gpus_of_the_node() -> None:
     assert slurm_trial.IdleNode("a", "p5", "gpu:h100:8(S:0-1)").gres_option == ["--gres=gpu:h100:8"]
     assert slurm_trial.IdleNode("a", "p5", "(null)").gres_option == []
@@ -331,6 +350,15 @@ def test_a_program_that_hangs_loops_or_fails_is_named(
     node.add("prolog.d/10-a", body)
     done = node.run("prolog", 0.3 if "within" in how else 20)
     assert (done.returncode, done.stderr) == (1, f"prolog 10-a {how}\n")
+
+
+def test_a_program_that_takes_too_long_ends_with_all_that_it_started(
+    node: Hooks, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    node.add("prolog.d/10-a", f"(trap '' TERM; exec sleep 60) & echo $! >{tmp_path}/pid; wait")
+    assert "did not end" in node.run("prolog", 1).stderr
+    stat = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    assert not stat.exists() or ") Z " in stat.read_text()
 
 
 def test_a_program_that_cannot_run_is_named(node: Hooks) -> None:
