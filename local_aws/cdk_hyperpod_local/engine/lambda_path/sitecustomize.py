@@ -5,6 +5,9 @@ such folders. The engine unpacks a layer into its own folder, and only root coul
 below /opt are translated when a program is started. CDK's bucket deployment also names the certificates of Amazon
 Linux, which do not contain the engine's authority.
 
+What a program of the function prints is part of the function's log. The engine reads the function's answer from its standard output,
+among at most 200 lines, and the bucket deployment's `aws s3 cp` prints some three for each file.
+
 On Lambda, /tmp and the home folder belong to one function, so each function gets folders for both. CDK's handler reads
 TEST_OUTDIR; kubectl and helm keep their caches in the home folder.
 
@@ -56,6 +59,8 @@ def _started(self: Any, args: Any, *rest: Any, **options: Any) -> None:
         path = [os.path.join(os.environ["HOME"], "bin"), *map(_unpacked, path)]
     environment["PATH"] = os.pathsep.join(path)
     options["env"] = environment
+    if _IS_FUNCTION and options.get("stdout") is None:
+        options["stdout"] = sys.stderr
     command = [_unpacked(part) for part in args] if isinstance(args, list | tuple) else args
     if isinstance(command, list) and command and isinstance(command[0], str):
         command = _without_missing_kinds(command)
@@ -163,6 +168,8 @@ def _skipped() -> float:
         return 0.0
 
 
+_IS_FUNCTION = "TEST_OUTDIR" not in os.environ
+"""False: this is a program that a function has started."""
 _real_datetime = datetime.datetime
 _real_time = time.time
 _real_sleep = time.sleep
@@ -192,6 +199,6 @@ if "LOCAL_AWS_EVICTIONS" in os.environ:
 
     http.client.HTTPConnection.request = _requested  # type: ignore[method-assign]
 if "_LAMBDA_LAYERS_DIRS" in os.environ:
-    if "TEST_OUTDIR" not in os.environ:  # otherwise this is a program that the function started
+    if _IS_FUNCTION:
         _make_home()
     subprocess.Popen.__init__ = _started  # type: ignore[method-assign]
