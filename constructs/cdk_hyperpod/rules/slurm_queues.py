@@ -20,6 +20,7 @@ ALL_NODES = "dev"
 """HyperPod's partition of all nodes."""
 NORMAL = "normal"
 """The QOS that Slurm makes."""
+_CLOSED = ("down", "drain", "inactive")
 _STEPS = {
     "partitions": "slurm_conf",
     "conf": "slurm_conf",
@@ -54,9 +55,13 @@ def _check_scripts(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Findin
     if config.lifecycle_mode == "bootstrap" or config.scripts_folder is not None:
         yield from (without_scripts(f"slurm.{name}") for name in used)
         return
-    for step in dict.fromkeys(_STEPS[name] for name in used):
+    needs = [(f"slurm.{name}", _STEPS[name]) for name in used]
+    if any(partition.allow_accounts for partition in _partitions(slurm).values()):
+        # root's jobs, such as backups, are in an account that this step creates.
+        needs.append(("allow_accounts of slurm.partitions", "accounting"))
+    for step in dict.fromkeys(step for _, step in needs):
         if getattr(config.lifecycle_steps, step) is False:
-            settings = " and ".join(f"slurm.{name}" for name in used if _STEPS[name] == step)
+            settings = " and ".join(setting for setting, needed in needs if needed == step)
             yield Finding(
                 code="slurm-setting-without-step",
                 path=f"lifecycle.steps.{step}",
@@ -78,10 +83,14 @@ def without_scripts(path: str) -> Finding:
 # -- partitions
 
 
-def _check_partitions(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]:
+def _partitions(slurm: SlurmConfig) -> dict[str, SlurmPartition]:
     if not isinstance(slurm.partitions, Mapping):
-        return
-    partitions = {name: each for name, each in slurm.partitions.items() if isinstance(each, SlurmPartition)}
+        return {}
+    return {name: each for name, each in slurm.partitions.items() if isinstance(each, SlurmPartition)}
+
+
+def _check_partitions(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]:
+    partitions = _partitions(slurm)
     known = _partitions_of(config.instance_groups)
     accounts = _names(slurm.accounts)
     for name, partition in partitions.items():
@@ -142,6 +151,15 @@ def _check_default(partitions: Mapping[str, SlurmPartition]) -> Iterator[Finding
             problem=f"{first} is the default already, and Slurm has one",
             remedy="keep one of them",
         )
+    default = first or ALL_NODES
+    if default in partitions and partitions[default].state in _CLOSED:
+        yield Finding(
+            code="partition-default-closed",
+            path=f"{join('slurm.partitions', default)}.state",
+            problem=f"closes {default}, the partition of jobs that name none",
+            remedy="set `default: true` on a partition that is up",
+            level="warning",
+        )
 
 
 def _check_all_nodes(partitions: Mapping[str, SlurmPartition]) -> Iterator[Finding]:
@@ -158,7 +176,7 @@ def _check_all_nodes(partitions: Mapping[str, SlurmPartition]) -> Iterator[Findi
 
 
 def _is_limited(partition: SlurmPartition) -> bool:
-    return bool(partition.max_time_minutes or partition.allow_accounts or partition.state not in (None, "up"))
+    return bool(partition.max_time_minutes or partition.allow_accounts or partition.state in _CLOSED)
 
 
 # -- QOS
