@@ -98,17 +98,26 @@ def check_own_folder(folder: Path, name: str, path: str) -> Iterator[Finding]:
                 remedy="name a folder, or remove the setting",
             )
     except OSError as error:
-        reason = error.strerror
-        yield Finding(
-            code="own-scripts-unreadable",
-            path=path,
-            problem=f"{show(name)} cannot be read ({reason})",
-            remedy="make the folder and all files in it readable",
-        )
+        yield _unreadable(name, error.strerror, path)
+
+
+def _unreadable(name: str, reason: str | None, path: str) -> Finding:
+    return Finding(
+        code="own-scripts-unreadable",
+        path=path,
+        problem=f"{show(name)} cannot be read ({reason})",
+        remedy="make the folder and all files in it readable",
+    )
 
 
 def _check_content(folder: Path, name: str, path: str) -> Iterator[Finding]:
     entries = [entry for entry in sorted(folder.rglob("*")) if not is_leftover(entry.relative_to(folder).as_posix())]
+    # A folder that cannot be read looks empty.
+    unreadable = [entry for entry in (folder, *entries) if entry.exists() and not _is_readable(entry)]
+    if unreadable:
+        where = unreadable[0].relative_to(folder)
+        yield _unreadable(name if where == Path() else f"{name}/{where}", "Permission denied", path)
+        return
     for entry in entries:
         yield from _check_entry(entry, f"{name}/{entry.relative_to(folder)}", path)
     scripts = [entry for entry in entries if entry.parent == folder and entry.is_file()]
@@ -129,6 +138,10 @@ def _check_content(folder: Path, name: str, path: str) -> Iterator[Finding]:
             problem=f"{show(name)} has {size:,} bytes, and the upload has room for {MAX_FOLDER_BYTES:,}",
             remedy="keep large files in a bucket, and let a script download them",
         )
+
+
+def _is_readable(entry: Path) -> bool:
+    return os.access(entry, os.R_OK | os.X_OK if entry.is_dir() else os.R_OK)
 
 
 def _check_entry(entry: Path, name: str, path: str) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -292,6 +293,16 @@ def link(file: Path) -> None:
 def test_what_a_node_could_not_run(folder: Path, spoil: Callable[[Path], None], codes: list[str]) -> None:
     spoil(folder / "first")
     assert problems(folder, {BEFORE: "first"}) == [(code, BEFORE) for code in codes]
+
+
+@pytest.mark.parametrize("name", ["first", "first/data", "first/data/agent.conf"])
+def test_a_folder_or_file_that_cannot_be_read_is_not_left_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    script(folder / "first/data/agent.conf", "")
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != folder / name and access(path, mode))
+    assert problems(folder, {BEFORE: "first"}) == [("own-scripts-unreadable", BEFORE)]
 
 
 def test_a_folder_that_no_upload_can_hold(folder: Path) -> None:
