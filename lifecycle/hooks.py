@@ -29,16 +29,15 @@ def has_hooks(wanted: Mapping[str, Any]) -> bool:
 def install(scripts: Path, wanted: Mapping[str, Any]) -> str:
     """Install the programs. Returns the name of their folder. A folder that is whole is left as it is."""
     files = dict(_files(scripts, wanted))
-    digest = hashlib.sha256()
-    for name, content in sorted(files.items()):
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    name = digest.hexdigest()[:16]
+    runner = (scripts / "run_hooks.py").read_bytes().split(b"\n", 1)[1]
+    # Without the interpreter: the name must be the same on all nodes, and python3 may be elsewhere on some.
+    name = _digest({**files, "run": runner})
     folder = on_node(f"{HOOKS}/{name}")
     if folder.is_dir():
         return name
     building = folder.with_name(f".{name}.new")
     shutil.rmtree(building, ignore_errors=True)
-    for path, content in files.items():
+    for path, content in {**files, **_runners(runner, wanted)}.items():
         file = building / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
@@ -56,17 +55,25 @@ def install_here(scripts: Path, wanted: Mapping[str, Any]) -> None:
     install(scripts, wanted)
 
 
+def _digest(files: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:16]
+
+
 def _files(scripts: Path, wanted: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
-    runner = (scripts / "run_hooks.py").read_text("utf-8").split("\n", 1)[1]
-    program = f"#!{sys.executable} -IB\n{runner}".encode()
     yield "seconds", f"{wanted['hook_seconds']}\n".encode()
     for kind in KINDS:
-        if not wanted.get(kind):
-            continue
-        yield f"{kind}/run", program
-        yield f"{kind}-after/run", program
-        for file in sorted((scripts / OWN_FILES / f"{kind}.d").iterdir()):
-            yield f"{kind}.d/{file.name}", file.read_bytes()
+        if wanted.get(kind):
+            for file in sorted((scripts / OWN_FILES / f"{kind}.d").iterdir()):
+                yield f"{kind}.d/{file.name}", file.read_bytes()
+
+
+def _runners(runner: bytes, wanted: Mapping[str, Any]) -> dict[str, bytes]:
+    """What slurmd runs (run_hooks.py)."""
+    program = f"#!{sys.executable} -IB\n".encode() + runner
+    return {f"{kind}{after}/run": program for kind in KINDS if wanted.get(kind) for after in ("", "-after")}
 
 
 def lines_for(folder: str, wanted: Mapping[str, Any], *, one_value: bool) -> dict[str, str]:

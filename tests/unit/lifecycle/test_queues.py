@@ -404,6 +404,18 @@ def test_a_failure_drains_the_node_with_the_program_s_name(node: Hooks, tmp_path
     ]
 
 
+def test_the_folder_has_the_same_name_on_nodes_with_another_python(
+    node: Hooks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """slurm.conf names it for all nodes, and a node without a folder of this name runs none of the programs."""
+    node.add("prolog.d/10-a", "")
+    wanted = {"prolog": 1, "hook_seconds": 5}
+    first = hooks.install(node.scripts, wanted)
+    monkeypatch.setenv("PROVISION_ROOT", str(tmp_path / "other"))
+    monkeypatch.setattr("sys.executable", "/opt/conda/bin/python3")
+    assert hooks.install(node.scripts, wanted) == first
+
+
 def test_other_programs_are_another_folder_and_the_same_ones_are_written_once(node: Hooks) -> None:
     node.add("prolog.d/10-a", "")
     wanted = {"prolog": 1, "hook_seconds": 5}
