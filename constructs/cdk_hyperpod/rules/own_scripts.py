@@ -21,7 +21,8 @@ SETTINGS = ("scripts_before", "scripts_after")
 """The settings that name a folder, of `lifecycle` and of a group, in the order in which the scripts run."""
 MAX_FOLDER_BYTES = 50_000_000
 """CDK's upload function unpacks the folder, and every new node downloads it."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+"""A file that nodes run. The list of checksums has one name a line."""
 _ELF = b"\x7fELF"
 
 
@@ -146,7 +147,7 @@ def _is_readable(entry: Path) -> bool:
 
 def _check_entry(entry: Path, name: str, path: str) -> Iterator[Finding]:
     """What would not be uploaded as it is, or would break the list of checksums."""
-    if not _NAME.fullmatch(entry.name):
+    if not NAME.fullmatch(entry.name):
         yield Finding(
             code="own-script-name-invalid",
             path=path,

@@ -13,6 +13,7 @@ from ..config.slurm import SlurmConfig, SlurmFiles
 from ..errors import Finding
 from ..typed.known import is_known
 from ..typed.words import show
+from .own_scripts import NAME, is_leftover
 
 CONFS = ("slurm", "gres", "cgroup")
 """The fields of SlurmFiles. Each is the name of one of Slurm's files."""
@@ -68,8 +69,7 @@ REFUSED: Mapping[str, Mapping[str, tuple[str, str]]] = {
 }
 """By file: the settings that cannot be in it, each with who sets it and what to do instead."""
 _KEY = re.compile(r"(?:^|\s)([A-Za-z]\w*)\s*[-+*/]?=")
-_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_QUOTED = re.compile(r'"[^"]*"')
 
 
 def check_slurm_files(slurm: object, base: Path, prefix: str = "slurm.") -> Iterator[Finding]:
@@ -85,11 +85,7 @@ def check_slurm_files(slurm: object, base: Path, prefix: str = "slurm.") -> Iter
 
 def programs(folder: Path) -> list[Path]:
     """The programs of a folder, in their order. Hidden files are none."""
-    return [entry for entry in sorted(folder.iterdir()) if not _is_leftover(entry.name)]
-
-
-def _is_leftover(name: str) -> bool:
-    return name.startswith(".") or name == "__pycache__" or name.endswith(".pyc")
+    return [entry for entry in sorted(folder.iterdir()) if not is_leftover(entry.name)]
 
 
 # -- lines
@@ -182,7 +178,7 @@ def _check_line(name: str, line: str, where: str, path: str) -> Iterator[Finding
                 code="slurm-line-refused",
                 path=path,
                 problem=f"{where} sets {shown}, but {who}",
-                remedy=f"{remedy}",
+                remedy=remedy,
             )
 
 
@@ -216,7 +212,7 @@ def _check_programs(folder: object, base: Path, path: str) -> Iterator[Finding]:
 
 
 def _check_program(entry: Path, name: str, path: str) -> Iterator[Finding]:
-    if not _NAME.fullmatch(entry.name):
+    if not NAME.fullmatch(entry.name):
         yield Finding(
             code="hook-name-invalid",
             path=path,

@@ -90,6 +90,7 @@ def test_a_key_of_hyperpod_or_of_the_library_is_refused_however_it_is_written(tm
         f"  {key.upper()} = x  # why",
         f"MessageTimeout=9 {key.lower()}+=x",
         f"DebugFlags=a \\\n{key}=x",
+        f"MailDomain='a {key}=x b'",
     ):
         assert lines(tmp_path, "slurm", f"# {key}=x\n{line}\n") == refused, line
 
