@@ -63,6 +63,9 @@ def why_not_due(wanted: str, group: Group, live: Mapping[str, Any], progress: Pr
         return "patched in this run"
     if not group.nodes and not group.current:
         return "no nodes"
+    if group.is_updating:
+        # HyperPod may show the new image before all nodes have it.
+        return ""
     if wanted == LATEST or (wanted == DEFAULT and _outdated(group)):
         is_latest = group.image_status == "UpToDate" and not _outdated(group)
         return "up to date" if is_latest else ""

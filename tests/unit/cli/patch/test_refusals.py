@@ -165,6 +165,7 @@ def test_an_option_comes_before_the_file(options: Options, file: InstanceGroup |
         ("1.3.0", {"image": "1.4.0"}, False, True),
         ("1.3.0", {"image": "1.3.0", "nodes": (node(image="1.2.0"),)}, False, True),
         ("1.3.0", {"image": "1.3.0", "nodes": (node(image="1.2.0"),)}, True, True),
+        ("1.3.0", {"image": "1.3.0", "software": "InProgress"}, False, True),  # it is followed
         ("latest", {"nodes": (), "current": 0}, False, False),
     ],
 )
