@@ -52,9 +52,10 @@ Without GROUP, all groups are patched, but the Slurm controller only with
 --controller. The image is that of --release or --image-id, else the file's
 (`image_release_version`, `image_id`), else HyperPod's latest one.
 
-If it is killed, the same command goes on from what is live. While it waits it
-holds the nodes for 10 minutes at a time, so that a dead command holds nothing.
-Ctrl-C releases them; an update that HyperPod has begun goes on.
+If it is killed, the same command goes on from what is live. Ctrl-C releases the
+nodes, unless HyperPod replaces their image already: then they stay held, and the
+update goes on. What a dead command holds is released after 10 minutes: by the
+drain agent under Slurm, and under EKS by the next call of this command.
 
 Exit code 0: patched, or nothing to patch. 3: HyperPod put the old image back. 4:
 failed, or the time of --drain-for is over; the message names the nodes that are
@@ -265,10 +266,8 @@ class _Command:
         try:
             return self._say_end(patcher.patch(due))
         except KeyboardInterrupt:
-            tables.complain(
-                "",
-                "the nodes are released. An update that HyperPod has begun goes on. The same command goes on from there",
-            )
+            if patcher.has_released:
+                tables.complain("", "the nodes are released. The same command goes on from there")
             raise
 
     def _choose(self, local: LocalRecord, shared: Run | None, now: float, fresh: Run | None = None) -> Run:
@@ -319,6 +318,10 @@ class _Command:
     def _has_agent(self) -> bool:
         return self._config.slurm is not None and self._config.slurm.drain is not None
 
+    @property
+    def _has_drainer(self) -> bool:
+        return self._config.scale_down is not None and self._config.scale_down.drain is not None
+
     def _preview(self, described: live.Reply, run: Run | None) -> _Preview:
         if isinstance(self._drains, NoDrains):
             self._open_drains(described)
@@ -328,8 +331,11 @@ class _Command:
         plans = make_plans(self._options, self._config, groups, by_name, {} if run is None else run.groups)
         deployment = self._reader.deployment(described)
         is_drained = any(plan.due and plan.way in (Way.AGENT, Way.DRAINER) for plan in plans)
-        report = self._drains.look() if is_drained or isinstance(self._drains, AgentDrains) else Report()
-        if not is_drained and isinstance(self._drains, DrainerDrains):
+        # Also if nothing is drained: the drainer releases what a killed run has left only when it is called.
+        is_asked = is_drained or self._has_drainer or not isinstance(self._drains, DrainerDrains)
+        report = self._drains.look() if is_asked else Report()
+        holds_nodes = run is not None and run.groups
+        if isinstance(self._drains, DrainerDrains) and not is_drained and not holds_nodes:
             # It has nothing to drain, so it does not have to exist.
             self._drains = NoDrains()
         has_channel = (

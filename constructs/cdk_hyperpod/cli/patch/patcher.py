@@ -33,6 +33,8 @@ FAILED_LOOKS = 5
 UPDATE_LIMIT_S = 24 * 3600.0
 """How long nodes are held while HyperPod updates them, at most."""
 
+GO_ON = "Run the same command again: it goes on from there, and releases them"
+
 Emit = Callable[[str, Sequence[str], Mapping[str, Any]], None]
 """Print lines for people, or a document for programs: its kind, the lines, and its content."""
 
@@ -95,6 +97,10 @@ class Patcher:
     _has_read_stack: bool = False
     _doubts: bool = False
     """The last look found nodes on the old image."""
+    _plan: Plan | None = None
+    """The group that it patches now."""
+    has_released: bool = False
+    """At its end it holds no node."""
 
     @staticmethod
     def wait(seconds: float) -> None:
@@ -143,12 +149,26 @@ class Patcher:
         """Release the nodes. An unfinished run leaves its record, and the end of its lease."""
         left = replace(self.run, until=self.drains.now())
         self.local.write(None if finished else left)
+        if self._may_be_updating:
+            # Jobs would start on them, and end with the old image.
+            tables.complain("the nodes stay held, because HyperPod replaces their image. " + GO_ON)
+            return
         try:
             self.drains.release(left, finished=finished)
+            self.has_released = True
         except AnotherRunError:
             return  # the other process holds them now
         except (HyperPodError, *api.CALL_ERRORS) as error:
             tables.complain(f"the nodes were not released: {_words(error)}. {self._released_by_itself()}")
+
+    @property
+    def _may_be_updating(self) -> bool:
+        """Whether it stops while HyperPod replaces the image of drained nodes, as far as it knows."""
+        plan = self._plan
+        if plan is None or plan.way not in (Way.AGENT, Way.DRAINER):
+            return False
+        progress = self._progress(plan)
+        return progress.sent is not None and not progress.done
 
     def _released_by_itself(self) -> str:
         if isinstance(self.drains, DrainerDrains):
@@ -159,7 +179,7 @@ class Patcher:
 
     def _patch_group(self, plan: Plan) -> Stop | None:
         """Returns why it stops. None: the group is patched."""
-        self._said, self._counts, self._doubts = "", None, False
+        self._plan, self._said, self._counts, self._doubts = plan, "", None, False
         if plan.group not in self.run.groups or self._is_long_over(plan):
             self._note(plan, Progress(began=self.drains.now()))
         while True:
@@ -248,7 +268,7 @@ class Patcher:
             # It would release the nodes that it is not asked to hold, and there are none.
             return Report()
         if group is None or deployment:
-            # The guard requests its own drains now.
+            # The guard requests its own drains now. Under Slurm the looks that do not read the stack renew the lease.
             return Report()
         nodes = self._nodes_to_hold(plan, group) if is_drained else ()
         return self.drains.hold(self.run, nodes, self._terms(plan))
@@ -327,10 +347,11 @@ class Patcher:
         if not is_busy(error) and not aws.is_passing(error):
             self._note(plan, before)
             raise DrainError(f"{plan.group}: {_refusal(error)}")
+        if is_busy(error):
+            self._note(plan, before)
         if self.drains.now() >= before.began + self.limits.drain_for_s:
             raise DrainError(f"{plan.group}: the time of --drain-for is over; {aws.sentence(error)}")
         if is_busy(error):
-            self._note(plan, before)
             return Wait(f"HyperPod is busy, and the update is sent again: {aws.sentence(error)}")
         # The call may have arrived. The next look shows it, or sends it again.
         return Wait(f"the update will be sent again: {aws.sentence(error)}")

@@ -269,7 +269,7 @@ def _other_run(situation: Situation) -> Iterator[Finding]:
             code="patch-already-running",
             path="",
             problem=f"another `cdk-hyperpod patch` of this cluster holds nodes (run {situation.report.other_run})",
-            remedy="wait until it ends. If it was killed, its nodes are released within 10 minutes",
+            remedy="wait until it ends. If it was killed, try again in 10 minutes",
         )
 
 

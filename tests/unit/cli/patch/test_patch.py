@@ -43,7 +43,7 @@ def eks(fake_aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> World:
     write_eks()
     fake_aws.stack = STACK
     fake_aws.model.call("CreateCluster", eks_cluster(group("work", 2, node_type=None), name="small"))
-    found = _began(World(fake_aws), monkeypatch)
+    found = _began(World(fake_aws, agent_alive=False), monkeypatch)
     fake_aws.drainer = found.drain_by_function
     return found
 
@@ -63,6 +63,9 @@ def write_eks(*, group: Json = None, drain: Json = None) -> None:
         "network": {"vpc_id": "vpc-0123456789abcdef0", "subnets": subnets},
         "instance_groups": [{"name": "work", "instance_type": "ml.p5.48xlarge", "instance_count": 2, **(group or {})}],
     }
+    if drain is not None:
+        existing |= {"endpoint": "https://0A1B.gr7.us-west-2.eks.amazonaws.com", "certificate_authority": "LS0tLS1C"}
+        file["scale_down"] = {"drain": drain}
     Path("cluster.yaml").write_text(yaml.safe_dump(file, sort_keys=False))
 
 
@@ -595,6 +598,42 @@ def test_ctrl_c_releases_the_nodes_and_leaves_the_run(world: World, run: Run) ->
     assert run("patch", "--yes")[0] == 0
 
 
+@pytest.mark.parametrize("cluster", ["world", "eks"])
+def test_while_hyperpod_updates_ctrl_c_releases_no_node(cluster: str, run: Run, request: pytest.FixtureRequest) -> None:
+    """New jobs would start there, and end with the old image."""
+    world: World = request.getfixturevalue(cluster)
+    nodes = set(world.aws.nodes("work"))
+
+    def interrupt(_: int) -> None:
+        if sent(world):
+            raise KeyboardInterrupt
+
+    world.do = interrupt
+    code, _, err = run("patch", "--yes")
+    assert code == 130 and "the nodes stay held" in err and "are released" not in err
+    assert {*world.held} == nodes
+    world.do = lambda _: None
+    world.wait(3600)
+    code, out, err = run("patch", "--yes")
+    assert (code, err, sent(world)) == (0, "", ["work"]), out
+    world.look()
+    assert world.held == {}
+
+
+def test_a_deployment_during_an_update_leaves_the_nodes_held(world: World, run: Run) -> None:
+    nodes = set(world.aws.nodes("work"))
+    held: list[set[str]] = []
+
+    def deploy(_: int) -> None:
+        if sent(world):
+            world.aws.stack = {**STACK, "StackStatus": "UPDATE_IN_PROGRESS"}
+            held.append({*world.requests()})
+
+    world.do = deploy
+    assert run("patch", "--yes")[0] == 0
+    assert len(held) > 12 and all(each == nodes for each in held[:-1])
+
+
 # -- refusals before anything is changed
 
 
@@ -769,6 +808,28 @@ def test_an_alarm_rolls_back(eks: World, run: Run) -> None:
     code, _, err = run("patch", "--yes")
     assert (code, images(eks, "work")) == (3, {"1.4.0"}), err
     assert "not patched: work" in err
+
+
+def test_after_a_kill_nodes_are_released_though_nothing_is_left_to_patch(
+    eks: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_eks(drain={})
+    with monkeypatch.context() as patch:
+        killer = Killer(eks.aws, patch, 60, after=True)
+
+        def kill(_: int) -> None:
+            if sent(eks):
+                killer.dead = True
+
+        eks.do = kill
+        with pytest.raises(Killed):
+            run("patch", "--yes")
+    eks.do = lambda _: None
+    eks.aws.model.clock.advance(3600)  # type: ignore[attr-defined]
+    assert len(eks.held) == 2
+    code, out, err = run("patch", "--yes")
+    assert (code, err, sent(eks)) == (0, "", ["work"]) and "nothing to patch" in out
+    assert eks.held == {}
 
 
 def test_another_patchs_nodes_are_left_to_it(eks: World, run: Run) -> None:
