@@ -69,8 +69,9 @@ from .permissions import NodeAccess, Statement
 from .resource_properties import NodeMounts, auto_scaling_property, orchestrator_property, tiered_storage_property
 from .roles import GivenRole, InstanceRole, RolesByNodeType, autoscaling_role, node_type_of
 
-# Types of the CreateCluster API that the CloudFormation schema of cfn-lint does not have yet.
-_MISSING_IN_SCHEMA = {"ml.p5e.48xlarge", "ml.p6e-gb200.36xlarge"}
+# Types of the CreateCluster API that the CloudFormation schema of cfn-lint does not have yet, or not for us-east-1, the region that
+# it looks at if none is named.
+_MISSING_IN_SCHEMA = {"ml.p5e.48xlarge", "ml.p6e-gb200.36xlarge", "ml.trn2.3xlarge"}
 
 
 # The arguments that are validated as fields of a ClusterConfig. `network` and `lifecycle_scripts` are not, though fields have these names.

@@ -204,6 +204,7 @@ class LifecycleScripts(Construct):
                 *_check_people(orchestrator, groups, users, accounts, partitions, qos),
                 *_check_slurm_files(conf, prolog, epilog, base),
                 *check_at_synth(hook_seconds, "hook_seconds", "write the number", kinds=(int, float)),
+                *check_at_synth(script_minutes, "script_minutes", "write the number", kinds=(int, float)),
                 *_check_library_scripts(
                     source,
                     orchestrator,

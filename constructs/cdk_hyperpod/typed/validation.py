@@ -165,9 +165,10 @@ def _validate_names(
 ) -> Any:
     found = {}
     for name, held in values.items():
-        # A cluster file writes a name as a key of its own. Arguments may have numbers.
-        item_path = join(path, name) if isinstance(name, str) else f"{path}[{show(name)}]"
-        _validate(name, key, item_path, findings, bounds=bounds)
+        # A cluster file writes a name as a key of its own. What only Python code can give is named as Python code names it.
+        in_file = isinstance(name, str) and isinstance(shape(item).form, Either | Fields)
+        item_path = join(path, name) if in_file else f"{path}[{show(name)}]"
+        _validate(name, key, item_path if in_file else path, findings, bounds=bounds)
         found[name] = _validate(held, item, item_path, findings, bounds=bounds)
     return values if all(found[name] is values[name] for name in found) else found
 

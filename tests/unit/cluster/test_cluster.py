@@ -222,9 +222,20 @@ def test_an_option_of_a_group_becomes_its_property(
 
 def test_every_field_of_a_group_is_one_that_these_tests_look_at() -> None:
     looked_at = {option for parameter in OPTIONS for option in dict(parameter.values[0])}  # type: ignore[call-overload]
-    elsewhere = {"name", "instance_count", "node_type", "partition", "availability_zone"}
+    elsewhere = {
+        "name",
+        "instance_count",
+        "node_type",
+        "partition",
+        "availability_zone",
+        "scripts_before",
+        "scripts_after",
+    }
     only_under_eks = {"labels", "taints"}
-    assert looked_at | elsewhere | only_under_eks == {field.name for field in dataclasses.fields(InstanceGroup)}
+    of_patches = {"image_id", "image_release_version", "auto_patch", "scheduled_update", "rolling"}
+    assert looked_at | elsewhere | only_under_eks | of_patches == {
+        field.name for field in dataclasses.fields(InstanceGroup)
+    }
 
 
 def test_volumes_without_a_key_of_their_own_have_the_clusters() -> None:

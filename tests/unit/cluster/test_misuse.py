@@ -59,6 +59,7 @@ from cdk_hyperpod import (
     load_config,
 )
 from cdk_hyperpod.config import (
+    AcceleratorPartition,
     AccountingDatabase,
     AddOn,
     AddOnsConfig,
@@ -83,6 +84,7 @@ from cdk_hyperpod.config import (
     ScaleDownConfig,
     ScaleDownDrain,
     ScheduledUpdate,
+    Share,
     SlurmAccount,
     SlurmConfig,
     SlurmFiles,
@@ -100,6 +102,7 @@ from cdk_hyperpod.config.jobs import (
     ClaimMount,
     ElasticJob,
     ElasticPolicy,
+    LogMonitoring,
     RunPolicy,
     ScaleSettings,
     Toleration,
@@ -309,6 +312,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[Dependencies], dict[str, An
         "source": None,
         "mount_paths": ["/fsx"],
         "nfs_mount_paths": ["/home"],
+        "efa": False,
         "access_logs": dependencies.logs,
         "orchestrator": "slurm",
         "steps": LifecycleSteps(),
@@ -320,6 +324,10 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[Dependencies], dict[str, An
         "writers": [],
         "drain": dependencies.channel,
         "bucket": None,
+        "scripts_before": None,
+        "scripts_after": None,
+        "script_minutes": 10,
+        "on_script_failure": "fail",
         "partitions": {"p5": SlurmPartition(default=True)},
         "qos": [SlurmQos(name="low")],
         "conf": SlurmFiles(),
@@ -424,6 +432,11 @@ def _eks_group(**changes: Any) -> Iterator[object]:
     return _config(orchestrator="eks", instance_groups=(group,), eks=EKS)
 
 
+def _share(value: Any) -> Iterator[object]:
+    team = Team(name="research", quota={"ml.p5.48xlarge": value})
+    return check_teams((team,), nodes={"ml.p5.48xlarge": 2}, task_governance=True, autoscaling=False)
+
+
 def _job(**changes: Any) -> Iterator[object]:
     return check_job(dataclasses.replace(JOB, **changes), hard={"pods": "5"})
 
@@ -491,6 +504,10 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
         OpenZfsConfig(file_system_id="fs-0123456789abcdef0"),
         lambda value: _config(storage=StorageConfig(capacity_gib=1200, openzfs=value)),
     ),
+    LogMonitoring: (
+        LogMonitoring(name="progress", log_pattern="step"),
+        lambda value: _job(run_policy=RunPolicy(log_monitoring=(value,))),
+    ),
     PriorityClass: (
         PriorityClass(name="high", value=5),
         lambda value: _eks(eks=dataclasses.replace(EKS, priority_classes=(value,))),
@@ -527,6 +544,11 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
         lambda value: check_task_governance(TaskGovernance(priority_classes=(value,))),
     ),
     TaskGovernance: (TaskGovernance(), check_task_governance),
+    AcceleratorPartition: (
+        AcceleratorPartition(type="mig-1g.10gb", count=7),
+        lambda value: _share(Share(accelerator_partition=value)),
+    ),
+    Share: (Share(accelerators=4), lambda value: _share(value)),
     Team: (
         Team(name="research"),
         lambda value: check_teams((value,), nodes={}, task_governance=True, autoscaling=True),
