@@ -89,6 +89,8 @@ def left_on_old_image(wanted: str, group: Group, sent: float) -> list[str]:
         return [node.id for node in nodes if node.image not in (None, wanted)]
     if any(node.image_status for node in nodes) and wanted in (LATEST, DEFAULT):
         return [node.id for node in nodes if node.image_status not in (None, "UpToDate")]
+    if wanted not in (LATEST, DEFAULT) and group.image_id and group.image_id.lower() != wanted.lower():
+        return [node.id for node in nodes]
     if not any(_is_new(node.updated, sent) for node in nodes):
         # HyperPod does not report when it updated nodes.
         return []

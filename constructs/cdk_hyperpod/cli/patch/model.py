@@ -83,6 +83,8 @@ class Group:
     image: str | None = None
     """Its release. None: not reported."""
     image_status: str | None = None
+    coming: tuple[str, ...] = ()
+    """The AMI and the release that it has after an update that is under way, as far as they are reported."""
     nodes: tuple[Node, ...] = ()
     """As they were listed last."""
 
@@ -193,6 +195,11 @@ class Run:
     until: float
     """The end of its lease, in seconds since 1970. A process that lives renews it."""
     groups: Mapping[str, Progress] = field(default_factory=dict)
+
+    @property
+    def updating(self) -> frozenset[str]:
+        """The groups for which it has sent an update of which it has not seen the end."""
+        return frozenset(name for name, each in self.groups.items() if each.sent is not None and not each.done)
 
     @property
     def request_id(self) -> str:

@@ -354,6 +354,7 @@ class _Command:
             report=report,
             has_channel=has_channel,
             must_save=_must_save(self._config),
+            updating=frozenset() if run is None else run.updating,
             missing_alarms=self._reader.missing_alarms(plans),
         )
         notes = [

@@ -167,8 +167,7 @@ class Patcher:
         plan = self._plan
         if plan is None or plan.way not in (Way.AGENT, Way.DRAINER):
             return False
-        progress = self._progress(plan)
-        return progress.sent is not None and not progress.done
+        return plan.group in self.run.updating
 
     def _released_by_itself(self) -> str:
         if isinstance(self.drains, DrainerDrains):

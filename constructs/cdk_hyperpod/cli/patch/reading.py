@@ -177,6 +177,9 @@ def read_group(reply: Mapping[str, Any], node_type: str | None, nodes: tuple[Nod
         image_id=_text(reply.get("CurrentImageId")),
         image=_text(reply.get("CurrentImageReleaseVersion")),
         image_status=_text(reply.get("ImageVersionStatus")),
+        coming=tuple(
+            image for each in ("DesiredImageId", "DesiredImageReleaseVersion") if (image := _text(reply.get(each)))
+        ),
         nodes=nodes,
     )
 

@@ -37,6 +37,8 @@ class Situation:
     has_channel: bool = True
     """The file has a drain agent; under EKS: the drainer exists."""
     must_save: bool = False
+    updating: frozenset[str] = frozenset()
+    """Groups for which an unfinished run has sent an update."""
     missing_alarms: Sequence[str] = ()
     """Alarms of `rolling` that do not exist."""
 
@@ -178,6 +180,36 @@ def _cluster(situation: Situation) -> Iterator[Finding]:
     )
 
 
+def _other_update(situation: Situation) -> Iterator[Finding]:
+    """An update that is under way counts as this run's. A rollback may show the old image, and is followed."""
+    for plan in situation.due:
+        group = situation.group(plan)
+        is_followed = not group.is_updating or group.software == "RollbackInProgress" or not group.coming
+        if is_followed or plan.wanted in (LATEST, DEFAULT):
+            continue
+        coming = group.coming[-1]
+        if plan.wanted.lower() not in map(str.lower, group.coming):
+            yield Finding(
+                code="patch-other-update",
+                path=f"instance_groups[{plan.group}]",
+                problem=f"an update to {coming} is in progress, and {plan.wanted} is wanted",
+                remedy="wait until it is over (`cdk-hyperpod watch`), then patch",
+            )
+
+
+def _left_behind(situation: Situation) -> Iterator[Finding]:
+    """Their nodes would be released, and jobs would start that end with the old image."""
+    chosen = {plan.group for plan in situation.plans}
+    for group in situation.groups:
+        if group.is_updating and group.name in situation.updating - chosen:
+            yield Finding(
+                code="patch-unfinished",
+                path="GROUP",
+                problem=f"an earlier run has not seen the end of the update of {group.name}, and holds its nodes",
+                remedy=f"name {group.name}, too",
+            )
+
+
 def _minimum(situation: Situation) -> Iterator[Finding]:
     for plan in situation.due:
         group = situation.group(plan)
@@ -283,6 +315,8 @@ _RULES: tuple[Callable[[Situation], Iterator[Finding]], ...] = (
     _deployment,
     _guard,
     _cluster,
+    _other_update,
+    _left_behind,
     _minimum,
     _health_checks,
     _agent,

@@ -620,6 +620,25 @@ def test_while_hyperpod_updates_ctrl_c_releases_no_node(cluster: str, run: Run, 
     assert world.held == {}
 
 
+def test_a_group_that_a_killed_run_updates_has_to_be_named(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        killer = Killer(world.aws, patch, 99, after=True)
+
+        def kill(_: int) -> None:
+            killer.dead = bool(sent(world))
+
+        world.do = kill
+        with pytest.raises(Killed):
+            run("patch", "--yes")
+    world.do = lambda _: None
+    world.wait(120)
+    code, _, err = run("patch", "head", "--controller", "--no-drain", "--yes")
+    assert code == 1 and "patch-unfinished" in codes(err) and len(world.requests()) == 2
+    assert run("patch", "work", "--yes")[0] == 0 and world.requests() == {}
+
+
 def test_a_deployment_during_an_update_leaves_the_nodes_held(world: World, run: Run) -> None:
     nodes = set(world.aws.nodes("work"))
     held: list[set[str]] = []

@@ -92,6 +92,18 @@ def of_eks(**more: Any) -> dict[str, Any]:
         ),
         ({"groups": [group(current=1, minimum=2)]}, []),
         (
+            {"plans": [plan(wanted=AMI)], "groups": [group(software="Pending", coming=("ami-00000000", "1.3.0"))]},
+            [("patch-other-update", "instance_groups[work]")],
+        ),
+        ({"plans": [plan(wanted=AMI)], "groups": [group(software="Pending", coming=(AMI,))]}, []),
+        ({"groups": [group(software="Pending", coming=("ami-00000000", "1.3.0"))]}, []),
+        ({"plans": [plan(wanted=AMI)], "groups": [group(software="RollbackInProgress", coming=("ami-00000000",))]}, []),
+        (
+            {"groups": [group(), group("p5", software="InProgress")], "updating": frozenset({"p5"})},
+            [("patch-unfinished", "GROUP")],
+        ),
+        ({"groups": [group(), group("p5")], "updating": frozenset({"p5", "work"})}, []),
+        (
             {"groups": [group(nodes=(node(status="DeepHealthCheckInProgress"),))]},
             [("patch-deep-health-check", "instance_groups[work]")],
         ),
@@ -195,6 +207,8 @@ def test_what_is_left_is_named_only_if_it_is_known() -> None:
     assert left_on_old_image("latest", group(nodes=(one, two)), 1000.0) == []
     gone = node(3, status="ShuttingDown", image="1.0.0")
     assert left_on_old_image("1.3.0", group(nodes=(node(1, image="1.3.0"), gone)), 1000.0) == []
+    assert left_on_old_image(AMI, group(image_id="ami-00000000", nodes=(node(1, updated=1e4),)), 1000.0) == [one.id]
+    assert left_on_old_image(AMI, group(image_id=AMI, nodes=(node(1, updated=1e4),)), 1000.0) == []
     # Clocks differ by a minute at most.
     assert left_on_old_image("latest", group(nodes=(node(1, updated=950.0), node(2, updated=10.0))), 1000.0) == [two.id]
 
