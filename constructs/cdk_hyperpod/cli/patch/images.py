@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..._lambda.hyperpod.scale_down.images import re_imaged
+from ..._lambda.hyperpod.scale_down.images import DEFAULT, is_release, re_imaged
 from ...config.cluster import InstanceGroup
-from .model import DEFAULT, LATEST, Group, Options, Progress
-
-_RELEASE = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})")
+from .model import LATEST, Group, Options, Progress
 
 
 def wanted_image(options: Options, group: InstanceGroup | None) -> str:
@@ -26,11 +23,6 @@ def wanted_image(options: Options, group: InstanceGroup | None) -> str:
 def wanted_of(options: Options) -> str:
     """What a run's options want. Empty: what the file says."""
     return options.release or options.image_id or ""
-
-
-def is_release(image: str) -> bool:
-    """Whether it is a release of HyperPod's image, such as 1.3.0."""
-    return _RELEASE.fullmatch(image) is not None
 
 
 def is_older(wanted: str, live: str | None) -> bool:

@@ -15,8 +15,6 @@ SUCCEEDED, ROLLED_BACK, FAILED = "Succeeded", "RollbackComplete", "Failed"
 """SoftwareUpdateStatus at the end (botocore)."""
 LATEST = "latest"
 """The image that HyperPod takes if a request names none."""
-DEFAULT = "default"
-"""ImageId of HyperPod's latest image (botocore)."""
 SYSTEM_UPDATING = "SystemUpdating"
 """Status of a group, or of a node, during an update (botocore)."""
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import rich_click as click
 
+from ..._lambda.hyperpod.scale_down.images import DEFAULT, is_release
 from ...config.cluster import ClusterConfig
 from ...errors import Finding, HyperPodError
 from .. import live, tables
@@ -23,8 +24,8 @@ from ..nodes.operator_channel import OperatorChannel
 from ..options import config_option, json_option, permissions, profile_option, yes_option
 from . import view
 from .drains import AgentDrains, DrainerDrains, Drains, NoDrains
-from .images import is_release, wanted_of
-from .model import DEFAULT, Group, Options, Plan, Report, Run, Way
+from .images import wanted_of
+from .model import Group, Options, Plan, Report, Run, Way
 from .patcher import Limits, Outcome, Patcher
 from .plans import left_out, make_plans, unknown_groups
 from .reading import Calls, Reader
@@ -267,7 +268,10 @@ class _Command:
             return self._say_end(patcher.patch(due))
         except KeyboardInterrupt:
             if patcher.has_released:
-                tables.complain("", "the nodes are released. The same command goes on from there")
+                tables.complain(
+                    "",
+                    "no node is held. An update that HyperPod has begun goes on. The same command goes on from there",
+                )
             raise
 
     def _choose(self, local: LocalRecord, shared: Run | None, now: float, fresh: Run | None = None) -> Run:

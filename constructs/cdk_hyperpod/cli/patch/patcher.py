@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..._lambda.hyperpod.common import api
+from ..._lambda.hyperpod.scale_down.images import is_release
 from ...errors import HyperPodError
 from .. import aws, live, tables
 from ..nodes.operator_channel import DrainError
 from .drains import DrainerDrains, Drains
-from .images import is_release
 from .model import LATEST, Group, Node, Plan, Progress, Report, Run, Terms, Way
 from .reading import Calls, Reader
 from .run_record import AnotherRunError, LocalRecord

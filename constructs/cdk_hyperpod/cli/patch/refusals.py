@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from ..._lambda.hyperpod.common.sentences import some
+from ..._lambda.hyperpod.scale_down.images import DEFAULT, VERSIONED_SINCE, is_release
 from ...errors import Finding
-from .images import has_versions, is_release
-from .model import DEFAULT, LATEST, Group, Options, Plan, Report, Way
+from .images import has_versions
+from .model import LATEST, Group, Options, Plan, Report, Way
 
-VERSIONS_SINCE = datetime(2026, 1, 1, tzinfo=UTC)
-"""EKS clusters created before have no releases of images (AWS, "AMI versioning and automatic patching")."""
 SHOWN = 5
 """Names that a message shows."""
 _NO_REPORT = Report()
@@ -92,7 +91,7 @@ def _has_no_releases(situation: Situation) -> Iterator[Finding]:
     """HyperPod keeps releases of EKS clusters that were created since 2026."""
     if not situation.is_eks:
         return
-    is_old = situation.created is not None and situation.created < VERSIONS_SINCE
+    is_old = situation.created is not None and situation.created < VERSIONED_SINCE
     for plan in situation.plans:
         if is_release(plan.wanted) and (is_old or not has_versions(situation.group(plan))):
             yield Finding(

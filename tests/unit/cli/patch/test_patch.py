@@ -592,7 +592,7 @@ def test_ctrl_c_releases_the_nodes_and_leaves_the_run(world: World, run: Run) ->
 
     world.do = interrupt
     code, _, err = run("patch", "--yes")
-    assert code == 130 and "the nodes are released. " in err
+    assert code == 130 and "no node is held. " in err
     assert world.requests() == {} and content(world)["patch"]["until"] <= world.now
     world.do = lambda _: None
     assert run("patch", "--yes")[0] == 0
@@ -610,7 +610,7 @@ def test_while_hyperpod_updates_ctrl_c_releases_no_node(cluster: str, run: Run, 
 
     world.do = interrupt
     code, _, err = run("patch", "--yes")
-    assert code == 130 and "the nodes stay held" in err and "are released" not in err
+    assert code == 130 and "the nodes stay held" in err and "no node is held" not in err
     assert {*world.held} == nodes
     world.do = lambda _: None
     world.wait(3600)

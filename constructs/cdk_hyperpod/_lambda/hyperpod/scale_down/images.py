@@ -39,7 +39,12 @@ VERSIONED = {"ImageReleaseVersion": "image_release_version", "AutoPatchConfig": 
 VERSIONED_SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 """When such a cluster must have been created, or later ("SageMaker HyperPod AMI automatic patching")."""
 
-_VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})")
+_RELEASE = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})")
+
+
+def is_release(image: str) -> bool:
+    """Whether it is a release of HyperPod's image, such as 1.3.0."""
+    return _RELEASE.fullmatch(image) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +183,7 @@ def _names_image(earlier: Spec | None) -> bool:
 def _moved_on(live: str, wanted: str) -> bool:
     """Whether automatic patching may have brought nodes from the wanted release to the live one: the same minor release, and a
     later patch."""
-    have, want = _VERSION.fullmatch(live), _VERSION.fullmatch(wanted)
+    have, want = _RELEASE.fullmatch(live), _RELEASE.fullmatch(wanted)
     if have is None or want is None:
         return False
     *have_minor, have_patch = map(int, have.groups())

@@ -11,7 +11,7 @@ from ..common.refuse import Refuse
 from . import messages
 from .choice import GroupPlan, by_group, is_ahead, settled
 from .cluster import CONTROLLER, Cluster, Desired, Node, RequestContext, Spec
-from .images import DEFAULT, IMAGE_SETTINGS, UNKNOWN, VERSIONED, VERSIONED_SINCE, ReImaged, re_imaged
+from .images import IMAGE_SETTINGS, UNKNOWN, VERSIONED, VERSIONED_SINCE, ReImaged, is_release, re_imaged
 from .policy import check_group
 
 CHASE = timedelta(minutes=10)
@@ -67,7 +67,7 @@ def _option(found: ReImaged, specs: Sequence[Spec], shown: Sequence[Spec]) -> st
     """What `cdk-hyperpod patch` needs besides the group, if it would find no difference between the file and the nodes."""
     if any(each.group == found.group for each in re_imaged(specs, shown)):
         return ""
-    return " --image-id default" if found.wanted == DEFAULT else f" --release {found.wanted}"
+    return f" --release {found.wanted}" if is_release(found.wanted) else f" --image-id {found.wanted}"
 
 
 def settings_of_newer_clusters(live: Cluster, desired: Desired) -> Iterator[Refuse]:
