@@ -259,10 +259,15 @@ def remove_efa() -> None:
 
 def keep_after_reboot(instance_type: str) -> None:
     """LNet forgets its configuration when the node reboots."""
-    install_program("efa.py", Path(__file__).read_text("utf-8"))
-    install_unit(UNIT, BOOT.format(program=f"{PROGRAMS}/efa.py", instance_type=instance_type))
-    if run("systemctl", "enable", UNIT).returncode != 0:
-        log("WARNING", f"`systemctl enable {UNIT}` failed, so Lustre will use TCP after a reboot")
+    try:
+        install_program("efa.py", Path(__file__).read_text("utf-8"))
+        install_unit(UNIT, BOOT.format(program=f"{PROGRAMS}/efa.py", instance_type=instance_type))
+        failed = run("systemctl", "enable", UNIT).returncode != 0
+        problem = f"`systemctl enable {UNIT}` failed" if failed else ""
+    except OSError as error:
+        problem = str(error)
+    if problem:
+        log("WARNING", f"Lustre will use TCP after a reboot: {problem}")
 
 
 # -- verify -----------------------------------------------------------------------------------------------------------
@@ -457,7 +462,7 @@ def main(action: str, instance_type: str, *paths: str) -> None:
             boot(instance_type)
         else:
             verify(paths)
-    except Unusable as reason:
+    except (Unusable, OSError) as reason:
         # Most controllers have no EFA, and need none.
         log("WARNING" if efa_devices() else "INFO", f"Lustre uses TCP on this node: {reason}")
 

@@ -225,6 +225,19 @@ def test_what_fails_leaves_the_mount_over_tcp(node: EfaNode, commands: dict[str,
     assert node.is_as_before()
 
 
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        pytest.param("var", "WARNING Lustre uses TCP on this node: [Errno 20] Not a directory", id="its note"),
+        pytest.param("etc/systemd/system", "WARNING Lustre will use TCP after a reboot: [Errno 17] File exists", id="its unit"),
+    ],
+)  # fmt: skip
+def test_a_disk_that_takes_no_file_fails_no_node(node: EfaNode, file: str, says: str) -> None:
+    node.write(file, "a file where a folder should be")
+    assert [line for line in node.step() if "WARNING" in line][0].startswith(says)
+    assert node.is_mounted
+
+
 def test_counters_that_do_not_move_undo_it(node: EfaNode) -> None:
     """Security groups that do not let EFA through: each message would wait for its time limit first."""
     node.write("step", "1")
