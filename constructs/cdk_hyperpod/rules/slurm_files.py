@@ -178,7 +178,7 @@ def _check_line(name: str, line: str, where: str, path: str) -> Iterator[Finding
                 code="slurm-line-refused",
                 path=path,
                 problem=f"{where} sets {shown}, but {who}",
-                remedy=remedy,
+                remedy=f"{remedy}",
             )
 
 

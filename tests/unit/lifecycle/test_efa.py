@@ -234,7 +234,7 @@ def test_what_fails_leaves_the_mount_over_tcp(node: EfaNode, commands: dict[str,
 )  # fmt: skip
 def test_a_disk_that_takes_no_file_fails_no_node(node: EfaNode, file: str, says: str) -> None:
     node.write(file, "a file where a folder should be")
-    assert [line for line in node.step() if "WARNING" in line][0].startswith(says)
+    assert next(line for line in node.step() if "WARNING" in line).startswith(says)
     assert node.is_mounted
 
 
