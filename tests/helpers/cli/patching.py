@@ -114,7 +114,7 @@ class World:
         wanted = event["requests"]
         self.held = {node: request for node, request in self.held.items() if request["expires"] > self.now}
         if wanted is not None:
-            self.held = {each["id"]: each for each in wanted["deployment"]["nodes"]}
+            self.held = {each["id"]: each for each in wanted["deployment"]["nodes"] if each["expires"] > self.now}
         here = {str(node.instance_id) for node in self.aws.model.nodes("small")}
         return {
             "schema": 1, "agent": 1, "beat": self.now, "requests": {}, "refused": {}, "problem": "", "backup": None,

@@ -252,12 +252,14 @@ class DrainerDrains:
         drain = config.scale_down.drain if config.scale_down else None
         self._evicts_unmanaged = drain is not None and drain.unmanaged_pods == "evict"
         self._own = run_id and f"{REQUEST_PREFIX}{run_id}"
+        self._ahead = 0.0
+        """How far the drainer's clock is ahead of this machine's: it compares leases with its own."""
         self._silent_since: float | None = None
         self.exists = True
         """False: the last call found that there is no such function."""
 
     def now(self) -> float:
-        return tables.now().timestamp()
+        return tables.now().timestamp() + self._ahead
 
     def look(self) -> Report:
         return self._ask(self._channel.read)
@@ -336,6 +338,8 @@ class DrainerDrains:
         return Report(silence=why, silent_s=now - self._silent_since)
 
     def _report(self, status: AgentStatus) -> Report:
+        if status.beat is not None:
+            self._ahead = status.beat - tables.now().timestamp()
         requests = status.deployment_requests()
         foreign = [name for name, request in requests.items() if not request.startswith(REQUEST_PREFIX)]
         runs = {request for request in requests.values() if request.startswith(REQUEST_PREFIX)} - {self._own}

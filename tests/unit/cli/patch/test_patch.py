@@ -7,12 +7,14 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from cdk_hyperpod.cli import tables
 from cdk_hyperpod.cli.patch import patcher, run_record
 from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, group
 from cdk_hyperpod_local.hyperpod.samples import eks as eks_cluster
@@ -750,6 +752,14 @@ def test_the_drainer_empties_the_nodes_and_releases_them(eks: World, run: Run) -
     assert "1. work: the drainer empties the nodes (at most 24h)" in out
     code, out, _ = run("patch", "--yes")
     assert (code, sent(eks)) == (0, ["work"]) and "- (up to date)" in out and "nothing to patch" in out
+
+
+def test_leases_are_of_the_drainers_clock(eks: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's clock is an hour slow, or time passes faster for AWS, as on the local AWS."""
+    monkeypatch.setattr(tables, "now", lambda: datetime.fromtimestamp(eks.now - 3600, UTC))
+    eks.jobs = dict.fromkeys(eks.aws.nodes("work"), eks.now + 600)
+    code, out, err = run("patch", "--yes")
+    assert (code, err, sent(eks), eks.killed, eks.held) == (0, "", ["work"], [], {}), out
 
 
 def test_without_a_drainer_it_says_how_to_drain_by_hand(eks: World, run: Run) -> None:

@@ -167,6 +167,7 @@ def parse(content: bytes, now: float) -> AgentStatus:
 def _status_of(status: Status, silent: timedelta) -> AgentStatus:
     return AgentStatus(
         silent=silent,
+        beat=status.beat,
         rejected=status.refused.get("deployment", ""),
         problem=status.problem,
         nodes=status.nodes,

@@ -45,6 +45,8 @@ class AgentStatus:
 
     silent: timedelta | None = None
     """Age of the status, by S3's clock. None: no status was ever written, or there was no answer for SILENT_AFTER."""
+    beat: float | None = None
+    """When it wrote this, by its own clock, in seconds since 1970. None: it does not say."""
     unreachable: str = ""
     """Why there was no answer."""
     rejected: str = ""
