@@ -27,8 +27,8 @@ from ..loader import LoadedConfig
 from ..network.network import HyperPodNetwork
 from ..rules import check_control_plane, has_neuron
 from ..rules.charts import check_chart
-from ..typed.known import UNKNOWN, is_known
-from ..typed.validation import check_arguments, check_call, check_value, without_refused
+from ..typed.known import UNKNOWN, is_known, is_list_token
+from ..typed.validation import check_arguments, check_at_synth, check_call, check_value, without_refused
 from ..typed.words import show
 from .kubectl import connect, control_plane_security_group, finish_provider, kubectl_options
 
@@ -314,9 +314,13 @@ def _check_with_network(config: object, network: object, chart: Path | None, neu
 
 
 def _check_types(instance_types: object) -> Iterator[Finding]:
-    """Types that are not in the catalogue, so the plug-ins that their nodes need are not known."""
+    """Types that are not in the catalogue or not known yet, so the plug-ins that their nodes need are not known either."""
     names = instance_types if isinstance(instance_types, list | tuple) else ()
+    if is_list_token(names):
+        return  # The argument's type refuses it.
     for index, name in enumerate(names):
+        remedy = "write it out: the chart's lists of types derive from it"
+        yield from check_at_synth(name, f"instance_types[{index}]", remedy)
         if isinstance(name, str) and is_known(name) and name not in catalogue():
             yield Finding(
                 code="instance-type-unknown",

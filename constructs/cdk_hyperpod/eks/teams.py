@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import typing
@@ -32,7 +33,6 @@ from ..kubernetes.teams import (
 from ..loader import LoadedConfig
 from ..rules import check_eks_teams
 from ..storage.lustre import LustreMount
-from ..typed.annotations import arguments_of
 from ..typed.validation import as_tuple, check_at_synth, check_call, require_arguments
 from ..typed.words import item_paths
 from .control_plane import EksControlPlane
@@ -353,9 +353,7 @@ def _check_known(teams: Sequence[Team]) -> Iterator[Finding]:
             yield from check_at_synth(value, f"{path}.{name}", remedy, kinds=(str, float, Mapping))
             for part in value.values() if isinstance(value, Mapping) else ():
                 if isinstance(part, Share):
-                    yield from check_at_synth(
-                        tuple(arguments_of(part).values()), f"{path}.{name}", remedy, kinds=(tuple,)
-                    )
+                    yield from check_at_synth(dataclasses.astuple(part), f"{path}.{name}", remedy, kinds=(tuple,))
 
 
 def _quota_name(cluster_name: str, team_name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -15,6 +15,11 @@ class _Unknown:
 
 
 UNKNOWN: Any = _Unknown()
+
+
+def is_list_token(values: Iterable[object]) -> bool:
+    """Whether a list is a CDK token as a whole: it then has one item with CDK's mark."""
+    return any(isinstance(item, str) and "#{Token[" in item for item in values)
 
 
 def is_known(value: object) -> bool:

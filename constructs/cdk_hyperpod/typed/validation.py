@@ -18,7 +18,7 @@ from .._cdk_private import has_interface, is_interface
 from ..errors import Finding, raise_errors
 from .annotations import Either, Fields, Form, Items, JsonObject, Leaf, Made, Names, field_types, shape
 from .bounds import Constraint
-from .known import UNKNOWN, is_known
+from .known import UNKNOWN, is_known, is_list_token
 from .plain import MAPPED, json_finding, leaf_problem
 from .problem import Problem
 from .words import item_paths, join, show
@@ -208,6 +208,13 @@ def _of_another_kind(noun: str, way: str, path: str) -> Finding:
     )
 
 
+def _plain_problem(form: Leaf | Either, value: object) -> Problem | None:
+    if isinstance(form, Leaf):
+        return leaf_problem(form.kind, value)
+    problem = leaf_problem(form.plain, value)
+    return problem and dataclasses.replace(problem, problem=f"{problem.problem}, or {form.kind.__name__}(…)")
+
+
 def _problem(form: Leaf | Items | Names | Fields | Either | Made, value: object) -> Problem | None:
     match form:
         case Made([kind]) if kind.__name__ == "IKey" and hasattr(value, "alias_name"):
@@ -217,8 +224,8 @@ def _problem(form: Leaf | Items | Names | Fields | Either | Made, value: object)
                 problem="must be a key, not an alias",
                 remedy="give it the key itself, by Key.from_lookup or Key.from_key_arn",
             )
-        case Leaf(kind) | Either(kind, _):
-            return leaf_problem(kind, value)
+        case Leaf() | Either():
+            return _plain_problem(form, value)
         case Items(_, True):
             return Problem(code="value-not-a-tuple", problem="must be a tuple", remedy="write it as (a, b) or (a,)")
         case Items():
@@ -305,8 +312,7 @@ def _is_token(value: object, form: Form) -> bool:
         case _:
             kind = None
     if isinstance(value, (list, tuple)):
-        # A list that is a token has one item with CDK's mark.
-        return any(isinstance(item, str) and "#{Token[" in item for item in value)
+        return is_list_token(value)
     if isinstance(value, (str, float)):
         return not is_known(value)
     # Usually a parameter in place of its value. Only what CDK resolves has this attribute.

@@ -152,6 +152,8 @@ TOKEN_SHARES: Mapping[str, Any] = {
     "quota": {"ml.p5.48xlarge": Token.as_number({"Ref": "Nodes"})},
     "borrow_limit": Token.as_number({"Ref": "Percent"}),
 }
+TOKEN_PARTITION: Mapping[str, Any] = {"type": "mig-1g.10gb", "count": Token.as_number({"Ref": "Partitions"})}
+TOKEN_PART = Share(accelerator_partition=AcceleratorPartition(**TOKEN_PARTITION))
 
 
 GROUP = Group(name="research", gid=5000)
@@ -432,16 +434,15 @@ def _eks_group(**changes: Any) -> Iterator[object]:
     return _config(orchestrator="eks", instance_groups=(group,), eks=EKS)
 
 
-def _share(value: Any) -> Iterator[object]:
-    team = Team(name="research", quota={"ml.p5.48xlarge": value})
-    return check_teams((team,), nodes={"ml.p5.48xlarge": 2}, task_governance=True, autoscaling=False)
-
-
 def _job(**changes: Any) -> Iterator[object]:
     return check_job(dataclasses.replace(JOB, **changes), hard={"pods": "5"})
 
 
-# A value of each class, and where its findings come from.
+def _share(share: Any) -> Iterator[object]:
+    team = Team(name="research", quota={"ml.p5.48xlarge": share})
+    return check_teams((team,), nodes={"ml.p5.48xlarge": 1}, task_governance=True, autoscaling=True)
+
+
 def _of_add_on(name: str) -> Callable[[Any], Iterator[object]]:
     def check(value: Any) -> Iterator[object]:
         return _eks(eks=dataclasses.replace(EKS, add_ons=AddOnsConfig(**{name: value})))
@@ -449,6 +450,7 @@ def _of_add_on(name: str) -> Callable[[Any], Iterator[object]]:
     return check
 
 
+# A value of each class, and where its findings come from.
 VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
     AccountingDatabase: (DATABASE, lambda value: _config(slurm=SlurmConfig(accounting_database=value))),
     AddOn: (AddOn(), lambda value: _eks(eks=dataclasses.replace(EKS, add_ons=AddOnsConfig(metrics_server=value)))),
@@ -505,7 +507,7 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
         lambda value: _config(storage=StorageConfig(capacity_gib=1200, openzfs=value)),
     ),
     LogMonitoring: (
-        LogMonitoring(name="progress", log_pattern="step"),
+        LogMonitoring(name="progress", log_pattern="step", expected_start_cut_off_in_seconds=600),
         lambda value: _job(run_policy=RunPolicy(log_monitoring=(value,))),
     ),
     PriorityClass: (
@@ -519,6 +521,7 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
         JOB_SIZE,
         lambda value: _job(scale_config={1: value, 2: JOB_SIZE}),
     ),
+    Share: (Share(accelerators=4), _share),
     SlurmAccount: (SlurmAccount(name="research"), lambda value: _config(slurm=SlurmConfig(accounts=(value,)))),
     SlurmConfig: (SlurmConfig(), lambda value: _config(slurm=value)),
     Rolling: (Rolling(batch_nodes=1), lambda value: _eks_group(rolling=value)),
@@ -548,7 +551,6 @@ VALUES: Mapping[type, tuple[object, Callable[[Any], Iterator[object]]]] = {
         AcceleratorPartition(type="mig-1g.10gb", count=7),
         lambda value: _share(Share(accelerator_partition=value)),
     ),
-    Share: (Share(accelerators=4), lambda value: _share(value)),
     Team: (
         Team(name="research"),
         lambda value: check_teams((value,), nodes={}, task_governance=True, autoscaling=True),
@@ -744,6 +746,8 @@ def test_something_else_in_place_of_a_value(kind: type) -> None:
         pytest.param(HyperPodCluster, {"instance_groups": [HEAD, dataclasses.replace(WORK, **TOKEN_FIELDS)], "node_recovery": Aws.REGION, "lifecycle_scripts": Aws.REGION, "autoscaled_groups": Aws.REGION}, [("value-known-at-deployment-only", "lifecycle_scripts"), ("value-known-at-deployment-only", "autoscaled_groups"), ("token-of-wrong-type", "instance_groups[work].instance_count"), ("choice-known-at-deployment-only", "instance_groups[work].node_type"), ("value-known-at-deployment-only", "instance_groups[work].spot"), ("choice-known-at-deployment-only", "node_recovery")], id="tokens that decide"),
         pytest.param(HyperPodTeams, {"teams": Team(name="a")}, [("argument-not-a-list", "teams")], id="one team"),
         pytest.param(HyperPodTeams, {"teams": [Team(name=Aws.REGION, quota={"ml.p5.48xlarge": 1}), Team(name="b", **TOKEN_SHARES)]}, [("argument-known-at-deployment-only", f"teams[{field}") for field in ("0].name", "b].quota", "b].borrow_limit")], id="tokens in arithmetic"),
+        pytest.param(HyperPodTeams, {"teams": [Team(name="a", quota={"ml.p5.48xlarge": TOKEN_PART})]}, [("argument-known-at-deployment-only", "teams[a].quota")], id="a token in a part of a node"),
+        pytest.param(EksControlPlane, {"instance_types": [Aws.REGION]}, [("argument-known-at-deployment-only", "instance_types[0]")], id="a token as instance type"),
         pytest.param(EksControlPlane, {"eks_config": {"dependencies_chart": "installed"}, "neuron": "no"}, [("value-of-wrong-type", "neuron"), ("argument-of-wrong-class", "eks")], id="a mapping for settings"),
         pytest.param(ScaleDown, {"nodes_to_delete": "i-0123456789abcdef0", "max_nodes": 1.5}, [("argument-not-a-list", "scale_down.nodes_to_delete"), ("value-of-wrong-type", "scale_down.max_nodes")], id="one node"),
     ],
