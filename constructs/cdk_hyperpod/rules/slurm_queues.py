@@ -15,6 +15,7 @@ from ..errors import Finding
 from ..typed.known import is_known
 from ..typed.validation import check_repeated
 from ..typed.words import item_paths, join, show
+from .users import limits_accounts
 
 ALL_NODES = "dev"
 """HyperPod's partition of all nodes."""
@@ -56,8 +57,7 @@ def _check_scripts(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Findin
         yield from (without_scripts(f"slurm.{name}") for name in used)
         return
     needs = [(f"slurm.{name}", _STEPS[name]) for name in used]
-    if any(partition.allow_accounts for partition in _partitions(slurm).values()):
-        # root's jobs, such as backups, are in an account that this step creates.
+    if limits_accounts(slurm):
         needs.append(("allow_accounts of slurm.partitions", "accounting"))
     for step in dict.fromkeys(step for _, step in needs):
         if getattr(config.lifecycle_steps, step) is False:

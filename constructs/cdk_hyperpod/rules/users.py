@@ -5,13 +5,13 @@ Sources: useradd(8), login.defs(5) and groupadd(8) of Debian and Ubuntu; sacctmg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 from ..config.cluster import ClusterConfig
-from ..config.slurm import AccountingDatabase, Group, SlurmAccount, SlurmConfig, User
+from ..config.slurm import AccountingDatabase, Group, SlurmAccount, SlurmConfig, SlurmPartition, User
 from ..errors import Finding
 from ..typed.known import is_known
 from ..typed.validation import check_repeated
@@ -364,8 +364,10 @@ def _check_slurm(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]
     accounts = _known(slurm.accounts, "slurm.accounts")
     lifecycle_known = config.lifecycle is None or is_known(config.lifecycle)
     yield from _check_account_names(accounts)
-    if (accounts or slurm.qos) and lifecycle_known:
-        yield from _check_accounts_have_database(config, slurm)
+    stored = {"slurm.accounts": accounts, "slurm.qos": slurm.qos, "slurm.partitions": limits_accounts(slurm)}
+    used = [path for path, value in stored.items() if value]
+    if used and lifecycle_known:
+        yield from _check_has_database(config, slurm, used[0])
     yield from _check_members(config, accounts)
     yield from _check_metadata_user_names(slurm.metadata_users)
     if lifecycle_known:
@@ -397,13 +399,19 @@ def _check_account_names(accounts: Sequence[tuple[str, SlurmAccount]]) -> Iterat
         yield from check_repeated(account.users, f"{path}.users")
 
 
-def _check_accounts_have_database(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]:
+def limits_accounts(slurm: SlurmConfig) -> bool:
+    """Whether a partition is for some accounts alone. root's jobs then need an account, which the step accounting creates."""
+    partitions = slurm.partitions.values() if isinstance(slurm.partitions, Mapping) else ()
+    return any(isinstance(each, SlurmPartition) and each.allow_accounts for each in partitions)
+
+
+def _check_has_database(config: ClusterConfig, slurm: SlurmConfig, path: str) -> Iterator[Finding]:
     if slurm.accounting_database is None and config.lifecycle_mode == "customer_managed":
         yield Finding(
             code="accounts-without-database",
-            path="slurm.accounts",
-            problem="need an accounting database, which the controller may not have under customer_managed. "
-            "Then the step accounts fails",
+            path=path,
+            problem="needs an accounting database, which the controller may not have under customer_managed. "
+            "Then the step accounting fails",
             remedy="set slurm.accounting_database, or set up a database in your own scripts",
             level="warning",
         )

@@ -92,6 +92,18 @@ def test_accounts_without_a_database(mode: str, database: dict[str, Any], warned
     assert found == [("accounts-without-database", "slurm.accounts")][: int(warned)]
 
 
+@pytest.mark.parametrize(
+    ("slurm", "path"),
+    [
+        ({"qos": [{"name": "low"}]}, "slurm.qos"),
+        ({"partitions": {"dev": {"allow_accounts": ["a"]}}}, "slurm.partitions"),
+    ],
+)
+def test_qos_and_accounts_of_partitions_are_in_the_database_too(slurm: dict[str, Any], path: str) -> None:
+    found = validate({"slurm": slurm, "lifecycle": {"mode": "customer_managed"}})
+    assert ("accounts-without-database", path) in found
+
+
 def test_accounts_may_have_users_of_a_directory_of_one_s_own() -> None:
     assert validate({"slurm": {"accounts": [{"name": "a", "users": ["Somebody.of-LDAP"]}]}}) == []
 
