@@ -17,6 +17,15 @@ from helpers.lifecycle.programs import load
 target_module = load("agent/backup/target.py")
 
 
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """The job sets its process's own, with which the tests after it would make folders for root alone."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     source, target = tmp_path / "work", tmp_path / "fsx"
