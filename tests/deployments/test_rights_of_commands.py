@@ -60,6 +60,10 @@ UNTRIED = {
         [("connect", "ssm:StartSession"), ("connect", "ssm:TerminateSession")], "the AWS CLI calls, and says so"
     ),
     ("watch", "cloudformation:DescribeStackEvents"): "of a stack that failed: tests/unit/cli/nodes/test_watch.py",
+    (
+        "preflight",
+        "cloudwatch:DescribeAlarms",
+    ): "of a group with rollback_alarms: tests/unit/cli/deployment/preflight/test_preflight.py",
     ("plan", "sagemaker:ListClusters"): "of a file without a cluster: tests/unit/cli/deployment/test_plan.py",
     **dict.fromkeys(
         [
