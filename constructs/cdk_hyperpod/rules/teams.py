@@ -246,7 +246,7 @@ def _can_be_computed(nodes: Mapping[str, int | Share]) -> bool:
 def _check_defaults(team: Team, path: str) -> Iterator[Finding]:
     """A default above the whole quota: Kubernetes would refuse every pod that declares no resources."""
     nodes = (team.quota, team.absolute_borrow_limits)
-    if not is_known((*nodes, team.borrow_limit, team.hard)) or not all(map(_can_be_computed, nodes)):
+    if not is_known((*nodes, team.borrow_limit, team.hard, team.work)) or not all(map(_can_be_computed, nodes)):
         return
     hard = quota_hard(team)
     for field, name, text in (

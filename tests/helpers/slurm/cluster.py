@@ -161,6 +161,8 @@ class Node:
         self._container: subprocess.Popen[bytes] | None = None
         self._init = 0
         self._boots = 0
+        self.disks = 0
+        """How many root volumes it has had: a replacement and a software update give it another one."""
 
     @property
     def name(self) -> str:
@@ -335,6 +337,7 @@ class Node:
 
     def make_disk(self) -> None:
         """A root volume as it comes from the image."""
+        self.disks += 1
         self.cluster.run_in_hub(
             _MAKE_DISK, self.name, self.instance.address, str(root_folder(self.cluster.slurm)), timeout_s=60
         )
