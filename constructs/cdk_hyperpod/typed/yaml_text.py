@@ -146,12 +146,13 @@ def _marked(words: str, mark: yaml.Mark, text: str) -> YamlProblem:
     line = mark.line + 1
     if "found character '\\t'" in words:
         return TabProblem(f"there is a tab in line {line}", line)
-    lines = text.split("\n")
     # A key without a plain space behind its colon is noticed in the next line.
-    for index in range(max(0, mark.line - 1), mark.line + 1):
-        if _NO_BREAK_SPACE in lines[index]:
+    first = max(1, line - 1)
+    # For YAML more characters than one break a line, so the mark may be behind the last of these lines.
+    for number, each in enumerate(text.split("\n")[first - 1 : line], start=first):
+        if _NO_BREAK_SPACE in each:
             return YamlProblem(
-                f"there is a no-break space (U+00A0) in line {index + 1}", index + 1, remedy="write a plain space"
+                f"there is a no-break space (U+00A0) in line {number}", number, remedy="write a plain space"
             )
     for pattern, plain, remedy in _COMMON:
         if (match := re.search(pattern, words)) is not None:

@@ -101,6 +101,11 @@ def yaml_error(reason: str, code: str = "file-not-yaml") -> tuple[str, str]:
             id="no-break space",
         ),
         pytest.param(
+            "a: 1\u2028b: 2\u2028}",
+            yaml_error("there is a } that closes nothing in line 3"),
+            id="other breaks of lines",
+        ),
+        pytest.param(
             "a: {b: 1}}\nc: 2\n", yaml_error("there is a } that closes nothing in line 1"), id="a bracket too many"
         ),
         pytest.param(
