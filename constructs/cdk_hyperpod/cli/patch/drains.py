@@ -340,11 +340,11 @@ class DrainerDrains:
     def _report(self, status: AgentStatus) -> Report:
         if status.beat is not None:
             self._ahead = status.beat - tables.now().timestamp()
-        requests = status.deployment_requests()
-        foreign = [name for name, request in requests.items() if not request.startswith(REQUEST_PREFIX)]
-        runs = {request for request in requests.values() if request.startswith(REQUEST_PREFIX)} - {self._own}
+        held_for = status.deployment_requests()
+        foreign = [name for name, request in held_for.items() if not request.startswith(REQUEST_PREFIX)]
+        runs = {request for request in held_for.values() if request.startswith(REQUEST_PREFIX)} - {self._own}
         return Report(
-            nodes={name: node for name, node in status.nodes.items() if requests.get(name) == self._own},
+            nodes={name: node for name, node in status.nodes.items() if held_for.get(name) == self._own},
             refused=status.rejected,
             problem=status.problem,
             held_by_deployment=tuple(foreign),
