@@ -36,6 +36,7 @@ def test_a_seed_alone_says_everything(seed: int) -> None:
 
 
 FOUND = {
+    1478: "CloudFormation's event of the cluster had no physical id, so a rollback left the counts to it, and nodes ended at random",
     10_004_058: "a node to take was replaced by HyperPod, and the newcomer's job ended under on_timeout: fail",
     30_000_046: "nodes that were still starting when prepare looked got another image",
     30_006_992: "prepare accepted the live image while an operator's update to another one was in progress",

@@ -196,6 +196,7 @@ class Stack:
             FINALIZE: "hyperpod-group-removal",
             CLUSTER: pod.name if self.life.switches.ref_is_name else pod.arn,
         }[resource]
+        is_unnamed = self.life.switches.begins_unnamed and (resource, status) == (CLUSTER, "UPDATE_IN_PROGRESS")
         if resource == "AWS::CloudFormation::Stack":
             self.status = status
             self._told.append((self.life.clock.now, status, self.updated))
@@ -208,7 +209,7 @@ class Stack:
                 "EventId": f"event-{len(self.events)}",
                 "StackName": "train-cluster",
                 "LogicalResourceId": LOGICAL.get(resource, "train-cluster"),
-                "PhysicalResourceId": physical,
+                **({} if is_unnamed else {"PhysicalResourceId": physical}),
                 "ResourceType": resource,
                 "Timestamp": self.life.clock.datetime(),
                 "ResourceStatus": status,

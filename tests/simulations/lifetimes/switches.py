@@ -110,6 +110,8 @@ class Switches:
     """continue-update-rollback changes the stack's LastUpdatedTime."""
     ref_is_name: bool
     """(c) CloudFormation's physical id of the cluster is its name; otherwise its ARN."""
+    begins_unnamed: bool
+    """CloudFormation's UPDATE_IN_PROGRESS of the cluster has no PhysicalResourceId, an optional field."""
     empty_lists: bool
     """Replies contain empty lists; otherwise their keys are absent."""
     page: int
@@ -186,6 +188,7 @@ def draw(rng: Random) -> Switches:
         back_to_stable=either(),
         continuing_is_an_update=either(),
         ref_is_name=either(),
+        begins_unnamed=_aside(rng, "the cluster's id in events").random() < 0.3,
         empty_lists=either(),
         page=rng.choice([100, 100, 4, 2]),
         pages=rng.choice(["whole", "whole", *get_args(Pages)]),

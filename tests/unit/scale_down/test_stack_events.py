@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.stack_events import clusters_reached, is_left_over
+from cdk_hyperpod._lambda.hyperpod.scale_down.stack_events import ANY, clusters_reached, is_left_over
 
 STACK = "arn:aws:cloudformation:us-west-2:111122223333:stack/train/0a1b"
 CLUSTER = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"
@@ -30,8 +30,11 @@ def events(told: str) -> list[dict[str, Any]]:
     return [
         {
             "ResourceType": TYPES.get(name, "AWS::SageMaker::Cluster"),
-            "PhysicalResourceId": PHYSICAL[name],
-            "ResourceStatus": status,
+            **({"PhysicalResourceId": PHYSICAL[name]} if name in PHYSICAL else {}),
+            "LogicalResourceId": name.replace("unnamed", "cluster"),
+            "StackName": "stack",
+            "ResourceStatus": status.partition("/")[0],
+            **({"ResourceStatusReason": "Resource update cancelled"} if "/" in status else {}),
         }
         for name, status in (item.split() for item in reversed(told.split(", ")))
     ]
@@ -43,7 +46,21 @@ def events(told: str) -> list[dict[str, Any]]:
         pytest.param(BEGUN + BACK, set(), id="before the cluster"),
         pytest.param(BEGUN + "cluster UPDATE_IN_PROGRESS, cluster UPDATE_COMPLETE, " + BACK, {CLUSTER}, id="after it"),
         pytest.param(BEGUN + "cluster UPDATE_IN_PROGRESS, " + BACK, {CLUSTER}, id="in the middle of it"),
-        pytest.param(BEGUN + "cluster UPDATE_FAILED, " + BACK, set(), id="cancelled before it"),
+        pytest.param(BEGUN + "cluster UPDATE_FAILED/cancelled, " + BACK, set(), id="cancelled before it"),
+        pytest.param(BEGUN + "cluster UPDATE_FAILED, " + BACK, {CLUSTER}, id="failed, and its beginning is not shown"),
+        pytest.param(BEGUN + "cluster UPDATE_COMPLETE, " + BACK, {CLUSTER}, id="ended, and its beginning is not shown"),
+        pytest.param(BEGUN + "unnamed UPDATE_IN_PROGRESS, " + BACK, {ANY}, id="without a physical id"),
+        pytest.param(BEGUN + "unnamed UPDATE_FAILED/cancelled, " + BACK, set(), id="cancelled, without a physical id"),
+        pytest.param(
+            BEGUN + "other UPDATE_IN_PROGRESS, unnamed UPDATE_IN_PROGRESS, cluster UPDATE_COMPLETE, " + BACK,
+            {"other", CLUSTER},
+            id="one of two without a physical id, which its end has",
+        ),
+        pytest.param(
+            BEGUN + "other UPDATE_IN_PROGRESS, unnamed UPDATE_IN_PROGRESS, " + BACK,
+            None,
+            id="one of two without a physical id",
+        ),
         pytest.param(
             BEGUN + "cluster UPDATE_IN_PROGRESS, cluster UPDATE_FAILED, " + BACK, {CLUSTER}, id="update cancelled"
         ),
@@ -94,6 +111,14 @@ def events(told: str) -> list[dict[str, Any]]:
 )
 def test_clusters_reached(told: str, reached: set[str] | None) -> None:
     assert clusters_reached(events(told), STACK) == reached
+
+
+def test_the_stacks_own_events_need_no_physical_id() -> None:
+    story = events(BEGUN + "cluster UPDATE_IN_PROGRESS, nested UPDATE_COMPLETE, " + BACK)
+    for event in story:
+        if event["LogicalResourceId"] in ("stack", "nested"):
+            del event["PhysicalResourceId"]
+    assert clusters_reached(story, STACK) == {CLUSTER}
 
 
 def test_no_more_events_are_read_than_necessary() -> None:

@@ -62,6 +62,11 @@ def install(schemas: Schemas, file_systems: FsxService, control_planes: EksServi
             read=kind.read,
             read_properties=kind.read_properties,
         )
-    repairs.install()
+    repairs.install(
+        lambda kind, status: (
+            not clusters.handler.names_cluster_at_once
+            and (kind, status) == ("AWS::SageMaker::Cluster", "UPDATE_IN_PROGRESS")
+        )
+    )
     guards.install(clusters.occupants, file_systems.settle)
     validation.install(schemas)

@@ -12,10 +12,11 @@ from cdk_hyperpod_local.engine.seam import cloudformation, queues, rollbacks, st
 from cdk_hyperpod_local.engine.services import ec2_lookups
 
 
-def install() -> None:
+def install(is_unnamed: Callable[[str, str], bool]) -> None:
+    """`is_unnamed`: whether events of a type and with a status have no physical id."""
     cloudformation.repair_conditions()
     cloudformation.repair_template_addresses()
-    cloudformation.repair_events()
+    cloudformation.repair_events(is_unnamed)
     cloudformation.validate_change_sets()
     rollbacks.stop_behind_failures()
     cloudformation.add_inline_module("cfnresponse.py", inspect.getsource(inline_module))

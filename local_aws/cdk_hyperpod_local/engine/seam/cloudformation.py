@@ -136,8 +136,9 @@ def repair_template_addresses() -> None:
     helpers._resolve_document = resolved
 
 
-def repair_events() -> None:
-    """Report events of an update as CloudFormation does: only for resources that change, with their physical ids.
+def repair_events(is_unnamed: Callable[[str, str], bool]) -> None:
+    """Report events of an update as CloudFormation does: only for resources that change, with their physical ids, unless
+    `is_unnamed` says otherwise of a type and a status.
 
     ministack reports every resource before it compares the templates.
     """
@@ -158,9 +159,10 @@ def repair_events() -> None:
     ) -> None:
         stack = cloudformation._stacks.get(stack_name) or {}
         known = stack.get("_resources", {}).get(logical_id, {}).get("PhysicalResourceId", "")
+        shown = "" if is_unnamed(resource_type, status) else physical_id or known
         report = functools.partial(
             add_event,
-            *(stack_id, stack_name, logical_id, resource_type, status, reason, physical_id or known),
+            *(stack_id, stack_name, logical_id, resource_type, status, reason, shown),
             *more,
             **named,
         )

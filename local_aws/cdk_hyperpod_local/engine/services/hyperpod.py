@@ -48,6 +48,8 @@ class HandlerOptions:
 
     vanished_groups: VanishedGroups = "delete_present"
     retries_conflicts: bool = True
+    names_cluster_at_once: bool = True
+    """CloudFormation's UPDATE_IN_PROGRESS of the cluster has its PhysicalResourceId, which is optional. Its UPDATE_COMPLETE does."""
 
 
 class HyperPodService(JsonService):

@@ -242,7 +242,7 @@ class RequestContext:
     updated: datetime | None = None
     """In a rollback: when the failed update of the stack began. None: CloudFormation does not report it."""
     reached: frozenset[str] | None = None
-    """In a rollback: ids of the clusters that the failed update reached. None: unknown."""
+    """In a rollback: ids of the clusters that the failed update reached, see stack_events.ANY. None: unknown."""
 
     def came_since(self, node: Node) -> bool:
         """Whether HyperPod launched the node after the request began, by HyperPod's own clock if the first look read one. A node that

@@ -39,6 +39,7 @@ from .refusals import (
     settings_of_newer_clusters,
     targets_that_stay,
 )
+from .stack_events import ANY
 
 
 def plan(live: Cluster | None, desired: Desired, context: RequestContext = FIRST) -> Plan:
@@ -222,7 +223,7 @@ def _not_reached(live: Cluster, context: RequestContext) -> bool:
     """Whether the failed update did not get to the cluster: CloudFormation does not send it back, so nothing is to be undone."""
     if context.reached is None:
         return False
-    return context.reached.isdisjoint({live.arn, live.name})
+    return context.reached.isdisjoint({live.arn, live.name, ANY})
 
 
 def _keeps_controllers(group_plan: GroupPlan) -> bool:

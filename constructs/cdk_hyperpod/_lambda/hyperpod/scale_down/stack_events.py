@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 CLUSTER = "AWS::SageMaker::Cluster"
+STACK = "AWS::CloudFormation::Stack"
 
 UPDATE_BEGINS = "UPDATE_IN_PROGRESS"
 ROLLBACK_BEGINS = "UPDATE_ROLLBACK_IN_PROGRESS"
+
+CANCELLED = "cancelled"
+"""In CloudFormation's reason for a resource that it has not begun to update, or no longer updates ("Resource update cancelled")."""
+ANY = ""
+"""Instead of a cluster's physical id: the event has none, and the stack has one cluster."""
 
 CLOCKS = timedelta(seconds=2)
 """How far the function's clock may be behind CloudFormation's. Not cluster.CLOCKS_APART: it decides between two requests that
@@ -19,36 +25,72 @@ rollback, and delete the nodes of an update that is over."""
 
 
 def clusters_reached(events: Iterable[Mapping[str, Any]], stack: str) -> frozenset[str] | None:
-    """Physical ids of the clusters that CloudFormation had begun to change when the update failed. None: the events do
-    not go back to its beginning.
+    """Physical ids of the clusters that CloudFormation had begun to change when the update failed; ANY among them: some cluster.
+    None: it is unknown, because the events do not go back to the update's beginning, or do not say which of several clusters it was.
 
     `events` come newest first, and are read no further than necessary: first the rollback, which began with the last
     UPDATE_ROLLBACK_IN_PROGRESS (a rollback that was continued has several), then the update. An update that failed and was
     left so (UPDATE_FAILED, `--no-rollback`) is undone together with the next one, so it belongs to it, also if it was
-    cancelled. A cluster whose update was cancelled before it began has no event in progress.
+    cancelled.
+
+    A cluster was not reached only if every event of it in the update says so: a rollback that is wrong about it lets HyperPod end
+    nodes at random. All members of an event but its stack, id and time are optional (botocore: StackEvent), so an event without a
+    physical id counts, and one without a status, too.
 
     By events and not by LastUpdatedTime: AWS does not document what continuing a rollback makes of that.
     """
-    reached: set[str] = set()
+    reached: list[Mapping[str, Any]] = []
+    seen: list[Mapping[str, Any]] = []
     update_began = rollback_read = False
     for event in events:
-        if _is_cluster_in_progress(event):
-            reached.add(event.get("PhysicalResourceId", ""))
+        if event.get("ResourceType") == CLUSTER:
+            seen.append(event)
+            if _has_begun(event):
+                reached.append(event)
             continue
-        if event.get("PhysicalResourceId") != stack:
+        if not _is_of_stack(event, stack):
             continue
         status = _status(event)
         if update_began and status.endswith("_COMPLETE"):
-            return frozenset(reached)
+            return _physical_ids(reached, seen)
         if status == ROLLBACK_BEGINS and not rollback_read:
             reached.clear()
         update_began = status == UPDATE_BEGINS
         rollback_read = rollback_read or update_began
-    return frozenset(reached) if update_began else None
+    return _physical_ids(reached, seen) if update_began else None
 
 
-def _is_cluster_in_progress(event: Mapping[str, Any]) -> bool:
-    return event.get("ResourceType") == CLUSTER and _status(event).endswith("_IN_PROGRESS")
+def _has_begun(event: Mapping[str, Any]) -> bool:
+    """Whether an event of a cluster shows that CloudFormation began with it, or may do. A cluster whose update was cancelled before
+    it began has no other event than that."""
+    reason = str(event.get("ResourceStatusReason", ""))
+    return not (_status(event).endswith("_FAILED") and CANCELLED in reason)
+
+
+def _physical_ids(reached: Sequence[Mapping[str, Any]], seen: Sequence[Mapping[str, Any]]) -> frozenset[str] | None:
+    """`seen`: all events of clusters that were read. Another one of the same logical id may have the physical id."""
+    known: dict[str, set[str]] = {}
+    for event in seen:
+        ids = known.setdefault(str(event.get("LogicalResourceId", "")), set())
+        ids.update(filter(None, [event.get("PhysicalResourceId")]))
+    found: set[str] = set()
+    for event in reached:
+        physical = event.get("PhysicalResourceId")
+        same = {physical} if physical else known[str(event.get("LogicalResourceId", ""))]
+        if len(known) == 1 and not physical:
+            same = {ANY}
+        if not same:
+            return None
+        found |= same
+    return frozenset(found)
+
+
+def _is_of_stack(event: Mapping[str, Any], stack: str) -> bool:
+    """Whether it is the stack's own event, and not one of a stack inside it."""
+    physical = event.get("PhysicalResourceId")
+    if physical:
+        return bool(physical == stack)
+    return event.get("ResourceType") == STACK and event.get("LogicalResourceId") == event.get("StackName")
 
 
 def is_left_over(events: Iterable[Mapping[str, Any]], stack: str, resource: str, received: datetime) -> bool | None:
@@ -61,7 +103,7 @@ def is_left_over(events: Iterable[Mapping[str, Any]], stack: str, resource: str,
     requested_since = False
     for event in events:
         status = _status(event)
-        is_stack = event.get("PhysicalResourceId") == stack
+        is_stack = _is_of_stack(event, stack)
         if is_stack and status == ROLLBACK_BEGINS:
             return not requested_since
         if is_stack and status == UPDATE_BEGINS:
