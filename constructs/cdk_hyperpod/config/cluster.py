@@ -225,11 +225,12 @@ class InstanceGroup:
     which a group has at most one. A deployment that would replace the image of running nodes is refused: run
     `cdk-hyperpod patch` first."""
     auto_patch: Literal["when_idle", "when_all_idle", "none"] | None = None
-    """EKS only: HyperPod applies patch releases (1.3.0 to 1.3.1) by itself, 21 days after they appear. It cordons every
-    node of the group for up to 24 hours and ends no job. when_idle: it patches each node as soon as that node is idle.
-    when_all_idle: it begins when all of them are idle. none: automatic patching is off, and a deployment may turn off
-    what was turned on outside the file. Absent: off, and a deployment that would turn it off is refused. Requires an
-    EKS cluster that was created in 2026 or later. A change touches no node. It applies to the next patch release."""
+    """EKS only, but for none: HyperPod applies patch releases (1.3.0 to 1.3.1) by itself, 21 days after they appear. It
+    cordons every node of the group for up to 24 hours and ends no job. when_idle: it patches each node as soon as that
+    node is idle. when_all_idle: it begins when all of them are idle. none: automatic patching is off, and a deployment
+    may turn off what was turned on outside the file. Absent: off, and a deployment that would turn it off is refused.
+    Requires an EKS cluster that was created in 2026 or later. A change touches no node. It applies to the next patch
+    release."""
     scheduled_update: ScheduledUpdate | Literal["none"] | None = None
     """EKS only: HyperPod patches the group at a fixed time by itself. none, also under Slurm: there is no such time,
     and a deployment may remove one that was set outside the file. Absent: the same, but a deployment that would remove

@@ -40,7 +40,7 @@ def _check_image(group: InstanceGroup, path: str) -> Iterator[Finding]:
 
 def _check_slurm(group: InstanceGroup, path: str) -> Iterator[Finding]:
     for field in ("image_release_version", "auto_patch", "rolling"):
-        if getattr(group, field) is not None:
+        if getattr(group, field) not in (None, "none"):
             yield Finding(code="setting-for-eks-only", path=f"{path}.{field}", problem=EKS_ONLY, remedy="remove it")
     if group.scheduled_update not in (None, "none") and is_known(group.scheduled_update):
         yield Finding(

@@ -784,7 +784,7 @@ class Judge:
         moving = pod.status in BUSY or any(_checked(group) for group in groups) or any(g.under_way for g in left)
         if killed:
             self.spare(Cause.KILLED)
-        elif re.search(r"\[(nodes-re-imaged|live-image-unknown)\]", request.reason) and self._would_re_image(request):
+        elif re.search(r"\[(nodes-re-imaged|live-image-unknown)", request.reason) and self._would_re_image(request):
             self.spare(Cause.IMAGE_IN_ROLLBACK)
         elif life.faults.status_denied and "DescribeStacks" in request.reason:
             self.spare(Cause.STATUS_DENIED)

@@ -45,7 +45,7 @@ def validate(base: Mapping[str, Any], settings: Mapping[str, object]) -> Found:
         pytest.param({"image_release_version": "1.3.0"}, [("setting-for-eks-only", f"{AT}.image_release_version")], {"image_id": "ami-0123456789abcdef0"}, id="release"),
         pytest.param({"auto_patch": "when_idle"}, [("setting-for-eks-only", f"{AT}.auto_patch")], {"image_id": "default"}, id="automatic patching"),
         pytest.param({"scheduled_update": CRON}, [("scheduled-update-under-slurm", f"{AT}.scheduled_update")], {"scheduled_update": "none"}, id="schedule"),
-        pytest.param({"rolling": {"batch_nodes": 2}}, [("setting-for-eks-only", f"{AT}.rolling")], {}, id="batches"),
+        pytest.param({"rolling": {"batch_nodes": 2}}, [("setting-for-eks-only", f"{AT}.rolling")], {"auto_patch": "none"}, id="batches"),
         pytest.param({"scheduled_update": CRON, "rolling": {"batch_nodes": 2}}, [("setting-for-eks-only", f"{AT}.rolling"), ("scheduled-update-under-slurm", f"{AT}.scheduled_update")], {}, id="schedule in batches"),
     ],
 )  # fmt: skip

@@ -137,20 +137,35 @@ def reasons(image: dict[str, Any], wanted: Desired, before: Desired | None = Non
 @pytest.mark.parametrize(
     ("image", "wanted", "before", "command"),
     [
-        (PLATFORM, {"ImageReleaseVersion": "1.4.0"}, {"ImageReleaseVersion": "1.3.4"}, "patch p5`"),
-        (PLATFORM, {"ImageReleaseVersion": "1.3.0"}, {"ImageReleaseVersion": "1.3.4"}, "patch p5 --release 1.3.0`"),
-        (PLATFORM, {}, {"ImageReleaseVersion": "1.3.4"}, "patch p5 --image-id default`"),
-        (PLATFORM, {"ImageId": OTHER}, {}, "patch p5`"),
+        (
+            PLATFORM,
+            {"ImageReleaseVersion": "1.4.0"},
+            {"ImageReleaseVersion": "1.3.4"},
+            "run `cdk-hyperpod patch p5`, then deploy",
+        ),
+        (
+            PLATFORM,
+            {"ImageReleaseVersion": "1.3.0"},
+            {"ImageReleaseVersion": "1.3.4"},
+            "set image_release_version of the group to 1.3.4, which they run, then deploy. If you want 1.3.0, run `cdk-hyperpod patch p5 --release 1.3.0`",
+        ),
+        (
+            PLATFORM,
+            {"ImageReleaseVersion": "1.2.9"},
+            {"ImageReleaseVersion": "1.2.8"},
+            "set image_release_version of the group to 1.3.4, which they run, then deploy. If you want 1.2.9, run `cdk-hyperpod patch p5 --release 1.2.9`",
+        ),
+        (PLATFORM, {}, {"ImageReleaseVersion": "1.3.4"}, "run `cdk-hyperpod patch p5 --image-id default`, then deploy"),
+        (PLATFORM, {"ImageId": OTHER}, {}, "run `cdk-hyperpod patch p5`, then deploy"),
     ],
-)
+)  # fmt: skip
 def test_a_deployment_that_would_re_image_nodes_is_refused(
     image: dict[str, Any], wanted: dict[str, str], before: dict[str, str], command: str
 ) -> None:
     """With the command that puts the image on the nodes."""
     (reason,) = reasons(image, sending(**wanted), sending(**before))
-    assert reason.startswith("instance_groups[p5]: re-images 8 nodes of p5 and ends their jobs; run `cdk-hyperpod ")
-    assert f"{command}, then deploy. They run " in reason
-    assert [*codes(reason)] == ["nodes-re-imaged"]
+    assert command in reason
+    assert [*codes(reason)] == ["nodes-re-imaged-to-older" if "which they run" in command else "nodes-re-imaged"]
 
 
 def test_an_image_that_no_patch_can_make_known_is_another_refusal() -> None:
@@ -165,13 +180,17 @@ def test_a_request_that_does_not_change_the_cluster_is_not_refused() -> None:
 
 
 def test_a_rollback_that_would_re_image_nodes_is_refused() -> None:
-    """CloudFormation would send the earlier release, and HyperPod would put it on every node."""
+    """CloudFormation would send the earlier release, and HyperPod would put it on every node. The file of the user has the later
+    one, so the command names the image."""
     there = live(group(image=shown(LATEST)[0]), nodes=nodes("p5", 8))
     earlier, failed = sending(ImageReleaseVersion="1.2.0"), sending(ImageReleaseVersion="1.3.4")
     context = request_context(previous=failed, deployed=tuple(each.spec for each in failed.groups), rolling_back=True)
-    for reached, expected in ((frozenset({there.arn}), ["nodes-re-imaged"]), (frozenset[str](), [])):
+    for reached, expected in ((frozenset({there.arn}), ["nodes-re-imaged-by-rollback"]), (frozenset[str](), [])):
         found = plan(there, earlier, replace(context, reached=reached)).refusals
         assert [each.code for each in found] == expected
+        assert all(
+            "run `cdk-hyperpod patch p5 --release 1.2.0`, then continue the rollback" in each.fix for each in found
+        )
 
 
 @pytest.mark.parametrize(

@@ -64,3 +64,13 @@ def test_live_cluster() -> None:
     assert (requested.name, requested.instance_id, requested.launched, requested.status) == (
         "p5-2", None, None, "Pending",
     )  # fmt: skip
+
+
+def test_counts_that_a_reply_lacks_are_not_zero() -> None:
+    nodes = [
+        {"InstanceGroupName": "p5", "InstanceId": f"i-0a1b2c3{n}", "InstanceStatus": {"Status": status}}
+        for n, status in enumerate(("Running", "Pending", "ShuttingDown"))
+    ]
+    reply = {"ClusterArn": "arn", "ClusterStatus": "InService", "InstanceGroups": [{"InstanceGroupName": "p5"}]}
+    (group,) = read_cluster(reply, nodes).groups
+    assert (group.current, group.target) == (2, 2)

@@ -32,7 +32,14 @@ LATER = ScheduledUpdate(schedule="cron(30 12 15 1 ? 2099)")
 FILES = ClusterContext(
     continuous=True, encrypts_root_volumes=False, lifecycle_mode="bootstrap", scripts_uri="s3://bucket/prefix"
 )
-EXPECTED = {"nodes-re-imaged", "live-image-unknown", "patching-turned-off"}
+EXPECTED = {
+    "nodes-re-imaged",
+    "nodes-re-imaged-to-older",
+    "nodes-re-imaged-by-rollback",
+    "live-image-unknown",
+    "live-image-unknown-in-rollback",
+    "patching-turned-off",
+}
 
 images = st.sampled_from([{}, {}, *({"image_id": each} for each in (OWN, OTHER, "default")), *({"image_release_version": each} for each in RELEASES)])  # fmt: skip
 patches = st.fixed_dictionaries(

@@ -416,7 +416,7 @@ def test_time_limit_while_nodes_shut_down() -> None:
     victims = ids(train, "p5")[-2:]
     train.disturbance = Faults(undying_nodes=set(victims))
     reason = failure(train, replace(TWO, nodes_to_delete=tuple(victims)))
-    assert ": 2 of 2 nodes deleted [scale-down-out-of-time]." in reason
+    assert ": 0 of 2 nodes deleted, and HyperPod has accepted the deletion of 2 [scale-down-out-of-time]." in reason
     assert messages.waits.shutting_down("p5", victims).why in reason
     assert reason.endswith(f" {victims[0]}, {victims[1]}.")
 
@@ -457,12 +457,21 @@ def test_group_that_keeps_failing_to_boot_does_not_keep_the_deployment() -> None
     assert train.clock.now() - began < PATIENCE.total_seconds() + 1_000
 
 
+def test_a_state_of_an_older_version_is_a_sentence() -> None:
+    of_older = {**event("Update", TWO, old=FOUR), "StartedAt": 0.0, "RollingBack": False}
+    with pytest.raises(
+        ScaleDownError, match=r"another version .*; deploy again \[scale-down-state-of-another-version\]\."
+    ):
+        four().provider.is_complete(of_older)
+
+
 def test_sentences_of_the_end() -> None:
     """AWS ends a sentence with a period, or not; ids and paths keep their first letter."""
     waits = ["the cluster is Updating", "ConflictException: The cluster is being updated.", "i-0a1b: NodeIdInUse it."]
     assert messages.failures.out_of_time("train", 55, None, [], waits, rolling_back=False).endswith(
         ". The cluster is Updating. ConflictException: The cluster is being updated. i-0a1b: NodeIdInUse it."
     )
+    assert "its effect could not be seen" in messages.failures.out_of_time("train", 55, None, [], [], rolling_back=True)
 
 
 # -- what a template may read -----------------------------------------------------------------------------------------
@@ -600,7 +609,10 @@ def test_rollback_whose_nodes_still_shut_down_fails_and_says_how_to_go_on() -> N
         train.disturbance = train.hyperpod.faults = Faults(undying_nodes=set(ids(train, "p5")[-2:]))
 
     assert train.deploy(SIX, fail="after", meanwhile=stay) == "rollback failed"
-    assert ": 2 of 2 nodes deleted [rollback-out-of-time]." in train.reasons[-1]
+    assert (
+        ": 0 of 2 nodes deleted, and HyperPod has accepted the deletion of 2 [rollback-out-of-time]."
+        in train.reasons[-1]
+    )
     assert "aws cloudformation continue-update-rollback" in train.reasons[-1]
     train.disturbance = train.hyperpod.faults = Faults()
     assert train.roll_back() == "rolled back", train.reasons
@@ -630,7 +642,7 @@ def test_rollback_that_took_nodes_at_its_deadline_fails() -> None:
         train.hyperpod.faults = train.disturbance = Faults(in_use_until=busy)
 
     assert train.deploy(SIX, fail="after", meanwhile=in_use) == "rollback failed"
-    assert ended(train) and "2 of 2 nodes deleted" in train.reasons[-1]
+    assert ended(train) and "0 of 2 nodes deleted, and HyperPod has accepted the deletion of 2" in train.reasons[-1]
     assert train.roll_back() == "rolled back", train.reasons
 
 

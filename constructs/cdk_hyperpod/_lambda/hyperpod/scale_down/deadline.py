@@ -7,7 +7,7 @@ from collections.abc import Callable
 from . import finalize, messages, prepare
 from .cluster import Cluster
 from .drain.readiness import DEADLINE
-from .messages.failures import StayingTarget
+from .messages.failures import Deleted, StayingTarget
 from .poll import Poll
 from .properties import FINALIZE
 from .release import release
@@ -66,12 +66,14 @@ def _out_of_time(poll: Poll, again: Again) -> Failed:
     return Failed(reason=reason, accepted=again.accepted)
 
 
-def _deleted_of_planned(poll: Poll, again: Again) -> tuple[int, int] | None:
-    """How many of the nodes of the first look were deleted, and how many there were. None: they cannot be counted."""
+def _deleted_of_planned(poll: Poll, again: Again) -> Deleted | None:
+    """What became of the nodes of the first look. None: they cannot be counted."""
     if again.live is None or not _is_counted(poll):
         return None
-    deleted = {pick.name for pick in poll.state.record.deleted(again.live.staying - again.accepted)}
-    return sum(pick.name in deleted for pick in poll.state.picked), poll.state.planned
+    planned = {pick.name for pick in poll.state.picked}
+    ending = planned & {pick.name for pick in poll.state.record.deleted(again.live.staying - again.accepted)}
+    gone = ending - {node.name for node in again.live.nodes}
+    return Deleted(len(gone), len(ending - gone), poll.state.planned)
 
 
 def _is_counted(poll: Poll) -> bool:

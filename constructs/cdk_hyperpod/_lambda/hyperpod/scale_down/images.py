@@ -47,6 +47,14 @@ def is_release(image: str) -> bool:
     return _RELEASE.fullmatch(image) is not None
 
 
+def is_older(image: str, than: str) -> bool:
+    """Whether both are releases, and the first one is the older one."""
+    one, other = _RELEASE.fullmatch(image), _RELEASE.fullmatch(than)
+    if one is None or other is None:
+        return False
+    return [*map(int, one.groups())] < [*map(int, other.groups())]
+
+
 @dataclass(frozen=True, slots=True)
 class ReImaged:
     """A group whose running nodes would get another image."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,13 +15,15 @@ def read_cluster(
     cluster: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]] = (), tags: Mapping[str, str] | None = None
 ) -> Cluster:
     """The live cluster from DescribeCluster, ListClusterNodes (with IncludeNodeLogicalIds) and ListTags."""
+    listed = tuple(_once(_node(node) for node in nodes))
+    staying = Counter(node.group for node in listed if not node.leaving)
     return Cluster(
         name=cluster.get("ClusterName", ""),
         arn=cluster["ClusterArn"],
         status=cluster["ClusterStatus"],
         continuous=cluster.get("NodeProvisioningMode") == "Continuous",
-        groups=tuple(_live_group(group) for group in cluster.get("InstanceGroups") or ()),
-        nodes=tuple(_once(_node(node) for node in nodes)),
+        groups=tuple(_live_group(group, staying) for group in cluster.get("InstanceGroups") or ()),
+        nodes=listed,
         network=_live_network(cluster.get("VpcConfig")),
         eks_cluster=((cluster.get("Orchestrator") or {}).get("Eks") or {}).get("ClusterArn"),
         tags=tags,
@@ -28,7 +31,9 @@ def read_cluster(
     )
 
 
-def _live_group(group: Mapping[str, Any]) -> Group:
+def _live_group(group: Mapping[str, Any], staying: Mapping[str, int]) -> Group:
+    """`staying`: group -> how many nodes of it are listed and stay. A count that the reply lacks is unknown, and not 0: a target of 0
+    would look as if it had fallen."""
     requirements = group.get("InstanceRequirements") or {}
     types = requirements.get("DesiredInstanceTypes") or requirements.get("CurrentInstanceTypes") or ()
     one = group.get("InstanceType")
@@ -43,8 +48,8 @@ def _live_group(group: Mapping[str, Any]) -> Group:
             threads_per_core=group.get("ThreadsPerCore"),
         ),
         status=group.get("Status") or "InService",
-        current=group.get("CurrentCount") or 0,
-        target=group.get("TargetCount") or 0,
+        current=group.get("CurrentCount", staying[group["InstanceGroupName"]]),
+        target=group.get("TargetCount", staying[group["InstanceGroupName"]]),
         minimum=group.get("MinCount") or 0,
         types_in_use=frozenset(
             detail["InstanceType"] for detail in group.get("InstanceTypeDetails") or () if detail.get("CurrentCount")
@@ -63,7 +68,8 @@ def _live_network(value: Mapping[str, Any] | None) -> Network | None:
 
 
 def _node(node: Mapping[str, Any]) -> Node:
-    # A node without an instance has no InstanceId, or an empty one: the shape requires the member.
+    # A node without an instance has no InstanceId, or an empty one: the shape requires the member. Without a status it counts as
+    # one that is still starting: then counts are not believed yet.
     instance_id = node.get("InstanceId") or None
     return Node(
         group=node["InstanceGroupName"],

@@ -79,7 +79,7 @@ class Provider:
         found = _read(event)
         if found.request == "Delete":
             return _answer(found, Done(messages.attributes.NOTHING))
-        state = self._with_record(found, read_state(event))
+        state = self._with_record(found, _read_state(event))
         if _has_no_task(found, state):
             return _answer(found, Done(messages.attributes.NOTHING))
         poll: Poll | Result = self._open(found, state)
@@ -167,6 +167,13 @@ def _read(event: Mapping[str, Any]) -> Event:
         return read_event(event)
     except MalformedError as error:
         raise ScaleDownError(messages.failures.malformed("this resource", error.problems)) from None
+
+
+def _read_state(event: Mapping[str, Any]) -> State:
+    try:
+        return read_state(event)
+    except (KeyError, TypeError, ValueError):
+        raise ScaleDownError(f"{messages.failures.OTHER_STATE}.") from None
 
 
 def _answer(event: Event, result: Result) -> Answer:

@@ -11,7 +11,7 @@ from ..common.refuse import Refuse
 from . import messages
 from .choice import GroupPlan, by_group, is_ahead, settled
 from .cluster import CONTROLLER, Cluster, Desired, Node, RequestContext, Spec
-from .images import IMAGE_SETTINGS, UNKNOWN, VERSIONED, VERSIONED_SINCE, ReImaged, is_release, re_imaged
+from .images import IMAGE_SETTINGS, UNKNOWN, VERSIONED, VERSIONED_SINCE, ReImaged, is_older, is_release, re_imaged
 from .policy import check_group
 
 CHASE = timedelta(minutes=10)
@@ -49,7 +49,14 @@ def re_imaged_groups(live: Cluster, desired: Desired, context: RequestContext) -
     shown = [group.image for group in live.groups]
     for found in re_imaged(specs, shown, context.deployed, _shown_nodes(live)):
         if found.live == UNKNOWN:
-            yield messages.refusals.image_unknown(found)
+            unknown = (
+                messages.refusals.rollback_image_unknown if context.rolling_back else messages.refusals.image_unknown
+            )
+            yield unknown(found)
+        elif context.rolling_back:
+            yield messages.refusals.rollback_re_images(found, _named(found))
+        elif is_older(found.wanted, found.live):
+            yield messages.refusals.re_imaged_to_older(found)
         else:
             yield messages.refusals.re_imaged(found, _option(found, specs, shown))
 
@@ -67,6 +74,10 @@ def _option(found: ReImaged, specs: Sequence[Spec], shown: Sequence[Spec]) -> st
     """What `cdk-hyperpod patch` needs besides the group, if it would find no difference between the file and the nodes."""
     if any(each.group == found.group for each in re_imaged(specs, shown)):
         return ""
+    return _named(found)
+
+
+def _named(found: ReImaged) -> str:
     return f" --release {found.wanted}" if is_release(found.wanted) else f" --image-id {found.wanted}"
 
 

@@ -61,10 +61,12 @@ def clusters_reached(events: Iterable[Mapping[str, Any]], stack: str) -> frozens
 
 
 def _has_begun(event: Mapping[str, Any]) -> bool:
-    """Whether an event of a cluster shows that CloudFormation began with it, or may do. A cluster whose update was cancelled before
-    it began has no other event than that."""
-    reason = str(event.get("ResourceStatusReason", ""))
-    return not (_status(event).endswith("_FAILED") and CANCELLED in reason)
+    """Whether an event of a cluster shows that CloudFormation began to change it, or may do. A cluster whose update was cancelled before
+    it began has no other event than that. One that is created is another cluster, which has no physical id yet."""
+    status, reason = _status(event), str(event.get("ResourceStatusReason", ""))
+    is_unmade = status.startswith("CREATE_") and not event.get("PhysicalResourceId")
+    is_cancelled = status.endswith("_FAILED") and CANCELLED in reason
+    return not (is_unmade or is_cancelled)
 
 
 def _physical_ids(reached: Sequence[Mapping[str, Any]], seen: Sequence[Mapping[str, Any]]) -> frozenset[str] | None:

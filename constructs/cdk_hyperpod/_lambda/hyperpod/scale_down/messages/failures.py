@@ -29,6 +29,12 @@ def malformed(resource: str, problems: Sequence[str]) -> str:
     return fit(failure.head, [*problems, failure.remedy])
 
 
+OTHER_STATE = Failure(
+    code="scale-down-state-of-another-version",
+    problem="the request began with another version of the guard's function, and nothing more was changed",
+    remedy="deploy again",
+)
+
 STATUS_UNKNOWN = Failure(
     code="stack-status-unreadable",
     problem="nothing was changed, because the function must know first whether the stack rolls back",
@@ -168,10 +174,25 @@ class StayingTarget:
     count: int
 
 
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What became of the nodes that were to be deleted at the first look."""
+
+    gone: int
+    """HyperPod does not list them any more."""
+    accepted: int
+    """HyperPod has accepted their deletion, and still lists them."""
+    planned: int
+
+
+LAST_CHANGE = "The last poll made a change, and its effect could not be seen any more"
+"""Why a request has not finished that waits for nothing else."""
+
+
 def out_of_time(
     cluster: str,
     minutes: int,
-    deleted: tuple[int, int] | None,
+    deleted: Deleted | None,
     left: Sequence[str],
     waits: Sequence[str],
     *,
@@ -180,7 +201,7 @@ def out_of_time(
 ) -> str:
     """The reason when CloudFormation's time limit is near.
 
-    `deleted`: how many nodes were deleted, of how many that were to be deleted at the first look. None: they were not counted.
+    `deleted`: what became of the nodes that were to be deleted at the first look. None: they were not counted.
     `left`: nodes that are still to be deleted, whenever they came. `stays`: why continuing the rollback alone does not help.
     """
     done = _progress(deleted, left)
@@ -191,15 +212,16 @@ def out_of_time(
     else:
         failure = _rollback_with_staying_target(cluster, minutes, done, stays)
     rest = [f"Left: {some(left, 8)}"] if left else []
-    return fit(failure.head, [failure.remedy, *rest, *waits])
+    return fit(failure.head, [failure.remedy, *rest, *(waits or [LAST_CHANGE])])
 
 
-def _progress(deleted: tuple[int, int] | None, left: Sequence[str]) -> str:
-    if deleted is None or (left and deleted == (0, 0)):
+def _progress(deleted: Deleted | None, left: Sequence[str]) -> str:
+    if deleted is None or (left and not deleted.planned):
         return "deleted nodes stay deleted"
-    if deleted == (0, 0):
+    if not deleted.planned:
         return "there was nothing to delete"
-    return f"{deleted[0]} of {several(deleted[1], 'node')} deleted"
+    accepted = f", and HyperPod has accepted the deletion of {deleted.accepted}" if deleted.accepted else ""
+    return f"{deleted.gone} of {several(deleted.planned, 'node')} deleted{accepted}"
 
 
 def _update_out_of_time(cluster: str, minutes: int, done: str) -> Failure:

@@ -8,6 +8,7 @@ from ...common.refuse import Refuse
 from ...common.sentences import several, some
 from ...common.text import one_line
 from ..images import ReImaged
+from .failures import CONTINUE
 
 # -- the cluster ------------------------------------------------------------------------------------------------------
 
@@ -179,6 +180,30 @@ def re_imaged(found: ReImaged, option: str) -> Refuse:
     )
 
 
+def re_imaged_to_older(found: ReImaged) -> Refuse:
+    """A patch outside the file, such as an automatic one, is ahead of it."""
+    group, live, wanted = map(one_line, (found.group, found.live, found.wanted))
+    return Refuse(
+        code="nodes-re-imaged-to-older",
+        path=f"instance_groups[{group}]",
+        why=f"gives {several(found.nodes, 'node')} of {group} an older release, and ends their jobs",
+        fix=f"set image_release_version of the group to {live}, which they run, then deploy. If you want {wanted}, run "
+        f"`cdk-hyperpod patch {group} --release {wanted}` first",
+    )
+
+
+def rollback_re_images(found: ReImaged, option: str) -> Refuse:
+    """`option`: the image. The user's file has another one."""
+    group, live, wanted = map(one_line, (found.group, found.live, found.wanted))
+    return Refuse(
+        code="nodes-re-imaged-by-rollback",
+        path=f"instance_groups[{group}]",
+        why=f"the rollback re-images {several(found.nodes, 'node')} of {group} and ends their jobs",
+        fix=f"run `cdk-hyperpod patch {group}{option}`, then continue the rollback ({CONTINUE}). They run {live}, and the earlier "
+        f"template wants {wanted}",
+    )
+
+
 def image_unknown(found: ReImaged) -> Refuse:
     """HyperPod does not report the image, so a patch would not change this answer."""
     group, wanted = one_line(found.group), one_line(found.wanted)
@@ -188,6 +213,18 @@ def image_unknown(found: ReImaged) -> Refuse:
         why=f"may re-image {several(found.nodes, 'node')} of {group} and end their jobs: HyperPod does not report whether they "
         f"run {wanted}",
         fix="keep image_id and image_release_version of the group as they are deployed",
+    )
+
+
+def rollback_image_unknown(found: ReImaged) -> Refuse:
+    """The same in a rollback, which can leave the cluster as it is."""
+    group, wanted = one_line(found.group), one_line(found.wanted)
+    return Refuse(
+        code="live-image-unknown-in-rollback",
+        path=f"instance_groups[{group}]",
+        why=f"the rollback may re-image {several(found.nodes, 'node')} of {group} and end their jobs: HyperPod does not report whether "
+        f"they run {wanted}",
+        fix=f"continue the rollback without this resource and the cluster ({CONTINUE} --resources-to-skip, with both logical ids)",
     )
 
 
