@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict
 from typing import Any
 
 from cdk_hyperpod_local.engine import seam
@@ -98,7 +97,11 @@ class _Clusters:
 
     def _handler(self) -> ClusterHandler:
         return ClusterHandler(
-            self._service.hyperpod, account=seam.account(), region=seam.region(), **asdict(self._service.handler)
+            self._service.hyperpod,
+            account=seam.account(),
+            region=seam.region(),
+            vanished_groups=self._service.handler.vanished_groups,
+            retries_conflicts=self._service.handler.retries_conflicts,
         )
 
     def _run(self, progress: Progress) -> Progress:
