@@ -97,9 +97,14 @@ def _kinds() -> Iterator[Case]:
         yield Case(name=f"{kind} of a controller", manifest=made, admitted=True, by_a_member=False)
         forged = _made(version, kind, f"{kind.lower()}-forged", spec, ownerReferences=OWNER)
         yield Case(name=f"{kind} of a member that names an owner", manifest=forged, admitted=False)
+        both = _labelled(kind, forged, QUEUED)
+        yield Case(name=f"{kind} of a member that names a queue and an owner", manifest=both, admitted=False)
+        yield Case(name=f"{kind} of a controller in a queue", manifest=both, admitted=True, by_a_member=False)
     for kind, (version, _, spec) in _of_kinds({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "0"}).items():
         small = _made(version, kind, f"{kind.lower()}-small", spec)
         yield Case(name=f"{kind} without accelerators", manifest=small, admitted=True)
+        owned = _made(version, kind, f"{kind.lower()}-owned", spec, ownerReferences=OWNER)
+        yield Case(name=f"{kind} of a member without accelerators, with an owner", manifest=owned, admitted=True)
 
 
 def _pod(name: str, spec: Manifest, **metadata: Any) -> Manifest:

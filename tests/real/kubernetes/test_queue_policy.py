@@ -7,11 +7,12 @@ a folder with a newer Kubernetes in KUBERNETES_BIN (docs/testing.md).
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 
 from cdk_hyperpod.kubernetes.manifests import Manifest
-from helpers.kubernetes.apiserver.client import Client, await_answer
+from helpers.kubernetes.apiserver.client import Answer, Client, await_answer
 from helpers.kubernetes.apiserver.objects import install, pod, requesting
 from helpers.kubernetes.queued import BORROWS, CASES, GPUS, NAMESPACE, OWNER, QUEUED
 
@@ -67,6 +68,34 @@ def test_a_member_does_not_take_the_label_away(admin: Client, member: Client) ->
         == 403
     )
     assert member.request("DELETE", path).status == 200
+
+
+def test_more_replicas_need_a_queue(admin: Client, member: Client) -> None:
+    """Of a Deployment from before the policy, also by an autoscaler, which is no member."""
+    alone, through = (
+        next(case.manifest for case in CASES if case.name == f"Deployment {name}")
+        for name in ("of a controller", "with a queue")
+    )
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+    names = [each["metadata"]["name"] for each in (alone, through)]
+    assert [admin.create(each).status for each in (alone, through)] == [201, 201]
+    # A controller takes its owner away: as it was before the policy.
+    no_owner = {"metadata": {"ownerReferences": None}}
+    assert admin.request("PATCH", f"{path}/{names[0]}", no_owner, "application/merge-patch+json").status == 200
+
+    def scaled(who: Client, name: str, replicas: int) -> Answer:
+        return who.request(
+            "PATCH", f"{path}/{name}/scale", {"spec": {"replicas": replicas}}, "application/merge-patch+json"
+        )
+
+    for who in (member, admin):
+        refused = await_answer(
+            partial(scaled, who, names[0], 1), lambda answer: answer.status == 403, "the policy of scales", 60
+        )
+        assert "more replicas with accelerators need a queue" in refused.message
+    assert [scaled(member, names[1], replicas).status for replicas in (1, 0)] == [200, 200]
+    for name in names:
+        admin.request("DELETE", f"{path}/{name}")
 
 
 def test_other_namespaces_are_as_before(admin: Client, member: Client) -> None:

@@ -16,16 +16,21 @@ from cdk_hyperpod.kubernetes.manifests import Manifest
 from cdk_hyperpod.kubernetes.teams import group_name, team_manifests
 from helpers.kubernetes.queued import BORROWS, CASES, NAMESPACE, OWNER, Case
 
-POLICY, BINDING = (item for item in team_manifests(BORROWS, task_governance=True) if "AdmissionPolicy" in item["kind"])
+POLICIES = [item for item in team_manifests(BORROWS, task_governance=True) if "AdmissionPolicy" in item["kind"]]
+POLICY, BINDING = POLICIES[:2]
+SCALES = {item["spec"]["paramKind"]["kind"]: item for item in POLICIES if "paramKind" in item["spec"]}
 MEMBER = [group_name(NAMESPACE), "system:authenticated"]
 CONTROLLER = ["system:serviceaccounts", "system:authenticated"]
 
 
 def refusals(manifest: Manifest, groups: list[str], operation: str = "CREATE") -> list[str]:
     """The messages of the policy, as the API server evaluates it."""
-    spec = POLICY["spec"]
     request = {"operation": operation, "userInfo": {"username": "somebody", "groups": groups}}
-    context: dict[str, Any] = {"object": manifest, "request": request, "variables": {}}
+    return evaluated(POLICY["spec"], {"object": manifest, "request": request})
+
+
+def evaluated(spec: Manifest, context: dict[str, Any]) -> list[str]:
+    context["variables"] = {}
     if not all(cel.evaluate(item["expression"], context) for item in spec["matchConditions"]):
         return []
     for variable in spec["variables"]:
@@ -53,6 +58,56 @@ def test_a_member_of_another_group_is_no_member() -> None:
     assert made["metadata"]["ownerReferences"] == OWNER
     assert refusals(made, ["another-namespace-level-group"]) == []
     assert len(refusals(made, MEMBER)) == 1
+
+
+@pytest.mark.parametrize("kind", SCALES)
+@pytest.mark.parametrize("groups", [MEMBER, CONTROLLER], ids=["member", "their autoscaler"])
+@pytest.mark.parametrize(
+    ("name", "replicas", "by_whom"),
+    [
+        ("without a queue", (1, 2), ""),
+        ("without a queue", (0, 1), ""),
+        ("without a queue", (2, 1), "both"),
+        ("without a queue", (1, 0), "both"),
+        ("with a queue", (1, 2), "both"),
+        ("without accelerators", (1, 200), "both"),
+        # An operator's Deployment, such as that of an endpoint for inference.
+        ("of a controller", (1, 2), "controller"),
+    ],
+)
+def test_more_replicas_need_a_queue(
+    kind: str, groups: list[str], name: str, replicas: tuple[int, int], by_whom: str
+) -> None:
+    target = next(case.manifest for case in CASES if case.name == f"{kind} {name}")
+    refused = not scaled(target, replicas, groups)
+    assert refused == (by_whom not in ("both", "member" if groups is MEMBER else "controller"))
+
+
+def scaled(target: Manifest, replicas: tuple[int, int], groups: list[str]) -> bool:
+    """Whether the API server lets somebody scale the target. Every object of its kind in the namespace is asked."""
+    before, after = ({"kind": "Scale", "spec": {"replicas": count} if count else {}} for count in replicas)
+    request = {"operation": "UPDATE", "name": target["metadata"]["name"], "userInfo": {"groups": groups}}
+    others = [case.manifest for case in CASES if case.manifest["kind"] == target["kind"]]
+    spec = SCALES[target["kind"]]["spec"]
+    return not any(
+        evaluated(spec, {"object": after, "oldObject": before, "request": request, "params": each}) for each in others
+    )
+
+
+def test_every_scale_that_a_member_may_change_is_matched() -> None:
+    (role,) = (item for item in team_manifests(BORROWS, task_governance=True) if item["kind"] == "Role")
+    scales = {
+        (group, resource)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        if resource.endswith("/scale")
+    }
+    rules = [item["spec"]["matchConstraints"]["resourceRules"] for item in SCALES.values()]
+    assert scales == {("apps", rule["resources"][0]) for (rule,) in rules}
+    for binding in POLICIES[3::2]:
+        # Of the namespace of the request, and none is no error.
+        assert binding["spec"]["paramRef"] == {"selector": {}, "parameterNotFoundAction": "Allow"}
 
 
 def test_every_kind_that_makes_pods_and_that_a_member_may_create_is_matched() -> None:
