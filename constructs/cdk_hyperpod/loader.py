@@ -11,8 +11,7 @@ import yaml
 from .config.cluster import ClusterConfig
 from .errors import ConfigError, Finding, raise_errors
 from .rules import check_cluster
-from .rules.files import check_dependencies_chart, check_own_script_folders, check_scripts
-from .rules.slurm_files import check_slurm_files
+from .rules.files import check_files
 from .typed.build import structure
 from .typed.document import Document
 from .typed.validation import require_arguments
@@ -51,7 +50,7 @@ class LoadedConfig:
 def load_config(path: str | Path) -> LoadedConfig:
     """Read the cluster that a file describes.
 
-    Reads only the file, and the scripts' folder and the chart that it names.
+    Reads only the file, and the files and folders that it names below the app's folder.
 
     Example::
 
@@ -70,10 +69,7 @@ def load_config(path: str | Path) -> LoadedConfig:
     config = structure(ClusterConfig, document.data, findings)
     if isinstance(config, ClusterConfig):
         findings += check_cluster(config)
-        findings += check_scripts(config, path.parent)
-        findings += check_own_script_folders(config, path.parent)
-        findings += check_slurm_files(config.slurm, path.parent)
-        findings += check_dependencies_chart(config, path.parent)
+        findings += check_files(config, path.parent)
     findings = document.in_order(findings)
     raise_errors(findings, source)
     return LoadedConfig(config=config, warnings=tuple(findings), folder=path.parent)

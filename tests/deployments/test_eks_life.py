@@ -41,7 +41,9 @@ def test_life_under_eks(engine: LocalAws, policies: dict[str, str], tmp_path: Pa
     bootstrap(engine, QUALIFIER, [arn for name, arn in policies.items() if name != BOUNDARY])
     for role in ("admin", "research", "vision", "audio", "stranger", "pods"):
         add_role(engine, f"{NAME}-{role}")
-    life = Rehearsal(engine, tmp_path, with_every_add_on({**under_eks(NAME), "monitoring": {}}), context(QUALIFIER))
+    life = Rehearsal(
+        engine, tmp_path, with_every_add_on({**under_eks(NAME, tmp_path), "monitoring": {}}), context(QUALIFIER)
+    )
     before = inventory(engine)
     first_deployment(life)
     nothing_changed(life)

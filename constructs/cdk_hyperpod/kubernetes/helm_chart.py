@@ -15,7 +15,6 @@ import hashlib
 import io
 import os
 import re
-import stat
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,8 @@ from pathlib import Path
 
 from ..config.eks import ChartComponents
 from ..facts.device_plugins import CHART_COMMIT
-from ..typed.words import show, shown_name
+from ..typed.regular_file import opened_regular
+from ..typed.words import shown_name
 from ..typed.yaml_text import YamlProblem, read_yaml
 
 GET_CHART = (
@@ -84,7 +84,7 @@ class HelmChart:
         if path.is_dir():
             files = _folder(path, room)
         else:
-            with _opened_file(path) as file:
+            with opened_regular(path) as file:
                 files = _archive(_read(file, room), room)
         self.files: Mapping[str, bytes] = dict(sorted(_opened(files, room).items()))
         if "Chart.yaml" not in self.files:
@@ -178,16 +178,6 @@ class _Room:
             raise InvalidChart(f"it holds more than {MAX_CHART_FILES:,} files")
 
 
-def _opened_file(path: Path) -> io.BufferedReader:
-    """A regular file. A device never ends, and a pipe waits for a writer, so both are refused."""
-    # A pipe would wait in open() already.
-    file = os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise InvalidChart("it is neither a file nor a folder")
-    return file
-
-
 def _read(file: io.BufferedReader | gzip.GzipFile, room: _Room) -> bytes:
     """All of a stream, but at most one byte more than the limit."""
     content = file.read(room.bytes + 1)
@@ -215,7 +205,7 @@ def _folder(path: Path, room: _Room) -> dict[str, bytes]:
             inside = _checked_name(file.relative_to(path).as_posix())
             if not Path(os.path.realpath(file)).is_relative_to(top):
                 raise InvalidChart(f"{shown_name(inside)} is a link out of the chart's folder")
-            with _opened_file(file) as stream:
+            with opened_regular(file) as stream:
                 files[inside] = _read(stream, room)
             room.take(len(files[inside]))
     return files
@@ -333,7 +323,7 @@ def _dependencies(chart_yaml: bytes) -> list[str]:
     """The names of a chart's dependencies."""
     wanted = _about("Chart.yaml", chart_yaml).get("dependencies") or []
     if not isinstance(wanted, list):
-        raise InvalidChart(f"Chart.yaml has no list of dependencies, but {show(wanted)}")
+        raise InvalidChart("Chart.yaml has no list of dependencies")
     names = []
     for item in wanted:
         name = item.get("name") if isinstance(item, dict) else None
@@ -344,13 +334,13 @@ def _dependencies(chart_yaml: bytes) -> list[str]:
 
 
 def _about(path: str, content: bytes) -> Mapping[object, object]:
-    """The content of a Chart.yaml."""
+    """The content of a Chart.yaml. A file that is none may hold secrets, so no message has a line of it."""
     if len(content) > MAX_YAML_BYTES:
         raise InvalidChart(f"{shown_name(path)} has more than {MAX_YAML_BYTES:,} bytes")
     try:
         about = read_yaml(content)
     except YamlProblem as problem:
-        raise InvalidChart(f"{shown_name(path)} cannot be read as YAML: {problem}") from None
+        raise InvalidChart(f"{shown_name(path)} is not valid YAML in line {problem.line}") from None
     if not isinstance(about, dict) or not isinstance(about.get("name"), str):
-        raise InvalidChart(f"{shown_name(path)} names no chart, but holds {show(about)}")
+        raise InvalidChart(f"{shown_name(path)} names no chart")
     return about

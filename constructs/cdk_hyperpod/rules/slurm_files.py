@@ -12,6 +12,7 @@ from pathlib import Path
 from ..config.slurm import SlurmConfig, SlurmFiles
 from ..errors import Finding
 from ..typed.known import is_known
+from ..typed.regular_file import opened_regular
 from ..typed.words import show
 from .own_scripts import NAME, is_leftover
 
@@ -72,15 +73,25 @@ _KEY = re.compile(r"(?:^|\s)([A-Za-z]\w*)\s*[-+*/]?=")
 _QUOTED = re.compile(r'"[^"]*"')
 
 
-def check_slurm_files(slurm: object, base: Path, prefix: str = "slurm.") -> Iterator[Finding]:
-    """Whether the files exist, and Slurm can use them. `base`: paths are relative to it. `prefix`: of the settings' paths."""
+def named_files(slurm: object, prefix: str = "slurm.") -> Iterator[tuple[str, str]]:
+    """The files and folders that a cluster names: the path of the setting, and the name."""
     if not isinstance(slurm, SlurmConfig):
         return
-    if isinstance(slurm.conf, SlurmFiles):
-        for name in CONFS:
-            yield from _check_conf(name, getattr(slurm.conf, name), base, f"{prefix}conf.{name}")
-    for kind in HOOKS:
-        yield from _check_programs(getattr(slurm, kind), base, f"{prefix}{kind}")
+    conf = slurm.conf if isinstance(slurm.conf, SlurmFiles) else SlurmFiles()
+    named = [(f"conf.{name}", getattr(conf, name)) for name in CONFS] + [(kind, getattr(slurm, kind)) for kind in HOOKS]
+    for path, name in named:
+        if isinstance(name, str | Path) and is_known(str(name)):
+            yield f"{prefix}{path}", str(name)
+
+
+def check_slurm_files(slurm: object, base: Path, prefix: str = "slurm.") -> Iterator[Finding]:
+    """Whether the files exist, and Slurm can use them. `base`: paths are relative to it. `prefix`: of the settings' paths."""
+    for path, name in named_files(slurm, prefix):
+        kind = path.removeprefix(prefix)
+        if kind in HOOKS:
+            yield from _check_programs(name, base, path)
+        else:
+            yield from _check_conf(kind.removeprefix("conf."), name, base, path)
 
 
 def programs(folder: Path) -> list[Path]:
@@ -91,20 +102,10 @@ def programs(folder: Path) -> list[Path]:
 # -- lines
 
 
-def _check_conf(name: str, file: object, base: Path, path: str) -> Iterator[Finding]:
-    if not isinstance(file, str) or not is_known(file):
-        return
-    if (base / file).exists() and not (base / file).is_file():
-        # A pipe would be waited for.
-        yield Finding(
-            code="slurm-file-not-a-file",
-            path=path,
-            problem=f"{show(file)} is not a file",
-            remedy="name a file with lines of Slurm's, relative to this file",
-        )
-        return
+def _check_conf(name: str, file: str, base: Path, path: str) -> Iterator[Finding]:
     try:
-        content = (base / file).read_bytes()
+        with opened_regular(base / file) as opened:
+            content = opened.read(MAX_CONF_BYTES + 1)
     except OSError as error:
         reason = error.strerror
         yield Finding(
@@ -168,7 +169,7 @@ def _check_line(name: str, line: str, where: str, path: str) -> Iterator[Finding
         yield Finding(
             code="slurm-line-invalid",
             path=path,
-            problem=f"{where} is not a setting, got {show(line)}",
+            problem=f"{where} is not a setting",
             remedy="write it as Name=value",
         )
     for key in dict.fromkeys(key.lower() for key in keys):
@@ -185,12 +186,9 @@ def _check_line(name: str, line: str, where: str, path: str) -> Iterator[Finding
 # -- programs
 
 
-def _check_programs(folder: object, base: Path, path: str) -> Iterator[Finding]:
-    if not isinstance(folder, str | Path) or not is_known(str(folder)):
-        return
-    name = str(folder)
+def _check_programs(name: str, base: Path, path: str) -> Iterator[Finding]:
     try:
-        entries = programs(base / folder)
+        entries = programs(base / name)
         for entry in entries:
             yield from _check_program(entry, f"{name}/{entry.name}", path)
     except OSError as error:

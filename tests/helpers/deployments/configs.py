@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,11 @@ TRN1: Json = {
 CHART = Path(__file__).resolve().parents[1] / "chart"
 
 
-def under_eks(name: str) -> Json:
+def under_eks(name: str, folder: Path) -> Json:
     """Five P5 nodes with a minimum of one, two nodes without GPUs, and a group that Karpenter scales; two teams with
-    shares, HyperPod's chart, a closed network, and nothing that is retained."""
+    shares, HyperPod's chart (a copy in the folder), a closed network, and nothing that is retained."""
     role = f"arn:aws:iam::{ACCOUNT}:role/{name}"
+    chart = shutil.copytree(CHART, folder / "chart")
     return {
         "name": name,
         "region": "us-west-2",
@@ -58,7 +60,7 @@ def under_eks(name: str) -> Json:
         # The control plane gets a second zone.
         "network": {"availability_zones": ["us-west-2c"]},
         "eks": {
-            "dependencies_chart": str(CHART),
+            "dependencies_chart": str(chart),
             "dependencies_chart_digest": HelmChart(CHART).digest,
             "image_registry": f"{ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com/mirror",
             "admin_role_arns": [f"{role}-admin"],

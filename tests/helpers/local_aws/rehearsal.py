@@ -46,6 +46,8 @@ class Rehearsal:
         self.cluster = cluster_stack_name(self.name)
         self.eks, self.teams = eks_stack_name(self.name), teams_stack_name(self.name)
         self._folder = folder
+        # The app's folder: files that the config names lie below it.
+        (folder / ".git").mkdir(parents=True, exist_ok=True)
         self._context = context
         self._made = 0
         self._known: dict[str, Path] = {}

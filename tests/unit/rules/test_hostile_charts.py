@@ -170,19 +170,18 @@ def test_a_pipe_does_not_wait_for_a_writer(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("about", "reason"),
     [
-        pytest.param(b"- name: c\n", "Chart.yaml names no chart, but holds [{'name': 'c'}]", id="list"),
-        pytest.param(b"", "Chart.yaml names no chart, but holds null", id="nothing"),
-        pytest.param(b"name: [c]\n", "Chart.yaml names no chart, but holds {'name': ['c']}", id="name"),
+        pytest.param(b"- name: c\n", "Chart.yaml names no chart", id="list"),
+        pytest.param(b"", "Chart.yaml names no chart", id="nothing"),
+        pytest.param(b"name: [c]\n", "Chart.yaml names no chart", id="name"),
         pytest.param(
             b"name: c\nx: !!python/name:os.system\n",
-            "Chart.yaml cannot be read as YAML: only plain values are allowed, and not the tag "
-            "'tag:yaml.org,2002:python/name:os.system' in line 2",
+            "Chart.yaml is not valid YAML in line 2",
             id="tag",
         ),
-        pytest.param(b"x: " + b"[" * 5000, "Chart.yaml cannot be read as YAML: nested too deeply in line 1", id="deep"),
-        pytest.param(b"\xff", "Chart.yaml cannot be read as YAML: byte 0, in line 1, is not UTF-8 text", id="bytes"),
+        pytest.param(b"x: " + b"[" * 5000, "Chart.yaml is not valid YAML in line 1", id="deep"),
+        pytest.param(b"\xff", "Chart.yaml is not valid YAML in line 1", id="bytes"),
         pytest.param(b"#" * 1_048_577, "Chart.yaml has more than 1,048,576 bytes", id="long"),
-        pytest.param(b"name: c\ndependencies: x\n", "Chart.yaml has no list of dependencies, but 'x'", id="text"),
+        pytest.param(b"name: c\ndependencies: x\n", "Chart.yaml has no list of dependencies", id="text"),
         pytest.param(b"name: c\ndependencies: [x]\n", "Chart.yaml has a dependency without a name", id="no mapping"),
         pytest.param(
             b"name: c\ndependencies: [{name: [x]}]\n", "Chart.yaml has a dependency without a name", id="kind"
@@ -199,7 +198,7 @@ def test_so_is_that_of_a_chart_inside(folder: Path) -> None:
     (folder / "charts" / "a").mkdir(parents=True)
     (folder / "charts" / "a" / "Chart.yaml").write_text("null")
 
-    assert message(folder) == "'chart' is not a Helm chart (charts/a/Chart.yaml names no chart, but holds null)"
+    assert message(folder) == "'chart' is not a Helm chart (charts/a/Chart.yaml names no chart)"
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
@@ -271,7 +270,7 @@ def refused_within_bounds(path: Path) -> str:
     """Read the chart in a process that cannot take more memory than a bound."""
     program = (
         "import pathlib, sys\nfrom cdk_hyperpod.kubernetes.helm_chart import HelmChart, InvalidChart\n"
-        "try: HelmChart(pathlib.Path(sys.argv[1]))\nexcept InvalidChart as error: print(error)"
+        "try: HelmChart(pathlib.Path(sys.argv[1]))\nexcept InvalidChart as error: print(error)\nexcept OSError as error: print(error.strerror)"
     )
     run = subprocess.run(
         [sys.executable, "-c", program, path],

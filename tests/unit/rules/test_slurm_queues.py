@@ -118,7 +118,7 @@ def test_a_line_that_slurm_could_not_read(tmp_path: Path, name: str, content: st
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "file")
     assert found(check_slurm_files(SlurmConfig(conf=SlurmFiles(gres="file")), tmp_path)) == [
-        ("slurm-file-not-a-file", "slurm.conf.gres")
+        ("slurm-file-unreadable", "slurm.conf.gres")
     ]
 
 

@@ -259,7 +259,7 @@ BEFORE = "lifecycle.scripts_before"
         ({BEFORE: "cluster.yaml"}, [("own-scripts-not-found", BEFORE)]),
         ({BEFORE: "first", "lifecycle.mode": "bootstrap"}, [("own-scripts-in-bootstrap-mode", BEFORE)]),
         ({**FOR_WORK, "lifecycle.mode": "bootstrap"}, [("own-scripts-in-bootstrap-mode", "instance_groups[work].scripts_after")]),
-        ({BEFORE: "first", "lifecycle.scripts": str(ROOT / "lifecycle")}, [("own-scripts-beside-a-folder", BEFORE)]),
+        ({BEFORE: "first", "lifecycle.scripts": "first"}, [("scripts-incomplete", "lifecycle.scripts"), ("own-scripts-beside-a-folder", BEFORE)]),
         ({BEFORE: "first", "lifecycle.script_minutes": 0}, [("value-out-of-range", "lifecycle.script_minutes")]),
         ({BEFORE: "first", "lifecycle.on_script_failure": "ignore"}, [("value-not-a-choice", "lifecycle.on_script_failure")]),
         ({BEFORE: ["first"]}, [("value-not-plain", BEFORE)]),
