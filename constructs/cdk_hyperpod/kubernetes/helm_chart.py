@@ -334,7 +334,7 @@ def _dependencies(chart_yaml: bytes) -> list[str]:
 
 
 def _about(path: str, content: bytes) -> Mapping[object, object]:
-    """The content of a Chart.yaml. A file that is none may hold secrets, so no message has a line of it."""
+    """The content of a Chart.yaml. Another file may hold secrets, so no message has a line of it."""
     if len(content) > MAX_YAML_BYTES:
         raise InvalidChart(f"{shown_name(path)} has more than {MAX_YAML_BYTES:,} bytes")
     try:
