@@ -16,8 +16,8 @@ from ...names import drainer_name
 from .. import aws, tables
 from ..live import Target
 from ..nodes.operator_channel import DrainError, OperatorChannel, StatusReading
-from .model import REQUEST_PREFIX, Node, Report, Run, Terms
-from .run_record import LEASE_S, LOST, RENEW_S, from_json, is_lost, to_json
+from .model import LEASE_S, REQUEST_PREFIX, Hold, Node, Report, Run
+from .run_record import LOST, RENEW_S, from_json, is_lost, to_json
 
 if TYPE_CHECKING:
     from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus
@@ -46,7 +46,7 @@ class Drains(Protocol):
     def is_due(self) -> bool:
         """Whether the next `hold` renews a lease by calls of its own."""
 
-    def hold(self, run: Run, nodes: Sequence[Node], terms: Terms) -> Report:
+    def hold(self, run: Run, nodes: Sequence[Node], hold: Hold) -> Report:
         """Hold exactly these nodes, and return what is reported of them."""
 
     def release(self, run: Run, *, finished: bool) -> None:
@@ -74,7 +74,7 @@ class NoDrains:
     def is_due(self) -> bool:
         return False
 
-    def hold(self, run: Run, nodes: Sequence[Node], terms: Terms) -> Report:
+    def hold(self, run: Run, nodes: Sequence[Node], hold: Hold) -> Report:
         return Report()
 
     def release(self, run: Run, *, finished: bool) -> None:
@@ -91,7 +91,7 @@ class AgentDrains:
         self._channel = channel
         self._requested: dict[str, str] = {}
         """Node -> the id of the request that holds it: the run's own, or an operator's."""
-        self._written: tuple[frozenset[str], Terms] | None = None
+        self._written: tuple[frozenset[str], Hold] | None = None
         self._lease = 0.0
         self._ahead = 0.0
         """How far S3's clock is ahead of this machine's."""
@@ -132,27 +132,30 @@ class AgentDrains:
     def is_due(self) -> bool:
         return self.now() > self._lease - RENEW_S
 
-    def hold(self, run: Run, nodes: Sequence[Node], terms: Terms) -> Report:
-        wanted = (frozenset(node.id for node in nodes), terms)
+    def hold(self, run: Run, nodes: Sequence[Node], hold: Hold) -> Report:
+        wanted = (frozenset(node.id for node in nodes), hold)
         if wanted != self._written or self.is_due():
-            self._write(run, nodes, terms)
+            self._write(run, nodes, hold)
             self._written = wanted
         return self.look()
 
-    def _write(self, run: Run, nodes: Sequence[Node], terms: Terms) -> None:
+    def _write(self, run: Run, nodes: Sequence[Node], hold: Hold) -> None:
         addresses = self._find_addresses(nodes)
+        written: list[float] = []
 
         def do(
             existing: list[dict[str, Any]], found: object, now: float
         ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
             _refuse_loss(found, run)
-            self._lease = now + LEASE_S
+            written[:] = [now + LEASE_S]
             others = {each["id"]: each for each in existing if not each["request"].startswith(REQUEST_PREFIX)}
-            requests = merge(others, addresses, run, terms, self._lease)
+            requests = merge(others, addresses, run, hold, now)
             self._requested = {each["id"]: each["request"] for each in requests}
-            return requests, to_json(run) | {"until": self._lease}
+            return requests, to_json(run) | {"until": now + LEASE_S}
 
         self._channel.change_run(do)
+        # Not before: a renewal that failed is tried again.
+        (self._lease,) = written
         if self._first_write is None:
             self._first_write = self.now()
 
@@ -162,10 +165,11 @@ class AgentDrains:
             found = _HOST.fullmatch(node.host or "")
             if node.id not in self._addresses and found:
                 self._addresses[node.id] = ".".join(found.groups())
-        missing = [node.id for node in nodes if node.id not in self._addresses]
+        missing = [node.id for node in nodes if node.id not in self._addresses and node.status == "Running"]
         if missing:
             self._addresses |= self._channel.addresses(missing)
-        return {node.id: self._addresses[node.id] for node in nodes}
+        # A node that is about to join is held as soon as it has an address.
+        return {node.id: self._addresses[node.id] for node in nodes if node.id in self._addresses}
 
     def release(self, run: Run, *, finished: bool) -> None:
         def do(
@@ -197,7 +201,8 @@ class AgentDrains:
             problem=status.problem,
             held_by_deployment=tuple(node for node, one in status.nodes.items() if "deployment" in one.requests),
             busy={node: tuple(job.title for job in jobs) for node, jobs in status.busy.items()},
-            queue=status.queue,
+            # An old status says nothing about the queue of now.
+            queue=None if reading.silence else status.queue,
             saves=status.backup is not None,
             is_read=True,
         )
@@ -214,9 +219,10 @@ def _refuse_loss(found: object, run: Run) -> None:
 
 
 def merge(
-    others: Mapping[str, dict[str, Any]], addresses: Mapping[str, str], run: Run, terms: Terms, lease: float
+    others: Mapping[str, dict[str, Any]], addresses: Mapping[str, str], run: Run, hold: Hold, now: float
 ) -> list[dict[str, Any]]:
     """The operators' request with a run's nodes. Other operators' requests stay, unless they end before the run's lease."""
+    lease = hold.lease(now)
     own = {
         node: make_node_request(
             NodeRequest(
@@ -224,12 +230,12 @@ def merge(
                 request_id=run.request_id,
                 instance=node,
                 address=address,
-                deadline=terms.deadline,
+                deadline=hold.deadline,
                 expires=lease,
-                force=terms.force,
+                force=hold.force,
                 backup=True,
                 # A backup gets this time, and not just the lease.
-                limit=terms.until,
+                limit=hold.until,
             )
         )
         for node, address in addresses.items()
@@ -280,7 +286,7 @@ class DrainerDrains:
         """Its every look renews the lease."""
         return False
 
-    def hold(self, run: Run, nodes: Sequence[Node], terms: Terms) -> Report:
+    def hold(self, run: Run, nodes: Sequence[Node], hold: Hold) -> Report:
         self._own = run.request_id
         requests = [
             make_node_request(
@@ -289,9 +295,9 @@ class DrainerDrains:
                     request_id=run.request_id,
                     instance=node.id,
                     address="",
-                    deadline=terms.deadline,
-                    expires=self.now() + LEASE_S,
-                    force=terms.force,
+                    deadline=hold.deadline,
+                    expires=hold.lease(self.now()),
+                    force=hold.force,
                     backup=True,
                     evict_unmanaged=self._evicts_unmanaged,
                 )

@@ -53,6 +53,9 @@ def why_not_due(wanted: str, group: Group, live: Mapping[str, Any], progress: Pr
     """
     if progress is not None and progress.done:
         return "patched in this run"
+    if progress is not None and progress.sent is not None:
+        # It is followed to its end, whatever HyperPod shows by now.
+        return ""
     if not group.nodes and not group.current:
         return "no nodes"
     if group.is_updating:
@@ -72,29 +75,3 @@ def why_not_due(wanted: str, group: Group, live: Mapping[str, Any], progress: Pr
 
 def _outdated(group: Group) -> bool:
     return any(node.image_status not in (None, "UpToDate") for node in group.nodes)
-
-
-def left_on_old_image(wanted: str, group: Group, sent: float) -> list[str]:
-    """Nodes that still run the old image after the update. Empty: none is known to."""
-    nodes = [node for node in group.nodes if node.id and node.status != "ShuttingDown"]
-    if is_release(wanted):
-        return [node.id for node in nodes if node.image not in (None, wanted)]
-    if any(node.image_status for node in nodes) and wanted in (LATEST, DEFAULT):
-        return [node.id for node in nodes if node.image_status not in (None, "UpToDate")]
-    if wanted not in (LATEST, DEFAULT) and group.image_id and group.image_id.lower() != wanted.lower():
-        return [node.id for node in nodes]
-    if not any(_is_new(node.updated, sent) for node in nodes):
-        # HyperPod does not report when it updated nodes.
-        return []
-    return [node.id for node in nodes if not _is_new(node.updated, sent) and not _is_new(node.launched, sent)]
-
-
-def is_updated_since(sent: float, group: Group) -> bool:
-    """Whether HyperPod reports of each node that it was updated since."""
-    nodes = group.running
-    return bool(nodes) and all(_is_new(node.updated, sent) for node in nodes)
-
-
-def _is_new(time: float | None, sent: float) -> bool:
-    # The clocks of HyperPod and of whoever sent the update may differ by a minute.
-    return time is not None and time >= sent - 60

@@ -8,18 +8,24 @@ from enum import Enum
 from typing import Any
 
 from ..._lambda.hyperpod.common.drain_protocol import NodeStatus
+from ..._lambda.hyperpod.scale_down.images import DEFAULT, is_release
 
 UPDATING = ("Pending", "InProgress", "RollbackInProgress")
 """SoftwareUpdateStatus while HyperPod works (botocore)."""
 SUCCEEDED, ROLLED_BACK, FAILED = "Succeeded", "RollbackComplete", "Failed"
 """SoftwareUpdateStatus at the end (botocore)."""
+ENDS = (SUCCEEDED, ROLLED_BACK, FAILED)
+LEASE_S = 600.0
+"""How long a node is held, and a run counts as alive, after the last sign of life: many looks long."""
+UPDATE_LIMIT_S = 24 * 3600.0
+"""How long nodes are held for an update from the call on, or from a later look that still sees it at work."""
 LATEST = "latest"
 """The image that HyperPod takes if a request names none."""
 SYSTEM_UPDATING = "SystemUpdating"
 """Status of a group, or of a node, during an update (botocore)."""
 
 
-class Way(Enum):
+class DrainedBy(Enum):
     """How the nodes of a group are emptied before HyperPod replaces their image."""
 
     AGENT = "the drain agent"
@@ -58,11 +64,6 @@ class Node:
     """When HyperPod updated its software last, in seconds since 1970. None: not reported."""
     launched: float | None = None
 
-    @property
-    def runs(self) -> bool:
-        """Whether jobs or pods may run there."""
-        return bool(self.id) and self.status == "Running"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
@@ -81,20 +82,37 @@ class Group:
     image: str | None = None
     """Its release. None: not reported."""
     image_status: str | None = None
+    on_desired: int | None = None
+    """TargetStateCount: how many running nodes have the desired image. None: not reported."""
     coming: tuple[str, ...] = ()
-    """The AMI and the release that it has after an update that is under way, as far as they are reported."""
+    """The desired AMI and release, as far as they are reported: those of the nodes after an update that is under way."""
+    cluster_updates: bool = False
+    """The cluster's status shows an update, and no group does."""
     nodes: tuple[Node, ...] = ()
     """As they were listed last."""
 
     @property
     def is_updating(self) -> bool:
         """Whether HyperPod replaces the image of its nodes now, or puts the old one back."""
-        return self.software in UPDATING or self.status == SYSTEM_UPDATING
+        shown = {self.status, *(node.status for node in self.nodes)}
+        return self.software in UPDATING or SYSTEM_UPDATING in shown
 
     @property
-    def running(self) -> tuple[Node, ...]:
-        """Its nodes on which jobs or pods may run."""
-        return tuple(node for node in self.nodes if node.runs)
+    def is_rolling_back(self) -> bool:
+        """Whether HyperPod puts the old image back."""
+        return self.software == "RollbackInProgress"
+
+    @property
+    def with_jobs(self) -> tuple[Node, ...]:
+        """Its nodes that may have jobs or pods, or get some: all that exist and do not terminate."""
+        return tuple(node for node in self.nodes if node.id and node.status != "ShuttingDown")
+
+    def contradicts(self, wanted: str) -> bool:
+        """Whether HyperPod reports that it installs another image than the one that was named."""
+        if wanted in (LATEST, DEFAULT):
+            return False
+        like = [image.lower() for image in self.coming if is_release(image) == is_release(wanted)]
+        return bool(like) and wanted.lower() not in like
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,16 +122,19 @@ class Plan:
     group: str
     wanted: str
     """A release, an AMI, DEFAULT or LATEST."""
-    way: Way
+    drained_by: DrainedBy
     node_type: str | None = None
     rolling: Mapping[str, Any] | None = None
     """DeploymentConfig of UpdateClusterSoftware. None: all nodes at once."""
-    due: bool = True
-    """Its nodes run another image, or it is unknown which."""
     why_not: str = ""
-    """Why it is not due."""
+    """Why it needs no update. Empty: its nodes run another image, or it is unknown which."""
     older: str = ""
     """The live release, if the wanted one is older."""
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the group is patched."""
+        return not self.why_not
 
     @property
     def is_controller(self) -> bool:
@@ -122,15 +143,36 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """How the nodes are drained."""
+class Hold:
+    """How long the nodes of a group are held: made once when a run begins to drain it, and once when it sends the update.
 
+    All times are seconds since 1970, by the clock of whoever drains.
+    """
+
+    began: float
     deadline: float
-    """Until when jobs or pods may run, in seconds since 1970."""
+    """Until when jobs or pods may run."""
     force: bool
     """At the deadline jobs are ended. Otherwise the nodes are released."""
     until: float
-    """Until when they are waited for."""
+    """Until when the nodes are waited for. While HyperPod updates them: until when they are held, whatever becomes of this process."""
+    updates: bool = False
+
+    @staticmethod
+    def to_drain(now: float, options: Options) -> Hold:
+        """From now on, as the options say."""
+        until, force = now + options.drain_for_s, options.force_s
+        return Hold(began=now, deadline=until if force is None else now + force, force=force is not None, until=until)
+
+    @staticmethod
+    def to_update(now: float, until: float | None = None) -> Hold:
+        """As long as an update may take, whatever --drain-for says. `until`: as it was written before."""
+        end = now + UPDATE_LIMIT_S if until is None else until
+        return Hold(began=now, deadline=end, force=False, until=end, updates=True)
+
+    def lease(self, now: float) -> float:
+        """Until when a request holds a node that is written now."""
+        return self.until if self.updates else now + LEASE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +207,6 @@ class Report:
 class Progress:
     """How far an unfinished run is with a group. It is all that the next process knows besides what is live."""
 
-    began: float
-    """When its drain began, in seconds since 1970."""
     sent: float | None = None
     """When UpdateClusterSoftware was about to be sent. None: it was not."""
     before: str | None = None
@@ -175,6 +215,8 @@ class Progress:
     """HyperPod accepted the call."""
     seen: bool = False
     """HyperPod was seen at work since."""
+    until: float | None = None
+    """Until when its nodes are held for the update. None: it was not sent."""
     done: bool = False
     """The group is patched."""
 
@@ -192,6 +234,8 @@ class Run:
     """The image that its options name. Another one begins another run."""
     until: float
     """The end of its lease, in seconds since 1970. A process that lives renews it."""
+    typed: tuple[str, ...] = ()
+    """The groups that the user has named."""
     groups: Mapping[str, Progress] = field(default_factory=dict)
 
     @property

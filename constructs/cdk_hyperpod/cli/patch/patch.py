@@ -25,12 +25,12 @@ from ..options import config_option, json_option, permissions, profile_option, y
 from . import view
 from .drains import AgentDrains, DrainerDrains, Drains, NoDrains
 from .images import wanted_of
-from .model import Group, Options, Plan, Report, Run, Way
-from .patcher import Limits, Outcome, Patcher
+from .model import LEASE_S, DrainedBy, Options, Plan, Report, Run
+from .patcher import Outcome, Patcher
 from .plans import left_out, make_plans, unknown_groups
 from .reading import Calls, Reader
-from .refusals import Situation, refuse
-from .run_record import LEASE_S, LocalRecord, choose_run, local_record
+from .refusals import Preview, refuse
+from .run_record import LocalRecord, choose_run, local_record
 from .steps import DONE, IS_ROLLED_BACK
 
 SCHEMA = 1
@@ -198,27 +198,6 @@ class _Printer:
             tables.say(*lines)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Preview:
-    """What is known before anything is changed."""
-
-    situation: Situation
-    findings: Sequence[Finding]
-    notes: Sequence[str]
-
-    @property
-    def plans(self) -> Sequence[Plan]:
-        return self.situation.plans
-
-    @property
-    def groups(self) -> Sequence[Group]:
-        return self.situation.groups
-
-    @property
-    def report(self) -> Report:
-        return self.situation.report
-
-
 class _Command:
     """One call of the command."""
 
@@ -236,9 +215,7 @@ class _Command:
     def show(self) -> int:
         """Show what would be done. Returns the exit code."""
         preview = self._preview(self._reader.describe(), None)
-        self._show(preview)
-        if preview.findings:
-            raise PatchRefusedError(preview.findings)
+        self._show_or_refuse(preview)
         return DONE
 
     def run(self) -> int:
@@ -251,21 +228,19 @@ class _Command:
             if isinstance(self._drains, DrainerDrains):
                 self._drains = DrainerDrains(self._target, self._config, unfinished.id)
             preview = self._preview(described, unfinished)
-            self._show(preview)
-            if preview.findings:
-                raise PatchRefusedError(preview.findings)
-            due = preview.situation.due
-            if not due:
-                return self._say_nothing_due(local, unfinished)
+            self._show_or_refuse(preview)
+            needed = preview.needed
+            if not needed:
+                return self._say_nothing_needed(local, unfinished)
             is_confirmed = self._confirm(preview)
             run = self._drains.claim(lambda shared, now: self._choose(local, shared, now, unfinished))
             local.write(run)
             with _ended_by_signals():
-                return self._carry_out(self._patcher(local, run, is_confirmed), due)
+                return self._carry_out(self._patcher(local, run, is_confirmed), needed)
 
-    def _carry_out(self, patcher: Patcher, due: Sequence[Plan]) -> int:
+    def _carry_out(self, patcher: Patcher, needed: Sequence[Plan]) -> int:
         try:
-            return self._say_end(patcher.patch(due))
+            return self._say_end(patcher.patch(needed))
         except KeyboardInterrupt:
             if patcher.has_released:
                 tables.complain(
@@ -280,11 +255,12 @@ class _Command:
             owner=uuid.uuid4().hex,
             by=_who(),
             wanted=wanted_of(self._options),
+            typed=self._options.groups,
             until=now + LEASE_S,
         )
         return choose_run(shared, local.read(), replace(made, until=now + LEASE_S), now)
 
-    def _say_nothing_due(self, local: LocalRecord, unfinished: Run) -> int:
+    def _say_nothing_needed(self, local: LocalRecord, unfinished: Run) -> int:
         if unfinished.groups:
             run = self._drains.claim(lambda shared, now: self._choose(local, shared, now, unfinished))
             self._drains.release(run, finished=True)
@@ -293,19 +269,15 @@ class _Command:
         return DONE
 
     def _patcher(self, local: LocalRecord, run: Run, is_confirmed: bool) -> Patcher:
-        limits = Limits(
-            drain_for_s=float(self._options.drain_for_s),
-            force_s=None if self._options.force_s is None else float(self._options.force_s),
-            must_save=_must_save(self._config),
-            unconfirmed_controller=not is_confirmed,
-        )
         return Patcher(
             reader=self._reader,
             calls=self._calls,
             drains=self._drains,
             local=local,
             run=run,
-            limits=limits,
+            options=self._options,
+            must_save=_must_save(self._config),
+            needs_empty_queue=not is_confirmed,
             emit=self._printer.emit,
         )
 
@@ -326,7 +298,7 @@ class _Command:
     def _has_drainer(self) -> bool:
         return self._config.scale_down is not None and self._config.scale_down.drain is not None
 
-    def _preview(self, described: live.Reply, run: Run | None) -> _Preview:
+    def _preview(self, described: live.Reply, run: Run | None) -> Preview:
         if isinstance(self._drains, NoDrains):
             self._open_drains(described)
         self._reader.list_all(described)
@@ -334,7 +306,7 @@ class _Command:
         by_name = {str(group["InstanceGroupName"]): group for group in live.groups(described)}
         plans = make_plans(self._options, self._config, groups, by_name, {} if run is None else run.groups)
         deployment = self._reader.deployment(described)
-        is_drained = any(plan.due and plan.way in (Way.AGENT, Way.DRAINER) for plan in plans)
+        is_drained = any(plan.is_needed and plan.drained_by in (DrainedBy.AGENT, DrainedBy.DRAINER) for plan in plans)
         # Also if nothing is drained: the drainer releases what a killed run has left only when it is called.
         is_asked = is_drained or self._has_drainer or not isinstance(self._drains, DrainerDrains)
         report = self._drains.look() if is_asked else Report()
@@ -345,12 +317,22 @@ class _Command:
         has_channel = (
             self._drains.exists if isinstance(self._drains, DrainerDrains) else not isinstance(self._drains, NoDrains)
         )
-        situation = Situation(
+        typed = () if run is None else run.typed
+        unknown = unknown_groups(self._options, groups)
+        gone = [name for name in unknown if name in typed]
+        notes = [
+            *(f"{name} was deleted meanwhile" for name in gone),
+            *(
+                f"{name} is not patched: it is the Slurm controller. Add --controller (docs/patch.md)"
+                for name in left_out(self._options, groups)
+            ),
+        ]
+        return Preview(
             cluster=self._target.name,
             options=self._options,
             plans=plans,
             groups=groups,
-            unknown=unknown_groups(self._options, groups),
+            unknown=[name for name in unknown if name not in gone],
             is_eks=self._config.orchestrator == "eks",
             created=described.get("CreationTime"),
             cluster_status=tables.shown(described["ClusterStatus"], 100),
@@ -360,16 +342,18 @@ class _Command:
             must_save=_must_save(self._config),
             updating=frozenset() if run is None else run.updating,
             missing_alarms=self._reader.missing_alarms(plans),
+            notes=notes,
         )
-        notes = [
-            f"{name} is not patched: it is the Slurm controller. Add --controller (docs/patch.md)"
-            for name in left_out(self._options, groups)
-        ]
-        return _Preview(situation=situation, findings=refuse(situation), notes=notes)
 
     # -- what is shown and confirmed ----------------------------------------------------------------------------------
 
-    def _show(self, preview: _Preview) -> None:
+    def _show_or_refuse(self, preview: Preview) -> None:
+        findings = refuse(preview)
+        self._show(preview, findings)
+        if findings:
+            raise PatchRefusedError(findings)
+
+    def _show(self, preview: Preview, findings: Sequence[Finding]) -> None:
         lines = [
             *view.table(
                 preview.plans,
@@ -387,25 +371,25 @@ class _Command:
             "groups": view.content(preview.plans, preview.groups, preview.report),
             "refusals": [
                 {"code": each.code, "path": each.path, "problem": each.problem, "remedy": each.remedy}
-                for each in preview.findings
+                for each in findings
             ],
             "notes": list(preview.notes),
         }
         self._printer.emit("table", lines, content)
 
-    def _confirm(self, preview: _Preview) -> bool:
+    def _confirm(self, preview: Preview) -> bool:
         """Whether the user has confirmed what the controller loses. Raises LiveError unless all is confirmed."""
-        due = [plan for plan in preview.situation.due if not preview.situation.group(plan).is_updating]
-        for plan in due:
+        needed = [plan for plan in preview.needed if not preview.group(plan).is_updating]
+        for plan in needed:
             if plan.older:
                 self._type(
                     plan.group, [f"{plan.group} runs {plan.older}, and {plan.wanted} is older. Its fixes are lost."]
                 )
-        controller = next((plan for plan in due if plan.is_controller), None)
+        controller = next((plan for plan in needed if plan.is_controller), None)
         is_typed = controller is not None and not self._keeps_the_queue(preview.report)
         if controller is not None and is_typed:
             self._type(controller.group, view.LOST_WITH_THE_CONTROLLER)
-        if self._yes or is_typed or any(plan.older for plan in due):
+        if self._yes or is_typed or any(plan.older for plan in needed):
             return is_typed
         self._type(self._target.name, [])
         return False
@@ -441,8 +425,8 @@ def _end_lines(outcome: Outcome) -> Iterator[str]:
 def _failure_lines(outcome: Outcome) -> Iterator[str]:
     yield f"{'rolled back' if outcome.code == IS_ROLLED_BACK else 'failed'}: {tables.shown(outcome.why)}"
     yield from (f"  {tables.shown(reason)}" for reason in outcome.reasons)
-    if outcome.left:
-        yield f"on the old image: {', '.join(outcome.left)}"
+    if outcome.on_old_image:
+        yield f"on the old image: {', '.join(outcome.on_old_image)}"
     if outcome.unpatched:
         yield f"not patched: {', '.join(outcome.unpatched)}. Run the same command again to go on with them"
 
@@ -453,7 +437,7 @@ def _end_content(outcome: Outcome) -> dict[str, Any]:
         "text": outcome.why or None,
         "patched": list(outcome.patched),
         "not_patched": list(outcome.unpatched),
-        "on_old_image": list(outcome.left),
+        "on_old_image": list(outcome.on_old_image),
         "reasons": list(outcome.reasons),
     }
 

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..._lambda.hyperpod.common import api
@@ -15,25 +15,25 @@ from ...errors import HyperPodError
 from .. import aws, live, tables
 from ..nodes.operator_channel import DrainError
 from .drains import DrainerDrains, Drains
-from .model import LATEST, Group, Node, Plan, Progress, Report, Run, Terms, Way
+from .model import LATEST, SYSTEM_UPDATING, DrainedBy, Group, Hold, Node, Options, Plan, Progress, Report, Run
 from .reading import Calls, Reader
 from .run_record import AnotherRunError, LocalRecord
-from .steps import DONE, HAS_FAILED, Case, Finish, Relist, Step, Stop, Update, Wait, next_step
+from .steps import DONE, HAS_FAILED, Case, Finish, Relist, Resume, Step, Stop, Update, Wait, next_step
 
 POLL_S = 60.0
 """Seconds between two looks of three calls each."""
 CALL_S = 15.0
 """Seconds for each call of a look that has more of them: at most four calls a minute."""
-LIST_S = 120.0
+LIST_S = 110.0
 """Seconds for each page of nodes between two lists of a group: 6,758 nodes take 68 calls."""
 QUIET_S = 1800.0
 """How long nothing is printed while only numbers change."""
-FAILED_LOOKS = 5
-"""Failed looks in a row after which it gives up. Each call was tried several times (aws.ATTEMPTS)."""
-UPDATE_LIMIT_S = 24 * 3600.0
-"""How long nodes are held while HyperPod updates them, at most."""
-
-GO_ON = "Run the same command again: it goes on from there, and releases them"
+FAILING_S = 1800.0
+"""How long looks may fail without a break until it gives up. Each call was tried several times (aws.ATTEMPTS)."""
+LOOK_S = 240.0
+"""The update is not sent under an older look: nodes whose lease is over may have got jobs, for example while a laptop slept."""
+RENEW_UPDATE_S = 2 * 3600.0
+"""The hold of an update that is still at work is made longer when less than this is left."""
 
 Emit = Callable[[str, Sequence[str], Mapping[str, Any]], None]
 """Print lines for people, or a document for programs: its kind, the lines, and its content."""
@@ -46,7 +46,7 @@ class Outcome:
     code: int
     why: str = ""
     patched: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
+    on_old_image: tuple[str, ...] = ()
     """Nodes on the old image, of a group that is partly updated."""
     unpatched: tuple[str, ...] = ()
     """Groups that it has not patched."""
@@ -54,27 +54,33 @@ class Outcome:
     """What HyperPod's events say."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The times of the options, in seconds."""
-
-    drain_for_s: float
-    force_s: float | None
-    must_save: bool
-    unconfirmed_controller: bool
-    """The user has not confirmed what the controller loses."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Look:
     """What one look has read."""
 
+    began: float
     described: live.Reply
     group: Group | None
     report: Report
     deployment: str
     reads_stack: bool
     """False: the lease was renewed, and the stack was not read besides."""
+
+
+@dataclass
+class _Turn:
+    """One group, from when this run begins with it. A later run begins anew."""
+
+    plan: Plan
+    hold: Hold
+    nodes: dict[str, Node] = field(default_factory=dict)
+    """The union of all lists: what one leaves out stays held."""
+    listed: float = 0.0
+    """When its nodes were listed last."""
+    foreign: str = ""
+    """An update that this command did not send, as it was seen last."""
+    worked: float = 0.0
+    """When a sign of this run's update was seen last."""
 
 
 @dataclass
@@ -86,21 +92,20 @@ class Patcher:
     drains: Drains
     local: LocalRecord
     run: Run
-    limits: Limits
+    options: Options
+    must_save: bool
+    needs_empty_queue: bool
+    """The user has not confirmed what the controller loses."""
     emit: Emit
-    _said: str = ""
-    _said_at: float = 0.0
-    _listed_at: float = 0.0
-    _counts: tuple[int, int] | None = None
-    """Counts of the group when its nodes were listed last."""
-    _failed_looks: int = 0
-    _has_read_stack: bool = False
-    _doubts: bool = False
-    """The last look found nodes on the old image."""
-    _plan: Plan | None = None
-    """The group that it patches now."""
     has_released: bool = False
     """At its end it holds no node."""
+    _turn: _Turn | None = None
+    _look_age: float = 0.0
+    _said: str = ""
+    _said_at: float = 0.0
+    _failing: float | None = None
+    """Since when looks have failed without a break."""
+    _has_read_stack: bool = False
 
     @staticmethod
     def wait(seconds: float) -> None:
@@ -109,264 +114,330 @@ class Patcher:
 
     def patch(self, plans: Sequence[Plan]) -> Outcome:
         """Patch the groups in their order, until one fails. Releases what it holds, however it ends."""
-        patched: list[str] = []
         finished = False
         self.calls.made = 0
         try:
             for plan in plans:
                 stop = self._patch_group(plan)
                 if stop is not None:
-                    return self._stopped(stop, plan, plans, patched)
-                patched.append(plan.group)
+                    return self._stopped(stop, plan, plans)
             finished = True
+            return self._outcome(plans, Stop(DONE, ""))
         except (HyperPodError, *api.CALL_ERRORS) as error:
-            why = _words(error)
-            left = tuple(each.group for each in plans if each.group not in patched)
-            return Outcome(code=HAS_FAILED, why=why, patched=tuple(patched), unpatched=left)
+            return self._outcome(plans, Stop(HAS_FAILED, _words(error)))
         finally:
             self._end(finished=finished)
-        return Outcome(code=DONE, patched=tuple(patched))
 
-    def _stopped(self, stop: Stop, plan: Plan, plans: Sequence[Plan], patched: Sequence[str]) -> Outcome:
-        progress = self._progress(plan)
-        reasons: list[str] = []
-        if progress.sent is not None:
-            since = max(progress.sent, progress.began)
-            with suppress(HyperPodError, *api.CALL_ERRORS):
-                reasons = self.reader.reasons(self.reader.describe(), plan.group, since)
-        # What failed begins anew with the next run.
-        self.run = replace(self.run, groups={name: each for name, each in self.run.groups.items() if each.done})
+    def _outcome(self, plans: Sequence[Plan], stop: Stop, reasons: Sequence[str] = ()) -> Outcome:
+        done = [plan.group for plan in plans if self._progress(plan).done]
         return Outcome(
             code=stop.code,
             why=stop.why,
-            patched=tuple(patched),
-            left=stop.left,
-            unpatched=tuple(each.group for each in plans if each.group not in patched),
+            patched=tuple(done),
+            on_old_image=stop.on_old_image,
+            unpatched=tuple(plan.group for plan in plans if plan.group not in done),
             reasons=tuple(reasons),
         )
+
+    def _stopped(self, stop: Stop, plan: Plan, plans: Sequence[Plan]) -> Outcome:
+        sent = self._progress(plan).sent
+        reasons: list[str] = []
+        if sent is not None:
+            with suppress(HyperPodError, *api.CALL_ERRORS):
+                reasons = self.reader.reasons(self.reader.describe(), plan.group, sent)
+        outcome = self._outcome(plans, stop, reasons)
+        # What failed begins anew with the next run.
+        self.run = replace(self.run, groups={name: each for name, each in self.run.groups.items() if each.done})
+        return outcome
+
+    # -- its end ------------------------------------------------------------------------------------------------------
 
     def _end(self, *, finished: bool) -> None:
         """Release the nodes. An unfinished run leaves its record, and the end of its lease."""
         left = replace(self.run, until=self.drains.now())
         self.local.write(None if finished else left)
-        if self._may_be_updating:
+        held = self._held_for_an_update()
+        if held is not None:
             # Jobs would start on them, and end with the old image.
-            tables.complain("the nodes stay held, because HyperPod replaces their image. " + GO_ON)
+            tables.complain(
+                f"the nodes stay held until {_time(held)}, because HyperPod replaces their image. The same command goes on "
+                "from there, and releases them"
+            )
             return
         try:
-            self.drains.release(left, finished=finished)
+            self._release(left, finished=finished, tries=3)
             self.has_released = True
         except AnotherRunError:
             return  # the other process holds them now
         except (HyperPodError, *api.CALL_ERRORS) as error:
-            tables.complain(f"the nodes were not released: {_words(error)}. {self._released_by_itself()}")
+            until = self._turn.hold.lease(self.drains.now()) if self._turn else self.drains.now()
+            tables.complain(
+                f"the nodes were not released: {_words(error)}. They stay held until {_time(until)}{self._by_hand()}"
+            )
 
-    @property
-    def _may_be_updating(self) -> bool:
-        """Whether it stops while HyperPod replaces the image of drained nodes, as far as it knows."""
-        plan = self._plan
-        if plan is None or plan.way not in (Way.AGENT, Way.DRAINER):
-            return False
-        return plan.group in self.run.updating
+    def _held_for_an_update(self) -> float | None:
+        """Until when nodes are held, if it stops while HyperPod replaces their image, as far as it knows."""
+        plan = self._turn.plan if self._turn else None
+        if plan is None or plan.drained_by not in (DrainedBy.AGENT, DrainedBy.DRAINER):
+            return None
+        return self._progress(plan).until if plan.group in self.run.updating else None
 
-    def _released_by_itself(self) -> str:
+    def _by_hand(self) -> str:
         if isinstance(self.drains, DrainerDrains):
-            return "Run the same command again, or see docs/drain-eks.md, Nodes that stay cordoned"
-        return "The drain agent releases them within 10 minutes"
+            return " and longer, until the drainer is called: run the same command again"
+        return ", or run the same command again"
+
+    def _release(self, run: Run, *, finished: bool, tries: int = 0) -> None:
+        """Like every other call it is tried again. `tries`: 0: as long as looks are."""
+        began, number = self.drains.now(), 0
+        while True:
+            try:
+                self.drains.release(run, finished=finished)
+                return
+            except (HyperPodError, *api.CALL_ERRORS) as error:
+                number += 1
+                is_over = number >= tries if tries else self.drains.now() - began >= FAILING_S
+                if is_over or not _is_passing(error):
+                    raise
+                if not tries and self._turn:
+                    self._say(self._turn.plan.group, f"the nodes are released at the next try: {_words(error)}")
+            self.wait(10 if tries else POLL_S)
 
     # -- one group --------------------------------------------------------------------------------------------------
 
     def _patch_group(self, plan: Plan) -> Stop | None:
         """Returns why it stops. None: the group is patched."""
-        self._plan, self._said, self._counts, self._doubts = plan, "", None, False
-        if plan.group not in self.run.groups or self._is_long_over(plan):
-            self._note(plan, Progress(began=self.drains.now()))
+        turn = self._begin(plan)
         while True:
-            step = self._look_and_decide(plan)
+            step = self._look_and_decide(turn)
             if isinstance(step, Update):
-                step = self._try_to_update(plan)
+                step = self._try_to_update(turn)
+            if isinstance(step, Resume):
+                self._note(plan, Progress())
+                turn.hold = Hold.to_drain(self.drains.now(), self.options)
             if isinstance(step, Stop):
                 return step
             if isinstance(step, Finish):
-                self._finish(plan, step)
+                self._finish(turn, step)
                 return None
             if isinstance(step, Wait):
-                self._doubts = step.doubts
                 self._say(plan.group, step.why)
             self._pause()
 
-    def _is_long_over(self, plan: Plan) -> bool:
-        """A process that was killed has left a drain whose time is over by now: it begins anew."""
-        progress = self._progress(plan)
-        return progress.sent is None and self.drains.now() >= progress.began + self.limits.drain_for_s
+    def _begin(self, plan: Plan) -> _Turn:
+        now, progress = self.drains.now(), self._progress(plan)
+        self._said, self._failing = "", None
+        if progress.sent is None:
+            # The clock of --drain-for and --force-after begins with the run that shows them.
+            hold = Hold.to_drain(now, self.options)
+        else:
+            hold = Hold.to_update(progress.sent, progress.until)
+        self._turn = _Turn(plan, hold, worked=now if progress.seen else progress.sent or 0.0)
+        self._note(plan, progress)
+        return self._turn
 
-    def _look_and_decide(self, plan: Plan) -> Step:
-        """The next step. A look that fails is repeated some times."""
+    def _look_and_decide(self, turn: _Turn) -> Step:
+        """The next step. A look that fails is repeated for some time."""
         try:
-            look = self._look(plan)
-            step = next_step(self._case(plan, look, fresh=False))
+            look = self._look(turn)
+            step = next_step(self._case(turn, look, fresh=False))
             if isinstance(step, Relist):
-                step = self._decide_by_a_list(plan, look)
+                step = self._decide_by_a_list(turn, look)
             if isinstance(step, Update) and not look.reads_stack:
                 return Wait("looks once more for a deployment")
         except (HyperPodError, *api.CALL_ERRORS) as error:
-            return self._after_failed_look(plan, error)
-        self._failed_looks = 0
+            return self._after_failed_look(turn, error)
+        self._failing = None
+        self._look_age = look.began
         return step
 
-    def _decide_by_a_list(self, plan: Plan, look: _Look) -> Step:
-        self._list(plan, look.described)
-        fresh = replace(look, group=self._group(look.described, plan))
-        return next_step(self._case(plan, fresh, fresh=True))
+    def _decide_by_a_list(self, turn: _Turn, look: _Look) -> Step:
+        self._list(turn, look.described)
+        group = self._group(look.described, turn.plan)
+        if group is not None:
+            self._note_what_is_live(turn, group)
+        return next_step(self._case(turn, replace(look, group=group), fresh=True))
 
-    def _after_failed_look(self, plan: Plan, error: Exception) -> Step:
+    def _after_failed_look(self, turn: _Turn, error: Exception) -> Step:
         if isinstance(error, live.NoClusterError):
             return Stop(HAS_FAILED, "the cluster was deleted meanwhile")
-        self._failed_looks += 1
-        is_passing = error.is_passing if isinstance(error, DrainError) else aws.is_passing(error)
-        if self._failed_looks >= FAILED_LOOKS or not is_passing:
+        now = self.drains.now()
+        self._failing = now if self._failing is None else self._failing
+        if now - self._failing >= FAILING_S or not _is_passing(error):
             raise error
         return Wait(f"a look failed and will be repeated: {_words(error)}")
 
-    def _look(self, plan: Plan) -> _Look:
+    def _look(self, turn: _Turn) -> _Look:
+        began = self.drains.now()
         described = self.reader.describe()
-        group = self._group(described, plan)
-        if self._counts is None and group is not None:
-            self._counts, self._listed_at = (group.current, group.target), self.drains.now()
+        group = self._group(described, turn.plan)
         if group is not None:
-            self._note_what_is_live(plan, group)
+            if not turn.nodes:
+                turn.listed = began
+            turn.nodes |= {node.id: node for node in group.with_jobs}
+            self._note_what_is_live(turn, group)
         # A look has four calls at most: the next one reads the stack again.
-        reads_stack = not (self.drains.is_due() and self._has_read_stack)
+        reads_stack = self._progress(turn.plan).sent is None and not (self.drains.is_due() and self._has_read_stack)
         deployment = self.reader.deployment(described) if reads_stack else ""
         self._has_read_stack = reads_stack
-        return _Look(described, group, self._hold(plan, group, deployment), deployment, reads_stack)
+        return _Look(began, described, group, self._hold(turn, group, deployment), deployment, reads_stack)
 
     def _group(self, described: live.Reply, plan: Plan) -> Group | None:
         return next((group for group in self.reader.groups(described) if group.name == plan.group), None)
 
-    def _list(self, plan: Plan, described: live.Reply) -> None:
+    def _list(self, turn: _Turn, described: live.Reply) -> None:
         before = self.calls.made
-        self.reader.list_group(described, plan.group)
-        self.calls.made = before
-        group = self._group(described, plan)
-        self._counts = None if group is None else (group.current, group.target)
-        self._listed_at = self.drains.now()
+        self.reader.list_group(described, turn.plan.group)
+        # The pages of a list come on top of four calls a minute.
+        self.calls.made = before + 1
+        turn.listed = self.drains.now()
+        group = self._group(described, turn.plan)
+        turn.nodes |= {} if group is None else {node.id: node for node in group.with_jobs}
 
-    def _note_what_is_live(self, plan: Plan, group: Group) -> None:
-        """An update that is under way is this run's, whoever sent it."""
-        progress = self._progress(plan)
-        if not group.is_updating or progress.seen:
+    def _note_what_is_live(self, turn: _Turn, group: Group) -> None:
+        """An update that is under way is this run's if it has sent one, and otherwise another one's."""
+        plan, progress, now = turn.plan, self._progress(turn.plan), self.drains.now()
+        if progress.sent is None:
+            if group.is_updating:
+                turn.foreign = " to ".join([group.software or SYSTEM_UPDATING, *group.coming[-1:]])
             return
-        sent = 0.0 if progress.sent is None else progress.sent
-        self._note(plan, replace(progress, sent=sent, accepted=True, seen=True))
+        is_shown = group.is_updating or group.cluster_updates or group.software != progress.before
+        if is_shown and not progress.seen:
+            turn.worked = now
+            self._note(plan, replace(progress, seen=True))
+        if not (group.is_updating or group.cluster_updates):
+            return
+        turn.worked = now
+        if turn.hold.until - now < RENEW_UPDATE_S:
+            self._hold_for_update(turn)
 
-    def _hold(self, plan: Plan, group: Group | None, deployment: str) -> Report:
+    def _hold_for_update(self, turn: _Turn) -> None:
+        turn.hold = Hold.to_update(self.drains.now())
+        self._note(turn.plan, replace(self._progress(turn.plan), until=turn.hold.until))
+        if turn.plan.drained_by in (DrainedBy.AGENT, DrainedBy.DRAINER):
+            self._say(turn.plan.group, f"if this command is lost, the nodes stay held until {_time(turn.hold.until)}")
+
+    def _hold(self, turn: _Turn, group: Group | None, deployment: str) -> Report:
         """Hold the nodes, which renews the lease, and read the report."""
-        is_drained = plan.way in (Way.AGENT, Way.DRAINER)
+        is_drained = turn.plan.drained_by in (DrainedBy.AGENT, DrainedBy.DRAINER)
         if not is_drained and isinstance(self.drains, DrainerDrains):
             # It would release the nodes that it is not asked to hold, and there are none.
             return Report()
         if group is None or deployment:
             # The guard requests its own drains now. Under Slurm the looks that do not read the stack renew the lease.
             return Report()
-        nodes = self._nodes_to_hold(plan, group) if is_drained else ()
-        return self.drains.hold(self.run, nodes, self._terms(plan))
+        return self.drains.hold(self.run, tuple(turn.nodes.values()) if is_drained else (), turn.hold)
 
-    def _nodes_to_hold(self, plan: Plan, group: Group) -> tuple[Node, ...]:
-        if self._progress(plan).sent is None:
-            return group.running
-        return tuple(node for node in group.nodes if node.id and node.status not in ("ShuttingDown", "Failure"))
-
-    def _terms(self, plan: Plan) -> Terms:
-        progress = self._progress(plan)
-        until = progress.began + self.limits.drain_for_s
-        if progress.sent is not None:
-            # The nodes stay held while HyperPod is at work, whatever --drain-for says.
-            end = max(progress.sent, progress.began) + UPDATE_LIMIT_S
-            return Terms(deadline=end, force=False, until=end)
-        force = self.limits.force_s
-        deadline = until if force is None else progress.began + force
-        return Terms(deadline=deadline, force=force is not None, until=until)
-
-    def _case(self, plan: Plan, look: _Look, *, fresh: bool) -> Case:
+    def _case(self, turn: _Turn, look: _Look, *, fresh: bool) -> Case:
         group, now = look.group, self.drains.now()
-        pages = 1 if group is None else len(group.nodes) // live.PAGE_SIZE + 1
+        pages = len(turn.nodes) // live.PAGE_SIZE + 1
+        listed = {node.id for node in group.nodes} if group else set()
         return Case(
-            plan=plan,
+            plan=turn.plan,
             group=group,
-            progress=self._progress(plan),
+            progress=self._progress(turn.plan),
             report=look.report,
-            terms=self._terms(plan),
+            hold=turn.hold,
             now=now,
             deployment=look.deployment,
             fresh=fresh,
-            may_list=now - self._listed_at >= LIST_S * pages,
-            is_resized=group is not None and (group.current, group.target) != self._counts,
-            doubted=self._doubts,
-            must_save=self.limits.must_save,
-            needs_empty_queue=plan.is_controller and self.limits.unconfirmed_controller,
+            may_list=now - turn.listed >= LIST_S * pages,
+            earlier={name: node for name, node in turn.nodes.items() if name not in listed},
+            foreign=turn.foreign,
+            worked=turn.worked,
+            must_save=self.must_save,
+            needs_empty_queue=turn.plan.is_controller and self.needs_empty_queue,
         )
 
     # -- what changes something ---------------------------------------------------------------------------------------
 
-    def _try_to_update(self, plan: Plan) -> Step:
+    def _try_to_update(self, turn: _Turn) -> Step:
         """Send the update, and report what became of it."""
         try:
-            return self._update(plan)
+            return self._update(turn)
         except (HyperPodError, *api.CALL_ERRORS) as error:
-            return self._after_failed_look(plan, error)
+            return self._after_failed_look(turn, error)
         finally:
             self.calls.made = 0
 
-    def _update(self, plan: Plan) -> Wait:
-        """Send UpdateClusterSoftware. The record is written before, so that whoever goes on knows that it may have arrived."""
-        group = self._group(self.reader.describe(), plan)
-        before = self._progress(plan)
-        sent = replace(
-            before, sent=self.drains.now(), before=None if group is None else group.software, accepted=False, seen=False
+    def _update(self, turn: _Turn) -> Wait:
+        """Send UpdateClusterSoftware.
+
+        The hold that lasts as long as the update, and the record that it may have arrived, are written before. What has changed
+        since the look, and a look that is too old, wait for the next one.
+        """
+        plan = turn.plan
+        hold = (
+            turn.hold if plan.drained_by in (DrainedBy.NONE, DrainedBy.HYPERPOD) else Hold.to_update(self.drains.now())
         )
+        self._write_hold(turn, hold)
+        first = {node.id for node in self._known(turn)}
+        described = self.reader.describe()
+        self.reader.list_group(described, plan.group)
+        group = self._group(described, plan)
+        turn.nodes |= {} if group is None else {node.id: node for node in group.with_jobs}
+        why = _why_not_now(group, first, plan)
+        if why:
+            return Wait(why)
+        before = Progress()
+        now = self.drains.now()
+        sent = Progress(sent=now, before=group.software if group else None, until=hold.until if hold.updates else None)
         self._note(plan, sent)
         self.drains.save(self.run)
+        if self.drains.now() - self._look_age > LOOK_S:
+            self._note(plan, before)
+            return Wait("the last look is too old. It looks again")
         try:
             self.reader.target.client("sagemaker").update_cluster_software(
                 **update_request(self.reader.target.name, plan)
             )
         except api.CALL_ERRORS as error:
-            return self._after_failed_update(plan, before, error)
+            return self._after_failed_update(turn, error)
+        turn.hold, turn.worked = (hold if hold.updates else turn.hold), now
         self._note(plan, replace(sent, accepted=True))
-        self.drains.save(self.run)
-        return Wait("HyperPod has accepted the update")
+        with suppress(DrainError, *api.CALL_ERRORS):
+            # The next look writes it, too.
+            self.drains.save(self.run)
+        until = f". If this command is lost, the nodes stay held until {_time(hold.until)}" if hold.updates else ""
+        return Wait(f"HyperPod has accepted the update{until}")
 
-    def _after_failed_update(self, plan: Plan, before: Progress, error: Exception) -> Wait:
+    def _write_hold(self, turn: _Turn, hold: Hold) -> None:
+        if hold.updates:
+            self.drains.hold(self.run, tuple(turn.nodes.values()), hold)
+
+    def _known(self, turn: _Turn) -> tuple[Node, ...]:
+        return tuple(node for node in self.reader.listed(turn.plan.group) if node.id and node.status != "ShuttingDown")
+
+    def _after_failed_update(self, turn: _Turn, error: Exception) -> Wait:
         """Raises DrainError unless the same call may succeed later."""
+        plan, sent = turn.plan, self._progress(turn.plan)
+        if aws.is_passing(error) or (is_busy(error) and _was_retried(error)):
+            # It may have arrived. The looks show it, or send it again when the time in which it would show is over.
+            turn.hold = Hold.to_update(sent.sent or 0.0, sent.until) if sent.until else turn.hold
+            turn.worked = self.drains.now()
+            return Wait(f"it is unknown whether the update has arrived: {aws.sentence(error)}")
+        # The next look finds that the group was deleted, or that another update is under way.
+        self._note(plan, Progress())
         if aws.is_gone(error):
-            # The next look finds that the group was deleted.
-            self._note(plan, before)
             return Wait(aws.sentence(error))
-        if not is_busy(error) and not aws.is_passing(error):
-            self._note(plan, before)
+        if not is_busy(error):
             raise DrainError(f"{plan.group}: {_refusal(error)}")
-        if is_busy(error):
-            self._note(plan, before)
-        if self.drains.now() >= before.began + self.limits.drain_for_s:
+        if self.drains.now() >= turn.hold.until:
             raise DrainError(f"{plan.group}: the time of --drain-for is over; {aws.sentence(error)}")
-        if is_busy(error):
-            return Wait(f"HyperPod is busy, and the update is sent again: {aws.sentence(error)}")
-        # The call may have arrived. The next look shows it, or sends it again.
-        return Wait(f"the update will be sent again: {aws.sentence(error)}")
+        return Wait(f"HyperPod is busy, and the update is sent again: {aws.sentence(error)}")
 
-    def _finish(self, plan: Plan, step: Finish) -> None:
+    def _finish(self, turn: _Turn, step: Finish) -> None:
         """The group is patched: release its nodes, so that they work again."""
-        self._note(plan, replace(self._progress(plan), done=True))
-        if not (isinstance(self.drains, DrainerDrains) and plan.way is not Way.DRAINER):
-            self.drains.release(self.run, finished=False)
+        self._note(turn.plan, replace(self._progress(turn.plan), done=True))
         note = f" ({step.note})" if step.note else ""
-        self._say(plan.group, f"patched{note}")
+        self._say(turn.plan.group, f"patched{note}")
+        if not (isinstance(self.drains, DrainerDrains) and turn.plan.drained_by is not DrainedBy.DRAINER):
+            self._release(self.run, finished=False)
 
     # -- the record, and what is printed ------------------------------------------------------------------------------
 
     def _progress(self, plan: Plan) -> Progress:
-        return self.run.groups.get(plan.group) or Progress(began=self.drains.now())
+        return self.run.groups.get(plan.group) or Progress()
 
     def _note(self, plan: Plan, progress: Progress) -> None:
         self.run = replace(self.run, groups={**self.run.groups, plan.group: progress})
@@ -386,8 +457,28 @@ class Patcher:
         self.wait(max(POLL_S, made * CALL_S))
 
 
+def _why_not_now(group: Group | None, first: set[str], plan: Plan) -> str:
+    """What has changed since the look before the call. Empty: nothing."""
+    if group is None or group.is_updating:
+        return "HyperPod has changed the group at the last moment"
+    if plan.drained_by in (DrainedBy.NONE, DrainedBy.HYPERPOD):
+        return ""
+    second = {node.id for node in group.with_jobs}
+    if first != second or len(second) < group.current:
+        return f"two lists differ: HyperPod lists {len(first)} and {len(second)} of {group.current} nodes"
+    return ""
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+
+
 def _words(error: Exception) -> str:
     return str(error) if isinstance(error, HyperPodError) else aws.sentence(error)
+
+
+def _is_passing(error: Exception) -> bool:
+    return error.is_passing if isinstance(error, DrainError) else aws.is_passing(error)
 
 
 def update_request(cluster: str, plan: Plan) -> dict[str, Any]:
@@ -408,6 +499,12 @@ def is_busy(error: Exception) -> bool:
     if api.code(error) == "ConflictException":
         return True
     return api.code(error) == "ValidationException" and "in progress" in api.reason(error).lower()
+
+
+def _was_retried(error: Exception) -> bool:
+    """botocore had sent the call before, without an answer: what is in progress may be its own."""
+    meta = (getattr(error, "response", None) or {}).get("ResponseMetadata") or {}
+    return bool(meta.get("RetryAttempts"))
 
 
 def _refusal(error: Exception) -> str:

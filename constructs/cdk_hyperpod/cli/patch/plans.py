@@ -8,7 +8,7 @@ from typing import Any
 from ...config.cluster import ClusterConfig, InstanceGroup
 from ...config.rendering import deployment_config
 from .images import is_older, newest_release, wanted_image, why_not_due
-from .model import Group, Options, Plan, Progress, Way
+from .model import DrainedBy, Group, Options, Plan, Progress
 
 _ORDER = {"Compute": 0, None: 0, "Login": 1, "Controller": 2}
 """The controller comes last: the drain agent runs on it."""
@@ -72,18 +72,17 @@ def _plan(
     return Plan(
         group=group.name,
         wanted=wanted,
-        way=_way(options, group, is_eks=config.orchestrator == "eks", is_rolling=rolling is not None),
+        drained_by=_drained_by(options, group, is_eks=config.orchestrator == "eks", is_rolling=rolling is not None),
         node_type=group.node_type,
         rolling=None if rolling is None else deployment_config(rolling),
-        due=not why_not,
         why_not=why_not,
         older=newest if newest is not None and not why_not and is_older(wanted, newest) else "",
     )
 
 
-def _way(options: Options, group: Group, *, is_eks: bool, is_rolling: bool) -> Way:
+def _drained_by(options: Options, group: Group, *, is_eks: bool, is_rolling: bool) -> DrainedBy:
     if is_eks and is_rolling:
-        return Way.HYPERPOD
+        return DrainedBy.HYPERPOD
     if not options.drains or group.node_type in ("Controller", "Login"):
-        return Way.NONE
-    return Way.DRAINER if is_eks else Way.AGENT
+        return DrainedBy.NONE
+    return DrainedBy.DRAINER if is_eks else DrainedBy.AGENT

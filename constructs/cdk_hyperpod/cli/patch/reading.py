@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..deployment.deployed_stack import tagged_stack
 from ..live import Target
 from ..nodes.events import event_reasons
 from ..nodes.watch_view import is_under_way
-from .model import Group, Node, Plan
+from .model import SYSTEM_UPDATING, Group, Node, Plan
 
 _MOST_EVENTS = 20
 
@@ -69,6 +69,10 @@ class Reader:
         self._listed[group] = ()
         self._keep(live.nodes(self.target, described, group))
 
+    def listed(self, group: str) -> tuple[Node, ...]:
+        """Its nodes, as they were listed last."""
+        return self._listed.get(group, ())
+
     def _keep(self, nodes: Iterable[live.Node]) -> None:
         found: dict[str, list[Node]] = {}
         for node in nodes:
@@ -78,12 +82,15 @@ class Reader:
     def groups(self, described: live.Reply) -> list[Group]:
         """The groups, with their nodes as they were listed last."""
         kinds = live.node_types(self.target, described)
-        return [
+        found = [
             read_group(
                 group, kinds.get(str(group["InstanceGroupName"])), self._listed.get(str(group["InstanceGroupName"]), ())
             )
             for group in live.groups(described)
         ]
+        if described["ClusterStatus"] != SYSTEM_UPDATING or any(group.is_updating for group in found):
+            return found
+        return [replace(group, cluster_updates=True) for group in found]
 
     def deployment(self, described: live.Reply) -> str:
         """The stack that a deployment is changing, with its status. Empty: none."""
@@ -115,7 +122,7 @@ class Reader:
 
     def missing_alarms(self, plans: Iterable[Plan]) -> list[str]:
         """Alarms of `rolling` that CloudWatch does not have. One call for a hundred names."""
-        names = sorted({name for plan in plans if plan.due for name in _alarm_names(plan.rolling)})
+        names = sorted({name for plan in plans if plan.is_needed for name in _alarm_names(plan.rolling)})
         known: set[str] = set()
         for start in range(0, len(names), 100):
             reply = self.target.client("cloudwatch").describe_alarms(
@@ -177,6 +184,7 @@ def read_group(reply: Mapping[str, Any], node_type: str | None, nodes: tuple[Nod
         image_id=_text(reply.get("CurrentImageId")),
         image=_text(reply.get("CurrentImageReleaseVersion")),
         image_status=_text(reply.get("ImageVersionStatus")),
+        on_desired=reply.get("TargetStateCount"),
         coming=tuple(
             image for each in ("DesiredImageId", "DesiredImageReleaseVersion") if (image := _text(reply.get(each)))
         ),

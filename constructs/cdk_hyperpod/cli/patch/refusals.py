@@ -10,7 +10,7 @@ from ..._lambda.hyperpod.common.sentences import some
 from ..._lambda.hyperpod.scale_down.images import DEFAULT, VERSIONED_SINCE, is_release
 from ...errors import Finding
 from .images import has_versions
-from .model import LATEST, Group, Options, Plan, Report, Way
+from .model import LATEST, SYSTEM_UPDATING, DrainedBy, Group, Options, Plan, Report
 
 SHOWN = 5
 """Names that a message shows."""
@@ -18,7 +18,7 @@ _NO_REPORT = Report()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class Preview:
     """What is known before anything is changed."""
 
     cluster: str
@@ -40,44 +40,46 @@ class Situation:
     """Groups for which an unfinished run has sent an update."""
     missing_alarms: Sequence[str] = ()
     """Alarms of `rolling` that do not exist."""
+    notes: Sequence[str] = ()
+    """What is only worth knowing."""
 
     @property
-    def due(self) -> list[Plan]:
+    def needed(self) -> list[Plan]:
         """The groups that are patched."""
-        return [plan for plan in self.plans if plan.due]
+        return [plan for plan in self.plans if plan.is_needed]
 
     def group(self, plan: Plan) -> Group:
         """The live group of a plan."""
         return next(group for group in self.groups if group.name == plan.group)
 
-    def drains(self, way: Way) -> list[Plan]:
+    def drains(self, drained_by: DrainedBy) -> list[Plan]:
         """The groups that are emptied in this way, and have nodes that run."""
-        return [plan for plan in self.due if plan.way is way and self.group(plan).running]
+        return [plan for plan in self.needed if plan.drained_by is drained_by and self.group(plan).with_jobs]
 
 
-def refuse(situation: Situation) -> list[Finding]:
+def refuse(preview: Preview) -> list[Finding]:
     """Every reason, in the order of the rules."""
-    return [finding for rule in _RULES for finding in rule(situation)]
+    return [finding for rule in _RULES for finding in rule(preview)]
 
 
 # -- what was typed, and the file ---------------------------------------------------------------------------------------
 
 
-def _unknown_groups(situation: Situation) -> Iterator[Finding]:
-    if not situation.unknown:
+def _unknown_groups(preview: Preview) -> Iterator[Finding]:
+    if not preview.unknown:
         return
-    unknown = ", ".join(map(ascii, situation.unknown))
-    groups = ", ".join(group.name for group in situation.groups) or "none"
+    unknown = ", ".join(map(ascii, preview.unknown))
+    groups = ", ".join(group.name for group in preview.groups) or "none"
     yield Finding(
         code="patch-group-unknown",
         path="GROUP",
-        problem=f"{unknown}: is not a group of cluster {situation.cluster}",
+        problem=f"{unknown}: is not a group of cluster {preview.cluster}",
         remedy=f"its groups are {groups}",
     )
 
 
-def _releases_under_slurm(situation: Situation) -> Iterator[Finding]:
-    if situation.is_eks or situation.options.release is None:
+def _releases_under_slurm(preview: Preview) -> Iterator[Finding]:
+    if preview.is_eks or preview.options.release is None:
         return
     yield Finding(
         code="patch-release-under-slurm",
@@ -87,28 +89,28 @@ def _releases_under_slurm(situation: Situation) -> Iterator[Finding]:
     )
 
 
-def _has_no_releases(situation: Situation) -> Iterator[Finding]:
+def _has_no_releases(preview: Preview) -> Iterator[Finding]:
     """HyperPod keeps releases of EKS clusters that were created since 2026."""
-    if not situation.is_eks:
+    if not preview.is_eks:
         return
-    is_old = situation.created is not None and situation.created < VERSIONED_SINCE
-    for plan in situation.plans:
-        if is_release(plan.wanted) and (is_old or not has_versions(situation.group(plan))):
+    is_old = preview.created is not None and preview.created < VERSIONED_SINCE
+    for plan in preview.plans:
+        if is_release(plan.wanted) and (is_old or not has_versions(preview.group(plan))):
             yield Finding(
                 code="patch-cluster-without-releases",
-                path=_path(plan, situation.options, "image_release_version", typed="--release"),
+                path=_path(plan, preview.options, "image_release_version", typed="--release"),
                 problem=f"is {plan.wanted}, but HyperPod has releases only for EKS clusters that were created in 2026 or later, "
                 "and for groups with its own image",
                 remedy="leave it out: HyperPod installs its latest image. For another image, name an AMI by --image-id",
             )
 
 
-def _custom_images(situation: Situation) -> Iterator[Finding]:
+def _custom_images(preview: Preview) -> Iterator[Finding]:
     """UpdateClusterSoftware needs ImageId for a group with an AMI of its own (botocore). It would have no release."""
-    if not any(has_versions(group) for group in situation.groups):
+    if not any(has_versions(group) for group in preview.groups):
         return
-    for plan in situation.due:
-        group = situation.group(plan)
+    for plan in preview.needed:
+        group = preview.group(plan)
         if plan.wanted == LATEST and group.image_id and not has_versions(group):
             yield Finding(
                 code="patch-image-of-your-own",
@@ -122,9 +124,9 @@ def _path(plan: Plan, options: Options, setting: str, *, typed: str) -> str:
     return typed if options.release else f"instance_groups[{plan.group}].{setting}"
 
 
-def _controller(situation: Situation) -> Iterator[Finding]:
-    for plan in situation.plans:
-        if plan.is_controller and not situation.options.controller:
+def _controller(preview: Preview) -> Iterator[Finding]:
+    for plan in preview.plans:
+        if plan.is_controller and not preview.options.controller:
             yield Finding(
                 code="patch-controller-not-confirmed",
                 path="--controller",
@@ -133,12 +135,12 @@ def _controller(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def _alarms(situation: Situation) -> Iterator[Finding]:
-    if situation.missing_alarms:
+def _alarms(preview: Preview) -> Iterator[Finding]:
+    if preview.missing_alarms:
         yield Finding(
             code="patch-alarm-unknown",
             path="rolling.rollback_alarms",
-            problem=f"CloudWatch has no alarm {', '.join(situation.missing_alarms)}",
+            problem=f"CloudWatch has no alarm {', '.join(preview.missing_alarms)}",
             remedy="create it, or correct its name in the file",
         )
 
@@ -146,18 +148,18 @@ def _alarms(situation: Situation) -> Iterator[Finding]:
 # -- who is at work -----------------------------------------------------------------------------------------------------
 
 
-def _deployment(situation: Situation) -> Iterator[Finding]:
-    if situation.deployment:
+def _deployment(preview: Preview) -> Iterator[Finding]:
+    if preview.deployment:
         yield Finding(
             code="patch-stack-in-progress",
             path="",
-            problem=f"a deployment is changing stack {situation.deployment}",
+            problem=f"a deployment is changing stack {preview.deployment}",
             remedy="wait until it is over (`cdk-hyperpod watch`), then patch",
         )
 
 
-def _guard(situation: Situation) -> Iterator[Finding]:
-    held = situation.report.held_by_deployment
+def _guard(preview: Preview) -> Iterator[Finding]:
+    held = preview.report.held_by_deployment
     if held:
         yield Finding(
             code="patch-guard-at-work",
@@ -167,40 +169,38 @@ def _guard(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def _cluster(situation: Situation) -> Iterator[Finding]:
-    is_following = any(situation.group(plan).is_updating for plan in situation.due)
-    if situation.cluster_status in ("InService", "Failed") or is_following:
+def _cluster(preview: Preview) -> Iterator[Finding]:
+    is_following = any(preview.group(plan).is_updating for plan in preview.needed)
+    if preview.cluster_status in ("InService", "Failed") or is_following:
         return
     yield Finding(
         code="patch-cluster-not-in-service",
         path="",
-        problem=f"the cluster is in status {situation.cluster_status}",
+        problem=f"the cluster is in status {preview.cluster_status}",
         remedy="wait until it is InService (`cdk-hyperpod watch`), then patch",
     )
 
 
-def _other_update(situation: Situation) -> Iterator[Finding]:
-    """An update that is under way counts as this run's. A rollback may show the old image, and is followed."""
-    for plan in situation.due:
-        group = situation.group(plan)
-        is_followed = not group.is_updating or group.software == "RollbackInProgress" or not group.coming
-        if is_followed or plan.wanted in (LATEST, DEFAULT):
+def _other_update(preview: Preview) -> Iterator[Finding]:
+    """Only the update of an unfinished run is followed: its end decides whether the group is patched."""
+    for plan in preview.needed:
+        group = preview.group(plan)
+        if not group.is_updating or group.name in preview.updating:
             continue
-        coming = group.coming[-1]
-        if plan.wanted.lower() not in map(str.lower, group.coming):
-            yield Finding(
-                code="patch-other-update",
-                path=f"instance_groups[{plan.group}]",
-                problem=f"an update to {coming} is in progress, and {plan.wanted} is wanted",
-                remedy="wait until it is over (`cdk-hyperpod watch`), then patch",
-            )
+        to = f" to {group.coming[-1]}" if group.coming else ""
+        yield Finding(
+            code="patch-other-update",
+            path=f"instance_groups[{plan.group}]",
+            problem=f"an update{to} is in progress ({group.software or SYSTEM_UPDATING}), which this command did not send",
+            remedy="wait until it is over (`cdk-hyperpod watch`), then patch",
+        )
 
 
-def _left_behind(situation: Situation) -> Iterator[Finding]:
+def _left_behind(preview: Preview) -> Iterator[Finding]:
     """Their nodes would be released, and jobs would start that end with the old image."""
-    chosen = {plan.group for plan in situation.plans}
-    for group in situation.groups:
-        if group.is_updating and group.name in situation.updating - chosen:
+    chosen = {plan.group for plan in preview.plans}
+    for group in preview.groups:
+        if group.is_updating and group.name in preview.updating - chosen:
             yield Finding(
                 code="patch-unfinished",
                 path="GROUP",
@@ -209,9 +209,9 @@ def _left_behind(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def _minimum(situation: Situation) -> Iterator[Finding]:
-    for plan in situation.due:
-        group = situation.group(plan)
+def _minimum(preview: Preview) -> Iterator[Finding]:
+    for plan in preview.needed:
+        group = preview.group(plan)
         if group.current < group.minimum and group.status in ("Creating", "Updating"):
             yield Finding(
                 code="patch-below-minimum",
@@ -221,9 +221,9 @@ def _minimum(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def _health_checks(situation: Situation) -> Iterator[Finding]:
-    for plan in situation.due:
-        checked = [node.id for node in situation.group(plan).nodes if node.status == "DeepHealthCheckInProgress"]
+def _health_checks(preview: Preview) -> Iterator[Finding]:
+    for plan in preview.needed:
+        checked = [node.id for node in preview.group(plan).nodes if node.status == "DeepHealthCheckInProgress"]
         if checked:
             yield Finding(
                 code="patch-deep-health-check",
@@ -238,24 +238,24 @@ def _health_checks(situation: Situation) -> Iterator[Finding]:
 _UNDRAINED = "To patch without draining, add --no-drain: then all jobs on these nodes end"
 
 
-def _agent(situation: Situation) -> Iterator[Finding]:
-    if not situation.drains(Way.AGENT):
+def _agent(preview: Preview) -> Iterator[Finding]:
+    if not preview.drains(DrainedBy.AGENT):
         return
-    if not situation.has_channel:
+    if not preview.has_channel:
         yield Finding(
             code="patch-without-drain-agent",
             path="slurm.drain",
             problem="is missing, so nothing drains the nodes before their images are replaced",
             remedy=f"add `slurm: {{drain: {{}}}}` and deploy. {_UNDRAINED}",
         )
-    elif situation.report.silence:
+    elif preview.report.silence:
         yield Finding(
             code="patch-drain-agent-silent",
             path="slurm.drain",
-            problem=f"the drain agent on the controller {situation.report.silence}",
+            problem=f"the drain agent on the controller {preview.report.silence}",
             remedy=f"start it by `cdk-hyperpod lifecycle run drain | bash`. {_UNDRAINED}",
         )
-    elif situation.must_save and not situation.report.saves:
+    elif preview.must_save and not preview.report.saves:
         yield Finding(
             code="patch-drain-agent-saves-nothing",
             path="slurm.drain.backup",
@@ -264,12 +264,12 @@ def _agent(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def _drainer(situation: Situation) -> Iterator[Finding]:
-    plans = situation.drains(Way.DRAINER)
+def _drainer(preview: Preview) -> Iterator[Finding]:
+    plans = preview.drains(DrainedBy.DRAINER)
     if not plans:
         return
-    if not situation.has_channel:
-        nodes = [f"hyperpod-{node.id}" for plan in plans for node in situation.group(plan).running]
+    if not preview.has_channel:
+        nodes = [f"hyperpod-{node.id}" for plan in plans for node in preview.group(plan).with_jobs]
         names = " ".join(nodes if len(nodes) <= SHOWN else [*nodes[:SHOWN], "…"])
         yield Finding(
             code="patch-without-drainer",
@@ -278,14 +278,14 @@ def _drainer(situation: Situation) -> Iterator[Finding]:
             remedy="add it and deploy, or set `rolling` for the group. To drain by hand, run "
             f"`kubectl drain {names} --ignore-daemonsets --delete-emptydir-data`, and add --no-drain",
         )
-    elif situation.report.silence:
+    elif preview.report.silence:
         yield Finding(
             code="patch-drainer-silent",
             path="scale_down.drain",
-            problem=f"the drainer {situation.report.silence}",
+            problem=f"the drainer {preview.report.silence}",
             remedy="read its log (docs/drain-eks-messages.md), then patch",
         )
-    elif situation.must_save and not situation.report.saves:
+    elif preview.must_save and not preview.report.saves:
         yield Finding(
             code="patch-drainer-saves-nothing",
             path="scale_down.drain.backup_cron_job",
@@ -294,17 +294,17 @@ def _drainer(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def _other_run(situation: Situation) -> Iterator[Finding]:
-    if situation.report.other_run:
+def _other_run(preview: Preview) -> Iterator[Finding]:
+    if preview.report.other_run:
         yield Finding(
             code="patch-already-running",
             path="",
-            problem=f"another `cdk-hyperpod patch` of this cluster holds nodes (run {situation.report.other_run})",
+            problem=f"another `cdk-hyperpod patch` of this cluster holds nodes (run {preview.report.other_run})",
             remedy="wait until it ends. If it was killed, try again in 10 minutes",
         )
 
 
-_RULES: tuple[Callable[[Situation], Iterator[Finding]], ...] = (
+_RULES: tuple[Callable[[Preview], Iterator[Finding]], ...] = (
     _unknown_groups,
     _releases_under_slurm,
     _has_no_releases,

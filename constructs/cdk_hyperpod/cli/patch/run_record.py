@@ -18,11 +18,9 @@ from typing import IO, Any
 
 from ...errors import HyperPodError
 from ..tables import shown
-from .model import Progress, Run
+from .model import LEASE_S, Progress, Run
 
-LEASE_S = 600.0
-"""How long a node is held, and a run counts as alive, after the last sign of life: many looks long."""
-RENEW_S = 300.0
+RENEW_S = LEASE_S / 2
 """The lease is renewed when less than this is left."""
 KEPT_S = 24 * 3600.0
 """How long a record counts after the end of its lease. The bucket keeps objects for a day, too."""
@@ -45,7 +43,7 @@ def choose_run(shared: Run | None, own: Run | None, fresh: Run, now: float) -> R
     unfinished = shared or own
     if unfinished is None or now > unfinished.until + KEPT_S or unfinished.wanted != fresh.wanted:
         return fresh
-    return replace(unfinished, by=fresh.by, owner=fresh.owner, until=fresh.until)
+    return replace(unfinished, by=fresh.by, owner=fresh.owner, until=fresh.until, typed=fresh.typed or unfinished.typed)
 
 
 def _refuse_another(shared: Run | None, own: Run | None, now: float) -> None:
@@ -87,6 +85,7 @@ def from_json(found: object) -> Run | None:
         by=shown(found.get("by") or "?", 100),
         wanted=str(found.get("wanted") or ""),
         until=until,
+        typed=tuple(map(str, typed)) if isinstance(typed := found.get("typed"), list) else (),
         groups={str(group): each for group, value in groups.items() if (each := _progress(value))},
     )
 
@@ -96,15 +95,15 @@ def _is_id(found: object) -> bool:
 
 
 def _progress(found: object) -> Progress | None:
-    if not isinstance(found, dict) or (began := _number(found.get("began"))) is None:
+    if not isinstance(found, dict):
         return None
     before = found.get("before")
     return Progress(
-        began=began,
         sent=_number(found.get("sent")),
         before=before if isinstance(before, str) else None,
         accepted=found.get("accepted") is True,
         seen=found.get("seen") is True,
+        until=_number(found.get("until")),
         done=found.get("done") is True,
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..._lambda.hyperpod.common.sentences import some
 from .. import tables
-from .model import FAILED, ROLLED_BACK, Group, Options, Plan, Report, Way
+from .model import FAILED, ROLLED_BACK, DrainedBy, Group, Options, Plan, Report
 
 _HEADINGS = ("group", "nodes", "image", "wanted", "status", "what runs there")
 _PAINT = {"Failed": tables.RED, "Degraded": tables.RED, "SystemUpdating": tables.YELLOW}
@@ -36,7 +36,7 @@ def table(
 
 
 def _row(plan: Plan, group: Group, report: Report) -> tuple[str, ...]:
-    wanted = plan.wanted if plan.due else f"- ({plan.why_not})"
+    wanted = plan.wanted if plan.is_needed else f"- ({plan.why_not})"
     return group.name, str(len(group.nodes)), image_of(group), wanted, status_of(group), _work(group, report)
 
 
@@ -70,7 +70,7 @@ def _work(group: Group, report: Report) -> str:
 
 def intentions(plans: Sequence[Plan], groups: Sequence[Group], options: Options) -> Iterator[str]:
     """What happens to each group that is due, in order."""
-    for number, plan in enumerate((plan for plan in plans if plan.due), start=1):
+    for number, plan in enumerate((plan for plan in plans if plan.is_needed), start=1):
         group = _group(plan, groups)
         yield f"{number}. {plan.group}: {_emptied(plan, group, options)}"
 
@@ -79,11 +79,11 @@ def _emptied(plan: Plan, group: Group, options: Options) -> str:
     if group.is_updating:
         return "follow the update that is under way"
     then = f"HyperPod installs {_image(plan.wanted)}"
-    if plan.way is Way.HYPERPOD:
+    if plan.drained_by is DrainedBy.HYPERPOD:
         return f"{then} in batches, and evicts the pods of each"
-    if plan.way is Way.NONE:
+    if plan.drained_by is DrainedBy.NONE:
         return f"{then} on all nodes at once. {_lost(plan)}"
-    return f"{plan.way.value} empties the nodes{_limit(options)}, then {then}"
+    return f"{plan.drained_by.value} empties the nodes{_limit(options)}, then {then}"
 
 
 def _image(wanted: str) -> str:
@@ -119,10 +119,10 @@ def _content(plan: Plan, group: Group, report: Report) -> dict[str, Any]:
         "image_id": group.image_id,
         "image_version_status": group.image_status,
         "wanted": plan.wanted,
-        "due": plan.due,
+        "due": plan.is_needed,
         "why_not": plan.why_not or None,
         "status": group.status,
         "software_update_status": group.software,
-        "emptied_by": plan.way.name.lower(),
+        "emptied_by": plan.drained_by.name.lower(),
         "busy": {node.id: list(report.busy[node.id]) for node in group.nodes if node.id in report.busy},
     }
