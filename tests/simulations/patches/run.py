@@ -31,7 +31,7 @@ from cdk_hyperpod.loader import load_config
 from .agent import Agent
 from .judge import Judge
 from .operators import Machine, Process, virtual
-from .world import BEGIN, NAME, REGION, Credentials, Switches, World
+from .world import BEGIN, NAME, NEW, OLD, REGION, Credentials, Switches, World
 
 HOUR = 3600.0
 ALL = frozenset({"sagemaker", "s3", "lambda", "cloudformation"})
@@ -98,6 +98,10 @@ def choose(random: Random, *, eks: bool) -> Switches:
     shows: tuple[str, ...] = ("group", "status", "cluster", "nodes")
     if odd(0.3):
         shows = random.choice((("group",), ("cluster", "nodes"), ("nodes",), ("group", "nodes"), ()))
+    loses = odd(0.15)
+    if loses:
+        shows = ("group",)
+    skips = random.choice((1, 2, 2)) if odd(0.15) and not loses else 0
     return Switches(
         eks=eks,
         nodes=random.randint(1, 5),
@@ -109,14 +113,14 @@ def choose(random: Random, *, eks: bool) -> Switches:
         late_s=random.uniform(60, 840) if odd(0.3) else random.uniform(0, 60),
         pending_s=random.uniform(60, 840) if odd(0.3) else random.uniform(0, 60),
         node_s=random.uniform(300, 2400),
-        apart_s=random.uniform(300, 5400) if odd(0.15) else 0.0,
-        skips=random.choice((1, 2, 2)) if odd(0.15) else 0,
+        apart_s=random.uniform(300, 4800) if odd(0.15) and shows else 0.0,
+        skips=skips,
         ends=random.choice(("RollbackComplete", "Completed", "PartiallySucceeded")) if odd(0.15) else "Succeeded",
         same_again=odd(0.1),
         leaves_out=0.3 if odd(0.2) else 0.0,
         list_lag_s=random.uniform(30, 200) if odd(0.3) else 0.0,
         counts_leaving=odd(0.3),
-        lost_answers=0.7 if odd(0.15) else 0.0,
+        lost_answers=0.7 if loses else 0.0,
         gap_s=6 * HOUR if controller else random.choice((30.0, 300.0, 3600.0)),
         protected=0.3 if odd(0.3) else 0.0,
     )
@@ -296,8 +300,8 @@ class Scenario:
     def _auto_patched(self, at: float) -> None:
         def begin() -> None:
             group = self.world.groups.get("work")
-            if group is not None and group.update is None:
-                image = self.random.choice(("1.0.1", "2.0.0"))
+            if group is not None and group.update is None and group.desired == OLD:
+                image = self.random.choice(("1.0.1", NEW))
                 self.world.begin(group, "autopatch", image)
 
         self.world.time.at(at, begin)

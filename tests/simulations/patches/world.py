@@ -462,6 +462,9 @@ class _Client:
             raise refused("ResourceNotFound", "no such group", operation)
         if group.update is not None:
             raise refused("ConflictException", "an update is in progress", operation)
+        if world.random.random() < world.switches.lost_answers / 2:
+            world.note("an update does not arrive")
+            raise ReadTimeoutError(endpoint_url="https://sagemaker")
         image = asked.get("ImageReleaseVersion") or world.latest
         update = world.begin(group, self.of.by, image)
         world.judge.called(update)

@@ -239,7 +239,7 @@ def merge(
             )
         )
         for node, address in addresses.items()
-        if node not in others or others[node]["expires"] < lease
+        if node not in others or others[node]["expires"] < now + LEASE_S
     }
     return [*(request for node, request in others.items() if node not in own), *own.values()]
 

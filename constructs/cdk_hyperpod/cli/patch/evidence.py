@@ -64,7 +64,8 @@ EVIDENCE: Sequence[Evidence] = (
     Evidence("LaunchTime: after the call, since new nodes get the desired image", _by_launch),
 )
 """What proves a node's image. OLD contradicts NEW: then the node counts as old until both agree. TargetStateCount, of the group,
-proves all nodes or counts the old ones; it proves nothing if HyperPod reports another image to come."""
+proves all nodes or counts the old ones; it proves nothing before the call has arrived, or if HyperPod
+reports another image to come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,8 @@ class Images:
     """What is known of a group's nodes after a call."""
 
     nodes: int
+    """By CurrentCount, or by the list if it has more."""
+    listed: int
     old: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     counted: int | None = None
@@ -82,11 +85,13 @@ class Images:
     @property
     def all_new(self) -> bool:
         """Each node is known to have the image."""
-        return not self.old and not self.unknown
+        return not self.old and not self.unknown and self.listed >= self.nodes
 
     @property
     def words(self) -> str:
         """What is missing, in words."""
+        if self.listed < self.nodes:
+            return f"HyperPod lists {self.listed} of {self.nodes} nodes"
         if self.counted is not None and self.counted < self.nodes:
             return f"HyperPod counts {self.counted} of {self.nodes} nodes on the image"
         if self.old:
@@ -105,11 +110,13 @@ def judge_images(wanted: str, group: Group, progress: Progress) -> Images:
         said = {name: found | {Image.OLD} for name, found in said.items()}
     old = [name for name, found in said.items() if Image.OLD in found]
     unknown = [name for name, found in said.items() if not found]
-    counted = None if group.contradicts(wanted) else group.on_desired
+    # Before the call arrives, the desired image is the old one.
+    counted = None if group.contradicts(wanted) or not progress.has_arrived else group.on_desired
     if counted is not None:
         old, unknown = _by_count(counted, nodes, old, unknown)
     return Images(
         nodes=max(len(nodes), group.current),
+        listed=len(nodes),
         old=tuple(old),
         unknown=tuple(unknown),
         counted=counted,

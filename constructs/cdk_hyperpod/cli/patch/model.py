@@ -220,6 +220,11 @@ class Progress:
     done: bool = False
     """The group is patched."""
 
+    @property
+    def has_arrived(self) -> bool:
+        """Whether it is known that HyperPod got the call. A process that was killed may not have seen its answer."""
+        return self.accepted or self.seen
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:

@@ -317,9 +317,9 @@ class _Command:
         has_channel = (
             self._drains.exists if isinstance(self._drains, DrainerDrains) else not isinstance(self._drains, NoDrains)
         )
-        typed = () if run is None else run.typed
+        begun = () if run is None or not run.groups else (*run.typed, *run.groups)
         unknown = unknown_groups(self._options, groups)
-        gone = [name for name in unknown if name in typed]
+        gone = [name for name in unknown if name in begun]
         notes = [
             *(f"{name} was deleted meanwhile" for name in gone),
             *(

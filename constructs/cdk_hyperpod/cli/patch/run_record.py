@@ -43,7 +43,7 @@ def choose_run(shared: Run | None, own: Run | None, fresh: Run, now: float) -> R
     unfinished = shared or own
     if unfinished is None or now > unfinished.until + KEPT_S or unfinished.wanted != fresh.wanted:
         return fresh
-    return replace(unfinished, by=fresh.by, owner=fresh.owner, until=fresh.until, typed=fresh.typed or unfinished.typed)
+    return replace(unfinished, by=fresh.by, owner=fresh.owner, until=fresh.until)
 
 
 def _refuse_another(shared: Run | None, own: Run | None, now: float) -> None:

@@ -116,7 +116,7 @@ Rule = Callable[[Case], Step | None]
 def next_step(case: Case) -> Step:
     """The next step, by the first rule that applies."""
     rules = BEFORE if case.progress.sent is None else AFTER
-    for rule in (_is_gone, *rules):
+    for rule in (_is_gone, _needs_a_list, *rules):
         step = rule(case)
         if step is not None:
             return step
@@ -127,6 +127,11 @@ def _is_gone(case: Case) -> Step | None:
     if case.group is not None and case.group.status != "Deleting":
         return None
     return case.stop("the group was deleted meanwhile")
+
+
+def _needs_a_list(case: Case) -> Step | None:
+    """HyperPod may have replaced a node, or have added one, with the counts as they were."""
+    return Relist() if not case.fresh and case.may_list else None
 
 
 # -- after the call -----------------------------------------------------------------------------------------------------
@@ -172,16 +177,11 @@ def _has_an_unknown_status(case: Case) -> Step | None:
     return case.stop(what, _on_old_image(case))
 
 
-def _needs_nodes(case: Case) -> Step | None:
-    return Relist() if case.may_list and not case.fresh else None
-
-
 AFTER: Sequence[Rule] = (
     _installs_another_image,
     _follow,
     _has_ended_badly,
     _has_an_unknown_status,
-    _needs_nodes,
 )
 """None of them applies: the update is not shown, or shows no work any more. The evidence decides (`_judge_end`)."""
 
@@ -201,11 +201,12 @@ def _judge_list(case: Case) -> Step:
     limit, why = _patience(case, found, is_end=is_end)
     if case.now - case.worked < limit:
         return Wait(why)
-    if not case.progress.accepted and not case.progress.seen:
-        return Resume()
-    if found.old:
+    if not case.progress.has_arrived:
+        unknown = "it is unknown whether HyperPod got the call, and whether the nodes have the image"
+        return Resume() if found.old else case.stop(f"not confirmed: {unknown}")
+    if found.old and is_end:
         return case.stop(f"HyperPod has skipped {_nodes(len(found.old))}", found.old)
-    return case.stop(f"not confirmed: {found.words}")
+    return case.stop(f"not confirmed: {found.words}", found.old)
 
 
 def _patience(case: Case, found: Images, *, is_end: bool) -> tuple[float, str]:
@@ -295,11 +296,6 @@ def _is_refused(case: Case) -> Step | None:
     return case.stop(f"{case.plan.drained_by.value} refuses the request: {case.report.refused}")
 
 
-def _needs_a_list(case: Case) -> Step | None:
-    """HyperPod may have replaced a node, or have added one, with the counts as they were."""
-    return Relist() if not case.fresh and case.may_list else None
-
-
 def _cannot_be_drained(case: Case) -> Step | None:
     never = [f"{node.id}: {why}" for node in _drained(case) if (why := _why_never(node, case))]
     return case.stop(some(never, SHOWN)) if never else None
@@ -332,7 +328,6 @@ BEFORE: Sequence[Rule] = (
     _yields_to_the_guard,
     _is_silent,
     _is_refused,
-    _needs_a_list,
     _cannot_be_drained,
     _drains,
     _confirms_the_list,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cdk_hyperpod.cli.patch.drains import merge
-from cdk_hyperpod.cli.patch.model import Progress, Run, Terms
+from cdk_hyperpod.cli.patch.model import LEASE_S, Hold, Options, Progress, Run
 from cdk_hyperpod.cli.patch.run_record import (
     KEPT_S,
-    LEASE_S,
     AnotherRunError,
     choose_run,
     from_json,
@@ -38,7 +38,7 @@ def test_without_a_record_it_is_a_new_run() -> None:
 
 
 def test_the_run_of_this_machine_goes_on_at_once() -> None:
-    done = Progress(began=NOW - 900, done=True)
+    done = Progress(done=True)
     found = choose_run(run("old", work=done), run("old"), FRESH, NOW)
     assert (found.id, found.groups, found.until) == ("old", {"work": done}, FRESH.until)
     assert found.owner == FRESH.owner, "the process that was killed, or only slept, has lost it"
@@ -60,13 +60,13 @@ def test_a_run_of_yesterday_or_for_another_image_is_not_gone_on_with() -> None:
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
-        lambda of: st.lists(of) | st.dictionaries(st.sampled_from([*to_json(FRESH), "work", "began", "sent"]), of),
+        lambda of: st.lists(of) | st.dictionaries(st.sampled_from([*to_json(FRESH), "work", "until", "sent"]), of),
         max_leaves=8,
     )
 )
 @example({"id": "a", "owner": "a", "until": 10**400, "groups": {}})
 @example({"id": "a\n", "owner": "a", "until": 1, "groups": {}})
-@example({"id": "a", "owner": "a", "until": 1, "groups": {"work": {"began": True}}, "by": "\x1b[2J" * 99})
+@example({"id": "a", "owner": "a", "until": 1, "groups": {"work": {"sent": True}}, "by": "\x1b[2J" * 99})
 def test_whatever_is_written_there_is_a_run_or_none(found: Any) -> None:
     parsed = from_json(found)
     if parsed is not None:
@@ -75,8 +75,8 @@ def test_whatever_is_written_there_is_a_run_or_none(found: Any) -> None:
 
 
 def test_what_is_written_is_read() -> None:
-    progress = Progress(began=NOW, sent=NOW, before="Succeeded", accepted=True, seen=True, done=True)
-    found = run("a", wanted="1.3.0", work=progress)
+    progress = Progress(sent=NOW, before="Succeeded", accepted=True, seen=True, until=NOW + 9, done=True)
+    found = replace(run("a", wanted="1.3.0", work=progress), typed=("work",))
     assert from_json(json.loads(json.dumps(to_json(found)))) == found
 
 
@@ -106,7 +106,7 @@ def test_the_local_record_is_locked_and_survives(tmp_path: Any) -> None:
 
 # -- the operators' request with a run's nodes
 
-TERMS = Terms(deadline=NOW + 3600, force=False, until=NOW + 3600)
+HOLD = Hold.to_drain(NOW, Options(drain_for_s=3600))
 
 
 def request(name: str, *, expires: float, node: str = ONE) -> dict[str, Any]:
@@ -118,9 +118,7 @@ def request(name: str, *, expires: float, node: str = ONE) -> dict[str, Any]:
 
 def test_another_operators_hold_stays_if_it_is_longer() -> None:
     theirs = request("theirs", expires=NOW + 9000)
-    merged = {
-        each["id"]: each for each in merge({ONE: theirs}, {ONE: "10.0.0.4", TWO: "10.0.0.5"}, FRESH, TERMS, NOW + 600)
-    }
+    merged = {each["id"]: each for each in merge({ONE: theirs}, {ONE: "10.0.0.4", TWO: "10.0.0.5"}, FRESH, HOLD, NOW)}
     assert merged[ONE] == theirs
     assert (merged[TWO]["request"], merged[TWO]["expires"], merged[TWO]["limit"]) == (
         "patch-fresh",
@@ -132,5 +130,5 @@ def test_another_operators_hold_stays_if_it_is_longer() -> None:
 def test_another_operators_hold_that_ends_first_is_taken_over() -> None:
     theirs = request("theirs", expires=NOW + 60)
     other = request("other", expires=NOW + 60, node="i-00000000000000001")
-    merged = merge({ONE: theirs, "i-00000000000000001": other}, {ONE: "10.0.0.4"}, FRESH, TERMS, NOW + 600)
+    merged = merge({ONE: theirs, "i-00000000000000001": other}, {ONE: "10.0.0.4"}, FRESH, HOLD, NOW)
     assert [each["request"] for each in merged] == ["other", "patch-fresh"]

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdk_hyperpod.cli.patch import view
-from cdk_hyperpod.cli.patch.images import is_older, left_on_old_image, newest_release, wanted_image, why_not_due
-from cdk_hyperpod.cli.patch.model import Group, Node, Options, Plan, Progress, Report, Way
+from cdk_hyperpod.cli.patch.images import is_older, newest_release, wanted_image, why_not_due
+from cdk_hyperpod.cli.patch.model import DrainedBy, Group, Node, Options, Plan, Progress, Report
 from cdk_hyperpod.cli.patch.patcher import update_request
 from cdk_hyperpod.cli.patch.plans import left_out, make_plans
-from cdk_hyperpod.cli.patch.refusals import Situation, refuse
+from cdk_hyperpod.cli.patch.refusals import Preview, refuse
 from cdk_hyperpod.config.cluster import ClusterConfig, InstanceGroup
 from helpers.findings import found
 from helpers.validating import changed, load_text
@@ -35,23 +35,23 @@ def group(name: str = "work", **more: Any) -> Group:
 
 
 def plan(name: str = "work", **more: Any) -> Plan:
-    return Plan(**{"group": name, "wanted": "latest", "way": Way.AGENT, "node_type": "Compute", **more})
+    return Plan(**{"group": name, "wanted": "latest", "drained_by": DrainedBy.AGENT, "node_type": "Compute", **more})
 
 
-def situation(**more: Any) -> Situation:
+def preview(**more: Any) -> Preview:
     usual: dict[str, Any] = {"options": Options(), "plans": [plan()], "groups": [group()], "created": NEW}
-    return Situation(**{"cluster": "small", **usual, **more})
+    return Preview(**{"cluster": "small", **usual, **more})
 
 
 def test_nothing_speaks_against_it() -> None:
-    assert refuse(situation()) == []
+    assert refuse(preview()) == []
 
 
-EKS = {"is_eks": True, "plans": [plan(way=Way.DRAINER, node_type=None)]}
+EKS = {"is_eks": True, "plans": [plan(drained_by=DrainedBy.DRAINER, node_type=None)]}
 
 
 def of_eks(**more: Any) -> dict[str, Any]:
-    return {"is_eks": True, "plans": [plan(way=Way.DRAINER, node_type=None, **more)]}
+    return {"is_eks": True, "plans": [plan(drained_by=DrainedBy.DRAINER, node_type=None, **more)]}
 
 
 @pytest.mark.parametrize(
@@ -79,25 +79,37 @@ def of_eks(**more: Any) -> dict[str, Any]:
         ),
         ({**of_eks(), "groups": [group(image_id=AMI)]}, []),
         ({**of_eks(wanted="default"), "groups": [group(image_id=AMI), group("other", image="1.1.0")]}, []),
-        ({"plans": [plan(way=Way.NONE, node_type="Controller")]}, [("patch-controller-not-confirmed", "--controller")]),
-        ({"plans": [plan(way=Way.NONE, node_type="Controller")], "options": Options(controller=True)}, []),
+        (
+            {"plans": [plan(drained_by=DrainedBy.NONE, node_type="Controller")]},
+            [("patch-controller-not-confirmed", "--controller")],
+        ),
+        ({"plans": [plan(drained_by=DrainedBy.NONE, node_type="Controller")], "options": Options(controller=True)}, []),
         ({"missing_alarms": ["nccl"]}, [("patch-alarm-unknown", "rolling.rollback_alarms")]),
         ({"deployment": "small (UPDATE_IN_PROGRESS)"}, [("patch-stack-in-progress", "")]),
         ({"report": Report(held_by_deployment=("i-1",))}, [("patch-guard-at-work", "")]),
         ({"cluster_status": "Updating"}, [("patch-cluster-not-in-service", "")]),
-        ({"cluster_status": "SystemUpdating", "groups": [group(software="InProgress")]}, []),
+        (
+            {
+                "cluster_status": "SystemUpdating",
+                "groups": [group(software="InProgress")],
+                "updating": frozenset({"work"}),
+            },
+            [],
+        ),
         (
             {"groups": [group(status="Updating", current=1, minimum=2)]},
             [("patch-below-minimum", "instance_groups[work].min_instance_count")],
         ),
         ({"groups": [group(current=1, minimum=2)]}, []),
         (
-            {"plans": [plan(wanted=AMI)], "groups": [group(software="Pending", coming=("ami-00000000", "1.3.0"))]},
+            {"groups": [group(software="Pending", coming=("ami-00000000", "1.3.0"))]},
             [("patch-other-update", "instance_groups[work]")],
         ),
-        ({"plans": [plan(wanted=AMI)], "groups": [group(software="Pending", coming=(AMI,))]}, []),
-        ({"groups": [group(software="Pending", coming=("ami-00000000", "1.3.0"))]}, []),
-        ({"plans": [plan(wanted=AMI)], "groups": [group(software="RollbackInProgress", coming=("ami-00000000",))]}, []),
+        (
+            {"groups": [group(nodes=(node(status="SystemUpdating"),))]},
+            [("patch-other-update", "instance_groups[work]")],
+        ),
+        ({"groups": [group(software="Pending")], "updating": frozenset({"work"})}, []),
         (
             {"groups": [group(), group("p5", software="InProgress")], "updating": frozenset({"p5"})},
             [("patch-unfinished", "GROUP")],
@@ -116,18 +128,18 @@ def of_eks(**more: Any) -> dict[str, Any]:
         ({**EKS, "must_save": True}, [("patch-drainer-saves-nothing", "scale_down.drain.backup_cron_job")]),
         ({**EKS, "report": Report(other_run="abc")}, [("patch-already-running", "")]),
         # Nobody has to drain what does not run, what is not due, and what somebody else empties.
-        ({"has_channel": False, "groups": [group(nodes=(node(status="Failure"),))]}, []),
-        ({"has_channel": False, "plans": [plan(due=False)]}, []),
-        ({"has_channel": False, "plans": [plan(way=Way.NONE)]}, []),
-        ({**of_eks(), "has_channel": False, "plans": [plan(way=Way.HYPERPOD)]}, []),
+        ({"has_channel": False, "groups": [group(nodes=(node(status="ShuttingDown"),))]}, []),
+        ({"has_channel": False, "plans": [plan(why_not="runs it")]}, []),
+        ({"has_channel": False, "plans": [plan(drained_by=DrainedBy.NONE)]}, []),
+        ({**of_eks(), "has_channel": False, "plans": [plan(drained_by=DrainedBy.HYPERPOD)]}, []),
     ],
 )
 def test_each_reason(more: dict[str, Any], expected: list[tuple[str, str]]) -> None:
-    assert found(refuse(situation(**more))) == expected
+    assert found(refuse(preview(**more))) == expected
 
 
 def test_all_reasons_are_named_at_once() -> None:
-    both = refuse(situation(unknown=["p5"], deployment="small", has_channel=False))
+    both = refuse(preview(unknown=["p5"], deployment="small", has_channel=False))
     assert [code for code, _ in found(both)] == [
         "patch-group-unknown",
         "patch-stack-in-progress",
@@ -177,7 +189,7 @@ def test_an_option_comes_before_the_file(options: Options, file: InstanceGroup |
         ("1.3.0", {"image": "1.4.0"}, False, True),
         ("1.3.0", {"image": "1.3.0", "nodes": (node(image="1.2.0"),)}, False, True),
         ("1.3.0", {"image": "1.3.0", "nodes": (node(image="1.2.0"),)}, True, True),
-        ("1.3.0", {"image": "1.3.0", "software": "InProgress"}, False, True),  # it is followed
+        ("1.3.0", {"image": "1.3.0", "software": "InProgress"}, False, True),  # not all nodes may have it
         ("latest", {"nodes": (), "current": 0}, False, False),
     ],
 )
@@ -191,7 +203,7 @@ def test_which_groups_are_due(wanted: str, live: dict[str, Any], typed: bool, du
         "ImageVersionStatus": one.image_status,
     }
     assert (why_not_due(wanted, one, described, None, typed=typed) == "") is due
-    done = Progress(began=0, done=True)
+    done = Progress(done=True)
     assert why_not_due(wanted, one, described, done, typed=typed) == "patched in this run"
 
 
@@ -202,17 +214,6 @@ def test_an_older_release() -> None:
     assert newest_release(group(image_id=AMI)) is None
 
 
-def test_what_is_left_is_named_only_if_it_is_known() -> None:
-    one, two = node(1), node(2)
-    assert left_on_old_image("latest", group(nodes=(one, two)), 1000.0) == []
-    gone = node(3, status="ShuttingDown", image="1.0.0")
-    assert left_on_old_image("1.3.0", group(nodes=(node(1, image="1.3.0"), gone)), 1000.0) == []
-    assert left_on_old_image(AMI, group(image_id="ami-00000000", nodes=(node(1, updated=1e4),)), 1000.0) == [one.id]
-    assert left_on_old_image(AMI, group(image_id=AMI, nodes=(node(1, updated=1e4),)), 1000.0) == []
-    # Clocks differ by a minute at most.
-    assert left_on_old_image("latest", group(nodes=(node(1, updated=950.0), node(2, updated=10.0))), 1000.0) == [two.id]
-
-
 # -- the plans
 
 
@@ -221,10 +222,10 @@ def config(**more: Any) -> ClusterConfig:
     return load_text(yaml.safe_dump(changed({"instance_groups.0": head, **more}))).config
 
 
-def plans(options: Options, *groups: Group, **more: Any) -> list[tuple[str, Way]]:
+def plans(options: Options, *groups: Group, **more: Any) -> list[tuple[str, DrainedBy]]:
     live = {each.name: {"InstanceGroupName": each.name, "CurrentCount": 1} for each in groups}
     made = make_plans(options, config(**more), groups, live, {})
-    return [(each.group, each.way) for each in made]
+    return [(each.group, each.drained_by) for each in made]
 
 
 HEAD, LOGIN = group("head", node_type="Controller"), group("login", node_type="Login")
@@ -233,17 +234,24 @@ WORK, MORE = group("work", node_type="Compute"), group("more", node_type="Comput
 
 def test_the_order_and_the_ways() -> None:
     every = (HEAD, LOGIN, WORK, MORE)
-    assert plans(Options(), *every) == [("work", Way.AGENT), ("more", Way.AGENT), ("login", Way.NONE)]
-    assert plans(Options(controller=True), *every)[-1] == ("head", Way.NONE)
-    assert plans(Options(groups=("more",), controller=True), *every) == [("more", Way.AGENT), ("head", Way.NONE)]
-    assert plans(Options(groups=("head",)), *every) == [("head", Way.NONE)]
-    assert plans(Options(drains=False), *every) == [("work", Way.NONE), ("more", Way.NONE), ("login", Way.NONE)]
+    assert plans(Options(), *every) == [("work", DrainedBy.AGENT), ("more", DrainedBy.AGENT), ("login", DrainedBy.NONE)]
+    assert plans(Options(controller=True), *every)[-1] == ("head", DrainedBy.NONE)
+    assert plans(Options(groups=("more",), controller=True), *every) == [
+        ("more", DrainedBy.AGENT),
+        ("head", DrainedBy.NONE),
+    ]
+    assert plans(Options(groups=("head",)), *every) == [("head", DrainedBy.NONE)]
+    assert plans(Options(drains=False), *every) == [
+        ("work", DrainedBy.NONE),
+        ("more", DrainedBy.NONE),
+        ("login", DrainedBy.NONE),
+    ]
     assert [*left_out(Options(), every)] == ["head"] and [*left_out(Options(groups=("work",)), every)] == []
 
 
 @given(st.permutations([HEAD, LOGIN, WORK, MORE]))
 def test_the_controller_is_always_the_last(groups: list[Group]) -> None:
-    assert plans(Options(controller=True), *groups)[-1] == ("head", Way.NONE)
+    assert plans(Options(controller=True), *groups)[-1] == ("head", DrainedBy.NONE)
 
 
 # -- the request
@@ -272,7 +280,7 @@ def test_a_table_fits_a_terminal_and_shows_whose_jobs_run() -> None:
         group(nodes=tuple(map(node, range(20))), image_id=AMI),
         group("head", image="1.3.0", node_type="Controller", nodes=(node(99),)),
     ]
-    made = [plan(), plan("head", way=Way.NONE, node_type="Controller", due=False, why_not="runs it")]
+    made = [plan(), plan("head", drained_by=DrainedBy.NONE, node_type="Controller", why_not="runs it")]
     lines = view.table(made, groups, Report(busy=busy, is_read=True), columns=80, colour=False)
     assert max(map(len, lines)) <= 80
     wide = view.table(made, groups, Report(busy=busy, is_read=True), columns=None, colour=False)

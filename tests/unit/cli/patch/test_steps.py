@@ -10,16 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeStatus
-from cdk_hyperpod.cli.patch.model import Group, Node, Plan, Progress, Report, Terms, Way
+from cdk_hyperpod.cli.patch.model import DrainedBy, Group, Hold, Node, Options, Plan, Progress, Report
+from cdk_hyperpod.cli.patch.evidence import judge_images
 from cdk_hyperpod.cli.patch.steps import (
+    DOUBT_S,
     HAS_FAILED,
     IS_ROLLED_BACK,
     JOIN_S,
+    QUIET_S,
     SETTLE_S,
     SILENT_LIMIT_S,
     Case,
     Finish,
     Relist,
+    Resume,
     Stop,
     Update,
     Wait,
@@ -30,7 +34,8 @@ NOW = 1_800_000_000.0
 ONE, TWO = "i-0123456789abcdef0", "i-0fedcba9876543210"
 READY = NodeStatus(state="ready")
 BUSY = NodeStatus(state="draining", message="jobs: 7 of alice")
-SENT = Progress(began=NOW - 600, sent=NOW - 300, accepted=True, seen=True)
+DRAIN = Hold.to_drain(NOW - 600, Options(drain_for_s=4200))
+SENT = Progress(sent=NOW - 300, accepted=True, seen=True)
 
 
 def node(name: str = ONE, **more: Any) -> Node:
@@ -45,19 +50,20 @@ def group(**more: Any) -> Group:
 def case(**more: Any) -> Case:
     """All nodes are ready, and were listed just now."""
     usual: dict[str, Any] = {
-        "plan": Plan(group="work", wanted="latest", way=Way.AGENT, node_type="Compute"),
+        "plan": Plan(group="work", wanted="latest", drained_by=DrainedBy.AGENT, node_type="Compute"),
         "group": group(),
-        "progress": Progress(began=NOW - 600),
+        "progress": Progress(),
         "report": Report(nodes={ONE: READY, TWO: READY}),
-        "terms": Terms(deadline=NOW + 3600, force=False, until=NOW + 3600),
+        "hold": DRAIN,
         "now": NOW,
         "fresh": True,
+        "worked": NOW - 60,
     }
     return Case(**{**usual, **more})
 
 
-def of_way(way: Way, **more: Any) -> Plan:
-    return Plan(**{"group": "work", "wanted": "latest", "way": way, **more})
+def of_way(way: DrainedBy, **more: Any) -> Plan:
+    return Plan(**{"group": "work", "wanted": "latest", "drained_by": way, **more})
 
 
 def test_ready_nodes_are_updated_once_they_are_listed_again() -> None:
@@ -65,9 +71,9 @@ def test_ready_nodes_are_updated_once_they_are_listed_again() -> None:
     assert next_step(case(fresh=False)) == Relist()
 
 
-@pytest.mark.parametrize("way", [Way.NONE, Way.HYPERPOD])
-def test_without_a_drain_of_ours_it_updates_at_once(way: Way) -> None:
-    assert next_step(case(plan=of_way(way), report=Report(), fresh=False)) == Update()
+@pytest.mark.parametrize("way", [DrainedBy.NONE, DrainedBy.HYPERPOD])
+def test_without_a_drain_of_ours_it_updates_at_once(way: DrainedBy) -> None:
+    assert next_step(case(plan=of_way(way), report=Report(), fresh=False, may_list=False)) == Update()
 
 
 @pytest.mark.parametrize(
@@ -90,9 +96,16 @@ def test_what_ends_it(more: dict[str, Any], code: int, says: str) -> None:
     assert isinstance(step, Stop) and step.code == code and says in step.why, step
 
 
+def test_silence_is_not_an_empty_queue() -> None:
+    found = case(needs_empty_queue=True, report=Report(queue=0, silence="is dead", silent_s=60))
+    assert isinstance(next_step(found), Wait)
+    assert isinstance(next_step(replace(found, report=Report(silence="is dead", silent_s=SILENT_LIMIT_S))), Stop)
+
+
 @pytest.mark.parametrize("software", ["Pending", "InProgress", "RollbackInProgress"])
-def test_an_update_under_way_is_followed_whatever_else_is(software: str) -> None:
+def test_its_own_update_is_followed_whatever_else_is(software: str) -> None:
     found = case(
+        progress=SENT,
         group=group(software=software, status="SystemUpdating"),
         deployment="small",
         report=Report(silence="is dead", silent_s=9e9),
@@ -101,8 +114,16 @@ def test_an_update_under_way_is_followed_whatever_else_is(software: str) -> None
     assert isinstance(next_step(found), Wait)
 
 
-@pytest.mark.parametrize("status", ["Creating", "Updating"])
-def test_it_waits_while_hyperpod_scales(status: str) -> None:
+def test_another_update_is_awaited_with_the_nodes_held_and_then_ends_it() -> None:
+    for seen in (group(software="InProgress"), group(nodes=(node(ONE), node(TWO, status="SystemUpdating")))):
+        step = next_step(case(group=seen, foreign="InProgress to 1.0.1", now=NOW + 9e9))
+        assert isinstance(step, Wait) and "did not send (InProgress to 1.0.1)" in step.why
+    step = next_step(case(foreign="InProgress to 1.0.1"))
+    assert isinstance(step, Stop) and "an update that this command did not send (InProgress to 1.0.1)" in step.why
+
+
+@pytest.mark.parametrize("status", ["Creating", "Updating", "Reticulating"])
+def test_it_waits_while_hyperpod_is_at_work(status: str) -> None:
     found = case(group=group(status=status))
     assert next_step(found) == Wait(f"HyperPod is at work ({status})")
     assert isinstance(next_step(replace(found, now=NOW + 3600)), Stop)
@@ -111,60 +132,109 @@ def test_it_waits_while_hyperpod_scales(status: str) -> None:
 # -- whether the update has arrived, and how it ended
 
 
+ACCEPTED = Progress(sent=NOW - 9e3, accepted=True)
+UNANSWERED = Progress(sent=NOW - 9e3)
+NEW = (node(ONE, updated=NOW), node(TWO, updated=NOW))
+HALF = (node(ONE, updated=NOW), node(TWO, image_status="UpdateAvailable"))
+
+
 @pytest.mark.parametrize(
-    ("progress", "software", "step"),
+    ("progress", "more", "quiet", "step"),
     [
-        # Accepted, and not shown yet.
-        (Progress(began=0, sent=NOW - 10, accepted=True), None, Wait),
-        # It had nothing to do.
-        (Progress(began=0, sent=NOW - SETTLE_S, accepted=True), None, Finish),
-        (Progress(began=0, sent=NOW - SETTLE_S, accepted=True, before="Succeeded"), "Succeeded", Finish),
-        # Killed before the answer: it did not arrive, or it did.
-        (Progress(began=0, sent=NOW - 9, before="Succeeded"), "Succeeded", Update),
-        (Progress(began=0, sent=NOW - 9), "Succeeded", Finish),
-        (Progress(began=0, sent=NOW - 9, before="Failed"), "RollbackComplete", Stop),
-        # What ended before this run is another run's.
-        (Progress(began=0), "RollbackComplete", Update),
-        (Progress(began=0), "Failed", Update),
-        (Progress(began=0), "Succeeded", Update),
-        (SENT, "Succeeded", Finish),
+        # Accepted, and nothing is shown: 15 minutes, and then the evidence decides.
+        (ACCEPTED, {"on_desired": 2}, SETTLE_S - 1, Wait),
+        (ACCEPTED, {"on_desired": 2}, SETTLE_S, Finish),
+        (ACCEPTED, {"nodes": NEW}, SETTLE_S, Finish),
+        (ACCEPTED, {}, SETTLE_S, Stop),
+        (ACCEPTED, {"on_desired": 1}, SETTLE_S, Stop),
+        (ACCEPTED, {"on_desired": 2, "current": 3}, SETTLE_S, Stop),
+        # The answer was lost, or the process killed.
+        (UNANSWERED, {"on_desired": 2}, SETTLE_S, Stop),
+        (UNANSWERED, {"nodes": HALF}, SETTLE_S - 1, Wait),
+        (UNANSWERED, {"nodes": HALF}, SETTLE_S, Resume),
+        (UNANSWERED, {"nodes": NEW}, SETTLE_S, Finish),
+        # HyperPod reports success.
+        (SENT, {"software": "Succeeded", "nodes": NEW}, 0, Finish),
+        (SENT, {"software": "Succeeded"}, SETTLE_S - 1, Wait),
+        (SENT, {"software": "Succeeded"}, SETTLE_S, Stop),
+        (SENT, {"software": "Succeeded", "nodes": HALF}, DOUBT_S - 1, Wait),
+        (SENT, {"software": "Succeeded", "nodes": HALF}, DOUBT_S, Stop),
+        # Only nodes or the cluster have shown it.
+        (SENT, {"nodes": HALF}, QUIET_S - 1, Wait),
+        (SENT, {"nodes": HALF}, QUIET_S, Stop),
+        (SENT, {"on_desired": 2}, SETTLE_S, Finish),
+        (SENT, {"cluster_updates": True}, 9e9, Wait),
+        # Bad ends, and words that this version does not know.
+        (ACCEPTED, {"software": "RollbackComplete"}, 0, Stop),
+        (SENT, {"software": "PartiallySucceeded", "nodes": NEW}, SETTLE_S - 1, Wait),
+        (SENT, {"software": "PartiallySucceeded", "nodes": NEW}, SETTLE_S, Stop),
+        # What ended before this call is another one's.
+        (Progress(), {"software": "RollbackComplete"}, 0, Update),
+        (Progress(), {"software": "Succeeded"}, 0, Update),
+        (replace(ACCEPTED, before="Failed"), {"software": "Failed"}, 0, Wait),
     ],
 )
-def test_what_became_of_the_call(progress: Progress, software: str | None, step: type) -> None:
-    assert type(next_step(case(progress=progress, group=group(software=software)))) is step
+def test_what_became_of_the_call(progress: Progress, more: dict[str, Any], quiet: float, step: type) -> None:
+    found = case(progress=progress, group=group(**more), worked=NOW - quiet)
+    assert type(next_step(found)) is step
+    if step in (Finish, Resume):
+        assert isinstance(next_step(replace(found, fresh=False)), Relist)
+        assert isinstance(next_step(replace(found, fresh=False, may_list=False)), Wait), "an old list ends nothing"
 
 
-def test_a_killed_process_knows_by_the_nodes_that_its_call_arrived() -> None:
-    updated = tuple(node(name, updated=NOW - 5) for name in (ONE, TWO))
-    found = group(software="Succeeded", nodes=updated)
-    progress = Progress(began=0, sent=NOW - 9, before="Succeeded")
-    assert isinstance(next_step(case(progress=progress, group=found)), Finish)
+def test_a_status_that_nobody_knows_is_named() -> None:
+    step = next_step(case(progress=SENT, group=group(software="Completed"), worked=0))
+    assert isinstance(step, Stop) and "reports the update as Completed, which this version does not know" in step.why
 
 
-def test_nodes_that_hyperpod_skipped_end_it() -> None:
-    for nodes in (
-        (node(ONE, updated=NOW), node(TWO, updated=NOW - 9e6)),
-        (node(ONE, image_status="UpToDate"), node(TWO, image_status="SecurityUpdateRequired")),
-    ):
-        once = case(progress=SENT, group=group(software="Succeeded", nodes=nodes))
-        step = next_step(once)
-        assert isinstance(step, Wait) and step.doubts, "reports of HyperPod may differ for a moment"
-        assert next_step(replace(once, doubted=True)) == Stop(HAS_FAILED, "work: HyperPod has skipped 1 node", (TWO,))
-    named = of_way(Way.DRAINER, wanted="1.3.0")
+def test_another_image_than_the_named_one_is_no_success() -> None:
+    named = of_way(DrainedBy.AGENT, wanted="1.3.0")
+    coming = {"coming": ("ami-0", "1.4.0")}
+    step = next_step(case(plan=named, progress=SENT, group=group(software="InProgress", **coming)))
+    assert isinstance(step, Wait) and "installs 1.4.0, and not 1.3.0" in step.why
+    done = group(software="Succeeded", on_desired=2, nodes=NEW, **coming)
+    assert isinstance(next_step(case(plan=named, progress=SENT, group=done, worked=0)), Stop)
+
+
+def test_nodes_that_hyperpod_skipped_are_named() -> None:
     nodes = (node(ONE, image="1.3.0"), node(TWO, image="1.2.0"))
-    step = next_step(case(plan=named, progress=SENT, group=group(software="Succeeded", nodes=nodes), doubted=True))
-    assert isinstance(step, Stop) and step.left == (TWO,)
+    named = of_way(DrainedBy.DRAINER, wanted="1.3.0")
+    step = next_step(case(plan=named, progress=SENT, group=group(software="Succeeded", nodes=nodes), worked=0))
+    assert step == Stop(HAS_FAILED, "work: HyperPod has skipped 1 node", (TWO,))
 
 
-def test_a_node_that_hyperpod_replaced_during_the_update_is_no_old_one() -> None:
-    nodes = (node(ONE, updated=NOW), node(TWO, launched=NOW - 100))
-    assert isinstance(next_step(case(progress=SENT, group=group(software="Succeeded", nodes=nodes))), Finish)
+@pytest.mark.parametrize(
+    ("wanted", "nodes", "count", "old", "unknown"),
+    [
+        ("latest", (node(ONE), node(TWO)), None, (), (ONE, TWO)),
+        ("latest", (node(ONE), node(TWO)), 2, (), ()),
+        # A second run: the first one has patched ONE, and HyperPod updates only TWO.
+        ("latest", (node(ONE, updated=NOW - 9e5), node(TWO, updated=NOW)), 2, (), ()),
+        ("latest", (node(ONE, updated=NOW - 9e5), node(TWO, updated=NOW)), None, (), (ONE,)),
+        # A node is skipped again: its count says so, also if nothing else does.
+        ("latest", (node(ONE), node(TWO, updated=NOW)), 1, (ONE,), ()),
+        ("latest", (node(ONE), node(TWO)), 1, (), (ONE, TWO)),
+        ("latest", (node(ONE, image_status="UpToDate"), node(TWO, image_status="EndOfLife")), None, (TWO,), ()),
+        # Evidence that contradicts itself proves nothing.
+        ("1.3.0", (node(ONE, image="1.3.0"), node(TWO, image="1.2.0", updated=NOW)), 2, (TWO,), ()),
+        ("latest", NEW, 1, (), (ONE, TWO)),
+        # New nodes get the desired image; those that do not run are not counted.
+        ("latest", (node(ONE, updated=NOW), node(TWO, launched=NOW)), None, (), ()),
+        ("latest", (node(ONE), node(TWO, status="Failure")), 1, (), (TWO,)),
+    ],
+)
+def test_which_image_each_node_has(
+    wanted: str, nodes: tuple[Node, ...], count: int | None, old: tuple[str, ...], unknown: tuple[str, ...]
+) -> None:
+    found = judge_images(wanted, group(nodes=nodes, on_desired=count), SENT)
+    assert (found.old, found.unknown) == (old, unknown)
+    assert found.all_new is (not old and not unknown)
 
 
 # -- nodes
 
 
-@pytest.mark.parametrize("way", [Way.AGENT, Way.DRAINER])
+@pytest.mark.parametrize("way", [DrainedBy.AGENT, DrainedBy.DRAINER])
 @pytest.mark.parametrize(
     ("status", "step"),
     [
@@ -178,11 +248,11 @@ def test_a_node_that_hyperpod_replaced_during_the_update_is_no_old_one() -> None
         (READY, Update),
     ],
 )
-def test_one_node_that_is_not_ready_keeps_the_group(way: Way, status: NodeStatus | None, step: type) -> None:
+def test_one_node_that_is_not_ready_keeps_the_group(way: DrainedBy, status: NodeStatus | None, step: type) -> None:
     nodes = {ONE: READY} if status is None else {ONE: READY, TWO: status}
     found = case(plan=of_way(way), report=Report(nodes=nodes))
     assert type(next_step(found)) is step
-    late = replace(found, now=NOW + 3600, terms=Terms(deadline=NOW + 3600, force=False, until=NOW + 3600))
+    late = replace(found, now=NOW + 3600)
     assert type(next_step(late)) is (Update if step is Update else Stop)
 
 
@@ -192,44 +262,65 @@ def test_what_must_be_saved_stays_if_it_is_not() -> None:
     assert step == Stop(HAS_FAILED, f"work: {TWO}: backup-failed: no space")
     # Drained by a person, or dead: the agent saves nothing there. The guard deletes such a node too.
     assert next_step(case(must_save=True)) == Update()
-    assert isinstance(next_step(case(plan=of_way(Way.DRAINER), must_save=True)), Wait)
+    assert isinstance(next_step(case(plan=of_way(DrainedBy.DRAINER), must_save=True)), Wait)
 
 
 def test_pods_that_end_with_the_node_have_their_time() -> None:
     runs = Report(nodes={ONE: READY, TWO: NodeStatus(state="ready", running=1)})
-    found = case(plan=of_way(Way.DRAINER), report=runs)
+    found = case(plan=of_way(DrainedBy.DRAINER), report=runs)
     assert isinstance(next_step(found), Wait)
-    assert next_step(replace(found, terms=Terms(deadline=NOW, force=True, until=NOW + 9))) == Update()
+    over = replace(DRAIN, deadline=NOW)
+    assert isinstance(next_step(replace(found, hold=over)), Wait), "a silent kubelet's pods may run, too"
+    assert next_step(replace(found, hold=replace(over, force=True))) == Update()
 
 
 def test_a_node_that_is_not_there_is_waited_for_only_as_long_as_it_may_come() -> None:
     absent = Report(nodes={ONE: READY, TWO: NodeStatus(state="unknown", absent=True)})
     assert next_step(case(report=absent)) == Update()
-    found = case(plan=of_way(Way.DRAINER), report=absent, progress=Progress(began=NOW - 10))
+    found = case(plan=of_way(DrainedBy.DRAINER), report=absent, hold=replace(DRAIN, began=NOW - 10))
     assert isinstance(next_step(found), Wait)
-    assert next_step(replace(found, progress=Progress(began=NOW - JOIN_S))) == Update()
+    assert next_step(replace(found, hold=replace(DRAIN, began=NOW - JOIN_S))) == Update()
+    pending = replace(found, group=group(nodes=(node(ONE), node(TWO, status="Pending"))), now=NOW + 3000)
+    assert isinstance(next_step(pending), Wait), "it joins after the call, gets a job, and the image ends it"
 
 
 def test_a_refusal_is_final_under_eks_and_after_a_while_under_slurm() -> None:
     refused = Report(nodes={ONE: READY, TWO: NodeStatus(state="refused", message="is Karpenter's")})
-    young = Progress(began=NOW - 10)
-    assert isinstance(next_step(case(plan=of_way(Way.DRAINER), report=refused, progress=young)), Stop)
-    assert isinstance(next_step(case(report=refused, progress=young)), Wait)
+    young = replace(DRAIN, began=NOW - 10)
+    assert isinstance(next_step(case(plan=of_way(DrainedBy.DRAINER), report=refused, hold=young)), Stop)
+    assert isinstance(next_step(case(report=refused, hold=young)), Wait)
     assert isinstance(next_step(case(report=refused)), Stop)
 
 
-def test_nodes_that_do_not_run_are_not_waited_for() -> None:
-    for status in ("Failure", "Pending", "ShuttingDown"):
-        nodes = (node(ONE), node(TWO, status=status), node("", status="Pending"))
-        assert next_step(case(group=group(nodes=nodes), report=Report(nodes={ONE: READY}))) == Update()
+@pytest.mark.parametrize("status", ["Running", "Failure", "Pending", "DeepHealthCheckInProgress", "Reticulating"])
+def test_every_node_that_does_not_terminate_is_drained(status: str) -> None:
+    nodes = (node(ONE), node(TWO, status=status), node("", status="Pending"))
+    assert isinstance(next_step(case(group=group(nodes=nodes), report=Report(nodes={ONE: READY}))), Wait)
+    assert next_step(case(group=group(nodes=nodes))) == Update()
 
 
-def test_a_list_is_asked_for_when_a_node_was_replaced_or_counts_changed() -> None:
+def test_a_node_that_terminates_is_not_waited_for() -> None:
+    nodes = (node(ONE), node(TWO, status="ShuttingDown"))
+    assert next_step(case(group=group(nodes=nodes, current=1), report=Report(nodes={ONE: READY}))) == Update()
+
+
+def test_a_list_has_to_account_for_the_count() -> None:
+    found = case(group=group(nodes=(node(ONE),)))
+    assert next_step(found) == Wait("HyperPod lists 1 of 2 nodes")
+    assert isinstance(next_step(replace(found, now=NOW + 9e9)), Stop)
+
+
+def test_what_a_list_leaves_out_is_still_drained() -> None:
+    found = case(group=group(nodes=(node(ONE),), current=1), earlier={TWO: node(TWO)})
+    assert isinstance(next_step(replace(found, report=Report(nodes={ONE: READY, TWO: BUSY}))), Wait)
     gone = NodeStatus(state="unknown", message="is no instance of this cluster: it was replaced")
-    found = case(report=Report(nodes={ONE: BUSY, TWO: gone}), fresh=False)
-    assert next_step(found) == Relist()
-    assert isinstance(next_step(replace(found, may_list=False)), Wait), "lists of large groups cost many calls"
-    assert next_step(case(report=Report(nodes={ONE: BUSY, TWO: BUSY}), fresh=False, is_resized=True)) == Relist()
+    assert next_step(replace(found, report=Report(nodes={ONE: READY, TWO: gone}))) == Update()
+
+
+def test_lists_are_read_again_all_the_time() -> None:
+    busy = case(report=Report(nodes={ONE: BUSY, TWO: BUSY}), fresh=False)
+    assert next_step(busy) == Relist()
+    assert isinstance(next_step(replace(busy, may_list=False)), Wait), "lists of large groups cost many calls"
 
 
 # -- what holds of every case
@@ -243,13 +334,12 @@ GROUPS = st.none() | st.builds(
     group,
     status=st.sampled_from(["InService", "Updating", "SystemUpdating", "Deleting", "Failed"]),
     software=st.sampled_from(
-        [None, "Pending", "InProgress", "Succeeded", "RollbackInProgress", "RollbackComplete", "Failed"]
+        [None, "Pending", "InProgress", "Succeeded", "RollbackInProgress", "RollbackComplete", "Failed", "?"]
     ),
     nodes=NODES,
 )
 PROGRESS = st.builds(
     Progress,
-    began=st.just(NOW - 600),
     sent=st.sampled_from([None, NOW - 9, NOW - 900]),
     before=st.sampled_from([None, "Succeeded", "Failed"]),
     accepted=st.booleans(),
@@ -257,7 +347,7 @@ PROGRESS = st.builds(
 )
 CASES = st.builds(
     case,
-    plan=st.sampled_from([*Way]).map(of_way),
+    plan=st.sampled_from([*DrainedBy]).map(of_way),
     group=GROUPS,
     progress=PROGRESS,
     report=st.builds(
@@ -282,22 +372,23 @@ def test_it_updates_only_what_is_empty_and_no_ones_elses(found: Case) -> None:
     if not isinstance(step, Update):
         return
     assert found.group is not None and not found.group.is_updating and not found.deployment
-    if found.plan.way in (Way.AGENT, Way.DRAINER):
+    if found.plan.way in (DrainedBy.AGENT, DrainedBy.DRAINER):
         assert found.fresh and not found.report.silence and not found.report.held_by_deployment
         reported = found.report.nodes
-        assert all(reported[each.id].state in ("ready", "unknown") for each in found.group.running)
+        assert all(reported[each.id].state in ("ready", "unknown") for each in found.group.with_jobs)
 
 
 @given(CASES)
 def test_it_never_waits_for_ever(found: Case) -> None:
-    """Only HyperPod's own work has no end that is known."""
-    if found.group is not None and found.group.is_updating:
+    """Only HyperPod's own work, and its next list, have no end that is known."""
+    if not found.fresh or (found.group is not None and found.group.is_updating):
         return
-    assert not isinstance(next_step(replace(found, now=NOW + 9e9, doubted=True)), Wait)
+    assert not isinstance(next_step(replace(found, now=NOW + 9e9)), Wait)
 
 
 @given(CASES)
 def test_what_it_finishes_was_updated(found: Case) -> None:
     if isinstance(next_step(found), Finish):
         assert found.progress.sent is not None and found.group is not None
-        assert found.group.software in (None, "Succeeded")
+        assert found.group.software in (None, "Succeeded", found.progress.before)
+        assert judge_images(found.plan.wanted, found.group, found.progress).all_new
