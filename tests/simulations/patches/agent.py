@@ -59,20 +59,20 @@ class Agent:
             is_known = node.here and node.status != "Pending"
             node.held_by = frozenset(wanted) if is_known else frozenset()
         for name, wanted in requests.items():
-            node = next((each for each in world.nodes if each.id == name), None)
-            nodes[name] = self._status(node, wanted)
+            found = next((each for each in world.nodes if each.id == name), None)
+            nodes[name] = self._status(found, wanted)
         busy = {n.id: [{"id": str(n.number), "user": "alice"}] for n in world.nodes if n.job}
         status = {
-            **{
-                "schema": 1,
-                "agent": 9,
-                "beat": world.now,
-                "requests": {},
-                "refused": refused,
-                "problem": "",
-                "backup": None,
-            },
-            **{"nodes": nodes, "busy": busy, "queue": len(busy)},
+            "schema": 1,
+            "agent": 9,
+            "beat": world.now,
+            "requests": {},
+            "refused": refused,
+            "problem": "",
+            "backup": None,
+            "nodes": nodes,
+            "busy": busy,
+            "queue": len(busy),
         }
         world.write(protocol.status_key(NAME), status)
 

@@ -44,8 +44,14 @@ class Time:
 
     def start(self, main: Callable[[], object]) -> None:
         """Run a process now, until it waits."""
-        thread = threading.Thread(target=lambda: (main(), self._scheduler.release()), daemon=True)
-        thread.start()
+
+        def run() -> None:
+            try:
+                main()
+            finally:
+                self._scheduler.release()
+
+        threading.Thread(target=run, daemon=True).start()
         self._scheduler.acquire()
 
     def wait(self, seconds: float) -> None:

@@ -91,9 +91,11 @@ class Judge:
     # -- holds ------------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Every minute: is a node held too long?"""
+        """Every minute: is a node held too long, and do two operators work against each other?"""
+        if sum(self.world.now - each.awake_since > 900 for each in self._alive()) > 1:
+            self.fault("two operators: both run")
         held = [node for node in self.world.nodes if "patch" in node.held_by and node.here]
-        if not held or self.world.switches.eks and not self._alive():
+        if not held or (self.world.switches.eks and not self._alive()):
             return
         alive = self._alive()
         limit = max((self._limit(each) for each in alive or self.processes if each.began is not None), default=0.0)

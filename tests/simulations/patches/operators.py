@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod.cli import live, tables
 from cdk_hyperpod.cli.patch import patch as command
@@ -17,7 +20,6 @@ from cdk_hyperpod.cli.patch.patcher import Patcher
 from cdk_hyperpod.cli.patch.run_record import AnotherRunError, LocalRecord
 from cdk_hyperpod.config.cluster import ClusterConfig
 from cdk_hyperpod.errors import HyperPodError
-from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
 from .clock import Killed
 from .world import NAME, REGION, Credentials, World, refused
@@ -55,8 +57,9 @@ class Process:
     ended: float | None = None
     code: int | None = None
     killed: bool = False
-    error: BaseException | None = None
+    error: Exception | None = None
     is_awake: bool = True
+    awake_since: float = 0.0
     output: list[str] = field(default_factory=list)
 
     @property
@@ -80,7 +83,7 @@ class Process:
 
     def _main(self) -> None:
         _current.process = self
-        self.began = self.world.now
+        self.began = self.awake_since = self.world.now
         self.world.note(f"{self.name} begins")
         credentials = Credentials(self.world, self._before_call, self.name)
         target = live.Target(name=NAME, region=REGION, client=credentials.client, config=self.config)
@@ -93,8 +96,12 @@ class Process:
         except (HyperPodError, ClientError, BotoCoreError) as error:
             self.say(str(error))
             self.code = 1
-        except BaseException as error:
-            self.error = error
+        finally:
+            self._ends()
+
+    def _ends(self) -> None:
+        error = sys.exc_info()[1]
+        self.error = error if isinstance(error, Exception) else None
         self.ended = self.world.now
         if self.machine.user is self:
             self.machine.user = None
@@ -124,7 +131,7 @@ class Process:
             span, self.sleeps, self.is_awake = self.sleeps[1], None, False
             self.world.note(f"{self.name} sleeps for {span / 60:.0f} minutes")
             self.world.time.wait(span)
-            self.is_awake = True
+            self.is_awake, self.awake_since = True, self.world.now
         if self.dies is not None and now >= self.dies:
             self.killed = True
             raise Killed

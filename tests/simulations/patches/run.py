@@ -21,9 +21,9 @@ from typing import Any
 import yaml
 
 from cdk_hyperpod._lambda.hyperpod.common import drain_protocol as protocol
+from cdk_hyperpod.cli import live
 from cdk_hyperpod.cli.nodes.drain import merge
 from cdk_hyperpod.cli.nodes.operator_channel import OperatorChannel
-from cdk_hyperpod.cli import live
 from cdk_hyperpod.cli.patch.model import Options
 from cdk_hyperpod.config.cluster import ClusterConfig
 from cdk_hyperpod.loader import load_config
@@ -285,7 +285,7 @@ class Scenario:
                     expires=now + hold,
                     force=False,
                     backup=True,
-                )  # fmt: skip
+                )
             )
             self.world.note(f"a colleague drains {node.id} for {hold / 60:.0f} minutes")
             credentials = Credentials(self.world, lambda _: None)
@@ -313,7 +313,13 @@ class Scenario:
     def _silent(self, at: float) -> None:
         if self.random.random() < 0.5:
             nodes = self.world.of("work")
-            self.world.time.at(at, lambda: setattr(nodes[0], "silent", True))
+
+            def fall_silent() -> None:
+                nodes[0].silent = True
+                if nodes[0].job is not None and not self.eks:
+                    self.world.end_job(nodes[0].job, "Slurm")
+
+            self.world.time.at(at, fall_silent)
             return
         if self.eks:
             return

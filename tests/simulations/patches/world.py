@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -254,9 +255,7 @@ class World:
     def _work(self, group: Group, update: Update) -> None:
         update.began = self.now
         for number, node in enumerate(update.nodes):
-            self.time.at(
-                self.now + number * self.switches.apart_s, lambda node=node: self._re_image(group, update, node)
-            )  # type: ignore[misc]
+            self.time.at(self.now + number * self.switches.apart_s, partial(self._re_image, group, update, node))
         if not update.nodes:
             self._finish(group, update)
 
@@ -310,7 +309,7 @@ class World:
         update.ended = self.now
         group.update, group.current_image = None, update.image
         group.status = "InService"
-        if update.shown and "group" in self.switches.shows or group.software == "RollbackInProgress":
+        if (update.shown and "group" in self.switches.shows) or group.software == "RollbackInProgress":
             group.software = self.switches.ends if update.by != "autopatch" else "Succeeded"
         self.note(f"the update of {group.name} has ended")
 

@@ -188,10 +188,11 @@ def _other_update(preview: Preview) -> Iterator[Finding]:
         if not group.is_updating or group.name in preview.updating:
             continue
         to = f" to {group.coming[-1]}" if group.coming else ""
+        shown = group.software or SYSTEM_UPDATING
         yield Finding(
             code="patch-other-update",
             path=f"instance_groups[{plan.group}]",
-            problem=f"an update{to} is in progress ({group.software or SYSTEM_UPDATING}), which this command did not send",
+            problem=f"an update{to} is in progress ({shown}), which this command did not send",
             remedy="wait until it is over (`cdk-hyperpod watch`), then patch",
         )
 

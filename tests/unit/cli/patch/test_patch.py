@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from cdk_hyperpod.cli import tables
-from cdk_hyperpod.cli.patch import patcher, run_record
+from cdk_hyperpod.cli.patch import model, patcher, run_record
 from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, group
 from cdk_hyperpod_local.hyperpod.samples import eks as eks_cluster
 from helpers.cli.patching import OPERATOR, World
@@ -156,7 +156,7 @@ def test_the_hold_is_a_lease_that_is_renewed(world: World, run: Run) -> None:
 
     world.do = look
     assert run("patch", "--yes")[0] == 0
-    assert min(leases) > 0 and max(leases) <= run_record.LEASE_S
+    assert min(leases) > 0 and max(leases) <= model.LEASE_S
 
 
 def test_the_order_is_compute_login_controller(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -562,7 +562,7 @@ def test_another_machine_goes_on_when_the_lease_is_over(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
     code, _, err = run("patch", "--controller", "--yes")
     assert code == 1 and "try again in" in err
-    world.wait(run_record.LEASE_S)
+    world.wait(model.LEASE_S)
     assert run("patch", "--controller", "--yes")[0] == 0
     assert sent(world) == ["work", "head"]
 
@@ -575,7 +575,7 @@ def test_a_process_that_slept_too_long_leaves_the_run_to_the_other_one(
 
     def sleep(number: int) -> None:
         if number == 3:
-            world.wait(run_record.LEASE_S)
+            world.wait(model.LEASE_S)
             with monkeypatch.context() as patch:
                 patch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
                 seen.append(run("patch", "--yes")[0])

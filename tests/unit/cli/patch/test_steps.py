@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeStatus
-from cdk_hyperpod.cli.patch.model import DrainedBy, Group, Hold, Node, Options, Plan, Progress, Report
 from cdk_hyperpod.cli.patch.evidence import judge_images
+from cdk_hyperpod.cli.patch.model import DrainedBy, Group, Hold, Node, Options, Plan, Progress, Report
 from cdk_hyperpod.cli.patch.steps import (
     DOUBT_S,
     HAS_FAILED,
@@ -372,7 +372,7 @@ def test_it_updates_only_what_is_empty_and_no_ones_elses(found: Case) -> None:
     if not isinstance(step, Update):
         return
     assert found.group is not None and not found.group.is_updating and not found.deployment
-    if found.plan.way in (DrainedBy.AGENT, DrainedBy.DRAINER):
+    if found.plan.drained_by in (DrainedBy.AGENT, DrainedBy.DRAINER):
         assert found.fresh and not found.report.silence and not found.report.held_by_deployment
         reported = found.report.nodes
         assert all(reported[each.id].state in ("ready", "unknown") for each in found.group.with_jobs)
