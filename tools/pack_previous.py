@@ -40,7 +40,7 @@ app = App(outdir=sys.argv[2], analytics_reporting=False, stack_traces=False)
 add_stacks(app, load_config(Path(sys.argv[1])))
 app.synth()
 """
-UNREAD = ("tree.json", "validation-report.json", "asset.*.zip", "cdk-hyperpod-lifecycle")
+UNREAD = ("tree.json", "validation-report.json", "asset.*.zip", "cdk-hyperpod-lifecycle", "cdk-hyperpod-scripts")
 """Patterns of files and folders at the top of an assembly."""
 
 

@@ -7,6 +7,7 @@ release yet, so that commit stands for one. After a release, tools/pack_previous
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -16,27 +17,41 @@ from typing import Any
 
 import pytest
 import yaml
+from aws_cdk import App, Stack
+from aws_cdk.lambda_layer_awscli import AwsCliLayer
 
-from cdk_hyperpod_local import environment
+from cdk_hyperpod._lambda.hyperpod.uploader.content import KIND
+from cdk_hyperpod_local import assemblies, environment
 from cdk_hyperpod_local.session import LocalAws
 from helpers.deployments.steps import Step, settle
-from helpers.local_aws.rehearsal import Rehearsal
+from helpers.local_aws.rehearsal import Rehearsal, broken
 
 pytestmark = pytest.mark.slow
 Json = Any
 PREVIOUS = Path(__file__).with_name("previous_wheel")
 FILE = PREVIOUS / "cluster.yaml"
+CDKS_UPLOAD = {
+    "CustomCDKBucketDeployment",
+    "CustomCDKBucketDeploymentServiceRole",
+    "CustomCDKBucketDeploymentServiceRoleDefaultPolicy",
+    "LifecycleScriptsUploadAwsCliLayer",
+    "LifecycleScriptsUploadCustomResource",
+}
+"""What a version before the function of ours had, without CDK's hashes."""
 
 
-def unpacked(folder: Path, today: Path) -> Path:
-    """The previous version's assembly, with the layers that CDK's own packages bring from `today`'s."""
+def unpacked(folder: Path) -> Path:
+    """The previous version's assembly, with the layer that CDK's own package brings."""
     with tarfile.open(PREVIOUS / "assembly.tar.xz") as archive:
         archive.extractall(folder, filter="data")
-    layers = {asset["displayName"]: today / asset["source"]["path"] for asset in assets(today)}
+    app = App(outdir=str(folder.with_name("layer")), analytics_reporting=False)
+    AwsCliLayer(Stack(app, "Layer"), "Layer")
+    (layer,) = Path(app.synth().directory).glob("asset.*.zip")
     for asset in assets(folder):
         path = folder / asset["source"]["path"]
         if not path.exists():
-            shutil.copy(layers[asset["displayName"]], path)
+            assert "AwsCliLayer" in asset["displayName"]
+            shutil.copy(layer, path)
     return folder
 
 
@@ -57,13 +72,32 @@ def physical_ids(life: Rehearsal) -> dict[tuple[str, str], str]:
     }
 
 
+def objects(life: Rehearsal) -> dict[tuple[str, str], str]:
+    """Every version of every object in the bucket of scripts, and its content's digest."""
+    bucket = f"sagemaker-{life.name}-{life.aws.account}-{life.aws.region}"
+    versions = life.aws.client("s3").list_object_versions(Bucket=bucket)
+    assert not versions.get("DeleteMarkers")
+    return {(each["Key"], each["VersionId"]): each["ETag"] for each in versions["Versions"]}
+
+
+def failing(life: Rehearsal) -> Path:
+    """This version's assembly, with a resource of the foundation that fails once the scripts are uploaded."""
+    edited = Path(shutil.copytree(life.synth(), life.synth().with_name("failing")))
+    (upload,) = (
+        name for name, item in assemblies.template(edited, life.foundation)["Resources"].items() if item["Type"] == KIND
+    )
+    wait = {"Type": "AWS::CloudFormation::WaitCondition", "Properties": {}}
+    assemblies.edit_template(edited, life.foundation, broken(wait, after=[upload]))
+    return edited
+
+
 def test_a_new_version_keeps_every_node_and_every_resource(engine: LocalAws, tmp_path: Path) -> None:
+    """Also one whose deployment fails. Its own function uploads the scripts, and CDK's goes without its uploads."""
     life = Rehearsal(engine, tmp_path, yaml.safe_load(FILE.read_text("utf-8")))
-    today = life.synth()
-    made = life.cdk.deploy(unpacked(tmp_path / "previous", today), seconds=300)
+    made = life.cdk.deploy(unpacked(tmp_path / "previous"), seconds=300)
     assert made.ok, made.reason
     settle(life)
-    nodes, resources = life.nodes(), physical_ids(life)
+    nodes, resources, scripts = life.nodes(), physical_ids(life), objects(life)
     assert len(nodes) == 4
     step = Step(life)
 
@@ -71,10 +105,19 @@ def test_a_new_version_keeps_every_node_and_every_resource(engine: LocalAws, tmp
     plan = [str(Path(sys.executable).with_name("cdk-hyperpod")), "plan", "--config", str(FILE)]
     assert subprocess.run(plan, env=shell, check=False).returncode == 0, "nodes would be deleted"
 
+    failed = life.cdk.deploy(failing(life), only=life.foundation, seconds=300)
+    assert not failed.ok
+    assert life.status(life.foundation) == "UPDATE_ROLLBACK_COMPLETE"
+    assert physical_ids(life) == resources
+    uploaded = objects(life)
+    assert uploaded.items() > scripts.items()
+
     made = life.deploy()
     assert made.ok, made.reason
     settle(life)
     assert (step.ended(), life.nodes()) == ({}, nodes)
     assert not {"BatchDeleteClusterNodes", "DeleteCluster"} & set(step.calls())
+    assert objects(life).items() >= uploaded.items()
     after = physical_ids(life)
-    assert {name: after.get(name) for name in resources} == resources, "a resource was replaced or deleted"
+    gone = {logical for (stack, logical), found in resources.items() if after.get((stack, logical)) != found}
+    assert {re.sub(r"[0-9A-F]{8,}", "", name) for name in gone} == CDKS_UPLOAD, "a resource was replaced or deleted"

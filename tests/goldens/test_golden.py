@@ -34,7 +34,7 @@ CASES = [*FILES, "eks_cluster", "elastic_training"]
 """Few whole cases, which together have every resource type: what the other examples differ in, their own tests assert."""
 ONLY = {ADD_ONS_FILE: {"hyperpod-added-teams"}}
 """The stacks of a case, if the others are like those of another case."""
-CONTENT_HASHES = {r"[0-9a-f]{64}(?=\.zip)": "ASSET-HASH", r"(?<=lifecycle/)[0-9a-f]{16}\b": "SCRIPTS-HASH"}
+CONTENT_HASHES = {r"[0-9a-f]{64}(?=\.zip)": "ASSET-HASH", r"\b[0-9a-f]{64}\b(?!\.zip)": "SCRIPTS-HASH"}
 """Pattern of what is made from the content of files -> what a golden file has in its place."""
 
 

@@ -99,22 +99,21 @@ ALERTS: Reasons = {
     "NIST.800.53.R5-LambdaInsideVPC": "A closed VPC would cut it off from the APIs that it calls.",
 }
 """The function that sends alerts."""
-UPLOAD: Reasons = {
+_PART_OF_CDK: Reasons = {
     **_function("a closed VPC would cut it off from CloudFormation."),
     "AwsSolutions-L1": _OF_CDK + "the runtime follows the pinned version of CDK.",
     "NIST.800.53.R5-IAMNoInlinePolicy": _OF_CDK + "each policy belongs to one role.",
     managed_policy_finding("AWSLambdaBasicExecutionRole"): _OF_CDK + "the policy lets it write its own log.",
 }
-"""CDK's function that uploads the lifecycle scripts."""
 PROVIDER: Reasons = {
-    **UPLOAD,
+    **_PART_OF_CDK,
     "AwsSolutions-SF1": "The waiter's events hold the pre-signed address that answers CloudFormation; whoever reads it could "
     "answer in its place, so it is not logged.",
     "AwsSolutions-SF2": "The waiter calls one function every half a minute; there is nothing to trace.",
 }
 """CDK's framework around the guard's functions."""
 KUBECTL: Reasons = {
-    **UPLOAD,
+    **_PART_OF_CDK,
     **_function("this one is in no VPC where CDK makes it without one."),
     managed_policy_finding("AWSLambdaVPCAccessExecutionRole"): _OF_CDK + "the policy lets it live in the VPC.",
 }
@@ -173,9 +172,9 @@ TOPIC_KEY = (
 CAPACITY = "A training plan's reserved capacity has an id that SageMaker chooses, and nothing tells it beforehand."
 READ_ONLY = "Neither call can be limited to a resource (service authorization reference), and both only read."
 PROVIDER_INVOKES = _OF_CDK + "it invokes every version of the two functions, and nothing else."
-UPLOAD_COPIES = (
-    _OF_CDK + "it reads CDK's asset bucket and writes the scripts' bucket, whose objects it must name by wildcard, and "
-    "nothing else."
+UPLOAD = (
+    "A changed script is another asset and another prefix: the function reads the zips of CDK's asset bucket, compares each with "
+    "the hash of its content, and writes below one prefix of the scripts' bucket."
 )
 KUBECTL_INVOKES = _OF_CDK + "it invokes every version of one function, and reads assets from one bucket."
 

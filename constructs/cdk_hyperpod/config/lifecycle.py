@@ -83,7 +83,7 @@ class LifecycleConfig:
     """fail: if one of these scripts fails, the node fails. continue: the node's log names the script, and the node goes
     on with the next one."""
     writers: tuple[Annotated[str, ROLE_ARN], ...] = ()
-    """IAM roles that may change the scripts in their bucket, which run as root on every node. CDK's own upload may too,
+    """IAM roles that may change the scripts in their bucket, which run as root on every node. The function that uploads them may too,
     and so may the function that empties the bucket on destroy. At most 100, with 15,000 characters together, because
     the bucket's policy lists them. Absent: no other role may, whatever its policies allow."""
 

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from aws_cdk import Annotations, RemovalPolicy, Stack, Stage
+from aws_cdk import Annotations, CustomResource, RemovalPolicy, Stack, Stage
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
-from aws_cdk import aws_s3_deployment as s3_deployment
-from constructs import Construct, IConstruct
+from constructs import Construct
 
 from .._common import reasons
-from .._common.acknowledge import acknowledge, wildcards_of_cdk, without_traces
+from .._common.acknowledge import without_traces
 from .._common.buckets import WRITES, deny_other_keys, emptying_roles, private_bucket
 from .._common.functions import log_group
 from .._common.pseudo import ACCOUNT_ID, PARTITION
 from .._common.removal import check_removal, removal_word
+from .._lambda.hyperpod.uploader.content import MAX_BYTES, MAX_FILES, SETTINGS, content_hash
 from ..config.cluster import ClusterConfig, InstanceGroup, Orchestrator
 from ..config.lifecycle import (
     DEFAULT_SCRIPT_MINUTES,
@@ -50,7 +50,8 @@ from ..guard.drain_channel import DrainChannel, agent_settings
 from ..loader import LoadedConfig
 from ..names import bucket_label, check_name_known
 from ..rules import check_backup, check_slurm_queues, check_users, check_writers
-from ..rules.own_scripts import SETTINGS, beside_a_folder
+from ..rules.own_scripts import SETTINGS as OWN_SETTINGS
+from ..rules.own_scripts import beside_a_folder
 from ..rules.slurm_files import check_slurm_files
 from ..rules.slurm_queues import without_scripts
 from ..typed.bounds import Range
@@ -58,7 +59,8 @@ from ..typed.known import UNKNOWN, is_known
 from ..typed.validation import as_tuple, check_at_synth, check_call, require_arguments, without_refused
 from ..typed.words import show
 from .own_scripts import OwnScripts, check_own_folders, own_scripts
-from .script_folder import check_source, checksums, content_hash, find_scripts, write_files
+from .script_folder import check_source, checksums, find_scripts
+from .script_uploads import ScriptUploads
 from .slurm_files import SlurmQueues, queues_of
 
 # on_create.sh, and under EKS node.sh, compares the scripts with this file.
@@ -112,7 +114,7 @@ class LifecycleScripts(Construct):
     """The bucket's ARN. That of a new bucket contains no reference to its stack."""
     bucket: s3.IBucket
     """The scripts' bucket."""
-    deployment: s3_deployment.BucketDeployment
+    deployment: CustomResource
     """The upload of the scripts of groups without scripts of their own."""
     own_scripts: OwnScripts
     """Your scripts that every node runs besides the library's."""
@@ -264,13 +266,24 @@ class LifecycleScripts(Construct):
         self._log = log_group(
             self, "UploadLog", encryption_key=self.encryption_key, removal_policy=self._removal_policy
         )
-        self._uploads: dict[str, s3_deployment.BucketDeployment] = {}
+        self._uploader = ScriptUploads(
+            self,
+            "Uploads",
+            cluster_name=cluster_name,
+            bucket=self.bucket,
+            bucket_key=self.bucket_key,
+            folder=self.folder,
+            log_group=self._log,
+        )
+        self._uploads: dict[str, CustomResource] = {}
         self.prefix = self._upload("Upload", self.own_scripts)
         self.deployment = self._uploads[self.prefix]
         self._deny_other_writers(writers)
         if not self._has_given_bucket:
             deny_other_keys(self.bucket, encryption_key)
-        _acknowledge_upload(self)
+        if self.bucket.policy is not None:
+            # It names the role that may write scripts. That of an earlier version names another one.
+            self._uploader.come_after(self.bucket.policy)
 
     @classmethod
     def from_config(
@@ -356,26 +369,21 @@ class LifecycleScripts(Construct):
             if own
             else self._settings
         )
-        cluster_json = json.dumps(settings)
-        prefix = f"{self.folder}/{self._hash(own, cluster_json)}"
+        files = self._files(own)
+        if self._scripts.is_of_library:
+            files[_CHECKSUMS] = checksums(sorted(files.items())).encode()
+        files[SETTINGS] = self._uploader.mark_values(json.dumps(settings)).encode()
+        raise_errors(_check_size(files), lambda: self.node.path)
+        digest = content_hash(sorted(files.items()))
+        prefix = f"{self.folder}/{digest}"
         if prefix not in self._uploads:
-            self._uploads[prefix] = self._add_upload(construct_id, prefix, own, cluster_json)
+            staging = Path(self._asset_folder(), "cdk-hyperpod-scripts")
+            self._uploads[prefix] = self._uploader.add(construct_id, files, digest, staging)
         return prefix
 
-    def _hash(self, own: OwnScripts, cluster_json: str) -> str:
-        """The hash of everything that is uploaded."""
-        if not is_known(cluster_json):
-            # The text of a token contains a number that any change of the app may change. Its resolved value does not.
-            cluster_json = json.dumps(Stack.of(self).resolve(cluster_json))
-        return content_hash(self._files(own), cluster_json)
-
-    def _files(self, own: OwnScripts) -> list[tuple[str, bytes]]:
-        """The names and contents of everything that is uploaded but cluster.json."""
-        return [*self._scripts.files(), *self._beside(own)]
-
-    def _beside(self, own: OwnScripts) -> list[tuple[str, bytes]]:
-        """The user's files that are uploaded beside the scripts."""
-        return [*own.files(), *self._queues.files()]
+    def _files(self, own: OwnScripts) -> dict[str, bytes]:
+        """The scripts and the user's files beside them, by name."""
+        return dict([*self._scripts.files(), *own.files(), *self._queues.files()])
 
     def _asset_folder(self) -> str:
         """The folder of this synthesis."""
@@ -398,31 +406,6 @@ class LifecycleScripts(Construct):
             removal=removal_word(self._removal_policy, "destroy"),
             access_logs=self.access_logs,
             reasons=reasons.SCRIPTS_BUCKET,
-        )
-
-    def _add_upload(
-        self, construct_id: str, prefix: str, own: OwnScripts, cluster_json: str
-    ) -> s3_deployment.BucketDeployment:
-        scripts = self._scripts
-        sources = [
-            s3_deployment.Source.asset(str(scripts.path), exclude=scripts.excludes),
-            s3_deployment.Source.data("cluster.json", cluster_json),
-        ]
-        if beside := self._beside(own):
-            folder = Path(self._asset_folder(), "cdk-hyperpod-beside", Path(prefix).name)
-            sources.append(s3_deployment.Source.asset(str(write_files(beside, folder))))
-        if scripts.is_of_library:
-            sources.append(s3_deployment.Source.data(_CHECKSUMS, checksums(self._files(own))))
-        return s3_deployment.BucketDeployment(
-            self,
-            construct_id,
-            sources=sources,
-            destination_bucket=self.bucket,
-            destination_key_prefix=prefix,
-            # Earlier prefixes stay readable.
-            prune=False,
-            retain_on_delete=True,
-            log_group=self._log,
         )
 
     def _agent_settings(
@@ -449,7 +432,7 @@ class LifecycleScripts(Construct):
         if Stack.of(self.bucket) is not Stack.of(self):
             # The policy would name this stack's role, and each of the two stacks would wait for the other.
             return False
-        exempt = [self.deployment.handler_role.role_arn, *emptying_roles(self), *writers]
+        exempt = [self._uploader.role.role_arn, *emptying_roles(self), *writers]
         statement = iam.PolicyStatement(
             # The statements of a policy must have different names, and a given bucket may have several clusters.
             sid=None if self._has_given_bucket else "ScriptsAreWrittenByTheirDeployment",
@@ -529,6 +512,18 @@ def _set_fields(value: Group | User | SlurmAccount) -> dict[str, object]:
     return {name: item for name, item in dataclasses.asdict(value).items() if item not in (None, ())}
 
 
+def _check_size(files: Mapping[str, bytes]) -> Iterator[Finding]:
+    """What the function that uploads would refuse."""
+    size = sum(map(len, files.values()))
+    if size > MAX_BYTES or len(files) > MAX_FILES:
+        yield Finding(
+            code="scripts-too-large",
+            path="source",
+            problem=f"the upload has {len(files):,} files with {size:,} bytes, and there is room for {MAX_FILES:,} files and {MAX_BYTES:,} bytes",
+            remedy="keep large files in a bucket, and let a script download them",
+        )
+
+
 def _check_people(
     orchestrator: Orchestrator, groups: object, users: object, accounts: object, partitions: object, qos: object
 ) -> Iterator[Finding]:
@@ -603,7 +598,7 @@ def _check_own_scripts(
     if source is None:
         yield from check_own_folders(before, after, base, prefix)
         return
-    for setting, folder in zip(SETTINGS, (before, after), strict=True):
+    for setting, folder in zip(OWN_SETTINGS, (before, after), strict=True):
         if folder is not None:
             yield beside_a_folder(f"{prefix}{setting}")
 
@@ -639,10 +634,3 @@ def _bucket_name(scope: Construct, cluster_name: str) -> str:
     At most 63 characters: 10 + label + 1 + 12 + 1 + 14 for the longest region leave 25 for the label.
     """
     return f"sagemaker-{bucket_label(cluster_name, 25)}-{ACCOUNT_ID}-{Stack.of(scope).region}"
-
-
-def _acknowledge_upload(scope: LifecycleScripts) -> None:
-    """The upload is CDK's BucketDeployment: one function for each stack. CDK sets its role and runtime."""
-    role = scope.deployment.handler_role
-    function = typing.cast(IConstruct, role.node.scope)
-    acknowledge(function, {**reasons.UPLOAD, **dict.fromkeys(wildcards_of_cdk(role), reasons.UPLOAD_COPIES)})

@@ -1,4 +1,4 @@
-"""The folder of lifecycle scripts that is uploaded: which files of it, and the hash of their content."""
+"""The folder of lifecycle scripts that is uploaded: which files of it, and their checksums."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from ..rules.files import check_script_folder
 from ..rules.own_scripts import is_leftover
 from ..typed.known import is_known
 
-UPLOAD_EXCLUDES = ("**/__pycache__", "**/__pycache__/**", "**/*.pyc", "**/.*", "**/.*/**")
-"""Byte code, hidden files and leftovers of tools are not scripts: they would change the hash on every machine."""
 _EKS = "eks"
 """The scripts for EKS nodes are in this folder below those for Slurm, which are uploaded without it."""
 
@@ -34,11 +32,6 @@ class ScriptFolder:
     def files(self) -> Iterator[tuple[str, bytes]]:
         """The names and contents of the files that are uploaded."""
         return contents(self.path, self.without)
-
-    @property
-    def excludes(self) -> list[str]:
-        """Patterns of what is not uploaded."""
-        return [*UPLOAD_EXCLUDES] if self.without is None else [*UPLOAD_EXCLUDES, self.without]
 
 
 def check_source(source: object, path: str, orchestrator: Orchestrator) -> Sequence[Finding]:
@@ -59,16 +52,6 @@ def find_scripts(source: str | Path | None, orchestrator: Orchestrator, asset_fo
     pack, name = (pack_eks_lifecycle, "-eks") if orchestrator == "eks" else (pack_lifecycle, "")
     own = pack(Path(asset_folder, f"cdk-hyperpod-lifecycle{name}"))
     return ScriptFolder(path=own, without=without, is_of_library=True)
-
-
-def content_hash(files: Iterable[tuple[str, bytes]], *more: str) -> str:
-    """16 hexadecimal digits that change only if the name or content of a file does, or a text of `more`."""
-    digest = hashlib.sha256()
-    for name, content in files:
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    for text in more:
-        digest.update(text.encode())
-    return digest.hexdigest()[:16]
 
 
 def checksums(files: Iterable[tuple[str, bytes]]) -> str:

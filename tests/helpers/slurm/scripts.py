@@ -16,6 +16,8 @@ from typing import Any
 
 import yaml
 
+from cdk_hyperpod._lambda.hyperpod.uploader.content import KIND
+
 ROOT = Path(__file__).resolve().parents[3]
 FSX_TYPE = "tmpfs"
 """What the kernel calls that which the nodes have at /fsx."""
@@ -86,10 +88,7 @@ def packed(folder: Path, **config: Any) -> Path:
     if done.returncode != 0:
         raise AssertionError(f"the cluster file of the tests does not synthesize: {done.stdout}")
     (upload,) = _uploads(out)
-    target = folder / str(upload["DestinationBucketKeyPrefix"]).rpartition("/")[2]
-    target.mkdir()
-    for key in upload["SourceObjectKeys"]:
-        shutil.copytree(_asset(out, key), target, dirs_exist_ok=True)
+    target = Path(shutil.copytree(_asset(out, upload["Asset"]), folder / str(upload["Hash"])))
     cluster = json.loads((target / "cluster.json").read_text())
     for mount in cluster.get("mounts", []):
         mount["type"] = FSX_TYPE
@@ -98,14 +97,13 @@ def packed(folder: Path, **config: Any) -> Path:
 
 
 def _uploads(out: Path) -> list[dict[str, Any]]:
-    """Every upload of scripts: CDK's BucketDeployment, under a prefix that begins with lifecycle/."""
-    resources = [
+    """Every upload of scripts."""
+    return [
         resource["Properties"]
         for template in out.glob("*.template.json")
         for resource in json.loads(template.read_text())["Resources"].values()
-        if resource["Type"] == "Custom::CDKBucketDeployment"
+        if resource["Type"] == KIND
     ]
-    return [upload for upload in resources if str(upload["DestinationBucketKeyPrefix"]).startswith("lifecycle/")]
 
 
 def _asset(out: Path, key: str) -> Path:

@@ -502,7 +502,7 @@ def test_an_upload_that_exists_is_used_as_it_is() -> None:
         add_cluster(stack, lifecycle_scripts=scripts, encryption_key=key)
 
     template = of_stack(build)
-    assert len(template.of("Custom::CDKBucketDeployment")) == 1
+    assert len(template.of("Custom::HyperPodLifecycleScripts")) == 1
     assert "sagemaker-other-name-" in flat(template.groups()["controller"]["LifeCycleConfig"]["SourceS3Uri"])
 
 

@@ -7,11 +7,12 @@ import os
 import re
 import shutil
 import subprocess
+import typing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import Fn, RemovalPolicy, Stack
+from aws_cdk import Fn, RemovalPolicy, Stack, Stage
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Annotations, Match
@@ -25,6 +26,7 @@ from cdk_hyperpod import (
     LoadedConfig,
     encryption_key,
 )
+from cdk_hyperpod._lambda.hyperpod.uploader.content import KIND, fill_in
 from cdk_hyperpod.config import SlurmFiles, SlurmQos
 from cdk_hyperpod.config.cluster import ClusterConfig, Orchestrator, StorageConfig
 from cdk_hyperpod.scripts.script_folder import checksums, contents
@@ -143,7 +145,7 @@ def test_nobody_writes_scripts_but_their_deployment_and_whoever_is_named() -> No
     ]
     assert flat(written["Resource"]).endswith("/lifecycle/*")
     upload, emptying, writer = written["Condition"]["ArnNotEquals"]["aws:PrincipalArn"]
-    assert flat(upload).startswith("<CustomCDKBucketDeployment")
+    assert flat(upload).startswith("<ScriptsUploadsRole")
     assert flat(emptying).startswith("<CustomS3AutoDeleteObjects")
     assert writer == "arn:aws:iam::111122223333:role/scripts"
     given = "s3:x-amz-server-side-encryption-aws-kms-key-id"
@@ -169,18 +171,10 @@ def test_as_many_writers_as_there_may_be_fit_the_buckets_policy() -> None:
         of_stack(lambda stack: build(stack, [*writers, "arn:aws:iam::111122223333:role/x"]))
 
 
-def test_the_upload_leaves_earlier_prefixes_alone(template: Template) -> None:
-    upload = template.only("Custom::CDKBucketDeployment")
-    assert upload["Prune"] is False
-    assert upload["RetainOnDelete"] is True
-
-
 def test_the_scripts_lie_where_the_construct_says() -> None:
     template, made = scripts()
-    prefix = template.only("Custom::CDKBucketDeployment")["DestinationBucketKeyPrefix"]
-    assert prefix == made.prefix
-    assert made.s3_uri == f"s3://{made.bucket_name}/{prefix}"
-    assert prefix.startswith("lifecycle/")
+    assert made.prefix == f"lifecycle/{template.only(KIND)['Hash']}"
+    assert made.s3_uri == f"s3://{made.bucket_name}/{made.prefix}"
 
 
 def test_a_changed_script_is_another_prefix(folder: Path) -> None:
@@ -216,14 +210,17 @@ def test_a_copy_of_the_scripts_is_another_prefix_since_its_nodes_ask_for_no_sums
     assert scripts(source=folder)[1].prefix == scripts(source=ROOT / "lifecycle")[1].prefix
 
 
-def test_sums_lie_beside_the_librarys_own_scripts_and_beside_no_others(folder: Path, template: Template) -> None:
-    def sources(template: Template) -> int:
-        return len(template.only("Custom::CDKBucketDeployment")["SourceObjectKeys"])
+def test_sums_lie_beside_the_librarys_own_scripts_and_beside_no_others(folder: Path) -> None:
+    def has_sums(**given: Any) -> bool:
+        _, made = scripts(**given)
+        uploaded = Path(typing.cast(Stage, Stage.of(made)).asset_outdir, "cdk-hyperpod-scripts", Path(made.prefix).name)
+        assert (uploaded / "cluster.json").is_file()
+        return (uploaded / "scripts.sha256").is_file()
 
-    assert sources(template) == 3  # the scripts, cluster.json and the sums
-    assert sources(scripts(source=folder)[0]) == 2
-    assert sources(scripts(orchestrator="eks")[0]) == 3
-    assert sources(scripts(orchestrator="eks", source=ROOT / "lifecycle" / "eks")[0]) == 2
+    assert has_sums()
+    assert has_sums(orchestrator="eks")
+    assert not has_sums(source=folder)
+    assert not has_sums(orchestrator="eks", source=ROOT / "lifecycle" / "eks")
 
 
 def test_sums_are_of_every_file_that_is_uploaded(folder: Path) -> None:
@@ -266,6 +263,57 @@ def test_a_mount_path_that_is_known_at_deployment_only_has_a_steady_prefix() -> 
     assert scripts(mount_paths=(Fn.ref("Other"),))[1].prefix != first
 
 
+def test_what_is_under_a_prefix_depends_on_nothing_that_an_event_brings() -> None:
+    """Values that are known at deployment only are in the function's environment, and marked in the settings."""
+    template, made = scripts(mount_paths=(Fn.ref("Path"), "/fsx"))
+    (variables,) = (
+        each["Environment"]["Variables"]
+        for each in template.properties("AWS::Lambda::Function")
+        if "Environment" in each
+    )
+    assert set(variables) == {"ASSETS", "BUCKET", "FOLDER", "VALUES"}
+    assert '"<Path>"' in flat(variables["VALUES"])
+    event = template.only(KIND)
+    assert set(event) == {"ServiceToken", "ServiceTimeout", "Hash", "Asset", "Values"}
+    ((mark, _),) = event["Values"].items()
+    uploaded = Path(typing.cast(Stage, Stage.of(made)).asset_outdir, "cdk-hyperpod-scripts", event["Hash"])
+    settings = (uploaded / "cluster.json").read_text()
+    assert [each["path"] for each in json.loads(settings)["mounts"]] == [mark, "/fsx"]
+    assert fill_in(settings, {mark: '/a"b'}) == settings.replace(mark, '/a\\"b')
+
+
+def test_the_function_may_read_assets_and_write_scripts_and_nothing_else(template: Template) -> None:
+    (policy,) = (
+        each["PolicyDocument"]["Statement"]
+        for each in template.properties("AWS::IAM::ManagedPolicy")
+        if each["Description"].startswith("Uploads")
+    )
+    key = template.only_id("AWS::KMS::Key")
+    assert [(each["Action"], flat(each["Resource"])) for each in policy[:2]] == [
+        (
+            "s3:GetObject",
+            "arn:<AWS::Partition>:s3:::{'Fn::Sub': 'cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2'}/*.zip",
+        ),
+        ("s3:PutObject", f"<{template.only_id('AWS::S3::Bucket')}.Arn>/lifecycle/*"),
+    ]
+    assert policy[3:] == [
+        {"Effect": "Allow", "Action": "kms:GenerateDataKey", "Resource": {"Fn::GetAtt": [key, "Arn"]}}
+    ]
+
+
+def test_an_upload_waits_for_the_policy_that_names_its_role(template: Template) -> None:
+    """That of a bucket that an earlier version made names the role of CDK's function."""
+    (upload,) = template.of(KIND).values()
+    assert template.only_id("AWS::S3::BucketPolicy") in upload["DependsOn"]
+
+
+def test_a_folder_that_is_too_large_for_the_upload_is_refused(folder: Path) -> None:
+    for number in range(2_000):
+        (folder / f"file-{number}").touch()
+    with refused(("scripts-too-large", "source")):
+        scripts(source=folder)
+
+
 def two_clusters(stack: Stack) -> None:
     for name in ("one", "two"):
         HyperPodCluster(
@@ -276,7 +324,7 @@ def two_clusters(stack: Stack) -> None:
 def test_two_clusters_share_a_stack() -> None:
     template = of_stack(two_clusters)
     assert len(template.of("AWS::SageMaker::Cluster")) == 2
-    assert len(template.of("Custom::CDKBucketDeployment")) == 2
+    assert len(template.of(KIND)) == 2
     names = [flat(bucket["BucketName"]) for bucket in template.properties("AWS::S3::Bucket") if "BucketName" in bucket]
     assert len(set(names)) == 2
 
@@ -298,7 +346,7 @@ def test_nodes_start_after_their_scripts_are_uploaded() -> None:
 
     template = of_stack(build)
     (cluster,) = template.of("AWS::SageMaker::Cluster").values()
-    assert template.only_id("Custom::CDKBucketDeployment") in cluster["DependsOn"]
+    assert template.only_id(KIND) in cluster["DependsOn"]
 
 
 def cluster_with_scripts_in(stack: Stack, bucket: s3.IBucket, name: str = "train") -> HyperPodCluster:
@@ -328,14 +376,19 @@ def test_two_clusters_keep_their_scripts_in_a_bucket_of_the_apps_own() -> None:
 
     template = of_stack(build)
     (bucket,) = template.of("AWS::S3::Bucket")
-    uploads = template.properties("Custom::CDKBucketDeployment")
-    assert {flat(upload["DestinationBucketName"]) for upload in uploads} == {f"<{bucket}>"}
+    variables = [
+        each["Environment"]["Variables"]
+        for each in template.properties("AWS::Lambda::Function")
+        if "Environment" in each
+    ]
+    folders = {each["FOLDER"]: flat(each["BUCKET"]) for each in variables if "FOLDER" in each}
+    assert folders == {f"{name}/lifecycle": f"<{bucket}>" for name in ("train", "research")}
+    hashes = {upload["Hash"] for upload in template.properties(KIND)}
     for cluster in template.properties("AWS::SageMaker::Cluster"):
         name, (group,) = cluster["ClusterName"], cluster["InstanceGroups"]
-        (prefix,) = (
-            each["DestinationBucketKeyPrefix"] for each in uploads if f"{name}/" in each["DestinationBucketKeyPrefix"]
-        )
-        assert flat(group["LifeCycleConfig"]["SourceS3Uri"]) == f"s3://<{bucket}>/{prefix}"
+        prefix, _, digest = flat(group["LifeCycleConfig"]["SourceS3Uri"]).rpartition("/")
+        assert prefix == f"s3://<{bucket}>/{name}/lifecycle"
+        assert digest in hashes
         (policy,) = (
             each
             for each in template.properties("AWS::IAM::ManagedPolicy")
@@ -350,11 +403,12 @@ def test_two_clusters_keep_their_scripts_in_a_bucket_of_the_apps_own() -> None:
         assert read == f"<{bucket}.Arn>/{name}/lifecycle/*"
         assert decrypted.startswith("<SharedKey"), "the bucket's key, and not the cluster's"
     statements = template.only("AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
-    (denied,) = (each for each in statements if each["Effect"] == "Deny")
-    folders = {f"<{bucket}.Arn>/{name}/lifecycle/*" for name in ("train", "research")}
-    assert {flat(each) for each in denied["Resource"]} == folders
-    upload, emptying = denied["Condition"]["ArnNotEquals"]["aws:PrincipalArn"]
-    assert flat(upload).startswith("<CustomCDKBucketDeployment") and flat(emptying).startswith("<CustomS3AutoDelete")
+    for name in ("train", "research"):
+        (denied,) = (each for each in statements if flat(each["Resource"]) == f"<{bucket}.Arn>/{name}/lifecycle/*")
+        assert denied["Effect"] == "Deny"
+        upload, emptying = denied["Condition"]["ArnNotEquals"]["aws:PrincipalArn"]
+        assert flat(upload).startswith(f"<{name}ScriptsUploadsRole"), "not that of the other cluster"
+        assert flat(emptying).startswith("<CustomS3AutoDelete")
 
 
 def test_a_bucket_whose_policy_cdk_may_not_change_is_a_warning() -> None:

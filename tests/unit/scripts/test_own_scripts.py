@@ -19,9 +19,8 @@ from cdk_hyperpod import (
     encryption_key,
     load_config,
 )
+from cdk_hyperpod._lambda.hyperpod.uploader.content import KIND
 from cdk_hyperpod.errors import ConfigError
-from cdk_hyperpod.scripts import lifecycle_scripts
-from cdk_hyperpod.scripts.script_folder import checksums
 from helpers.findings import Found, found, refused
 from helpers.synthesis import ROOT, Json, folder_of, new_app, of_stack, templates_in
 from helpers.validating import changed
@@ -58,17 +57,14 @@ def prefixes(made: Path) -> dict[str, str]:
     """The prefix of each group's scripts."""
     groups = templates_in(made)["hyperpod-small-cluster"].groups()
     return {
-        name: json.dumps(group["LifeCycleConfig"]["SourceS3Uri"]).split("/lifecycle/")[1][:16]
+        name: json.dumps(group["LifeCycleConfig"]["SourceS3Uri"]).split("/lifecycle/")[1][:64]
         for name, group in groups.items()
     }
 
 
 def uploads(made: Path) -> dict[str, Json]:
     foundation = templates_in(made)["hyperpod-small-foundation"]
-    return {
-        upload["DestinationBucketKeyPrefix"].removeprefix("lifecycle/"): upload
-        for upload in foundation.properties("Custom::CDKBucketDeployment")
-    }
+    return {upload["Hash"]: upload for upload in foundation.properties(KIND)}
 
 
 def test_scripts_of_a_group_change_no_other_group(folder: Path) -> None:
@@ -83,8 +79,8 @@ def test_scripts_of_a_group_change_no_other_group(folder: Path) -> None:
 
 def beside(made: Path, prefix: str) -> dict[str, str]:
     """The user's files that are uploaded beside the library's scripts, and their content."""
-    folder = made / "cdk-hyperpod-beside" / prefix
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    folder = made / "cdk-hyperpod-scripts" / prefix
+    files = sorted(file for name in ("own", "slurm") for file in (folder / name).rglob("*") if file.is_file())
     return {file.relative_to(folder).as_posix(): file.read_text() for file in files}
 
 
@@ -128,26 +124,20 @@ SLURM_FILES = {
 """The uploaded files, and those of the cluster's folder."""
 
 
-def test_they_are_uploaded_together_with_slurm_s_files_and_each_file_changes_the_prefix(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_they_are_uploaded_together_with_slurm_s_files_and_each_file_changes_the_prefix(folder: Path) -> None:
     for name in SLURM_FILES.values():
         script(folder / name, "#!/bin/bash\n" if "/" in name else "# none\n")
     settings = {**FOR_ALL, **FOR_WORK, **FOR_SLURM}
-    sums: list[set[str]] = []
-
-    def recorded(files: list[tuple[str, bytes]]) -> str:
-        sums.append({name for name, _ in files})
-        return checksums(files)
-
-    monkeypatch.setattr(lifecycle_scripts, "checksums", recorded)
     made = assembly(folder, settings)
     first = prefixes(made)
     own = {"own/scripts_before/1/10-agent.sh", "own/scripts_after/1/10-agent.sh"}
     assert set(beside(made, first["head"])) == {*SLURM_FILES, *own}
     assert set(beside(made, first["work"])) == {*SLURM_FILES, *own, "own/scripts_after/2/10-agent.sh"}
-    library = {each.relative_to(made / "cdk-hyperpod-lifecycle").as_posix() for each in scripts_in(made)}
-    assert sums == [{*library, *beside(made, first[group])} for group in ("head", "work")], "nodes verify each file"
+    for prefix in first.values():
+        uploaded = made / "cdk-hyperpod-scripts" / prefix
+        names = {file.relative_to(uploaded).as_posix() for file in uploaded.rglob("*") if file.is_file()}
+        sums = {line.split("  ")[1] for line in (uploaded / "scripts.sha256").read_text().splitlines()}
+        assert sums == names - {"cluster.json", "scripts.sha256"}, "nodes verify each file"
     seen = {first["head"]}
     for name in (*SLURM_FILES.values(), "first/10-agent.sh", "last/10-agent.sh"):
         with (folder / name).open("a") as file:
@@ -155,12 +145,6 @@ def test_they_are_uploaded_together_with_slurm_s_files_and_each_file_changes_the
         changed_prefix = prefixes(assembly(folder, settings))["head"]
         assert changed_prefix not in seen, name
         seen.add(changed_prefix)
-
-
-def scripts_in(made: Path) -> list[Path]:
-    """The library's scripts that are uploaded for Slurm."""
-    files = (made / "cdk-hyperpod-lifecycle").rglob("*")
-    return [file for file in files if file.is_file() and "eks" not in file.parts and file.suffix != ".pyc"]
 
 
 def test_groups_with_equal_scripts_share_an_upload(folder: Path) -> None:
@@ -177,10 +161,6 @@ def test_they_are_under_the_statement_that_keeps_others_from_writing_scripts(fol
         each for policy in policies for each in policy if each.get("Sid") == "ScriptsAreWrittenByTheirDeployment"
     ]
     assert "/lifecycle/*" in json.dumps(denied["Resource"])
-    assert all(
-        upload["DestinationBucketKeyPrefix"].startswith("lifecycle/")
-        for upload in foundation.properties("Custom::CDKBucketDeployment")
-    )
 
 
 # -- constructs -------------------------------------------------------------------------------------------------------
@@ -218,7 +198,7 @@ def group(folder: Path) -> InstanceGroup:
 def test_a_group_that_is_added_later_gets_its_scripts_before_its_nodes(folder: Path) -> None:
     template = of_stack(lambda stack: cluster(stack, [CONTROLLER]).add_instance_group(group(folder / "work")))
     (resource,) = template.of("AWS::SageMaker::Cluster").values()
-    made = template.of("Custom::CDKBucketDeployment")
+    made = template.of(KIND)
     assert len(made) == 2
     assert set(made) <= set(resource["DependsOn"])
     uris = {name: json.dumps(each["LifeCycleConfig"]) for name, each in template.groups().items()}
