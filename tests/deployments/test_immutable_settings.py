@@ -78,11 +78,7 @@ def as_it_was(assembly: Path) -> Path:
             for name, resource in old["Resources"].items():
                 properties = resource.get("Properties", {})
                 properties.update(
-                    {
-                        key: today[name]["Properties"][key]
-                        for key in ("Code", "Handler", "SourceObjectKeys")
-                        if key in properties
-                    }
+                    {key: today[name]["Properties"][key] for key in ("Code", "Handler") if key in properties}
                 )
             template.clear()
             template.update(old)
