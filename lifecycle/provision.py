@@ -42,6 +42,7 @@ STEPS = (
     "mounts",
     "efa",
     "clock",
+    "keep_state",
     "slurm",
     "users",
     "metadata",
@@ -63,6 +64,8 @@ BATCH_START_S = 10
 """Slurm's BatchStartTimeout without anything else."""
 QOS_WEIGHT = "1000"
 """PriorityWeightQOS, unless slurm.conf has another one."""
+STATE_FOLDER = ".cdk-hyperpod-controller"
+"""The folder in the shared file system that has a folder of copies for each cluster."""
 MOUNT_PATH = re.compile(r"(/[A-Za-z0-9._-]+)+")
 HERE = os.path.dirname(os.path.abspath(__file__))
 FILE_SYSTEM_TYPE = re.compile(r"[a-z0-9.]+")
@@ -117,6 +120,8 @@ class Cluster:
     """The path of the file, which some steps read themselves."""
     efa: bool = False
     """The Lustre file system is made for EFA."""
+    keeps_state: bool = False
+    """The controller's state is copied to the first of the mounts."""
     own_scripts: tuple[str, ...] = ()
     """Those of OWN_SCRIPTS that have scripts."""
     region: str = ""
@@ -152,10 +157,12 @@ def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
         Step("mounts", "10_verify_mounts.sh", mounts) if mounts else None,
         efa_step(cluster, node),
         Step("clock", "15_clock.py"),
+        *state_step(cluster, node, "restore"),
         Step("slurm", "20_slurm.py", (node.type, controller)),
         Step("users", "30_users.py", (cluster.file,)),
         Step("metadata", "32_metadata.py", (cluster.file,)),
         *(_controller_steps(cluster, settings) if node.type == "controller" else _hooks_step(cluster)),
+        *state_step(cluster, node, "keep"),
         Step("access", "50_access.py", (node.type,)) if node.type != "controller" else None,
         Step("upgrades", "55_upgrades.py"),
         Step("system", "60_system.py", (node.type,)),
@@ -165,6 +172,14 @@ def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
     before, after = (own_step(name, cluster, node) for name in OWN_SCRIPTS)
     ours = [step for step in steps if step is not None and step.name not in cluster.off]
     return (*before, *ours, *after)
+
+
+def state_step(cluster: Cluster, node: Node, work: str) -> tuple[Step, ...]:
+    """The step that restores or keeps the controller's state. Empty: this is no controller, or there is no shared file system."""
+    if node.type != "controller" or not cluster.keeps_state or not cluster.mounts:
+        return ()
+    folder = f"{cluster.mounts[0].path}/{STATE_FOLDER}/{cluster.name}"
+    return (Step("keep_state", "17_keep_state.py", (folder, work)),)
 
 
 def efa_step(cluster: Cluster, node: Node) -> Step | None:
@@ -273,6 +288,7 @@ def parse_cluster(content: Any) -> Cluster:
         limits_gpus=any("grp_gpus" in account for account in accounts if isinstance(account, dict)),
         drains=drain is not None,
         efa=content.get("lustre_efa") is True,
+        keeps_state=content.get("keep_state") is True,
         **_parse_own_scripts(content.get("own_scripts")),
         slurm=_mapping("slurm", content.get("slurm", {})),
         uses_qos=any(account.get("qos") for account in accounts if isinstance(account, dict)),

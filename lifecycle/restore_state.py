@@ -1,0 +1,417 @@
+"""Lay the copy of a controller's state back on a new controller, before slurmctld takes jobs.
+
+While this works, HyperPod's slurmctld cannot start. Another one starts first, with the restored state and all partitions down, and
+meets the nodes: what they say decides which jobs are held. Then the usual one starts. If anything fails, the controller goes on with
+the state that it had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import math
+import os
+import re
+import shutil
+import tarfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from controller_state import (
+    ACCOUNTING,
+    ARCHIVE,
+    RESTORED,
+    SLURM_CONF,
+    STATE,
+    STATE_FILES,
+    Copy,
+    Folder,
+    Unusable,
+    alone,
+    as_numbers,
+    identity,
+    next_job_id,
+    parse_copy,
+    slurm_settings,
+    slurm_version,
+    state_folder,
+    take_over,
+)
+from keep_state import JOB_FOLDER, local_database
+from lib import StepError, delay_s, install_unit, last_line, log, must_run, on_node, one_line, run, write_file
+from restored_jobs import ACTIVE, SETTLE, hold, named, queue, ran_in, reason_to_hold, started
+
+UNIT = "cdk-hyperpod-restore"
+"""The transient unit of the slurmctld that meets the nodes."""
+RUNNING = "/run/cdk-hyperpod-restoring"
+"""Exists while the usual slurmctld must not start."""
+NOT_NOW = f"[Unit]\nConditionPathExists=!{RUNNING}\n"
+CONF = "/run/cdk-hyperpod-restore"
+NEW, BEFORE = ".cdk-hyperpod-new", ".cdk-hyperpod-before"
+"""In StateSaveLocation: the files of the copy, and those of before."""
+SCRATCH = "cdk_hyperpod_restore"
+STEPS_OF_IDS = 10_000
+"""New ids begin at a multiple of this. Slurm keeps at most as many jobs, unless MaxJobCount says otherwise."""
+MAX_JOB_ID = 67_043_328
+START_S, MEET_S, DATABASE_S = 60, 8, 60
+QUIET_LOOKS = 3
+SLURMCTLD_LOG = "/var/log/slurm/slurmctld.log"
+
+
+def first_id(last: int, evidence: Sequence[int], age_s: float, most_ids: int = MAX_JOB_ID) -> int | None:
+    """The first new job id: no id that may have been given out since the copy. None: there is no room, so Slurm goes on by itself."""
+    hours = 1 + max(0, math.floor(age_s / 3600))
+    above = max([last, *evidence]) + STEPS_OF_IDS * hours
+    first = math.ceil(above / STEPS_OF_IDS) * STEPS_OF_IDS
+    return first if first < most_ids else None
+
+
+def why_not(manifest: Mapping[str, Any], own: Mapping[str, str], version: str) -> str | None:
+    """Why this controller cannot use a copy. None: it can."""
+    for name, what in (("cluster", "of the cluster {}, and this one is {}"), ("arn", "of an earlier cluster of this name (id {}), and this one is {}")):
+        if manifest.get(name) and own.get(name) and manifest[name] != own[name]:
+            return "it is " + what.format(one_line(manifest[name])[:80], own[name])
+    if as_numbers(str(manifest.get("slurm", ""))) > as_numbers(version):
+        return f"it is of Slurm {one_line(manifest['slurm'])[:20]}, and this node has {version}"
+    return None
+
+
+def choose(folder: Folder, own: Mapping[str, str], version: str, by_hand: str = "") -> tuple[Copy, dict[str, Any]] | None:
+    """The copy to restore, with its manifest. None: there is none. Raises Unusable."""
+    copies = folder.copies(STATE)
+    if by_hand:
+        wanted = parse_copy(by_hand)
+        if wanted is None or wanted not in copies:
+            raise Unusable(f"{folder.path} has no copy {one_line(by_hand)[:60]}; it has {', '.join(copy.name for copy in copies) or 'none'}")
+        copies = [wanted]
+    if not copies:
+        return None
+    last = parse_copy(str(folder.read("last.json").get("state", "")))
+    if last is not None and copies[0].order < last.order and not by_hand:
+        raise Unusable(f"{copies[0].name} is older than {last.name}, which was the last one and is not there any more")
+    manifest = folder.manifest(copies[0])
+    reason = why_not(manifest, own, version)
+    if reason is not None:
+        raise Unusable(f"{copies[0].name} is not used: {reason}")
+    return copies[0], manifest
+
+
+# -- the whole
+
+
+def restore(path: str, by_hand: str = "") -> None:
+    """Give this controller the state of the last copy, if it is new, or of the copy that somebody names."""
+    if on_node(RESTORED).exists() and not by_hand:
+        return
+    deadline = time.monotonic() + START_S
+    while True:
+        with alone() as first:
+            if first:
+                _restore(path, by_hand)
+                return
+        if time.monotonic() > deadline:
+            raise StepError("the controller's state is being copied, which does not end; look at cdk-hyperpod-state.service")
+        time.sleep(1)
+
+
+def _restore(path: str, by_hand: str) -> None:
+    folder = Folder(path)
+    try:
+        take_over(folder)
+        settings = slurm_settings()
+        found = choose(folder, identity(settings), slurm_version(), by_hand)
+        if found is None:
+            log("INFO", f"{folder.path} has no copy of a controller's state: this is the cluster's first controller")
+            _restored("")
+            return
+        copy, manifest = found
+        if not by_hand and next_job_id(state_folder(settings)) >= int(manifest.get("last_job_id", 0)) > 1:
+            log("WARNING", f"this controller has given out more job ids than {copy.name}: it keeps its own state")
+            _restored("")
+            return
+        log("INFO", f"restoring {copy.name}, which is {round(time.time() - manifest['time'])} s old")
+        _Restore(folder, settings, copy, manifest).run()
+    finally:
+        folder.close()
+
+
+def _restored(name: str, partitions: Mapping[str, str] | None = None) -> None:
+    write_file(RESTORED, json.dumps({"copy": name, "time": round(time.time()), "partitions": partitions or {}}) + "\n", mode=0o600)
+
+
+class _Restore:
+    def __init__(self, folder: Folder, settings: Mapping[str, str], copy: Copy, manifest: Mapping[str, Any]) -> None:
+        self.folder, self.settings, self.copy, self.manifest = folder, settings, copy, manifest
+        self.state = state_folder(settings)
+        self.new, self.before = self.state / NEW, self.state / BEFORE
+        self.user = settings.get("slurmuser", "root")
+        self.log = on_node(settings.get("slurmctldlogfile", SLURMCTLD_LOG))
+
+    def run(self) -> None:
+        """All of it, with one outage of slurmctld."""
+        heal(self.state)
+        self._unpack()
+        install_unit("slurmctld.service.d/cdk-hyperpod-restore.conf", NOT_NOW)
+        has_history = self._restore_accounting()
+        if not has_history:
+            # slurmctld does not start with another id than the database's, and a new database has another one.
+            with contextlib.suppress(FileNotFoundError):
+                (self.new / "clustername").unlink()
+        early = self._jobs_of_before()
+        on_node(RUNNING).touch()
+        try:
+            must_run("systemctl", "stop", "slurmctld.service")
+            self._swap()
+            held_back = self._meet(early)
+            _restored(self.copy.name, self.manifest.get("partitions"))
+        except (StepError, OSError) as error:
+            heal(self.state)
+            raise Unusable(f"{self.copy.name} is not used, and the controller goes on without it: {error}") from error
+        finally:
+            on_node(RUNNING).unlink()
+            run("systemctl", "reset-failed", "slurmctld.service")
+            must_run("systemctl", "start", "slurmctld.service")
+        shutil.rmtree(self.before, ignore_errors=True)
+        shutil.rmtree(self.new, ignore_errors=True)
+        hold_count = f", {held_back} jobs are held" if held_back else ""
+        log("INFO", f"the controller's state is back, as of {time.strftime('%H:%M:%S UTC', time.gmtime(self.manifest['time']))}{hold_count}")
+
+    # -- files
+
+    def _unpack(self) -> None:
+        self.new.mkdir(mode=0o700)
+        try:
+            with self.folder.open(f"{self.copy.name}/{ARCHIVE}") as file, tarfile.open(fileobj=file, mode="r|") as archive:
+                for member in archive:
+                    _unpack_one(archive, member, self.new)
+        except (tarfile.TarError, EOFError) as error:
+            raise Unusable(f"{self.copy.name} cannot be unpacked: {one_line(error)}") from error
+        for each in (self.new, *self.new.rglob("*")):
+            shutil.chown(each, self.user)
+            each.chmod(0o700 if each.is_dir() else 0o600)
+
+    def _swap(self) -> None:
+        """Put the new files in the place of those that are there, which stay beside them until all is well."""
+        part = self.state / f"{BEFORE}.part"
+        part.mkdir(mode=0o700)
+        for each in _files_of(self.state):
+            # A key is not copied. What the image or HyperPod laid here stays.
+            if each.suffix != ".key":
+                each.rename(part / each.name)
+        part.rename(self.before)
+        for each in sorted(self.new.iterdir()):
+            each.rename(self.state / each.name)
+
+    def _jobs_of_before(self) -> frozenset[int]:
+        """What the slurmctld without the state logged of the nodes' jobs. It has ended them."""
+        mine = run("squeue", "--all", "--noheader", "--format=%A", timeout_s=20)
+        if mine.returncode == 0 and mine.stdout.split():
+            log("WARNING", f"submitted before the state was back, and lost: jobs {named({int(word) for word in mine.stdout.split() if word.isdigit()})}")
+        return ran_in(self.log.read_text("utf-8", "replace")) if self.log.is_file() else frozenset()
+
+    # -- accounting
+
+    def _restore_accounting(self) -> bool:
+        """Load the last dump, if the database is on this node. Returns True if slurmdbd knows the cluster as before."""
+        if "slurmdbd" not in self.settings.get("accountingstoragetype", ""):
+            return True
+        _await_database()
+        database = local_database()
+        if database is None:
+            return True
+        for copy in self.folder.copies(ACCOUNTING):
+            try:
+                manifest = self.folder.manifest(copy)
+                reason = why_not(manifest, identity(self.settings), slurm_version())
+                if reason is not None:
+                    raise Unusable(f"{copy.name} is not used: {reason}")
+                self._load(copy, database)
+            except StepError as error:
+                log("WARNING", f"{error}; the accounting history of that time is not restored")
+                continue
+            log("INFO", f"the accounting history is back, as of {time.strftime('%H:%M:%S UTC', time.gmtime(manifest['time']))}")
+            return True
+        return False
+
+    def _load(self, copy: Copy, database: str) -> None:
+        """Load it beside the database first: a dump that does not load changes nothing."""
+        must_run("mariadb", "-e", f"DROP DATABASE IF EXISTS {SCRATCH}; CREATE DATABASE {SCRATCH}")
+        try:
+            with self.folder.open(f"{copy.name}/{ARCHIVE}") as file, gzip.open(file) as dump:
+                _pipe(dump, "mariadb", SCRATCH)
+            tables = _tables(SCRATCH)
+            if not tables:
+                raise Unusable(f"{copy.name} holds no table")
+            moves = ", ".join(f"`{SCRATCH}`.`{name}` TO `{database}`.`{name}`" for name in tables)
+            drops = "".join(f"DROP TABLE `{database}`.`{name}`; " for name in _tables(database))
+            must_run("systemctl", "stop", "slurmdbd.service")
+            try:
+                # Rows since the dump are gone, and slurmctld still names them by number: new rows get other numbers.
+                jobs = [name for name in tables if name.endswith("_job_table")]
+                above = "".join(f"ALTER TABLE `{database}`.`{name}` AUTO_INCREMENT={_next_row(SCRATCH, name) + 1_000_000}; " for name in jobs)
+                must_run("mariadb", "-e", f"{drops}RENAME TABLE {moves}; {above}", timeout_s=600)
+            finally:
+                must_run("systemctl", "start", "slurmdbd.service")
+        finally:
+            run("mariadb", "-e", f"DROP DATABASE IF EXISTS {SCRATCH}")
+        _await_database()
+
+    # -- the nodes
+
+    def _meet(self, early: frozenset[int]) -> int:
+        """Start slurmctld with all partitions down, and hold what may have run. Returns how many jobs are held."""
+        seen = self.log.stat().st_size if self.log.is_file() else 0
+        age = time.time() - float(self.manifest["time"])
+        evidence = [number for number in early if number < MAX_JOB_ID]
+        with self._other_slurmctld(first_id(next_job_id(self.state), evidence, age)):
+            jobs = queue()
+            ran = early | self._await_nodes(seen)
+            now = queue()
+            known = frozenset(job.id for job in jobs) | frozenset(job.array for job in jobs)
+            active = {job.id for job in jobs if job.state in ACTIVE}
+            lost = sorted(ran - known)
+            if lost:
+                log("WARNING", f"started after the last copy, and ended by Slurm: jobs {named(lost)}; submit them again")
+            ran |= started(now)
+            reasons = {job.id: reason_to_hold(job, ran, known) for job in now if job.id not in active}
+            found = {number: reason for number, reason in reasons.items() if reason is not None}
+            hold(found)
+            write_file(SETTLE, json.dumps({"since": time.time(), "ran": sorted(active)}) + "\n", mode=0o600)
+        return len(found)
+
+    @contextlib.contextmanager
+    def _other_slurmctld(self, first: int | None) -> Iterator[None]:
+        conf = on_node(CONF)
+        run("systemctl", "stop", f"{UNIT}.service")
+        shutil.rmtree(conf, ignore_errors=True)
+        must_run("cp", "-aL", str(on_node(SLURM_CONF).parent), str(conf))
+        for name in ("slurmdbd.conf",):
+            with contextlib.suppress(FileNotFoundError):
+                (conf / name).unlink()
+        for file in conf.glob("*.conf"):
+            file.write_text(_with_partitions_down(file.read_text("utf-8", "replace")), "utf-8")
+        if first is not None:
+            with (conf / "slurm.conf").open("a", encoding="utf-8") as slurm_conf:
+                slurm_conf.write(f"\nFirstJobId={first}\n")
+        program = shutil.which("slurmctld") or "/opt/slurm/sbin/slurmctld"
+        run("systemctl", "reset-failed", f"{UNIT}.service")
+        must_run("systemd-run", f"--unit={UNIT}", "--collect", "--quiet", "--property=LimitNOFILE=65536", program, "-D", "-f", str(conf / "slurm.conf"))
+        try:
+            _await_slurmctld()
+            yield
+        finally:
+            # It writes its state when it ends.
+            must_run("systemctl", "stop", f"{UNIT}.service")
+            shutil.rmtree(conf, ignore_errors=True)
+
+    def _await_nodes(self, seen: int) -> frozenset[int]:
+        """What the nodes say of their jobs, once all that answer have."""
+        deadline = time.monotonic() + MEET_S
+        quiet, silent = 0, ""
+        while time.monotonic() < deadline and quiet < QUIET_LOOKS:
+            time.sleep(min(1.0, delay_s()))
+            found = run("sinfo", "--noheader", "--Node", "--format=%N %t", timeout_s=20).stdout
+            silent = "\n".join(line for line in found.splitlines() if line.endswith(("*", " unk")))
+            quiet = 0 if silent else quiet + 1
+        with self.log.open("rb") as file:
+            file.seek(seen)
+            return ran_in(file.read().decode("utf-8", "replace"))
+
+
+def _with_partitions_down(text: str) -> str:
+    lines = []
+    for line in text.splitlines():
+        if re.match(r"\s*FirstJobId\s*=", line, re.IGNORECASE):
+            continue
+        if re.match(r"\s*PartitionName\s*=", line, re.IGNORECASE):
+            line = re.sub(r"\sState\s*=\s*\w+", "", line.split("#")[0], flags=re.IGNORECASE) + " State=DOWN"
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _unpack_one(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    parts = member.name.split("/")
+    known = STATE_FILES.fullmatch(parts[0]) if len(parts) == 1 else JOB_FOLDER.fullmatch(parts[0])
+    if not member.isreg() or not known or ".." in parts or len(parts) not in (1, 3):
+        raise Unusable(f"the archive has {one_line(member.name)[:80]}, which is no part of a state")
+    path = target.joinpath(*parts)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = archive.extractfile(member)
+    assert content is not None
+    with path.open("wb") as file:
+        shutil.copyfileobj(content, file, 1 << 20)
+
+
+def _files_of(state: Path) -> list[Path]:
+    return [each for each in sorted(state.iterdir()) if not each.name.startswith(NEW.rpartition("-")[0])]
+
+
+def heal(state: Path) -> None:
+    """End what a restore that was killed or failed has begun: the state is again what it was before."""
+    run("systemctl", "stop", f"{UNIT}.service")
+    before, part = state / BEFORE, state / f"{BEFORE}.part"
+    if before.exists():
+        for each in _files_of(state):
+            if each.suffix != ".key":
+                shutil.rmtree(each) if each.is_dir() else each.unlink()
+        before.rename(part)
+    if part.exists():
+        for each in sorted(part.iterdir()):
+            each.rename(state / each.name)
+        part.rmdir()
+        # The accounting database may be that of the copy by now, with another id of the cluster. slurmctld asks it.
+        with contextlib.suppress(FileNotFoundError):
+            (state / "clustername").unlink()
+    shutil.rmtree(state / NEW, ignore_errors=True)
+
+
+def _await_slurmctld() -> None:
+    deadline = time.monotonic() + START_S
+    while "is UP" not in run("scontrol", "ping", timeout_s=20).stdout:
+        active = run("systemctl", "show", "--property=ActiveState", f"{UNIT}.service").stdout.strip().endswith("=active")
+        if not active or time.monotonic() > deadline:
+            raise StepError("slurmctld does not start with this state: " + _fatal())
+        time.sleep(0.2)
+
+
+def _fatal() -> str:
+    said = run("journalctl", "--no-pager", "--output=cat", "--lines=50", f"--unit={UNIT}.service").stdout
+    lines = [line for line in said.splitlines() if "fatal" in line or "error" in line]
+    return last_line(lines[-1] if lines else said)
+
+
+def _await_database() -> None:
+    deadline = time.monotonic() + DATABASE_S
+    while run("sacctmgr", "--noheader", "--readonly", "show", "cluster", timeout_s=30).returncode != 0:
+        if time.monotonic() > deadline:
+            raise StepError("slurmdbd does not answer; look at `systemctl status slurmdbd`")
+        time.sleep(0.5)
+
+
+def _tables(database: str) -> list[str]:
+    said = must_run("mariadb", "--batch", "--skip-column-names", "-e", f"SELECT table_name FROM information_schema.tables WHERE table_schema='{database}' AND table_type='BASE TABLE'")
+    return [name for name in said.split("\n") if name and "`" not in name]
+
+
+def _next_row(database: str, table: str) -> int:
+    said = must_run("mariadb", "--batch", "--skip-column-names", "-e", f"SELECT COALESCE(MAX(job_db_inx), 0) FROM `{database}`.`{table}`")
+    return int(said.strip() or 0)
+
+
+def _pipe(source: Any, *command: str) -> None:
+    import subprocess
+
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            shutil.copyfileobj(source, process.stdin, 1 << 20)
+            process.stdin.close()
+        except (OSError, EOFError) as error:
+            process.kill()
+            raise Unusable(f"the dump cannot be read or loaded: {one_line(error)}: {last_line(process.stdout.read().decode('utf-8', 'replace'))}") from error
+        said = process.stdout.read().decode("utf-8", "replace")
+    if process.returncode != 0:
+        raise Unusable(f"the dump does not load: {last_line(said)}")

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Give a new controller the state of the last one, and have its own copied. Usage: 17_keep_state.py FOLDER restore|keep.
+
+Runs on the controller. `restore` runs before slurmctld is waited for: it uses the last copy, once for each root volume, and never if
+this step is run alone. `keep` runs when Slurm is set up, and starts the timer that copies each minute.
+
+    RESTORE_STATE  the name of a copy that somebody has chosen, or `list`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from controller_state import RESTORED, STATE, Folder, take_over
+from lib import PROGRAMS, StepError, install_program, install_unit, log, must_run, on_node, run, run_step, write_file
+from restore_state import restore
+
+MODULES = ("controller_state.py", "restored_jobs.py", "keep_state.py")
+UNIT = "cdk-hyperpod-state"
+ALONE = "PROVISION_ALONE"
+SERVICE = """\
+[Unit]
+Description=Copy the controller's state to the shared file system (cdk-hyperpod)
+
+[Service]
+Type=oneshot
+ExecStart=/usr/bin/env python3 -B {program} {folder}
+Environment=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin:/opt/slurm/sbin
+TimeoutStartSec=15min
+Nice=5
+"""
+TIMER = """\
+[Unit]
+Description=Copy the controller's state each minute
+
+[Timer]
+OnActiveSec=30
+OnBootSec=60
+OnUnitInactiveSec=60
+AccuracySec=1
+
+[Install]
+WantedBy=timers.target
+"""
+
+
+def give_back(path: str) -> None:
+    """Restore, unless this is a running controller. What cannot be restored is a warning: the controller must come up."""
+    chosen = os.environ.get("RESTORE_STATE", "")
+    if chosen == "list":
+        _list(path)
+        return
+    if chosen:
+        restore(path, chosen)
+        return
+    if os.environ.get(ALONE):
+        return
+    try:
+        restore(path)
+    except (StepError, OSError) as error:
+        log("WARNING", f"the state of the controller before is not restored: {error}; to choose a copy by hand: cdk-hyperpod lifecycle run restore-state")
+
+
+def keep(path: str) -> None:
+    """Start the timer."""
+    if os.environ.get("RESTORE_STATE") == "list":
+        return
+    folder = Folder(path)
+    take_over(folder)
+    folder.close()
+    if not on_node(RESTORED).exists():
+        # A controller that runs keeps what it has.
+        write_file(RESTORED, json.dumps({"copy": "", "time": round(time.time()), "partitions": {}}) + "\n", mode=0o600)
+    _close_partitions()
+    scripts = Path(__file__).resolve().parents[1]
+    for module in MODULES:
+        install_program(module, (scripts / module).read_text("utf-8"))
+    install_unit(f"{UNIT}.service", SERVICE.format(program=f"{PROGRAMS}/keep_state.py", folder=path))
+    install_unit(f"{UNIT}.timer", TIMER)
+    if run("systemctl", "is-active", f"{UNIT}.timer").returncode != 0:
+        must_run("systemctl", "enable", "--now", "--quiet", f"{UNIT}.timer")
+
+
+def _close_partitions() -> None:
+    """Partitions that somebody had closed are closed again, once."""
+    content = json.loads(on_node(RESTORED).read_text("utf-8"))
+    for name, state in content.get("partitions", {}).items():
+        done = run("scontrol", "update", f"partitionname={name}", f"state={state}")
+        log("INFO", f"partition {name} is {state} again" if done.returncode == 0 else f"Slurm has no partition {name} any more")
+    if content.get("partitions"):
+        write_file(RESTORED, json.dumps({**content, "partitions": {}}) + "\n", mode=0o600)
+
+
+def _list(path: str) -> None:
+    folder = Folder(path)
+    for copy in folder.copies(STATE):
+        try:
+            when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(folder.manifest(copy)["time"]))
+        except StepError as error:
+            when = str(error)
+        log("INFO", f"{copy.name}: {when}")
+    folder.close()
+
+
+if __name__ == "__main__":
+    work = {"restore": give_back, "keep": keep}[sys.argv[2]]
+    sys.exit(run_step(lambda: work(sys.argv[1])))
