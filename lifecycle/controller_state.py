@@ -39,7 +39,9 @@ LOCK = "/run/cdk-hyperpod-state.lock"
 STATE, ACCOUNTING = "state", "accounting"
 KEPT = {STATE: 10, ACCOUNTING: 3}
 ARCHIVE, MANIFEST = "archive", "manifest.json"
-STATE_FILES = re.compile(r"[a-z_]+_state|assoc_usage|qos_usage|last_config_lite|last_tres|priority_last_decay_ran|clustername|dbd\.messages")
+STATE_FILES = re.compile(
+    r"[a-z_]+_state|assoc_usage|qos_usage|last_config_lite|last_tres|priority_last_decay_ran|clustername|dbd\.messages"
+)
 """The files in StateSaveLocation that are copied. No key is among them (jwt_hs256.key, slurm.key)."""
 COPY = re.compile(r"(state|accounting)-(\d{6})-(\d{8})")
 
@@ -193,7 +195,9 @@ def _open_folder(path: str) -> int:
                     os.mkdir(part, 0o700, dir_fd=fd)
             inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=fd)
         except OSError as error:
-            raise Unusable(f"{so_far} cannot hold the controller's state: {error.strerror}; look at `ls -ld {so_far}`") from error
+            raise Unusable(
+                f"{so_far} cannot hold the controller's state: {error.strerror}; look at `ls -ld {so_far}`"
+            ) from error
         finally:
             os.close(fd)
         fd = inner
@@ -201,8 +205,14 @@ def _open_folder(path: str) -> int:
         loose = found.st_mode & (0o077 if ours else 0o022) and not (not ours and found.st_mode & stat.S_ISVTX)
         if found.st_uid != os.geteuid() or loose:
             os.close(fd)
-            remedy = f"remove {so_far}, or make it root's with mode 700" if ours else f"`chown root {so_far}; chmod go-w {so_far}`"
-            raise Unusable(f"{so_far} is not root's alone to change, so others could swap the controller's state; {remedy}")
+            remedy = (
+                f"remove {so_far}, or make it root's with mode 700"
+                if ours
+                else f"`chown root {so_far}; chmod go-w {so_far}`"
+            )
+            raise Unusable(
+                f"{so_far} is not root's alone to change, so others could swap the controller's state; {remedy}"
+            )
     return fd
 
 
@@ -276,7 +286,9 @@ def state_folder(settings: Mapping[str, str]) -> Path:
 def identity(settings: Mapping[str, str]) -> dict[str, str]:
     """What a copy must have in common with the cluster: its name, and the end of its ARN, which differs after it was created again."""
     try:
-        config = json.loads(on_node(os.environ.get("SAGEMAKER_RESOURCE_CONFIG_PATH") or RESOURCE_CONFIG).read_text("utf-8"))
+        config = json.loads(
+            on_node(os.environ.get("SAGEMAKER_RESOURCE_CONFIG_PATH") or RESOURCE_CONFIG).read_text("utf-8")
+        )
         arn = str(config["ClusterConfig"]["ClusterArn"])
     except (OSError, ValueError, KeyError, TypeError):
         arn = ""

@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO, Iterator
 
-from restored_jobs import settle
 from controller_state import (
     ACCOUNTING,
     HERE,
@@ -37,7 +36,8 @@ from controller_state import (
     slurm_version,
     state_folder,
 )
-from lib import StepError, last_line, log, on_node, run, run_step, write_file
+from lib import StepError, last_line, log, on_node, run, run_step
+from restored_jobs import settle_later
 
 COPIED = f"{HERE}/state-copied.json"
 """What was copied last: it need not be copied again."""
@@ -54,7 +54,7 @@ def keep(path: str) -> None:
     with alone() as first:
         if not first:
             return
-        settle()
+        settle_later()
         folder = Folder(path)
         try:
             _keep(folder)
@@ -120,7 +120,9 @@ def copy_state(folder: Folder, epoch: int, state: Path, about: dict[str, Any]) -
     """Make a copy of slurmctld's state. First the files, then the jobs' scripts: of a job in the files, they exist already."""
     last = next_job_id(state)
     copy = _next(folder, STATE, epoch)
-    folder.add(copy, {**about, "last_job_id": last, "partitions": _partitions()}, lambda file: write_archive(state, file))
+    folder.add(
+        copy, {**about, "last_job_id": last, "partitions": _partitions()}, lambda file: write_archive(state, file)
+    )
     if owned(folder) == epoch:
         folder.write("last.json", {"state": copy.name, "time": about["time"]})
     folder.prune(STATE)

@@ -11,7 +11,6 @@ import contextlib
 import gzip
 import json
 import math
-import os
 import re
 import shutil
 import tarfile
@@ -41,8 +40,8 @@ from controller_state import (
     take_over,
 )
 from keep_state import JOB_FOLDER, local_database
-from lib import StepError, delay_s, install_unit, last_line, log, must_run, on_node, one_line, run, write_file
-from restored_jobs import ACTIVE, SETTLE, hold, named, queue, ran_in, reason_to_hold, started
+from lib import StepError, install_unit, last_line, log, must_run, on_node, one_line, run, write_file
+from restored_jobs import ACTIVE, hold, named, note_unsure, queue, ran_in, reason_to_hold, settle, silent_nodes, started
 
 UNIT = "cdk-hyperpod-restore"
 """The transient unit of the slurmctld that meets the nodes."""
@@ -57,7 +56,6 @@ STEPS_OF_IDS = 10_000
 """New ids begin at a multiple of this. Slurm keeps at most as many jobs, unless MaxJobCount says otherwise."""
 MAX_JOB_ID = 67_043_328
 START_S, MEET_S, DATABASE_S = 60, 8, 60
-QUIET_LOOKS = 3
 SLURMCTLD_LOG = "/var/log/slurm/slurmctld.log"
 
 
@@ -71,7 +69,10 @@ def first_id(last: int, evidence: Sequence[int], age_s: float, most_ids: int = M
 
 def why_not(manifest: Mapping[str, Any], own: Mapping[str, str], version: str) -> str | None:
     """Why this controller cannot use a copy. None: it can."""
-    for name, what in (("cluster", "of the cluster {}, and this one is {}"), ("arn", "of an earlier cluster of this name (id {}), and this one is {}")):
+    for name, what in (
+        ("cluster", "of the cluster {}, and this one is {}"),
+        ("arn", "of an earlier cluster of this name (id {}), and this one is {}"),
+    ):
         if manifest.get(name) and own.get(name) and manifest[name] != own[name]:
             return "it is " + what.format(one_line(manifest[name])[:80], own[name])
     if as_numbers(str(manifest.get("slurm", ""))) > as_numbers(version):
@@ -79,13 +80,17 @@ def why_not(manifest: Mapping[str, Any], own: Mapping[str, str], version: str) -
     return None
 
 
-def choose(folder: Folder, own: Mapping[str, str], version: str, by_hand: str = "") -> tuple[Copy, dict[str, Any]] | None:
+def choose(
+    folder: Folder, own: Mapping[str, str], version: str, by_hand: str = ""
+) -> tuple[Copy, dict[str, Any]] | None:
     """The copy to restore, with its manifest. None: there is none. Raises Unusable."""
     copies = folder.copies(STATE)
     if by_hand:
         wanted = parse_copy(by_hand)
         if wanted is None or wanted not in copies:
-            raise Unusable(f"{folder.path} has no copy {one_line(by_hand)[:60]}; it has {', '.join(copy.name for copy in copies) or 'none'}")
+            raise Unusable(
+                f"{folder.path} has no copy {one_line(by_hand)[:60]}; it has {', '.join(copy.name for copy in copies) or 'none'}"
+            )
         copies = [wanted]
     if not copies:
         return None
@@ -113,7 +118,9 @@ def restore(path: str, by_hand: str = "") -> None:
                 _restore(path, by_hand)
                 return
         if time.monotonic() > deadline:
-            raise StepError("the controller's state is being copied, which does not end; look at cdk-hyperpod-state.service")
+            raise StepError(
+                "the controller's state is being copied, which does not end; look at cdk-hyperpod-state.service"
+            )
         time.sleep(1)
 
 
@@ -139,7 +146,11 @@ def _restore(path: str, by_hand: str) -> None:
 
 
 def _restored(name: str, partitions: Mapping[str, str] | None = None) -> None:
-    write_file(RESTORED, json.dumps({"copy": name, "time": round(time.time()), "partitions": partitions or {}}) + "\n", mode=0o600)
+    write_file(
+        RESTORED,
+        json.dumps({"copy": name, "time": round(time.time()), "partitions": partitions or {}}) + "\n",
+        mode=0o600,
+    )
 
 
 class _Restore:
@@ -177,14 +188,19 @@ class _Restore:
         shutil.rmtree(self.before, ignore_errors=True)
         shutil.rmtree(self.new, ignore_errors=True)
         hold_count = f", {held_back} jobs are held" if held_back else ""
-        log("INFO", f"the controller's state is back, as of {time.strftime('%H:%M:%S UTC', time.gmtime(self.manifest['time']))}{hold_count}")
+        log(
+            "INFO",
+            f"the controller's state is back, as of {time.strftime('%H:%M:%S UTC', time.gmtime(self.manifest['time']))}{hold_count}",
+        )
 
     # -- files
 
     def _unpack(self) -> None:
         self.new.mkdir(mode=0o700)
         try:
-            with self.folder.open(f"{self.copy.name}/{ARCHIVE}") as file, tarfile.open(fileobj=file, mode="r|") as archive:
+            with self.folder.open(f"{self.copy.name}/{ARCHIVE}") as file, tarfile.open(
+                fileobj=file, mode="r|"
+            ) as archive:
                 for member in archive:
                     _unpack_one(archive, member, self.new)
         except (tarfile.TarError, EOFError) as error:
@@ -209,7 +225,10 @@ class _Restore:
         """What the slurmctld without the state logged of the nodes' jobs. It has ended them."""
         mine = run("squeue", "--all", "--noheader", "--format=%A", timeout_s=20)
         if mine.returncode == 0 and mine.stdout.split():
-            log("WARNING", f"submitted before the state was back, and lost: jobs {named({int(word) for word in mine.stdout.split() if word.isdigit()})}")
+            log(
+                "WARNING",
+                f"submitted before the state was back, and lost: jobs {named({int(word) for word in mine.stdout.split() if word.isdigit()})}",
+            )
         return ran_in(self.log.read_text("utf-8", "replace")) if self.log.is_file() else frozenset()
 
     # -- accounting
@@ -232,7 +251,10 @@ class _Restore:
             except StepError as error:
                 log("WARNING", f"{error}; the accounting history of that time is not restored")
                 continue
-            log("INFO", f"the accounting history is back, as of {time.strftime('%H:%M:%S UTC', time.gmtime(manifest['time']))}")
+            log(
+                "INFO",
+                f"the accounting history is back, as of {time.strftime('%H:%M:%S UTC', time.gmtime(manifest['time']))}",
+            )
             return True
         return False
 
@@ -251,7 +273,10 @@ class _Restore:
             try:
                 # Rows since the dump are gone, and slurmctld still names them by number: new rows get other numbers.
                 jobs = [name for name in tables if name.endswith("_job_table")]
-                above = "".join(f"ALTER TABLE `{database}`.`{name}` AUTO_INCREMENT={_next_row(SCRATCH, name) + 1_000_000}; " for name in jobs)
+                above = "".join(
+                    f"ALTER TABLE `{database}`.`{name}` AUTO_INCREMENT={_next_row(SCRATCH, name) + 1_000_000}; "
+                    for name in jobs
+                )
                 must_run("mariadb", "-e", f"{drops}RENAME TABLE {moves}; {above}", timeout_s=600)
             finally:
                 must_run("systemctl", "start", "slurmdbd.service")
@@ -274,12 +299,14 @@ class _Restore:
             active = {job.id for job in jobs if job.state in ACTIVE}
             lost = sorted(ran - known)
             if lost:
-                log("WARNING", f"started after the last copy, and ended by Slurm: jobs {named(lost)}; submit them again")
+                log(
+                    "WARNING", f"started after the last copy, and ended by Slurm: jobs {named(lost)}; submit them again"
+                )
             ran |= started(now)
             reasons = {job.id: reason_to_hold(job, ran, known) for job in now if job.id not in active}
             found = {number: reason for number, reason in reasons.items() if reason is not None}
             hold(found)
-            write_file(SETTLE, json.dumps({"since": time.time(), "ran": sorted(active)}) + "\n", mode=0o600)
+            note_unsure(settle(frozenset(active), ran))
         return len(found)
 
     @contextlib.contextmanager
@@ -298,7 +325,17 @@ class _Restore:
                 slurm_conf.write(f"\nFirstJobId={first}\n")
         program = shutil.which("slurmctld") or "/opt/slurm/sbin/slurmctld"
         run("systemctl", "reset-failed", f"{UNIT}.service")
-        must_run("systemd-run", f"--unit={UNIT}", "--collect", "--quiet", "--property=LimitNOFILE=65536", program, "-D", "-f", str(conf / "slurm.conf"))
+        must_run(
+            "systemd-run",
+            f"--unit={UNIT}",
+            "--collect",
+            "--quiet",
+            "--property=LimitNOFILE=65536",
+            program,
+            "-D",
+            "-f",
+            str(conf / "slurm.conf"),
+        )
         try:
             _await_slurmctld()
             yield
@@ -310,12 +347,8 @@ class _Restore:
     def _await_nodes(self, seen: int) -> frozenset[int]:
         """What the nodes say of their jobs, once all that answer have."""
         deadline = time.monotonic() + MEET_S
-        quiet, silent = 0, ""
-        while time.monotonic() < deadline and quiet < QUIET_LOOKS:
-            time.sleep(min(1.0, delay_s()))
-            found = run("sinfo", "--noheader", "--Node", "--format=%N %t", timeout_s=20).stdout
-            silent = "\n".join(line for line in found.splitlines() if line.endswith(("*", " unk")))
-            quiet = 0 if silent else quiet + 1
+        while silent_nodes() and time.monotonic() < deadline:
+            time.sleep(0.3)
         with self.log.open("rb") as file:
             file.seek(seen)
             return ran_in(file.read().decode("utf-8", "replace"))
@@ -371,7 +404,9 @@ def heal(state: Path) -> None:
 def _await_slurmctld() -> None:
     deadline = time.monotonic() + START_S
     while "is UP" not in run("scontrol", "ping", timeout_s=20).stdout:
-        active = run("systemctl", "show", "--property=ActiveState", f"{UNIT}.service").stdout.strip().endswith("=active")
+        active = (
+            run("systemctl", "show", "--property=ActiveState", f"{UNIT}.service").stdout.strip().endswith("=active")
+        )
         if not active or time.monotonic() > deadline:
             raise StepError("slurmctld does not start with this state: " + _fatal())
         time.sleep(0.2)
@@ -392,12 +427,24 @@ def _await_database() -> None:
 
 
 def _tables(database: str) -> list[str]:
-    said = must_run("mariadb", "--batch", "--skip-column-names", "-e", f"SELECT table_name FROM information_schema.tables WHERE table_schema='{database}' AND table_type='BASE TABLE'")
+    said = must_run(
+        "mariadb",
+        "--batch",
+        "--skip-column-names",
+        "-e",
+        f"SELECT table_name FROM information_schema.tables WHERE table_schema='{database}' AND table_type='BASE TABLE'",
+    )
     return [name for name in said.split("\n") if name and "`" not in name]
 
 
 def _next_row(database: str, table: str) -> int:
-    said = must_run("mariadb", "--batch", "--skip-column-names", "-e", f"SELECT COALESCE(MAX(job_db_inx), 0) FROM `{database}`.`{table}`")
+    said = must_run(
+        "mariadb",
+        "--batch",
+        "--skip-column-names",
+        "-e",
+        f"SELECT COALESCE(MAX(job_db_inx), 0) FROM `{database}`.`{table}`",
+    )
     return int(said.strip() or 0)
 
 
@@ -411,7 +458,9 @@ def _pipe(source: Any, *command: str) -> None:
             process.stdin.close()
         except (OSError, EOFError) as error:
             process.kill()
-            raise Unusable(f"the dump cannot be read or loaded: {one_line(error)}: {last_line(process.stdout.read().decode('utf-8', 'replace'))}") from error
+            raise Unusable(
+                f"the dump cannot be read or loaded: {one_line(error)}: {last_line(process.stdout.read().decode('utf-8', 'replace'))}"
+            ) from error
         said = process.stdout.read().decode("utf-8", "replace")
     if process.returncode != 0:
         raise Unusable(f"the dump does not load: {last_line(said)}")

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from lib import ask_slurm, log, on_node, run
+from lib import ask_slurm, log, on_node, run, write_file
 
-SETTLE = "/var/lib/cdk-hyperpod/state-settle.json"
-"""The jobs that the copy calls running, until the nodes have said which of them they have."""
-SETTLE_S = 25
-"""slurmctld takes a job that a node does not have for lost only this long after its own start (BatchStartTimeout, MessageTimeout)."""
+UNSURE = "/var/lib/cdk-hyperpod/state-unsure.json"
+"""The jobs that the copy calls running, while a node of theirs does not answer."""
 RAN = re.compile(
     r"(?:Orphan|Registered PENDING|complete_batch_script|Registered .*without).*?(?:StepId|JobId)=(\d+)(?:_\S+?\((\d+)\))?"
 )
 """What slurmctld logs of a job that a node has or had, and that its own state has not as running."""
-FIELDS = "JobID:24,ArrayJobID:24,ArrayTaskID:24,State:24,Requeue:12,PriorityLong:24"
-ACTIVE = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT")
+FIELDS = "JobID:24,ArrayJobID:24,ArrayTaskID:24,State:24,Requeue:12,BatchFlag:12,PriorityLong:24"
+ACTIVE = ("RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED", "SIGNALING")
 MARK = "cdk-hyperpod: the controller was replaced"
 MOST_NAMED = 50
 
@@ -40,6 +36,7 @@ class Job:
     """It stands for tasks that have not started."""
     state: str
     may_requeue: bool = True
+    is_batch: bool = True
     held: bool = False
 
 
@@ -47,9 +44,17 @@ def parse(text: str) -> list[Job]:
     """The jobs in the output of `squeue -O FIELDS`. None of the fields is a user's text."""
     rows = (line.split() for line in text.splitlines())
     return [
-        Job(int(row[0]), int(row[1]) if row[1].isdigit() else 0, row[2] != "N/A", row[3], row[4] != "0", row[5] == "0")
+        Job(
+            int(row[0]),
+            int(row[1]) if row[1].isdigit() else 0,
+            row[2] != "N/A",
+            row[3],
+            row[4] != "0",
+            row[5] != "0",
+            row[6] == "0",
+        )
         for row in rows
-        if len(row) == 6 and row[0].isdigit()
+        if len(row) == 7 and row[0].isdigit()
     ]
 
 
@@ -85,7 +90,11 @@ def started(jobs: Iterable[Job]) -> frozenset[int]:
         done = run("sacct", "--allusers", "--allocations", "--duplicates", "--noheader", "--parsable2", f"--jobs={wanted}",
                    "--format=JobIDRaw,State", timeout_s=60)  # fmt: skip
         rows = (line.split("|") for line in done.stdout.splitlines() if done.returncode == 0)
-        found |= {int(row[0]) for row in rows if len(row) == 2 and row[0].isdigit() and row[1].split()[0] not in ("PENDING", "REQUEUED")}
+        found |= {
+            int(row[0])
+            for row in rows
+            if len(row) == 2 and row[0].isdigit() and row[1].split()[0] not in ("PENDING", "REQUEUED")
+        }
     return frozenset(found)
 
 
@@ -98,7 +107,9 @@ def hold(reasons: Mapping[int, str]) -> None:
     for number, reason in reasons.items():
         by_reason.setdefault(reason, []).append(number)
     for reason, numbers in by_reason.items():
-        log("WARNING", f"held because {reason}: jobs {named(numbers)}; look at their output, then `scontrol release ID`")
+        log(
+            "WARNING", f"held because {reason}: jobs {named(numbers)}; look at their output, then `scontrol release ID`"
+        )
 
 
 def named(numbers: Iterable[int]) -> str:
@@ -108,21 +119,95 @@ def named(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, found[:MOST_NAMED])) + more
 
 
-def settle() -> None:
-    """Some time after a restore: find the jobs that no node has any more, and hold those that Slurm put back into the queue."""
-    file = on_node(SETTLE)
-    if not file.exists():
-        return
-    content: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    if 0 <= time.time() - content["since"] < SETTLE_S:
-        return
-    # slurmctld asks the nodes what they run.
-    ask_slurm("scontrol", "reconfigure")
-    time.sleep(5)
-    ran = frozenset(content["ran"])
-    lost = [job for job in queue() if job.id in ran and job.state not in ACTIVE]
-    hold({job.id: "it ran when the last copy was made, and no node has it now" for job in lost if job.state == "PENDING" and not job.held})
-    ended = [job.id for job in lost if job.state != "PENDING"]
-    if ended:
-        log("INFO", f"ended since the controller was replaced: jobs {named(ended)}")
-    file.unlink()
+def is_lost(job: Job, on_nodes: frozenset[int], ended: frozenset[int]) -> bool:
+    """Whether a job that Slurm calls running runs nowhere. All its nodes have been asked.
+
+    A job without a script may have no process on a node for a while. It is lost only if Slurm ended it there.
+    """
+    return job.id not in on_nodes and (job.is_batch or job.id in ended)
+
+
+def settle(ran: frozenset[int], ended: frozenset[int]) -> frozenset[int]:
+    """Of the jobs that the copy calls running, find those that the nodes have not. Returns those whose nodes do not answer yet.
+
+    Slurm itself takes half an hour to find out, and then starts them again.
+    """
+    jobs = [job for job in queue() if job.id in ran]
+    active = [job for job in jobs if job.state in ACTIVE]
+    unsure = _on_silent_nodes() if active else frozenset()
+    asked = [job for job in active if job.id not in unsure]
+    on_nodes = _on_nodes(asked)
+    lost = [job for job in asked if is_lost(job, on_nodes, ended)]
+    why = "it ran when the last copy of the controller's state was made, and no node has it now"
+    for job in lost:
+        run("scontrol", *(("requeuehold",) if job.may_requeue else ("update",)), *_target(job), timeout_s=30)
+    hold({job.id: why for job in lost if job.may_requeue})
+    over = [job.id for job in lost if not job.may_requeue]
+    if over:
+        log("WARNING", f"ended, because no node has it now and it is submitted with --no-requeue: jobs {named(over)}")
+        run("scancel", *map(str, over), timeout_s=60)
+    again = {job.id: why for job in jobs if job.state == "PENDING" and not job.held}
+    if again:
+        hold(again)
+    return frozenset(job.id for job in active if job.id in unsure)
+
+
+def _target(job: Job) -> tuple[str, ...]:
+    if job.may_requeue:
+        return (str(job.id),)
+    return (f"jobid={job.id}", f"admincomment={MARK}, and no node has the job now")
+
+
+def silent_nodes() -> list[str]:
+    """The nodes whose slurmd has not registered since slurmctld started. Without those that Slurm knows to be down."""
+    found = []
+    # What comes after Reason= may hold anything.
+    for line in (
+        line.split(" Reason=")[0] for line in ask_slurm("scontrol", "--oneliner", "show", "node").splitlines()
+    ):
+        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if words.get("SlurmdStartTime") == "None" and not words.get("State", "").startswith("DOWN"):
+            found.append(words["NodeName"])
+    return found
+
+
+def _on_silent_nodes() -> frozenset[int]:
+    silent = silent_nodes()
+    if not silent:
+        return frozenset()
+    found = ask_slurm("squeue", "--all", "--noheader", "--format=%A", f"--nodelist={','.join(silent)}")
+    return frozenset(int(word) for word in found.split() if word.isdigit())
+
+
+def _on_nodes(jobs: Iterable[Job]) -> frozenset[int]:
+    """The jobs that have processes, as slurmd of their nodes says it."""
+    ids = ",".join(str(job.id) for job in jobs)
+    if not ids:
+        return frozenset()
+    said = ask_slurm(
+        "sstat",
+        "--noheader",
+        "--parsable2",
+        "--pidformat",
+        "--allsteps",
+        f"--jobs={ids}",
+        "--format=JobID",
+        timeout_s=300,
+    )
+    return frozenset(int(found) for found in re.findall(r"^(\d+)\.", said, re.MULTILINE))
+
+
+def note_unsure(jobs: frozenset[int]) -> None:
+    """Have `settle_later` look again."""
+    file = on_node(UNSURE)
+    if jobs:
+        write_file(UNSURE, json.dumps({"jobs": sorted(jobs)}) + "\n", mode=0o600)
+    elif file.exists():
+        file.unlink()
+
+
+def settle_later() -> None:
+    """Look at the jobs again whose nodes did not answer when the state was restored."""
+    file = on_node(UNSURE)
+    if file.exists():
+        note_unsure(settle(frozenset(json.loads(file.read_text("utf-8"))["jobs"]), frozenset()))

@@ -62,7 +62,10 @@ def give_back(path: str) -> None:
     try:
         restore(path)
     except (StepError, OSError) as error:
-        log("WARNING", f"the state of the controller before is not restored: {error}; to choose a copy by hand: cdk-hyperpod lifecycle run restore-state")
+        log(
+            "WARNING",
+            f"the state of the controller before is not restored: {error}; to choose a copy by hand: cdk-hyperpod lifecycle run restore-state",
+        )
 
 
 def keep(path: str) -> None:
@@ -90,7 +93,10 @@ def _close_partitions() -> None:
     content = json.loads(on_node(RESTORED).read_text("utf-8"))
     for name, state in content.get("partitions", {}).items():
         done = run("scontrol", "update", f"partitionname={name}", f"state={state}")
-        log("INFO", f"partition {name} is {state} again" if done.returncode == 0 else f"Slurm has no partition {name} any more")
+        log(
+            "INFO",
+            f"partition {name} is {state} again" if done.returncode == 0 else f"Slurm has no partition {name} any more",
+        )
     if content.get("partitions"):
         write_file(RESTORED, json.dumps({**content, "partitions": {}}) + "\n", mode=0o600)
 

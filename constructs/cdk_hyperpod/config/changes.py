@@ -185,6 +185,7 @@ _OWN_SCRIPTS = _new_nodes("under Slurm, lifecycle run applies it to the others")
 _SLURM_CONF = _new_nodes("lifecycle run slurm_conf applies it to the controller")
 _HOOKS = _new_nodes("lifecycle run slurm_conf applies it to the others")
 _DRAIN = _new_nodes("lifecycle run drain applies it to the controller")
+_STATE = _new_nodes("lifecycle run keep_state applies it to the controller")
 _DRAINED = _in_place("applies to deployments that delete nodes")
 _IMAGE = _in_place("refused while nodes run another image: run `cdk-hyperpod patch` first")
 _NEXT_PATCH = _in_place("applies to the next patch")
@@ -415,6 +416,7 @@ CHANGES: Mapping[type, Mapping[str, Change | Within]] = {
         "prolog": _HOOKS,
         "epilog": _HOOKS,
         "hook_seconds": _HOOKS,
+        "keep_state": _STATE,
         "drain": _DRAIN,
     },
     AccountingDatabase: _all(AccountingDatabase, _in_place("Slurm's history stays in the old database")),

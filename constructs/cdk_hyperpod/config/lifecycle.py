@@ -29,6 +29,9 @@ class LifecycleSteps:
     is impossible, Lustre uses TCP, and the node's log says why."""
     clock: bool = True
     """Run the image's time service, and set a wrong clock: munge rejects credentials that are five minutes old."""
+    keep_state: bool = True
+    """Restore the controller's state on a new controller, and start the timer that copies it, unless `slurm.keep_state` is
+    false."""
     slurm: bool = True
     """Wait until Slurm answers. Start by systemctl what the image left off."""
     users: bool = True

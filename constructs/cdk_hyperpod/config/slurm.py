@@ -320,6 +320,10 @@ class SlurmConfig:
     """The same after a job. A program that fails drains the node. Absent: none."""
     hook_seconds: Annotated[int, Range(1, 600)] = 60
     """Maximum time of each program of `prolog` and `epilog`, in seconds."""
+    keep_state: bool = True
+    """Copy the controller's state to the shared file system each minute, and its own accounting database each hour. A new
+    controller restores them: jobs, reservations, drained nodes and job ids (docs/controller-replaced.md). false: they are
+    lost when HyperPod replaces the controller."""
     drain: DrainAgentConfig | None = None
     """An agent on the controller that drains nodes, and saves their data, before they are deleted. Absent: there is no
     agent, and no bucket for its requests. Before you remove this from the file, release held nodes with `cdk-hyperpod

@@ -151,6 +151,7 @@ class LifecycleScripts(Construct):
         prolog: str | Path | None = None,
         epilog: str | Path | None = None,
         hook_seconds: Annotated[int, Range(1, 600)] = 60,
+        keep_state: bool = True,
         removal_policy: RemovalPolicy | None = None,
         _folder: Path | None = None,
     ) -> None:
@@ -191,6 +192,8 @@ class LifecycleScripts(Construct):
         :param prolog: a folder of programs that run on each node of a job before it starts. Default: - none.
         :param epilog: the same after a job. Default: - none.
         :param hook_seconds: how many seconds each program of `prolog` and `epilog` may take. Default: 60.
+        :param keep_state: whether the controller's state is copied to the first file system of `mount_paths` and `nfs_mount_paths`, and
+            a new controller restores it. Default: True.
         :param removal_policy: of a new bucket and of the upload's log, when they leave the stack. DESTROY deletes both with their
             content. RETAIN keeps them, and the next cluster of this name needs another bucket. Default: - RemovalPolicy.DESTROY.
         :raises ConfigError: if the folder does not exist or lacks a script, and for arguments that the scripts would refuse.
@@ -259,7 +262,10 @@ class LifecycleScripts(Construct):
             metadata_users=metadata_users,
             drain=self._agent_settings(cluster_name, drain),
             queues=self._queues,
+            keep_state=keep_state,
         )
+        if keep_state and orchestrator == "slurm" and self._scripts.is_of_library and not self._settings["mounts"]:
+            self._warn_of_lost_state()
         # A given bucket may hold the scripts of several clusters.
         self.folder = f"{cluster_name}/lifecycle" if self._has_given_bucket else "lifecycle"
         self._set_bucket(bucket, cluster_name)
@@ -340,6 +346,7 @@ class LifecycleScripts(Construct):
             prolog=slurm.prolog,
             epilog=slurm.epilog,
             hook_seconds=slurm.hook_seconds,
+            keep_state=slurm.keep_state,
             _folder=loaded.folder,
         )
 
@@ -406,6 +413,15 @@ class LifecycleScripts(Construct):
             removal=removal_word(self._removal_policy, "destroy"),
             access_logs=self.access_logs,
             reasons=reasons.SCRIPTS_BUCKET,
+        )
+
+    def _warn_of_lost_state(self) -> None:
+        """Without a file system of all nodes, nothing outlives the controller."""
+        Annotations.of(self).add_warning_v2(
+            "cdk-hyperpod:keep-state-without-storage",
+            "slurm.keep_state needs a shared file system, and there is none: when HyperPod replaces the controller, running and waiting "
+            "jobs, reservations, reasons of drained nodes and the accounting history on it are lost, and job ids begin at 1 again. Add "
+            "storage, or set slurm.keep_state to false to accept that",
         )
 
     def _agent_settings(
@@ -482,6 +498,7 @@ def _settings(
     metadata_users: Sequence[str] | None,
     drain: Mapping[str, object] | None,
     queues: SlurmQueues,
+    keep_state: bool,
 ) -> dict[str, object]:
     """The content of cluster.json. Instance groups are not in it, because a new group must not change the existing ones."""
     settings: dict[str, object] = {"cluster_name": cluster_name}
@@ -493,6 +510,8 @@ def _settings(
     lustre = [{"path": path, "type": "lustre"} for path in mount_paths]
     nfs = [{"path": path, "type": "nfs"} for path in nfs_mount_paths]
     settings["mounts"] = [*lustre, *nfs]
+    if keep_state and settings["mounts"]:
+        settings["keep_state"] = True
     settings["steps"] = switches(steps)
     settings["groups"] = [_set_fields(group) for group in groups]
     settings["users"] = [{**_set_fields(user), "home": user.home or f"{home_path}/{user.name}"} for user in users]

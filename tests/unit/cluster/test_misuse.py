@@ -336,6 +336,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[Dependencies], dict[str, An
         "prolog": None,
         "epilog": None,
         "hook_seconds": 60,
+        "keep_state": True,
         "removal_policy": RemovalPolicy.DESTROY,
     },
     LustreFileSystem: lambda dependencies: {

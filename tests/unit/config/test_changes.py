@@ -233,6 +233,7 @@ CASES: Mapping[str, Case] = {
     "SlurmConfig.prolog": ("drained", {"slurm.prolog": f"{HOOKS}/prolog.d"}, "slurm.prolog"),
     "SlurmConfig.epilog": ("drained", {"slurm.epilog": f"{HOOKS}/prolog.d"}, "slurm.epilog"),
     "SlurmConfig.hook_seconds": ("queued", {"slurm.hook_seconds": 30}, "slurm.hook_seconds"),
+    "SlurmConfig.keep_state": ("drained", {"slurm.keep_state": False}, "slurm.keep_state"),
     "SlurmPartition.default": ("queued", {"slurm.partitions.gpu.default": True}, "slurm.partitions[gpu]"),
     "SlurmPartition.max_time_minutes": ("queued", {"slurm.partitions.gpu.max_time_minutes": 61}, "slurm.partitions[gpu]"),
     "SlurmPartition.priority_tier": ("queued", {"slurm.partitions.gpu.priority_tier": 2}, "slurm.partitions[gpu]"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shlex
 
 import rich_click as click
@@ -14,6 +15,7 @@ from ...config.slurm import SlurmConfig
 from ...errors import ConfigError, Finding
 from ...loader import load_config
 from ...rules.own_scripts import SETTINGS as OWN_SCRIPTS
+from .. import tables
 from ..options import config_option
 from ..tables import say_document
 
@@ -34,14 +36,20 @@ accounting also runs slurm_conf, without which Slurm enforces no account. If a n
 fails or cannot be reached, the others continue, the end names it, and the script's
 exit code is 1.
 
-STEP is one of {steps}.
+restore-state gives the controller the state that --from names, in place of its own.
+Jobs that have begun since that copy are ended. Without --from it lists the copies.
+
+STEP is one of {steps}, restore-state.
 scripts_before and scripts_after are your own scripts. They run only by these names,
 and what they do to running jobs is up to them.
 
 Exit code 0: printed. 1: the file has errors, or its nodes have no such step.
 """
 STEPS = (*(field.name for field in dataclasses.fields(LifecycleSteps)), *OWN_SCRIPTS)
-_CONTROLLER_ONLY = ("slurm_conf", "accounting", "drain")
+RESTORE = "restore-state"
+"""What is run of the step keep_state to choose a copy by hand."""
+_COPY = re.compile(r"state-[0-9]{6}-[0-9]{8}")
+_CONTROLLER_ONLY = ("keep_state", "slurm_conf", "accounting", "drain")
 _NOT_ON_THE_CONTROLLER = ("access",)
 _ORDER: tuple[NodeType, ...] = ("controller", "login", "compute")
 
@@ -86,7 +94,7 @@ RUN_AGAIN = "run this step again when they have ended"
 """How a step's line ends if jobs prevented a part of its work: RUN_AGAIN of lifecycle/lib.py."""
 # On the node. The first %s is where the scripts are, the second which of them runs.
 _ON_NODE = (
-    "sudo bash -c 'd=$(mktemp -d) && aws s3 cp --recursive --only-show-errors %s/ $d && bash $d/%s {step}; s=$?; "
+    "sudo bash -c 'd=$(mktemp -d) && aws s3 cp --recursive --only-show-errors %s/ $d && {environment}bash $d/%s {step}; s=$?; "
     "rm -rf $d; echo {ended} $s; exit $s'"
 )
 
@@ -106,20 +114,29 @@ def lifecycle() -> None:
     help=_DESCRIPTION.format(steps=", ".join(STEPS)),
     short_help="print the commands that run one step again on running nodes",
 )
-@click.argument("step", type=click.Choice(STEPS), metavar="STEP")
+@click.argument("step", type=click.Choice([*STEPS, RESTORE]), metavar="STEP")
+@click.option("--from", "copy", metavar="COPY", help="With restore-state: the copy, such as state-000002-00000017.")
 @config_option
-def run(step: str, config: str) -> None:
+def run(step: str, copy: str | None, config: str) -> None:
     """Print the commands without running them."""
-    say_document(script(load_config(config).config, step, source=config))
+    if copy is not None and (step != RESTORE or not _COPY.fullmatch(copy)):
+        raise click.BadParameter(
+            f"--from names a copy for {RESTORE}, such as state-000002-00000017; got {tables.shown(copy)}"
+        )
+    environment = f"RESTORE_STATE={copy or 'list'} " if step == RESTORE else ""
+    step = "keep_state" if step == RESTORE else step
+    say_document(script(load_config(config).config, step, source=config, environment=environment))
 
 
-def script(config: ClusterConfig, step: str, *, source: str = "") -> str:
-    """The shell script. Raises ConfigError if the file's nodes have no such step."""
+def script(config: ClusterConfig, step: str, *, source: str = "", environment: str = "") -> str:
+    """The shell script. `environment`: of the step, with a space at its end. Raises ConfigError if the file's nodes have no such step."""
     refusal = _refusal(config, step)
     if refusal is not None:
         raise ConfigError([refusal], source)
     ended = _ENDED.replace("{step}", step)
-    on_node = json.dumps({"command": [_ON_NODE.replace("{step}", step).replace("{ended}", ended)]})
+    on_node = json.dumps(
+        {"command": [_ON_NODE.replace("{environment}", environment).replace("{step}", step).replace("{ended}", ended)]}
+    )
     text = _SCRIPT.replace("{{", "{").replace("}}", "}")
     for key, value in {
         "{step}": step,
