@@ -50,7 +50,7 @@ RUNNING = "/run/cdk-hyperpod-restoring"
 NOT_NOW = f"[Unit]\nConditionPathExists=!{RUNNING}\n"
 CONF = "/run/cdk-hyperpod-restore"
 NEW, BEFORE = ".cdk-hyperpod-new", ".cdk-hyperpod-before"
-"""In StateSaveLocation: the files of the copy, and those of before."""
+"""In StateSaveLocation: the files of the copy, and those that were there."""
 SCRATCH = "cdk_hyperpod_restore"
 STEPS_OF_IDS = 10_000
 """New ids begin at a multiple of this. Slurm keeps at most as many jobs, unless MaxJobCount says otherwise."""

@@ -472,6 +472,7 @@ def test_every_step_that_can_be_asked_for_exists() -> None:
                     "own_scripts": OWN,
                     "slurm": HOOKS,
                     "lustre_efa": True,
+                    "keep_state": True,
                 }
             ),
             provision.Node(node_type, provision.Instance("g", "i", frozenset())),
@@ -490,6 +491,7 @@ def test_modes_and_line_endings() -> None:
         "on_create.sh",
         "provision.py",
         "slurm_conf.py",
+        "keep_state.py",
         "partitions.py",
         "run_hooks.py",
         "drain_agent.py",

@@ -357,7 +357,7 @@ def test_every_step_can_be_switched_off() -> None:
 
 
 def test_every_step_runs_somewhere_and_is_known_by_its_name() -> None:
-    cluster = dataclasses.replace(CLUSTER, has_accounts=True, drains=True, efa=True)
+    cluster = dataclasses.replace(CLUSTER, has_accounts=True, drains=True, efa=True, keeps_state=True)
     by_type = {
         node_type: [step.name for step in provision.steps_for(cluster, Node(node_type, P5_1))]
         for node_type in provision.NODE_TYPES
@@ -365,7 +365,7 @@ def test_every_step_runs_somewhere_and_is_known_by_its_name() -> None:
     first = ["mounts", "efa", "clock", "slurm", "users", "metadata"]
     last = ["upgrades", "system", "container_data", "checks"]
     assert by_type == {
-        "controller": [*first, "slurm_conf", "accounting", "drain", *last],
+        "controller": [*first[:3], "keep_state", *first[3:], "slurm_conf", "accounting", "drain", "keep_state", *last],
         "login": [*first, "access", *last],
         "compute": [*first, "access", *last],
     }

@@ -329,13 +329,14 @@ def test_two_clusters_share_a_stack() -> None:
     assert len(set(names)) == 2
 
 
-def test_no_part_of_a_plain_cluster_warns() -> None:
+def test_a_plain_cluster_warns_only_that_its_controller_s_state_is_copied_nowhere() -> None:
     app = new_app()
     stack = Stack(app, "Stack")
     HyperPodCluster(
         stack, "one", cluster_name="one", network=HyperPodNetwork(stack, "Network"), instance_groups=[CONTROLLER]
     )
-    assert not Annotations.from_stack(stack).find_warning("*", Match.any_value())
+    (warning,) = Annotations.from_stack(stack).find_warning("*", Match.any_value())
+    assert "keep-state-without-storage" in str(warning.entry.data)
     assert not Annotations.from_stack(stack).find_error("*", Match.any_value())
 
 

@@ -164,6 +164,8 @@ def has_step(group: InstanceGroup, step: str, config: ClusterConfig) -> bool:
     if step == "slurm_conf" and (slurm.prolog is not None or slurm.epilog is not None):
         # Every node has the programs around jobs.
         return True
+    if step == "keep_state" and not slurm.keep_state:
+        return False
     if step in _CONTROLLER_ONLY:
         return group.node_type == "controller"
     return step not in _NOT_ON_THE_CONTROLLER or group.node_type != "controller"

@@ -189,7 +189,9 @@ def test_the_nodes_that_are_asked_are_those_that_have_the_step(tmp_path: Path) -
     """As provision.py decides it: the two must not drift apart."""
     mounts = (provision.Mount("/fsx", "lustre"),)
     own = ("scripts_after",)
-    cluster = provision.Cluster("small", mounts, has_accounts=True, drains=True, efa=True, own_scripts=own)
+    cluster = provision.Cluster(
+        "small", mounts, has_accounts=True, drains=True, efa=True, own_scripts=own, keeps_state=True
+    )
     assert (*provision.STEPS, *provision.OWN_SCRIPTS) == STEPS
     agent = tmp_path / "after" / "10-agent.sh"
     agent.parent.mkdir()
