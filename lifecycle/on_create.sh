@@ -57,6 +57,8 @@ group must name controller.sh, login.sh or compute.sh" 2
 }
 
 mkdir -p -- "$(dirname -- "$log_file")" || log WARNING "there is no folder for $log_file; logging to stdout only"
+# What a step or an own script prints is for root.
+{ : >>"$log_file" && chmod 0640 -- "$log_file"; } 2>/dev/null || true
 # The exit code is main's: that of tee, which fails when the disk is full, says nothing about the node.
 set +e
 main "$@" 2>&1 | tee -a -- "$log_file"

@@ -95,7 +95,7 @@ class S3CsiDriverAddOn(AddOn):
     """The driver that mounts S3 buckets into pods. A change restarts its pods and no other."""
 
     buckets: tuple[BucketName, ...] = ()
-    """The buckets that its role may read and write, at most 20. Every pod that mounts a volume of the driver gets to all
+    """The account's buckets that its role may read and write, at most 20. Every pod that mounts a volume of the driver gets to all
     of them. Absent: it has no role, and pods mount with their own (authenticationSource: pod), such as a team's
     pod_role_arn."""
     kms_key_arns: tuple[KmsKeyArn, ...] = ()

@@ -54,13 +54,15 @@ def observability_role(workspace_arn: str) -> PodRole:
     )
 
 
-def s3_role(buckets: Sequence[str], keys: Sequence[str]) -> PodRole:
-    """The S3 driver reads and writes the named buckets."""
+def s3_role(scope: Construct, buckets: Sequence[str], keys: Sequence[str]) -> PodRole:
+    """The S3 driver reads and writes the named buckets of this account. A deleted bucket's name can be another account's."""
     arns = [f"arn:{Aws.PARTITION}:s3:::{bucket}" for bucket in buckets]
     objects = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
-    statements = [_allow("s3:ListBucket", arns), _allow(objects, [f"{arn}/*" for arn in arns])]
+    ours = {"StringEquals": {"aws:ResourceAccount": Aws.ACCOUNT_ID}}
+    statements = [_allow("s3:ListBucket", arns, ours), _allow(objects, [f"{arn}/*" for arn in arns], ours)]
     if keys:
-        statements.append(_allow(["kms:Decrypt", "kms:GenerateDataKey"], [*keys]))
+        by_s3 = {"StringEquals": _through(scope, "s3")}
+        statements.append(_allow(["kms:Decrypt", "kms:GenerateDataKey"], [*keys], by_s3))
     return PodRole(
         construct_id="S3Driver",
         namespace="kube-system",
@@ -105,7 +107,7 @@ def ebs_role(scope: Construct, cluster_name: str, hyperpod_cluster_arn: str, key
         construct_id="EbsDriver",
         namespace="kube-system",
         service_account="ebs-csi-controller-sa",
-        statements=[*statements, *_volume_keys(keys)],
+        statements=[*statements, *_volume_keys(_through(scope, "ec2"), keys)],
         wildcards="EC2 chooses the ids of volumes and snapshots; each must have the tag of this cluster. Lists name none.",
     )
 
@@ -126,12 +128,17 @@ def fsx_role(scope: Construct, cluster_name: str, key_arn: str) -> PodRole:
         construct_id="FsxDriver",
         namespace="kube-system",
         service_account="fsx-csi-controller-sa",
-        statements=[*statements, *_volume_keys([key_arn])],
+        statements=[*statements, *_volume_keys(_through(scope, "fsx"), [key_arn])],
         wildcards="FSx chooses the ids of file systems; each must have the tag of this cluster. Lists name none.",
     )
 
 
-def _volume_keys(keys: Sequence[str]) -> list[Statement]:
+def _through(scope: Construct, service: str) -> Statement:
+    """The condition that a service of AWS uses a key for the role."""
+    return {"kms:ViaService": f"{service}.{Stack.of(scope).region}.{Aws.URL_SUFFIX}"}
+
+
+def _volume_keys(through: Statement, keys: Sequence[str]) -> list[Statement]:
     """The keys of volumes and file systems. AWS's service uses them by a grant."""
     if not keys:
         return []
@@ -142,8 +149,9 @@ def _volume_keys(keys: Sequence[str]) -> list[Statement]:
         "kms:ReEncryptFrom",
         "kms:ReEncryptTo",
     ]
-    grants = {"Bool": {"kms:GrantIsForAWSResource": "true"}}
-    return [_allow(used, [*keys]), _allow("kms:CreateGrant", [*keys], grants)]
+    by_service = {"StringEquals": through}
+    grants = {**by_service, "Bool": {"kms:GrantIsForAWSResource": "true"}}
+    return [_allow(used, [*keys], by_service), _allow("kms:CreateGrant", [*keys], grants)]
 
 
 def _tags(cluster_name: str) -> tuple[Statement, Statement]:

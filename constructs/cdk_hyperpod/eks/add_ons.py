@@ -209,7 +209,7 @@ class HyperPodAddOns(Construct):
 
     def _s3(self) -> _Inputs:
         driver = self._config.s3_csi_driver
-        return self._with_role(s3_role(driver.buckets, driver.kms_key_arns)) if driver.buckets else _Inputs()
+        return self._with_role(s3_role(self, driver.buckets, driver.kms_key_arns)) if driver.buckets else _Inputs()
 
     def _ebs(self) -> _Inputs:
         keys = self._config.ebs_csi_driver.kms_key_arns

@@ -24,7 +24,7 @@ from ..facts.instance_types import catalogue
 from .allocatable import DEVICE_KEYS
 from .quantities import count_quantity, cpu_quantity, memory_quantity
 from .shares import CPU, HUGEPAGES, MEMORY, MIG_KEYS, SHARED_GPU, amounts_of
-from .work import kinds_of
+from .work import OF_OPERATORS, kinds_of
 
 AWS_EXAMPLE_HARD: Mapping[str, str] = MappingProxyType(
     {"requests.cpu": "1536", "requests.memory": "5120Gi", "limits.memory": "5120Gi"}
@@ -101,9 +101,10 @@ def bounds(nodes: int, work: Iterable[Work] = (), *, file_system_gib: int | None
     nodes: of the team's ceiling. work: the team's. file_system_gib: the capacity that the team's claim on the file system shows. None: it
     is unknown, and claims are only counted.
 
-    They cover every kind of Kubernetes' own that the team's Role can create, and those of `work`. Kinds of HyperPod's operators are not
-    among them: a quota that names one refuses its objects until Kubernetes counts it, five minutes after the operator was installed at
-    the latest, and so would refuse a team's first job. The API server stores the objects of all teams in 8 GiB (https://docs.aws.amazon.com/eks/latest/best-practices/scale-control-plane.html).
+    They cover every kind that the team's Role can create, those of `work`, and the ReplicaSets that Deployments leave behind: without
+    a count, one team's objects of 1.5 MB each could fill the API server's store. Kinds of HyperPod's operators have a price: an existing
+    quota refuses their objects for five minutes at most after the operator was installed. The stacks install operators first. The API
+    server stores the objects of all teams in 8 GiB (https://docs.aws.amazon.com/eks/latest/best-practices/scale-control-plane.html).
     A Secret or a ConfigMap has at most 1 MiB. Pods use addresses of the subnet; finished pods do not count. A busy team stays far below
     each limit.
     """
@@ -115,6 +116,8 @@ def bounds(nodes: int, work: Iterable[Work] = (), *, file_system_gib: int | None
         "secrets": "200",
         "count/jobs.batch": count_quantity(1000),
         "count/deployments.apps": "200",
+        # Each Deployment keeps ten by default, and the current one.
+        "count/replicasets.apps": count_quantity(2200),
         "count/serviceaccounts": "100",
         "count/poddisruptionbudgets.policy": count_quantity(1000),
         # Every Service is a rule on every node of the cluster.
@@ -122,6 +125,7 @@ def bounds(nodes: int, work: Iterable[Work] = (), *, file_system_gib: int | None
         # Such Services open ports to the network, and a load balancer of AWS costs money.
         "services.loadbalancers": "0",
         "services.nodeports": "0",
+        **{f"count/{name}": count_quantity(1000) for name in OF_OPERATORS},
     } | {f"count/{kind.plural}.{kind.group}": count_quantity(kind.most) for kind in kinds_of(work)}
 
 

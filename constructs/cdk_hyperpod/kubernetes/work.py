@@ -44,17 +44,15 @@ KINDS_OF_WORK: Mapping[Work, tuple[Kind, ...]] = MappingProxyType(
 """In the order of the table, whatever the order in the file."""
 
 
-_OF_OPERATORS = (
+OF_OPERATORS = (
     "hyperpodpytorchjobs.sagemaker.amazonaws.com",
     "jobsets.jobset.x-k8s.io",
     "pytorchjobs.kubeflow.org",
     "mpijobs.kubeflow.org",
 )
-COUNTABLE = (
-    *(f"count/{name}" for name in (*_OF_OPERATORS, "replicasets.apps")),
-    *(f"count/{kind.plural}.{kind.group}" for kinds in KINDS_OF_WORK.values() for kind in kinds),
-)
-"""Kinds that members create, or controllers for them, and that no team's quota counts unless `hard` or `work` says so."""
+"""Kinds of HyperPod's operators that every member may create."""
+COUNTABLE = tuple(f"count/{kind.plural}.{kind.group}" for kinds in KINDS_OF_WORK.values() for kind in kinds)
+"""Kinds that no team's quota counts unless `hard` or `work` says so."""
 
 
 def kinds_of(work: Iterable[Work]) -> Iterator[Kind]:

@@ -34,6 +34,7 @@ _SYSTEM = frozenset(
             "sys",
             "usr",
         ),
+        "var/log",
         *("opt/amazon", "opt/aws", "opt/ml", "opt/nvidia", "opt/sagemaker", "opt/slurm"),
     ]
 )
@@ -125,7 +126,9 @@ def check_backup(backup: DrainBackup, mounts: frozenset[str], path: str) -> Iter
 
 def _is_system_folder(folder: PurePosixPath) -> bool:
     parts = folder.parts[1:]
-    return parts in (("opt",), ("var",)) or not _SYSTEM.isdisjoint("/".join(parts[:length]) for length in (1, 2))
+    return parts in (("opt",), ("var",), ("var", "lib")) or not _SYSTEM.isdisjoint(
+        "/".join(parts[:length]) for length in (1, 2)
+    )
 
 
 def _check_folders(paths: tuple[str, ...], target: str, mounts: frozenset[str], path: str) -> Iterator[Finding]:

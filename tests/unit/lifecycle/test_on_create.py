@@ -419,6 +419,16 @@ def test_a_log_that_cannot_be_written_does_not_fail_the_node(node: Node) -> None
     assert result.stdout.endswith("ended with exit code 0\n")
 
 
+def test_the_log_is_for_root(node: Node) -> None:
+    """Also one of an earlier version, which everybody could read."""
+    log = node.root / "provisioning.log"
+    log.write_text("before\n")
+    log.chmod(0o644)
+    node.provision(PROVISION_LOG=str(log))
+    assert log.read_text().startswith("before\n")
+    assert log.stat().st_mode & 0o777 == 0o640
+
+
 def test_one_step_can_be_run_again_alone(node: Node) -> None:
     both = {**CLUSTER, "steps": {**CLUSTER["steps"], "slurm": True}}
     node.write("scripts/cluster.json", json.dumps(both))

@@ -202,7 +202,7 @@ def test_what_drivers_may_change_has_the_clusters_tag_or_is_named() -> None:
     """Except lists of what there is, nothing is allowed on everything; other clusters' volumes stay out of reach."""
     stack = Stack(App(), "Stack")
     roles = [
-        s3_role(["data"], ["arn:aws:kms:us-west-2:111122223333:key/a"]),
+        s3_role(stack, ["data"], ["arn:aws:kms:us-west-2:111122223333:key/a"]),
         ebs_role(stack, "train", "arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab", []),
         fsx_role(stack, "train", "arn:aws:kms:us-west-2:111122223333:key/a"),
     ]
@@ -214,6 +214,10 @@ def test_what_drivers_may_change_has_the_clusters_tag_or_is_named() -> None:
         is_named = all("*" not in resource.replace("data/*", "") for resource in resources)
         assert only_lists or is_named or statement["Condition"], statement
         assert "*" not in "".join(actions)
+        if any(action.startswith("kms:") for action in actions):
+            assert "kms:ViaService" in statement["Condition"]["StringEquals"], statement
+        if any(action.startswith("s3:") for action in actions):
+            assert "aws:ResourceAccount" in statement["Condition"]["StringEquals"], statement
     conditions = [each["Condition"] for each in roles[1].statements if "DeleteVolume" in str(each["Action"])]
     assert conditions == [{"StringEquals": {"aws:ResourceTag/kubernetes.io/cluster/train": "owned"}}]
 

@@ -62,6 +62,9 @@ def test_what_can_work_is_taken(changes: dict[str, Any]) -> None:
         *(
             (drain([folder]), ("backup-of-system-folder", "slurm.drain.backup.paths[0]"))
             for folder in (
+                "/var/lib",
+                "/var/log",
+                "/var/log/slurm",
                 "/etc",
                 "/etc/munge",
                 "/root",
