@@ -14,6 +14,7 @@ EKS. The other apps also need deploy-hyperpod-eks-N.json.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import re
@@ -82,7 +83,11 @@ ALWAYS = {
 # An EKS cluster creates instance profiles for its own nodes ("auto mode"). Our nodes are HyperPod's.
 # Removing the permissions boundary of a role would disable the boundary (docs/permissions-boundary.md). No template of ours
 # removes one.
-NEVER = ("iam:*Group*", "iam:*InstanceProfile*", "iam:*User*", "iam:DeleteRolePermissionsBoundary")
+# Sharing an image or a snapshot of the account is for custom AMIs, which the file names (docs/deploy-permissions.md).
+NEVER = (
+    *("ec2:ModifyImageAttribute", "ec2:ModifySnapshotAttribute"),
+    *("iam:*Group*", "iam:*InstanceProfile*", "iam:*User*", "iam:DeleteRolePermissionsBoundary"),
+)
 # AWS::SageMaker::Cluster declares the permissions for EKS too. A cluster with Slurm must not have them.
 NEVER_WITHOUT_EKS = (*NEVER, "eks:*")
 
@@ -136,8 +141,21 @@ OUR_KEYS: Json = {"StringLike": {f"aws:ResourceTag/{KEY_TAG}": "hyperpod-*"}}
 THROUGH_A_SERVICE: Json = {"StringLike": {"kms:ViaService": "*"}}
 # A mapping has an id that Lambda chooses. Ours are identified by their function.
 # https://docs.aws.amazon.com/service-authorization/latest/reference/list_awslambda.html
+# CloudFormation tags every cluster that it creates, by the type's schema (cloudFormationSystemTags). A cluster that was made by
+# hand and is imported has no such tag, so a missing one passes.
+# https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsagemaker.html
+OUR_CLUSTERS: Json = {"StringLikeIfExists": {"aws:ResourceTag/aws:cloudformation:stack-name": "hyperpod-*"}}
 OUR_MAPPINGS: Json = {"ArnLike": {"lambda:FunctionArn": "arn:*:lambda:*:*:function:hyperpod-*"}}
 CONDITIONS: Mapping[str, Sequence[Json]] = {
+    **dict.fromkeys(
+        (
+            "sagemaker:BatchDeleteClusterNodes",
+            "sagemaker:DeleteCluster",
+            "sagemaker:UpdateCluster",
+            "sagemaker:UpdateClusterSoftware",
+        ),
+        (OUR_CLUSTERS,),
+    ),
     **dict.fromkeys(
         (
             "lambda:CreateEventSourceMapping",
@@ -261,12 +279,29 @@ def beyond(given: Grants, wanted: Grants) -> Grants:
     return {action: resources for action, resources in missing.items() if resources}
 
 
-def statements(granted: Grants) -> list[Json]:
+def passed_to(templates: Iterable[Json]) -> Json:
+    """The condition that a role is given to a service that one of the templates' roles trusts."""
+    roles = (
+        resource["Properties"]["AssumeRolePolicyDocument"]
+        for template in templates
+        for resource in template.get("Resources", {}).values()
+        if resource["Type"] == "AWS::IAM::Role"
+    )
+    services = {
+        str(item["Principal"]["Service"])
+        for trust in roles
+        for item in trust["Statement"]
+        if "Service" in item["Principal"]
+    }
+    return {"StringEquals": {"iam:PassedToService": sorted(services)}}
+
+
+def statements(granted: Grants, conditions: Mapping[str, Sequence[Json]]) -> list[Json]:
     """The actions by service, by resources and by condition."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for action, resources in sorted(granted.items()):
         reach = resources[0] if resources == ["*"] else resources
-        for condition in CONDITIONS.get(action, [{}]):
+        for condition in conditions.get(action, [{}]):
             limits = {"Resource": reach, **({"Condition": condition} if condition else {})}
             grouped.setdefault((action.split(":")[0], json.dumps(limits)), []).append(action)
     return [
@@ -310,14 +345,16 @@ def generated(apps: Iterable[Collection[Json]]) -> dict[Path, str]:
     A policy has its file's name, which must not be a name that the policies may change.
     """
     kinds: dict[bool, set[str]] = {False: set(), True: set()}
+    apps = list(apps)
     for templates in apps:
         kinds[has_eks(templates)] |= kinds_in(templates)
     first = grants(ALWAYS.union(*map(permissions_of, kinds[False])), NEVER_WITHOUT_EKS, SCOPES)
     under_eks = grants({action for kind in kinds[True] for action in permissions_of(kind)}, NEVER, EKS_SCOPES)
+    conditions = {**CONDITIONS, "iam:PassRole": [passed_to(itertools.chain.from_iterable(apps))]}
     made = {
         TARGET / f"{name}-{number}.json": json.dumps(policy, indent=1) + "\n"
         for name, granted in (("deploy-hyperpod", first), ("deploy-hyperpod-eks", beyond(first, under_eks)))
-        for number, policy in enumerate(policies(statements(granted)), 1)
+        for number, policy in enumerate(policies(statements(granted, conditions)), 1)
     }
     if len(made) > MAX_POLICIES:
         raise SystemExit(f"There are {len(made)} policies, and a role can have {MAX_POLICIES}. Merge statements")

@@ -18,7 +18,7 @@ from cdk_hyperpod._common.tags import KEY_TAG
 from helpers.synthesis import CONFIGS, EXAMPLES, ROOT, Json, Template, flat, of_example, of_file
 from tools import make_bootstrap_policy as tool
 
-FILES = sorted((ROOT / "docs" / "bootstrap").iterdir())
+FILES = sorted((ROOT / "docs" / "bootstrap").glob("*.json"))
 UNDER_EKS = [file for file in FILES if file.name.startswith("deploy-hyperpod-eks-")]
 FIRST = [file for file in FILES if file not in UNDER_EKS]  # these alone under Slurm
 BOUNDARY = ROOT / "docs" / "boundary" / "cluster-boundary.json"
