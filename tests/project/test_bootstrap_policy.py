@@ -240,6 +240,30 @@ def test_no_mapping_is_changed_but_those_of_our_functions(action: str) -> None:
     assert conditions == [tool.OUR_MAPPINGS]
 
 
+def test_roles_are_given_to_the_services_of_our_roles_only() -> None:
+    (condition,) = [item["Condition"] for item in statements(FILES) if "iam:PassRole" in item["Action"]]
+    services = condition["StringEquals"]["iam:PassedToService"]
+    assert {"lambda.amazonaws.com", "sagemaker.amazonaws.com", "eks.amazonaws.com", "pods.eks.amazonaws.com"} <= {
+        *services
+    }
+    assert {"ec2.amazonaws.com", "codebuild.amazonaws.com"}.isdisjoint(services)
+
+
+@pytest.mark.parametrize(
+    "action", ["BatchDeleteClusterNodes", "DeleteCluster", "UpdateCluster", "UpdateClusterSoftware"]
+)
+def test_no_cluster_of_another_stack_is_changed(action: str) -> None:
+    """A new cluster and an imported one have no tag, which the condition lets pass."""
+    conditions = [item.get("Condition") for item in statements(FILES) if f"sagemaker:{action}" in item["Action"]]
+    assert conditions == [tool.OUR_CLUSTERS]
+    assert [*tool.OUR_CLUSTERS] == ["StringLikeIfExists"]
+
+
+def test_no_image_of_the_account_is_shared() -> None:
+    actions = {action for item in statements(FILES) for action in item["Action"]}
+    assert actions.isdisjoint({"ec2:ModifyImageAttribute", "ec2:ModifySnapshotAttribute"})
+
+
 def test_every_key_of_the_templates_says_that_it_is_ours() -> None:
     keys = [
         (name, key) for app in apps() for name, template in app.items() for key in template.of("AWS::KMS::Key").values()

@@ -91,6 +91,8 @@ class AccountState:
     """An account and a region. Each part may be unread by itself."""
 
     now: datetime
+    account: str = ""
+    """The account of the credentials."""
     quotas: Read[Mapping[str, float]] = field(default_factory=dict)
     """SageMaker's quotas by their names."""
     interfaces: Read[tuple[float, int]] = NotRead(why="not read")
@@ -114,3 +116,7 @@ class AccountState:
     """By name. None: there is no such EKS cluster."""
     topics: Mapping[str, Read[LiveTopic | None]] = field(default_factory=dict)
     """By ARN. None: there is no such topic."""
+    assets_buckets: Mapping[str, Read[str | None]] = field(default_factory=dict)
+    """CDK's buckets of assets -> their policies. None: it has none."""
+    invokers: Mapping[str, Read[bool]] = field(default_factory=dict)
+    """ARNs of roles and users -> whether they may invoke the functions of the EKS cluster's stack."""

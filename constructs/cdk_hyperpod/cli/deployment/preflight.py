@@ -18,6 +18,7 @@ from ..._lambda.hyperpod.common.topic_access import has_own_key, read_key_policy
 from ...config.cluster import ClusterConfig
 from ...errors import HyperPodError
 from ...loader import load_config
+from ...names import eks_stack_name
 from .. import aws
 from ..aws import Clients
 from ..options import config_option, json_option, permissions, profile_option
@@ -48,7 +49,10 @@ Example:
 Does not check capacity: a zone that offers an instance type may have none left.
 Offers of the local AWS are made up, and the output says so.
 
-Exit code 0: everything passed. 1: something is impossible, or the file has errors.
+"Open" means that the deployment is possible, and that somebody can do what the security
+page names.
+
+Exit code 0: everything passed or is open. 1: something is impossible, or the file has errors.
 2: something was not checked, for example because a permission is missing. 3: AWS could
 not be read: no credentials, expired ones, those of another account, or no network.
 """
@@ -58,11 +62,13 @@ _PERMISSIONS = (
     *("ec2:DescribeAvailabilityZones", "ec2:DescribeInstanceTypeOfferings", "ec2:DescribeSubnets"),
     *("ec2:DescribeNetworkInterfaces", "ssm:GetParameter", "iam:GetRole", "s3:ListBucket", "fsx:DescribeFileSystems"),
     *("eks:DescribeCluster", "sns:GetTopicAttributes", "kms:DescribeKey", "kms:GetKeyPolicy"),
-    "cloudwatch:DescribeAlarms",
+    *("cloudwatch:DescribeAlarms", "s3:GetBucketPolicy", "iam:SimulatePrincipalPolicy"),
 )
 _BOOTSTRAP = "/cdk-bootstrap/hnb659fds/version"
 """Where CDK's bootstrap writes its version, with CDK's default qualifier."""
-_COLOURS = {"passed": GREEN, "impossible": RED, "not checked": YELLOW}
+_ASSETS = "cdk-hnb659fds-assets-{account}-{region}"
+"""CDK's bucket of assets, with CDK's default qualifier."""
+_COLOURS = {"passed": GREEN, "impossible": RED, "not checked": YELLOW, "open": YELLOW}
 
 NOT_READ = 3
 """Exit code if AWS could not be read: it says nothing about the file."""
@@ -114,7 +120,7 @@ def lines(found: tuple[Row, ...], *, colour: bool = False, made_up_by: str | Non
     cells = [(row.check, row.needed, row.allowed, row.in_use, row.verdict) for row in found]
     headings = ("check", "needed", "allowed", "in use", "verdict")
     yield from table(headings, cells, columns=WIDTH, cut=(0,), right=(1, 2, 3), paint=_COLOURS if colour else None)
-    for verdict in ("impossible", "not checked"):
+    for verdict in ("impossible", "not checked", "open"):
         of_verdict = [row for row in found if row.verdict == verdict]
         if of_verdict:
             yield ""
@@ -137,12 +143,14 @@ def lines(found: tuple[Row, ...], *, colour: bool = False, made_up_by: str | Non
 def read_account_state(config: ClusterConfig, client: Clients) -> AccountState:
     """Read the account. Raises PreflightError for another account than the file's, and if AWS cannot be read at all. A part
     without permission is a NotRead."""
-    account = _account(client)
+    caller = _caller(client)
+    account = caller.split(":")[4]
     if (why := aws.another_account(config.account, account)) is not None:
         raise PreflightError(why)
     names = {each.subnet_id for each in config.network.subnets}
     return AccountState(
         now=datetime.now(UTC),
+        account=account,
         quotas=_try(partial(_quotas, client, "sagemaker")),
         interfaces=_try(partial(_interfaces, client)),
         clusters=_try(partial(_clusters, client, config.name)),
@@ -158,14 +166,17 @@ def read_account_state(config: ClusterConfig, client: Clients) -> AccountState:
         file_systems={name: _try(partial(_file_system, client, name)) for name in file_systems(config)},
         eks_clusters={name: _try(partial(_eks_cluster, client, name)) for name in eks_clusters(config)},
         topics={arn: _try(partial(_topic, client, arn)) for arn in topics(config)},
+        assets_buckets=_assets_buckets(client, account, config.region),
+        invokers=dict(_invokers(config, client, caller)) if config.orchestrator == "eks" else {},
     )
 
 
-def _account(client: Clients) -> str:
+def _caller(client: Clients) -> str:
+    """The ARN of the caller."""
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
     try:
-        return str(client("sts").get_caller_identity()["Account"])
+        return str(client("sts").get_caller_identity()["Arn"])
     except (ClientError, BotoCoreError) as error:
         raise PreflightError(aws.sentence(error)) from None
 
@@ -328,13 +339,7 @@ def _role(client: Clients, arn: str) -> bool:
 
 def _named(config: ClusterConfig, client: Clients, account: str) -> Iterator[tuple[str, Callable[[], Read[bool]]]]:
     """Existing roles, buckets and alarms that the file uses, and how to find out whether they exist."""
-    roles = {
-        *(config.lifecycle.writers if config.lifecycle else ()),
-        *(config.eks.admin_role_arns if config.eks else ()),
-    }
-    for team in config.teams:
-        roles |= {*team.role_arns, *filter(None, [team.pod_role_arn])}
-    for role in sorted(roles):
+    for role in _roles(config):
         name = role.rpartition("/")[2]
         if (owner := role.split(":")[4]) != account:
             # GetRole takes a name, and would look for it in this account.
@@ -352,6 +357,49 @@ def _named(config: ClusterConfig, client: Clients, account: str) -> Iterator[tup
     if storage is not None:
         for bucket in sorted({each.bucket_name for each in storage.data_repositories if each.bucket_name}):
             yield f"bucket {bucket}", _exists(partial(client("s3").head_bucket, Bucket=bucket), "404", "NoSuchBucket")
+
+
+def _roles(config: ClusterConfig) -> list[str]:
+    """The existing roles that the file names."""
+    roles = {
+        *(config.lifecycle.writers if config.lifecycle else ()),
+        *(config.eks.admin_role_arns if config.eks else ()),
+    }
+    for team in config.teams:
+        roles |= {*team.role_arns, *filter(None, [team.pod_role_arn])}
+    return sorted(roles)
+
+
+def _assets_buckets(client: Clients, account: str, region: str) -> dict[str, Read[str | None]]:
+    """CDK's bucket of assets and its policy. Without a bootstrap there is none."""
+    bucket = _ASSETS.format(account=account, region=region)
+
+    def read() -> str | None:
+        found = _found(partial(client("s3").get_bucket_policy, Bucket=bucket), "NoSuchBucketPolicy", "NoSuchBucket")
+        return None if found is None else str(found["Policy"])
+
+    return {bucket: _try(read)}
+
+
+def _invokers(config: ClusterConfig, client: Clients, caller: str) -> Iterator[tuple[str, Read[bool]]]:
+    """The caller and the file's roles of this account, and whether each may invoke a function of the EKS cluster's stack."""
+    _, partition, _, _, account, name = caller.split(":", 5)
+    function = f"arn:{partition}:lambda:{config.region}:{account}:function:{eks_stack_name(config.name)}-Handler"
+    own: Read[str] = caller
+    if name.startswith("assumed-role/"):
+        own = _try(lambda: str(client("iam").get_role(RoleName=name.split("/")[1])["Role"]["Arn"]))
+    if isinstance(own, NotRead):
+        yield name.split("/")[1], own
+    for arn in dict.fromkeys([*([own] if isinstance(own, str) else []), *_roles(config)]):
+        if arn.split(":")[4] == account and not arn.endswith(":root"):
+            yield arn, _try(partial(_may_invoke, client, arn, function))
+
+
+def _may_invoke(client: Clients, arn: str, function: str) -> bool:
+    """By the policies of the caller and, where IAM knows them, of the organization."""
+    asked = {"PolicySourceArn": arn, "ActionNames": ["lambda:InvokeFunction"], "ResourceArns": [function]}
+    found = _found(partial(client("iam").simulate_principal_policy, **asked), "NoSuchEntity")
+    return found is not None and any(each["EvalDecision"] == "allowed" for each in found["EvaluationResults"])
 
 
 def _alarm(client: Clients, name: str) -> bool:

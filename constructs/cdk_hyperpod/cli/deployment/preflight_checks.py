@@ -5,12 +5,14 @@ Names of quotas: AWS documentation "Prerequisites for using SageMaker HyperPod" 
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -31,7 +33,8 @@ from .account_state import (
     Read,
 )
 
-Verdict = Literal["passed", "impossible", "not checked"]
+Verdict = Literal["passed", "impossible", "not checked", "open"]
+"""Open: the deployment is possible, and somebody can do what docs/security.md names."""
 
 PER_CLUSTER = "Maximum number instances allowed per SageMaker HyperPod cluster"
 TOTAL = "Total number of instances allowed across SageMaker HyperPod clusters"
@@ -75,11 +78,15 @@ class Outcome:
 
 
 PASSED = Outcome("passed")
-_WORST_FIRST: tuple[Verdict, ...] = ("impossible", "not checked")
+_WORST_FIRST: tuple[Verdict, ...] = ("impossible", "not checked", "open")
 
 
 def _impossible(remedy: str) -> Outcome:
     return Outcome("impossible", remedy)
+
+
+def _open(remedy: str) -> Outcome:
+    return Outcome("open", remedy)
 
 
 def _not_checked(why: str) -> Outcome:
@@ -98,7 +105,7 @@ def rows(config: ClusterConfig, account: AccountState, days: float = 0) -> tuple
 
 
 def exit_code(found: Sequence[Row]) -> int:
-    """0: everything passed; 1: something is impossible; 2: something was not checked."""
+    """0: everything passed, or is open; 1: something is impossible; 2: something was not checked."""
     verdicts = {row.verdict for row in found}
     if "impossible" in verdicts:
         return 1
@@ -114,6 +121,7 @@ def _rows(config: ClusterConfig, account: AccountState, lasting: timedelta) -> I
     yield from _plans(config, account, lasting)
     yield from _existing(config, account)
     yield from _versioned(config, account)
+    yield from _doors(account)
 
 
 # -- quotas -----------------------------------------------------------------------------------------------------------
@@ -485,7 +493,7 @@ def _existing(config: ClusterConfig, account: AccountState) -> Iterator[Row]:
     for name, cluster in account.eks_clusters.items():
         yield _existing_row(f"EKS cluster {name}", cluster, partial(_decide_eks_cluster, config, name))
     for arn, topic in account.topics.items():
-        yield _existing_row(f"topic {arn.rpartition(':')[2]}", topic, partial(_decide_topic, arn))
+        yield _existing_row(f"topic {arn.rpartition(':')[2]}", topic, partial(_decide_topic, arn, account.account))
 
 
 def _bootstrap_row(version: Read[int | None]) -> Row:
@@ -614,13 +622,90 @@ def topics(config: ClusterConfig) -> tuple[str, ...]:
     return () if arn is None else (arn,)
 
 
-def _decide_topic(arn: str, found: LiveTopic) -> Outcome:
-    """Whether its policy and its key let alarms publish."""
+def _decide_topic(arn: str, account: str, found: LiveTopic) -> Outcome:
+    """Whether its policy and its key let alarms publish, and whose it is."""
     policy = found.key_policy
     wrong = problems(arn, found.attributes, None if isinstance(policy, NotRead) else policy)
     if wrong:
         return _impossible(". ".join(f"{each.problem}; {each.remedy}" for each in wrong))
-    return _not_checked(policy.why) if isinstance(policy, NotRead) else PASSED
+    owner = arn.split(":")[4]
+    is_ours = owner == account
+    return _all_of(
+        _not_checked(policy.why) if isinstance(policy, NotRead) else PASSED,
+        PASSED if is_ours else _open(f"it is in account {owner}, whose people read the messages"),
+    )
+
+
+# -- doors ------------------------------------------------------------------------------------------------------------
+
+WRITES = ("s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject")
+"""Who may do these in the bucket of assets changes what is deployed (docs/bootstrap/doors/assets-bucket.json)."""
+_NEGATED = ("ArnNotEquals", "ArnNotLike", "StringNotEquals", "StringNotLike")
+_CLOSE = "(docs/deploy-permissions.md, Close the doors beside the stacks)"
+
+
+def _doors(account: AccountState) -> Iterator[Row]:
+    for bucket, policy in account.assets_buckets.items():
+        yield _row("writers of CDK's assets", _decide_assets(bucket, policy))
+    for arn, may_invoke in account.invokers.items():
+        yield _row(f"kubectl function: {arn.rpartition('/')[2]}", _decide_invoker(may_invoke))
+
+
+def _decide_assets(bucket: str, policy: Read[str | None]) -> Outcome:
+    if isinstance(policy, NotRead):
+        return _not_checked(policy.why)
+    if is_walled(bucket, policy):
+        return PASSED
+    return _open(
+        f"whoever may write to {bucket} changes the code and the templates that you deploy. Let only the file-publishing role "
+        f"write there {_CLOSE}"
+    )
+
+
+def _decide_invoker(may_invoke: Read[bool]) -> Outcome:
+    if isinstance(may_invoke, NotRead):
+        return _not_checked(may_invoke.why)
+    if not may_invoke:
+        return PASSED
+    return _open(
+        f"it may invoke CDK's kubectl function, which is administrator of the EKS cluster. Deny it if it need not {_CLOSE}"
+    )
+
+
+def is_walled(bucket: str, policy: str | None) -> bool:
+    """Whether the bucket's policy denies every write to all but named principals."""
+    try:
+        found = json.loads(policy or "{}").get("Statement", [])
+    except (ValueError, AttributeError):
+        return False
+    walls = [each for each in _listed(found) if isinstance(each, dict) and _is_wall(bucket, each)]
+    return all(any(_is_among(action, wall.get("Action")) for wall in walls) for action in WRITES)
+
+
+def _is_wall(bucket: str, statement: Mapping[str, object]) -> bool:
+    """Whether a statement denies everybody but named principals something on all objects."""
+    condition = statement.get("Condition")
+    is_for_all = statement.get("Principal") in ("*", {"AWS": "*"}) and statement.get("Effect") == "Deny"
+    if not is_for_all or not isinstance(condition, dict) or len(condition) != 1:
+        return False
+    ((operator, keys),) = condition.items()
+    if operator not in _NEGATED or not isinstance(keys, dict) or [*keys] != ["aws:PrincipalArn"]:
+        return False
+    # A pattern such as role/* excepts everybody.
+    names_somebody = all(
+        re.fullmatch(r"arn:[^:*]+:(iam|sts)::[0-9]{12}:[^*?]+", str(arn)) for arn in _listed(keys["aws:PrincipalArn"])
+    )
+    resources = {str(each).partition(":::")[2] for each in _listed(statement.get("Resource"))}
+    return names_somebody and not {"*", f"{bucket}/*", f"{bucket}*"}.isdisjoint(resources)
+
+
+def _is_among(action: str, named: object) -> bool:
+    return any(fnmatchcase(action.lower(), str(each).lower()) for each in _listed(named))
+
+
+def _listed(value: object) -> list[object]:
+    """IAM writes a list of one as the one."""
+    return value if isinstance(value, list) else [value]
 
 
 def _shown(value: Read[float | None]) -> str:

@@ -27,6 +27,7 @@ from cdk_hyperpod.cli.deployment.preflight_checks import (
     VOLUME_GB,
     Row,
     exit_code,
+    is_walled,
     rows,
     usage_quota,
 )
@@ -44,6 +45,7 @@ from cdk_hyperpod.config.cluster import (
 from cdk_hyperpod.config.eks import EksConfig, ExistingEksCluster
 from cdk_hyperpod.config.lifecycle import LifecycleConfig
 from cdk_hyperpod.config.monitoring import MonitoringConfig
+from cdk_hyperpod.config.teams import Team
 from cdk_hyperpod.facts.instance_types import catalogue
 from cdk_hyperpod_local.hyperpod import ApiError, HyperPod, Place, Plan, limits
 from cdk_hyperpod_local.hyperpod.samples import ROLE, run_until_quiet
@@ -55,6 +57,18 @@ SUBNETS = {"us-west-2a": "subnet-0123456789abcdef0", "us-west-2b": "subnet-0fedc
 TYPES = ("ml.p5.48xlarge", "ml.c5.9xlarge", "ml.trn1.32xlarge")
 PLAN = "arn:aws:sagemaker:us-west-2:000000000000:training-plan/"
 SECURITY = "sg-0123456789abcdef0"
+
+
+CALLER = "arn:aws:sts::000000000000:assumed-role/deployer/session"
+ASSETS = "cdk-hnb659fds-assets-000000000000-us-west-2"
+
+
+def assets_policy(**changes: Any) -> str:
+    """The policy of the page, with changes of its statement."""
+    text = (ROOT / "docs/bootstrap/doors/assets-bucket.json").read_text("utf-8")
+    policy = json.loads(text.replace("ACCOUNT", "000000000000").replace("REGION", "us-west-2"))
+    policy["Statement"][0] |= changes
+    return json.dumps(policy)
 
 
 def test_the_quotas_have_one_name_here_and_in_the_local_aws() -> None:
@@ -225,7 +239,13 @@ class Fake:
         places: Mapping[str, Place] = model._state.subnets
         match operation:
             case "get_caller_identity":
-                return {"Account": "000000000000"}
+                return {"Account": "000000000000", "Arn": CALLER}
+            case "get_bucket_policy":
+                return {"Policy": assets_policy()}
+            case "get_role":
+                return {"Role": {"Arn": "arn:aws:iam::000000000000:role/ops/deployer"}}
+            case "simulate_principal_policy":
+                return {"EvaluationResults": [{"EvalDecision": "implicitDeny"}]}
             case "list_service_quotas" | "list_aws_default_service_quotas":
                 more = {} if operation == "list_service_quotas" else {INTERFACES: 5000}
                 return {"Quotas": [{"QuotaName": name, "Value": float(value)} for name, value in {**model.quotas, **more}.items()]}  # fmt: skip
@@ -397,7 +417,11 @@ def test_a_role_is_looked_for_in_its_own_account_by_its_whole_arn() -> None:
     """GetRole takes a name: the same name in another account, or with another path, is another role."""
     own, other = "arn:aws:iam::000000000000:role/", "arn:aws:iam::999999999999:role/"
     found = {
-        arn: [*of_named(replace(CONFIG, lifecycle=LifecycleConfig(writers=(arn,))), LUSTRE).values()][-1]
+        arn: next(
+            row
+            for check, row in of_named(replace(CONFIG, lifecycle=LifecycleConfig(writers=(arn,))), LUSTRE).items()
+            if check.startswith("role ")
+        )
         for arn in (f"{own}ci", f"{own}ops/ci", f"{own}none", f"{other}ci", f"{other}none")
     }
     assert [row.verdict for row in found.values()] == [
@@ -550,6 +574,93 @@ def test_a_topic_that_alarms_have_to_reach(key: str | None, key_policy: str | No
 
     assert row.verdict == verdict
     assert remedy in row.remedy
+
+
+def test_a_topic_of_another_account_is_open() -> None:
+    config = replace(CONFIG, monitoring=MonitoringConfig(topic_arn=TOPIC))
+    case = Case(1)
+    case.denied = set()
+    topics = Topics("", None)
+    state = read_account_state(config, lambda service: topics if service == "sns" else case.client(service))
+    row = {row.check: row for row in rows(config, replace(state, account="999999999999"))}["topic oncall"]
+    assert (row.verdict, row.remedy) == ("open", "it is in account 000000000000, whose people read the messages")
+
+
+# -- doors ------------------------------------------------------------------------------------------------------------
+
+EVERYBODY = {"ArnNotLike": {"aws:PrincipalArn": "arn:aws:iam::000000000000:role/*"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "closed"),
+    [
+        pytest.param({}, True, id="of the page"),
+        pytest.param({"Action": "s3:*"}, True, id="everything"),
+        pytest.param({"Principal": {"AWS": "*"}, "Resource": [f"arn:aws:s3:::{ASSETS}/*"]}, True, id="in other words"),
+        pytest.param({"Action": ["s3:PutObject"]}, False, id="deletes"),
+        pytest.param({"Effect": "Allow"}, False, id="allows"),
+        pytest.param({"Principal": {"AWS": "000000000000"}}, False, id="some"),
+        pytest.param({"Resource": f"arn:aws:s3:::{ASSETS}/a/*"}, False, id="a part"),
+        pytest.param({"Condition": EVERYBODY}, False, id="everybody excepted"),
+        pytest.param({"Condition": {"Bool": {"aws:SecureTransport": "false"}}}, False, id="CDK's own"),
+        pytest.param({"Condition": {}}, False, id="nobody"),
+    ],
+)
+def test_who_may_write_cdks_assets(changes: dict[str, Any], closed: bool) -> None:
+    assert is_walled(ASSETS, assets_policy(**changes)) is closed
+
+
+@pytest.mark.parametrize("policy", [None, "", "no", "[]", "null", '{"Statement": "x"}', '{"Statement": [1]}'])
+def test_a_policy_that_is_none_closes_nothing(policy: str | None) -> None:
+    assert not is_walled(ASSETS, policy)
+
+
+class Iam:
+    """IAM of an account with three roles, one of which may invoke, and a caller by a role with a path."""
+
+    def __init__(self, denied: bool) -> None:
+        self.denied = denied
+        self.asked: list[Any] = []
+
+    def get_role(self, RoleName: str) -> Any:
+        path = "ops/" if RoleName == "deployer" else ""
+        return {"Role": {"Arn": f"arn:aws:iam::000000000000:role/{path}{RoleName}"}}
+
+    def simulate_principal_policy(self, **asked: Any) -> Any:
+        if self.denied:
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "SimulatePrincipalPolicy")
+        self.asked.append(asked)
+        decision = "allowed" if asked["PolicySourceArn"].endswith("/members") else "explicitDeny"
+        return {"EvaluationResults": [{"EvalDecision": decision}]}
+
+
+@pytest.mark.parametrize("denied", [False, True])
+def test_which_roles_may_invoke_the_kubectl_function(denied: bool) -> None:
+    own, other = "arn:aws:iam::000000000000:role/", "arn:aws:iam::999999999999:role/"
+    team = Team(name="research", role_arns=(f"{own}members", f"{other}members"))
+    config = replace(
+        CONFIG,
+        orchestrator="eks",
+        eks=EksConfig(dependencies_chart="installed", admin_role_arns=(f"{own}admin",)),
+        teams=(team,),
+    )
+    case = Case(1)
+    case.denied = set()
+    iam = Iam(denied)
+    state = read_account_state(config, lambda service: iam if service == "iam" else case.client(service))
+    found = {row.check: row for row in rows(config, state) if row.check.startswith("kubectl function")}
+    expected = {"deployer": "passed", "admin": "passed", "members": "open"}
+    assert {check: row.verdict for check, row in found.items()} == {
+        f"kubectl function: {name}": "not checked" if denied else verdict for name, verdict in expected.items()
+    }
+    if not denied:
+        assert iam.asked[0] == {
+            "PolicySourceArn": f"{own}ops/deployer",
+            "ActionNames": ["lambda:InvokeFunction"],
+            "ResourceArns": ["arn:aws:lambda:us-west-2:000000000000:function:hyperpod-train-eks-Handler"],
+        }
+        assert exit_code(list(found.values())) == 0
+        assert "Open:" in [*lines(tuple(found.values()))]
 
 
 def test_a_file_system_of_openzfs_and_one_beside_a_vpc_of_the_files_own() -> None:
