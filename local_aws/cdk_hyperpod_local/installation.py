@@ -121,7 +121,9 @@ def _uv() -> str:
     try:
         import uv
     except ImportError:
-        raise EngineError("the local AWS is not installed. Run pip install 'cdk-hyperpod[local]'") from None
+        raise EngineError(
+            "the local AWS is not installed. Install the library's wheel with the extra local: pip install 'WHEEL[local]'"
+        ) from None
     return str(uv.find_uv_bin())
 
 

@@ -87,14 +87,14 @@ def test_a_new_app_is_rehearsed_from_the_wheel_alone(
 
 
 def test_the_readme_begins_an_app_line_by_line(wheel: Path, tmp_path: Path) -> None:
-    """In an environment of its own. The folder of the wheel stands for the registry that the package is not on yet."""
+    """In an environment of its own."""
     readme = (ROOT / "README.md").read_text("utf-8")
-    (start,) = re.findall(r"^```\n(mkdir .*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    (start,) = re.findall(r"^```\nwheel=.*?\n(mkdir .*?)^```$", readme, re.MULTILINE | re.DOTALL)
     (rehearsal,) = re.findall(r"^pip install '.*\[local\]'$", readme, re.MULTILINE)
     said = run(
         *("bash", "-ec", start + rehearsal + "\ncdk-hyperpod local --help\n"),
         cwd=tmp_path,
-        PIP_FIND_LINKS=str(wheel.parent),
+        wheel=str(wheel),
         PIP_DISABLE_PIP_VERSION_CHECK="1",
         CDK_VALIDATION="",
     )

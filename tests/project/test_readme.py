@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from cdk_hyperpod.loader import load_config
+from helpers.repository import tracked
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -35,6 +36,21 @@ def test_the_files_of_the_readme_load(tmp_path: Path) -> None:
         path = tmp_path / "cluster.yaml"
         path.write_text(yaml.safe_dump(file), "utf-8")
         assert load_config(path).config.name == "llm-train"
+
+
+def test_nobody_is_told_to_install_a_name_that_is_not_ours() -> None:
+    """Until the first release, the package's name on PyPI is free. A wheel's name has an underscore."""
+    by_name = re.compile(
+        r"(?:install|add|sync)\b[^\n]*[\s'\"]cdk-hyperpod(?:\[[a-z]+\])?(?=['\"\s=]|$)|^cdk-hyperpod(\[[a-z]+\])?=="
+    )
+    told = [
+        f"{path}: {line}"
+        for path in tracked(".md", ".py", ".yml", ".yaml", ".txt", ".mk")
+        if not path.is_relative_to(ROOT / "tests")
+        for line in path.read_text("utf-8").splitlines()
+        if by_name.search(line)
+    ]
+    assert told == []
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
@@ -76,7 +92,7 @@ def test_the_commands_of_the_readme_exist() -> None:
 
 
 def test_a_new_app_is_begun_with_commands_that_exist_and_the_cli_that_is_pinned() -> None:
-    (block,) = re.findall(r"^```\n(mkdir .*?)^```$", README, re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(r"^```\n(wheel=.*?)^```$", README, re.MULTILINE | re.DOTALL)
     pinned = json.loads((ROOT / "package.json").read_text("utf-8"))["devDependencies"]["aws-cdk"]
     assert re.findall(r"aws-cdk@(\S+)", block) == [pinned]
     named = set(re.findall(r"`?cdk-hyperpod ([a-z]+)", README + block)) - {"and"}

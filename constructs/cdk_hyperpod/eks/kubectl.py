@@ -97,5 +97,5 @@ def _layer_module() -> typing.Any:
         return importlib.import_module(_LAYER)
     except ModuleNotFoundError:
         raise HyperPodError(
-            "kubectl's layer is not installed, and an EKS cluster needs it; run pip install 'cdk-hyperpod[eks]'"
+            "kubectl's layer is not installed, and an EKS cluster needs it; install the library's wheel with the extra eks: pip install 'WHEEL[eks]'"
         ) from None

