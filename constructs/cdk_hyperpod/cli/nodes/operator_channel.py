@@ -18,6 +18,7 @@ from ..._lambda.hyperpod.common.drain_protocol import (
     AGENT,
     MAX_NODES,
     NO_TIME,
+    PATCH,
     SILENT_S,
     NodeStatus,
     Status,
@@ -42,12 +43,17 @@ NO_OBJECT = "not a JSON object"
 """What is wrong with a node's request that cannot be read at all."""
 RUN = "patch"
 """The member of the request that only `cdk-hyperpod patch` reads: its unfinished run. The agent ignores it."""
+APART = "apart"
+"""The member with both requests for each node that `drain` and `patch` hold at once, as each has written its own. The agent ignores
+it: it accepts one request for a node, which is made of both (`unite`)."""
 
 
 _T = TypeVar("_T")
 Run = dict[str, Any]
 """What RUN holds: data that another operator may have written."""
-ChangeRun = Callable[[list[dict[str, Any]], Run | None, float], tuple[list[dict[str, Any]], Run | None]]
+RequestOfNode = dict[str, Any]
+"""A node's request, as it is written."""
+ChangeRun = Callable[[list[RequestOfNode], Run | None, float], tuple[list[RequestOfNode], Run | None]]
 """Makes the nodes' requests and the run anew, from what they are and S3's time."""
 
 
@@ -173,9 +179,19 @@ class OperatorChannel:
     def change(self, do: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> list[dict[str, Any]]:
         """Change the operators' drain request. Returns the nodes' requests as they are then.
 
-        Existing parts that the agent would refuse are left out, with a note on standard error.
+        Requests of `cdk-hyperpod patch` stay as they are, and `do` does not get them. Existing parts that the agent would refuse are
+        left out, with a note on standard error.
         """
-        return self.change_run(lambda existing, run, _: (do(existing), run))
+
+        def change_own(
+            existing: list[RequestOfNode], run: Run | None, _: float
+        ) -> tuple[list[RequestOfNode], Run | None]:
+            changed[:] = do([each for each in existing if not is_of_patch(each)])
+            return [*changed, *(each for each in existing if is_of_patch(each))], run
+
+        changed: list[RequestOfNode] = []
+        self.change_run(change_own)
+        return changed
 
     def change_run(self, do: ChangeRun) -> list[dict[str, Any]]:
         """The same, with the run of `cdk-hyperpod patch` that the request holds. Both change together, or neither does."""
@@ -184,13 +200,16 @@ class OperatorChannel:
             content, etag, now = self._read(key)
             existing, left_out = _unexpired(content, now)
             requests, run = do(existing, _run_in(content), now)
-            if len(requests) > MAX_NODES:
+            count = len({each["id"] for each in requests})
+            if count > MAX_NODES:
                 raise DrainError(
-                    f"nothing was changed: the drain request would name {len(requests)} nodes, and the agent accepts at most "
+                    f"nothing was changed: the drain request would name {count} nodes, and the agent accepts at most "
                     f"{MAX_NODES}. Release some by `cdk-hyperpod undrain`"
                 )
-            request = make_request(uuid.uuid4().hex[:12], requests)
-            body = json.dumps(request if run is None else {**request, RUN: run}).encode()
+            united, apart = unite(requests)
+            request = make_request(uuid.uuid4().hex[:12], united)
+            more = {name: value for name, value in ((RUN, run), (APART, apart)) if value}
+            body = json.dumps({**request, **more}).encode()
             only: dict[str, str] = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
             try:
                 self._s3.put_object(Bucket=self._bucket, Key=key, Body=body, ContentType="application/json", **only)
@@ -199,18 +218,18 @@ class OperatorChannel:
                     raise self._error("write", key, error) from None
                 continue
             if left_out:
-                more = f", and {len(left_out) - 10} more" if len(left_out) > 10 else ""
-                shown = f"{', '.join(left_out[:10])}{more}. `cdk-hyperpod drain` requests them again"
+                others = f", and {len(left_out) - 10} more" if len(left_out) > 10 else ""
+                shown = f"{', '.join(left_out[:10])}{others}. `cdk-hyperpod drain` requests them again"
                 complain(f"note: left out of the drain request, because the agent refuses them: {shown}")
-            return requests
+            return united
         raise DrainError(
             "nothing was changed: other operators change the drain request at the same time. Try again", is_passing=True
         )
 
     def requests(self) -> dict[str, dict[str, Any]]:
-        """The operators' requests that have not expired, by node."""
+        """The requests that have not expired, by node: as the agent reads them."""
         content, _, now = self._read(request_key(self.target.name, "operator"))
-        return {request["id"]: request for request in _unexpired(content, now)[0]}
+        return {request["id"]: request for request in unite(_unexpired(content, now)[0])[0]}
 
     def read_run(self, parse: Callable[[object], _T]) -> _T:
         """The run of `cdk-hyperpod patch` that the request holds, as `parse` understands it."""
@@ -246,12 +265,58 @@ def _run_in(content: bytes) -> Run | None:
     return found if isinstance(found, dict) else None
 
 
-def _unexpired(content: bytes, now: float) -> tuple[list[dict[str, Any]], list[str]]:
-    """The nodes' requests that have not expired; and those that the agent refuses, because of which it would refuse them all.
+def is_of_patch(request: RequestOfNode) -> bool:
+    """Whether a run of `cdk-hyperpod patch` has written a node's request."""
+    return str(request["request"]).startswith(PATCH)
+
+
+def unite(requests: Sequence[RequestOfNode]) -> tuple[list[RequestOfNode], list[RequestOfNode]]:
+    """One request for each node, and both requests of nodes that have two: `drain`'s and `patch`'s.
+
+    The one request has the id and the terms of `drain`, whoever came first, and holds the node as long as either of them.
+    """
+    of_patch = {each["id"]: each for each in requests if is_of_patch(each)}
+    of_drain = {each["id"]: each for each in requests if not is_of_patch(each)}
+    both = of_patch.keys() & of_drain.keys()
+    united = [
+        _made_of_both(of_drain[node], of_patch[node]) if node in both else request
+        for node, request in {**of_patch, **of_drain}.items()
+    ]
+    return united, [each for each in requests if each["id"] in both]
+
+
+def _made_of_both(drain: RequestOfNode, patch: RequestOfNode) -> RequestOfNode:
+    united = {**drain, "expires": max(drain["expires"], patch["expires"]), "backup": drain["backup"] or patch["backup"]}
+    if drain["on_timeout"] == "fail":
+        united["deadline"] = max(drain["deadline"], patch["deadline"])
+    # A backup gets this time, and not just the lease of the patch.
+    limit = [each["limit"] for each in (drain, patch) if "limit" in each]
+    return {**united, "limit": max([united["deadline"], *limit])} if limit else united
+
+
+def _unexpired(content: bytes, now: float) -> tuple[list[RequestOfNode], list[str]]:
+    """The nodes' requests that have not expired, as they were written; and those that the agent refuses, because of which it would
+    refuse them all. A node may have two of them: of `drain`, and of `patch`.
 
     The object may be written by hand, or by another version.
     """
-    nodes = parse_object(content).get("nodes")
+    found = parse_object(content)
+    united, left_out = _unexpired_of(found.get("nodes"), content, now)
+    apart = found.get(APART)
+    written = [each for each in apart if _wrong(each, now) is None] if isinstance(apart, list) else []
+    # `nodes` counts: another version may have changed it alone.
+    held = {each["id"]: each for each in united}
+    mine = {
+        (each["id"], is_of_patch(each)): {name: each[name] for name in AGENT.members if name in each}
+        for each in written
+        if each["id"] in held
+    }
+    nodes = {node for node, _ in mine}
+    rest = [each for each in united if each["id"] not in nodes]
+    return [*rest, *(each for each in mine.values() if each["expires"] > now)], left_out
+
+
+def _unexpired_of(nodes: object, content: bytes, now: float) -> tuple[list[RequestOfNode], list[str]]:
     if not isinstance(nodes, list):
         return [], ["the whole object, which has no list of nodes"] if content else []
     found: dict[str, dict[str, Any]] = {}

@@ -15,7 +15,7 @@ from ...config.cluster import ClusterConfig
 from ...names import drainer_name
 from .. import aws, tables
 from ..live import Target
-from ..nodes.operator_channel import DrainError, OperatorChannel, StatusReading
+from ..nodes.operator_channel import DrainError, OperatorChannel, StatusReading, is_of_patch
 from .model import LEASE_S, REQUEST_PREFIX, Hold, Node, Report, Run
 from .run_record import LOST, RENEW_S, from_json, is_lost, to_json
 
@@ -148,12 +148,9 @@ class AgentDrains:
         ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
             _refuse_loss(found, run)
             written[:] = [now + LEASE_S]
-            others = {each["id"]: each for each in existing if not each["request"].startswith(REQUEST_PREFIX)}
-            requests = merge(others, addresses, run, hold, now)
-            self._requested = {each["id"]: each["request"] for each in requests}
-            return requests, to_json(run) | {"until": now + LEASE_S}
+            return merge(existing, addresses, run, hold, now), to_json(run) | {"until": now + LEASE_S}
 
-        self._channel.change_run(do)
+        self._requested = {each["id"]: each["request"] for each in self._channel.change_run(do)}
         # Not before: a renewal that failed is tried again.
         (self._lease,) = written
         if self._first_write is None:
@@ -176,8 +173,7 @@ class AgentDrains:
             existing: list[dict[str, Any]], found: object, now: float
         ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
             _refuse_loss(found, run)
-            others = [each for each in existing if not each["request"].startswith(REQUEST_PREFIX)]
-            return others, None if finished else to_json(run)
+            return _of_others(existing), None if finished else to_json(run)
 
         self._channel.change_run(do)
         self._written, self._requested = None, {}
@@ -219,12 +215,12 @@ def _refuse_loss(found: object, run: Run) -> None:
 
 
 def merge(
-    others: Mapping[str, dict[str, Any]], addresses: Mapping[str, str], run: Run, hold: Hold, now: float
+    existing: Sequence[dict[str, Any]], addresses: Mapping[str, str], run: Run, hold: Hold, now: float
 ) -> list[dict[str, Any]]:
-    """The operators' request with a run's nodes. Other operators' requests stay, unless they end before the run's lease."""
+    """The operators' request with a run's nodes. Requests of `drain` stay, also of the same nodes (operator_channel.unite)."""
     lease = hold.lease(now)
-    own = {
-        node: make_node_request(
+    own = [
+        make_node_request(
             NodeRequest(
                 writer="operator",
                 request_id=run.request_id,
@@ -239,9 +235,12 @@ def merge(
             )
         )
         for node, address in addresses.items()
-        if node not in others or others[node]["expires"] < now + LEASE_S
-    }
-    return [*(request for node, request in others.items() if node not in own), *own.values()]
+    ]
+    return [*_of_others(existing), *own]
+
+
+def _of_others(existing: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each for each in existing if not is_of_patch(each)]
 
 
 # -- EKS ----------------------------------------------------------------------------------------------------------------

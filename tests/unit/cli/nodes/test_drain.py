@@ -397,6 +397,58 @@ def test_whatever_stands_there_the_agent_takes_what_is_written_anew(content: byt
     assert undrained.wanted() == sound(content) - {ONE}
 
 
+# -- `drain` and `patch` hold the same node ----------------------------------------------------------------------------
+
+
+def patching(held: Held, *expires: float) -> list[str]:
+    """A run of `patch` holds ONE until then, or releases what is its own. Returns the ids of the requests that the agent reads."""
+    mine = [{**OTHER, "id": ONE, "request": "patch-1", "expires": each, "deadline": each} for each in expires]
+
+    def do(existing: list[dict[str, Any]], run: Any, _: float) -> tuple[list[dict[str, Any]], Any]:
+        return [*(each for each in existing if not operator_channel.is_of_patch(each)), *mine], run
+
+    return [each["request"] for each in held.change_run(do)]
+
+
+def read_by_agent(held: Held) -> dict[str, tuple[bool, float, float, bool]]:
+    found = agent.parse_request("operator", held.content, NOW).nodes
+    return {
+        each.instance: (each.request_id.startswith("patch-"), each.expires, each.deadline, each.force) for each in found
+    }
+
+
+@pytest.mark.parametrize("drain_first", [False, True])
+def test_each_of_drain_and_patch_removes_its_own_and_nothing_else(drain_first: bool) -> None:
+    held, of_drain, of_patch = Held(b""), NOW + 1800, NOW + 3600
+    with patch.object(operator_channel, "_clock", lambda _: NOW):
+        if not drain_first:
+            assert patching(held, of_patch) == ["patch-1"]
+        assert held.run("drain", ONE, "--hold", "30m") == 0
+        patching(held, of_patch)
+        assert read_by_agent(held) == {ONE: (False, of_patch, of_patch, False)}, (
+            "held as long as either wants, by one id"
+        )
+        request_id = patching(held, of_patch)
+        assert patching(held) == request_id, "the patch ends, and the agent goes on with what it has begun"
+        assert read_by_agent(held) == {ONE: (False, of_drain, of_drain, False)}
+        patching(held, of_patch)
+        assert held.run("undrain", ONE) == 0
+        assert read_by_agent(held) == {ONE: (True, of_patch, of_patch, False)}
+        assert held.run("undrain", ONE) == 0
+        assert read_by_agent(held) == {ONE: (True, of_patch, of_patch, False)}, "undrain releases no node of a patch"
+
+
+def test_a_drain_during_a_patch_may_end_jobs_earlier_and_later_ends_by_itself() -> None:
+    held = Held(b"")
+    with patch.object(operator_channel, "_clock", lambda _: NOW):
+        patching(held, NOW + 3600)
+        assert held.run("drain", ONE, "--hold", "2h", "--force-after", "10m") == 0
+        assert read_by_agent(held) == {ONE: (False, NOW + 7200, NOW + 600, True)}
+    with patch.object(operator_channel, "_clock", lambda _: NOW + 3601):
+        patching(held)
+    assert read_by_agent(held) == {ONE: (False, NOW + 7200, NOW + 600, True)}
+
+
 def test_what_is_left_out_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     over = {**OTHER, "expires": NOW - 1}
     bucket = Held(request(over, OTHER, {**OTHER, "id": "i-0; reboot"}, {**over, "ip": None}, 7, OTHER))

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cdk_hyperpod.cli.patch.drains import merge
-from cdk_hyperpod.cli.patch.model import LEASE_S, Hold, Options, Progress, Run
+from cdk_hyperpod.cli.patch.model import LEASE_S, Progress, Run
 from cdk_hyperpod.cli.patch.run_record import (
     KEPT_S,
     AnotherRunError,
@@ -102,33 +101,3 @@ def test_the_local_record_is_locked_and_survives(tmp_path: Any) -> None:
         local_record("1", "us-west-2", "small", {"XDG_CACHE_HOME": str(tmp_path / "file")}),
     ):
         pass
-
-
-# -- the operators' request with a run's nodes
-
-HOLD = Hold.to_drain(NOW, Options(drain_for_s=3600))
-
-
-def request(name: str, *, expires: float, node: str = ONE) -> dict[str, Any]:
-    return {
-        "id": node, "ip": "10.0.0.4", "request": name, "deadline": expires, "expires": expires, "on_timeout": "fail",
-        "backup": True,
-    }  # fmt: skip
-
-
-def test_another_operators_hold_stays_if_it_is_longer() -> None:
-    theirs = request("theirs", expires=NOW + 9000)
-    merged = {each["id"]: each for each in merge({ONE: theirs}, {ONE: "10.0.0.4", TWO: "10.0.0.5"}, FRESH, HOLD, NOW)}
-    assert merged[ONE] == theirs
-    assert (merged[TWO]["request"], merged[TWO]["expires"], merged[TWO]["limit"]) == (
-        "patch-fresh",
-        NOW + 600,
-        NOW + 3600,
-    )
-
-
-def test_another_operators_hold_that_ends_first_is_taken_over() -> None:
-    theirs = request("theirs", expires=NOW + 60)
-    other = request("other", expires=NOW + 60, node="i-00000000000000001")
-    merged = merge({ONE: theirs, "i-00000000000000001": other}, {ONE: "10.0.0.4"}, FRESH, HOLD, NOW)
-    assert [each["request"] for each in merged] == ["other", "patch-fresh"]

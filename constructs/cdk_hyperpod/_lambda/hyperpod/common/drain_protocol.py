@@ -30,6 +30,8 @@ SCHEMA = 1
 """Of requests and of statuses."""
 WRITERS = ("deployment", "operator")
 """Who may write requests. Each writer has one request, which only it writes."""
+PATCH = "patch-"
+"""How the ids of requests begin that a run of `cdk-hyperpod patch` has written. It is an operator, too."""
 MAX_AHEAD_S = 26 * 3600
 """No request holds a node longer. A longer one is not a request of ours."""
 MAX_REQUEST_BYTES = 2 * 1024**2
