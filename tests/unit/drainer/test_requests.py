@@ -105,7 +105,7 @@ JSON = st.recursive(
 @given(st.sampled_from([*NODE]), JSON)
 def test_any_value_is_understood_or_refused(name: str, value: Any) -> None:
     try:
-        found = parse_event(event(**{name: value}), NOW)
+        found = parse_event(event(**{name: value}), NOW).request
     except RequestError:
         return
     assert found is not None
@@ -116,12 +116,12 @@ def test_any_value_is_understood_or_refused(name: str, value: Any) -> None:
 @given(JSON)
 def test_any_event_is_understood_or_refused(found: Any) -> None:
     with contextlib.suppress(RequestError):
-        assert parse_event(found, NOW) is None
+        assert parse_event(found, NOW).request is None
 
 
 def test_an_address_may_be_left_out() -> None:
     request = {"schema": 1, "id": "r-1", "nodes": [{key: value for key, value in NODE.items() if key != "ip"}]}
-    found = parse_event(asked(request), NOW)
+    found = parse_event(asked(request), NOW).request
     assert found is not None
     assert found.nodes[0].address == ""
 
@@ -284,7 +284,7 @@ def test_a_job_is_there_until_its_end_was_seen(theirs: int | None, kept: int) ->
     cron_job = copy.deepcopy(CRON_JOB)
     if theirs is not None:
         cron_job["spec"]["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] = theirs  # type: ignore[index]
-    node_request = parse_event(event(), NOW).nodes[0]  # type: ignore[union-attr]
+    node_request = parse_event(event(), NOW).request.nodes[0]  # type: ignore[union-attr]
     hook = Hook("ops", "save-node", cron_job, {}, {})
     job = make_job(node_request, parse_node(node(1), NOW), hook, cron_job)
     assert job["spec"]["ttlSecondsAfterFinished"] == kept

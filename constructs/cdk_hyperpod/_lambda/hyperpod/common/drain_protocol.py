@@ -83,6 +83,8 @@ class NodeRequest:
     """Until when the writer waits for the node, if that is earlier than `expires`: a deployment renews its lease."""
     evict_unmanaged: bool | None = None
     """Whether pods that no controller owns are evicted. Otherwise the drainer refuses the node. None: the request is for the agent."""
+    takes_over: bool = False
+    """The drainer takes the node over from the other writer, which a rollback does not wait for. The agent holds it for both."""
 
 
 @dataclass(frozen=True)
@@ -166,8 +168,9 @@ DRAINER = Reader(
         # The drainer needs no address, since a replacement has another id. If one is sent, it must be an address.
         "ip": Member(lambda value, now: value == "" or _is_address(value, now), "an address"),
         "unmanaged_pods": _is_one_of("fail", "evict"),
+        "takes_over": _MEMBERS["backup"],
     },
-    frozenset(["ip", "unmanaged_pods"]),
+    frozenset(["ip", "unmanaged_pods", "takes_over"]),
 )
 
 
@@ -246,6 +249,7 @@ def _check_node_request(reader: Reader, writer: str, path: str, node: Any, now: 
         backup=node["backup"],
         limit=float(node["limit"]) if has_limit else None,
         evict_unmanaged=node.get("unmanaged_pods") == "evict" if "unmanaged_pods" in reader.members else None,
+        takes_over="takes_over" in reader.members and node.get("takes_over") is True,
     )
 
 
@@ -267,6 +271,7 @@ def make_node_request(request: NodeRequest) -> dict[str, Any]:
         "on_timeout": "force" if request.force else "fail",
         "backup": request.backup,
         **({} if request.evict_unmanaged is None else {"unmanaged_pods": unmanaged[request.evict_unmanaged]}),
+        **({"takes_over": True} if request.takes_over else {}),
     }
 
 
@@ -343,6 +348,10 @@ class Status:
     """Instance -> how many files its backup has left out, also after the node was deleted."""
     queue: int | None = None
     """How many jobs run or wait in Slurm, without the agent's own. None: unknown, as of agents before version 4."""
+    run: Mapping[str, Any] | None = None
+    """The unfinished run of `cdk-hyperpod patch` that the drainer keeps, as it was written. None: there is none."""
+    run_version: str = ""
+    """The version of what the drainer keeps. Empty: it keeps no run, or was not asked."""
 
     def age(self, now: float) -> float | None:
         """Seconds since it was written. None: the time is missing, or so far ahead that the writer would never be silent."""
@@ -379,6 +388,8 @@ def check_status(found: object, text: Callable[[object], str]) -> Status:
         busy=_check_busy(found.get("busy"), text),
         left_out=_check_left_out(found.get("left_out"), text),
         queue=_integer(found.get("queue")),
+        run=run if isinstance(run := found.get("run"), dict) else None,
+        run_version=_text_alone(found.get("run_version"), text),
     )
 
 
@@ -482,6 +493,8 @@ def make_status(status: Status) -> dict[str, Any]:
         "busy": {name: _make_jobs(jobs) for name, jobs in status.busy.items()},
         "left_out": dict(status.left_out),
         **({} if status.queue is None else {"queue": status.queue}),
+        **({} if status.run is None else {"run": status.run}),
+        **({"run_version": status.run_version} if status.run_version else {}),
     }
 
 

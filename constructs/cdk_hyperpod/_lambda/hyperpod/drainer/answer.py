@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..common.drain_protocol import NOT_RELEASED, NodeRequest, NodeStatus, Request, Status, StatusJob
+from ..common.drain_protocol import NOT_RELEASED, NodeRequest, NodeStatus, Status, StatusJob
 from ..common.sentences import cut, join_clauses, some
 from ..common.text import one_line
 from .cluster_snapshot import ClusterSnapshot
-from .event import WRITER
+from .event import Question
 from .objects import Pod
 from .rules import SHOWN, Decision
+from .run_lease import KeptRun
 
 VERSION = 1
 """Of the drainer."""
@@ -22,16 +23,6 @@ MOST_MESSAGE = 600
 """Characters of a node's message."""
 MOST_MESSAGES = 1_200_000
 """Characters of all nodes' messages."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """The event, as it was read."""
-
-    request: Request | None = None
-    """None: only an answer is wanted, or the request is refused."""
-    refused: str = ""
-    """Why the request is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +40,27 @@ class Outcome:
 
     snapshot: ClusterSnapshot
     requests: Mapping[str, NodeRequest] = field(default_factory=dict)
-    """Those that the request names. Without a request: those that are held."""
+    """Those that the request names, and those that are held for the other writer. Without a request: those that are held."""
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     results: Results = Results()
     problem: str = ""
     """Why nothing was done, or which nodes were not released."""
 
 
-def make_answer(question: Question, outcome: Outcome, backup: str | None, now: float) -> Status:
+def make_answer(question: Question, outcome: Outcome, backup: str | None, kept: KeptRun, now: float) -> Status:
     """The answer to one event."""
-    request = question.request
+    request, writer = question.request, question.writer
     return Status(
         agent=VERSION,
         beat=round(now),
-        requests={WRITER: request.id} if request else {},
-        refused={WRITER: question.refused[:MOST_MESSAGE]} if question.refused else {},
+        requests={writer: request.id} if request else {},
+        refused={writer: question.refused[:MOST_MESSAGE]} if question.refused else {},
         problem=outcome.problem[:MOST_MESSAGE],
         busy=dict.fromkeys(_busy_instances(outcome.snapshot), ()),
         backup=backup,
         nodes=_node_statuses(outcome),
+        run=kept.record,
+        run_version=kept.version,
     )
 
 
@@ -88,7 +81,7 @@ def _node_statuses(outcome: Outcome) -> dict[str, NodeStatus]:
         found[instance] = NodeStatus(
             state=decision.state,
             message=cut(_message(decision, outcome.results.failed.get(instance, ())), longest, "..."),
-            requests={WRITER: request.request_id},
+            requests={request.writer: request.request_id},
             saved=decision.saved,
             absent=decision.absent,
             address=request.address,
@@ -133,7 +126,7 @@ def unreleased(
 
 def summarize(answer: Status, results: Results, seconds: float) -> str:
     """One line for the log: checked words, and Kubernetes' own."""
-    title = answer.requests.get(WRITER, "a question")
+    title = next(iter(answer.requests.values()), "a question")
     line = join_clauses(
         f"{title}: {_count_states(answer)}; {len(answer.busy)} busy; {results.done} done",
         _first_failure(results),

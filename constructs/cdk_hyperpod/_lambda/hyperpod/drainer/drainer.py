@@ -17,15 +17,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..common.drain_protocol import NodeRequest, RequestError, make_status
-from .answer import Outcome, Question, Results, make_answer, summarize, unreleased
+from ..common.drain_protocol import NodeRequest, make_status
+from .answer import Outcome, Results, make_answer, summarize, unreleased
 from .api_client import Api, Json, KubernetesError
 from .backup_job import make_probe
 from .changes import Change
 from .cluster_snapshot import ClusterSnapshot, Hook, read_snapshot
-from .event import WRITER, parse_event
+from .event import Question, read_question
 from .objects import Node, parse_node
-from .rules import decide_all, order_changes, release_unwanted
+from .rules import Decision, decide_all, decide_instance, order_changes
+from .run_lease import keep_run
 
 CHANGES_S = 15.0
 """A look makes changes for this long, however long it has read. The next look goes on."""
@@ -50,9 +51,9 @@ class Drainer:
     def look(self, event: Any, now: float) -> Json:
         """The answer to one event."""
         began = self._clock()
-        question = _read_question(event, now)
+        question, kept = keep_run(self._api, read_question(event, now))
         outcome = self._run(question, now)
-        answer = make_answer(question, outcome, self._backup, now)
+        answer = make_answer(question, outcome, self._backup, kept, now)
         self._log(summarize(answer, outcome.results, self._clock() - began))
         return make_status(answer)
 
@@ -65,16 +66,15 @@ class Drainer:
             return _unread(now, str(error))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             return _unread(now, f"Kubernetes answers with something that this drainer cannot read: {error!r}")
-        if question.request is None:
-            # A held node is reported, and stays held until its lease is over. A broken request ends no drain either.
-            requests = _held_requests(snapshot)
-        snapshot = self._with_probe(requests, snapshot)
+        # A held node is reported, and stays held until its lease is over. A broken request ends no drain either.
+        others = _held_for_others(question, requests, snapshot)
+        requests = {instance: request for instance, request in requests.items() if instance not in others}
+        snapshot = self._with_probe(requests if question.request else others, snapshot)
         decisions = decide_all(requests, snapshot)
-        if question.request is None:
-            results = self._make(release_unwanted(requests, snapshot))
-        else:
-            results = self._make(order_changes(requests, decisions, snapshot))
-        return Outcome(snapshot, requests, decisions, results, unreleased(results.failed, decisions, snapshot))
+        results = self._make(order_changes(requests, decisions, snapshot, others))
+        shown = {**decisions, **{instance: _as_reported(request, snapshot) for instance, request in others.items()}}
+        problem = unreleased(results.failed, shown, snapshot)
+        return Outcome(snapshot, {**requests, **others}, shown, results, problem)
 
     def _with_probe(self, requests: Mapping[str, NodeRequest], snapshot: ClusterSnapshot) -> ClusterSnapshot:
         """The snapshot, with what the server answers about the backup's Job before a pod leaves a node for it. Nothing is created."""
@@ -134,18 +134,32 @@ class Drainer:
         self._api.change("PATCH", change.path, body, MERGE)
 
 
-def _read_question(event: Any, now: float) -> Question:
-    try:
-        return Question(parse_event(event, now))
-    except RequestError as error:
-        return Question(refused=f"the request of the {WRITER} {error}")
-
-
 def _current_requests(question: Question, now: float) -> dict[str, NodeRequest]:
     """Instance -> its request, if its lease is not over."""
     if question.request is None:
         return {}
     return {request.instance: request for request in question.request.nodes if request.expires > now}
+
+
+def _held_for_others(
+    question: Question, requests: Mapping[str, NodeRequest], snapshot: ClusterSnapshot
+) -> dict[str, NodeRequest]:
+    """Instance -> the request in its node's mark, which is not of the event's writer, and which that one does not take over. Without a
+    request: all that are held."""
+    held = _held_requests(snapshot)
+    if question.request is None:
+        return held
+    taken = {instance for instance, request in requests.items() if request.takes_over}
+    return {
+        instance: request
+        for instance, request in held.items()
+        if request.writer != question.writer and instance not in taken
+    }
+
+
+def _as_reported(request: NodeRequest, snapshot: ClusterSnapshot) -> Decision:
+    """What is reported of a node for which this look does nothing."""
+    return replace(decide_instance(request, snapshot), changes=(), release=False)
 
 
 def _held_requests(snapshot: ClusterSnapshot) -> dict[str, NodeRequest]:

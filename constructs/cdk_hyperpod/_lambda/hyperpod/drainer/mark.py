@@ -8,8 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ..common.drain_protocol import REQUEST_ID, NodeRequest
-from .event import WRITER
+from ..common.drain_protocol import PATCH, REQUEST_ID, NodeRequest
 
 MARK = "cdk-hyperpod.dev/drain"
 """The annotation's name."""
@@ -57,9 +56,11 @@ def parse_mark(text: str, instance: str) -> Mark:
     A cordon is the drainer's only if the mark says so. If that is unknown, the node stays cordoned.
     """
     found = _parse_object(text)
+    request_id = _text_of(found.get("request"), re.compile(REQUEST_ID))
     request = NodeRequest(
-        writer=WRITER,
-        request_id=_text_of(found.get("request"), re.compile(REQUEST_ID)),
+        # Only runs of `cdk-hyperpod patch` are operators here. An earlier version wrote that all are of the deployment.
+        writer="operator" if request_id.startswith(PATCH) else "deployment",
+        request_id=request_id,
         instance=instance,
         address="",
         deadline=_number(found.get("deadline")),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
 from ..common.drain_protocol import NodeRequest
@@ -300,10 +301,15 @@ def _without_beginning(decision: Decision) -> Decision:
 
 
 def order_changes(
-    requests: Mapping[str, NodeRequest], decisions: Mapping[str, Decision], snapshot: ClusterSnapshot
+    requests: Mapping[str, NodeRequest],
+    decisions: Mapping[str, Decision],
+    snapshot: ClusterSnapshot,
+    others: Mapping[str, NodeRequest] = MappingProxyType({}),
 ) -> list[Change]:
-    """All changes that a request leads to. Releases come first, then the changes that cordon and mark nodes."""
+    """All changes that a request leads to. Releases come first, then the changes that cordon and mark nodes. `others`: what is held for
+    others, and stays held."""
     kept = {instance: requests[instance] for instance, decision in decisions.items() if not decision.release}
+    kept |= others
     # Each look begins with another node. Evictions that budgets refuse need time, and no node should always wait behind them.
     turn = round(snapshot.now) % max(1, len(decisions))
     in_turn = [*decisions.values()]
