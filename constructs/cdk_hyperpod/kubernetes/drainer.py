@@ -19,6 +19,9 @@ BACKUP_NAMESPACE = "hyperpod-backup"
 RESERVED = ("default", "kube-system", "kube-public", "kube-node-lease")
 """Namespaces of every cluster. A backup must not be in them."""
 
+LEASE_NAMESPACE, PATCH_LEASE = "kube-system", "cdk-hyperpod-patch"
+"""Where the drainer keeps the run of `cdk-hyperpod patch` (drainer/run_lease.py)."""
+
 _NAME = "cdk-hyperpod-drainer"
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -42,6 +45,9 @@ def drainer_manifests(backup_cron_job: str | None = None) -> tuple[Manifest, ...
         ),
         _binding("ClusterRole"),
     ]
+    # The Lease that keeps the run of `cdk-hyperpod patch` (docs/adr/0021). To create leases cannot be limited to a name.
+    of_run = _rule("coordination.k8s.io", ("leases",), ("get", "patch")) | {"resourceNames": [PATCH_LEASE]}
+    manifests += [_lease(), _object("Role", LEASE_NAMESPACE, rules=[of_run]), _binding("Role", LEASE_NAMESPACE)]
     if backup_cron_job is not None:
         namespace, _, name = backup_cron_job.partition("/")
         rules = [
@@ -63,6 +69,12 @@ def backup_namespace_manifest() -> Manifest:
 def in_own_namespace(cron_job: str | None) -> bool:
     """Whether the CronJob, NAMESPACE/NAME, is in the library's own namespace."""
     return cron_job is not None and cron_job.partition("/")[0] == BACKUP_NAMESPACE
+
+
+def _lease() -> Manifest:
+    labels = {"app.kubernetes.io/managed-by": "cdk-hyperpod"}
+    metadata = {"name": PATCH_LEASE, "namespace": LEASE_NAMESPACE, "labels": labels}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
 
 
 def _rule(group: str, resources: Sequence[str], verbs: Sequence[str]) -> Manifest:

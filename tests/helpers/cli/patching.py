@@ -38,6 +38,9 @@ class World:
     do: Callable[[int], object] = lambda number: None
     """What else happens at a wait, by its number."""
     beat: float = 0.0
+    run: Json = None
+    """The run that the drainer keeps."""
+    version: int = 1
     _seen: int = 0
 
     @property
@@ -109,21 +112,30 @@ class World:
         return {"state": "ready", "message": "", "saved": self.saves, "requests": requests}
 
     def drain_by_function(self, event: Json) -> Json:
-        """The drainer's answer. It remembers what it holds, as marks on nodes."""
-        parse_event(event, self.now)
+        """The drainer's answer. It remembers what it holds, as marks on nodes, and the run of `patch`."""
+        question = parse_event(event, self.now)
         wanted = event["requests"]
         self.held = {node: request for node, request in self.held.items() if request["expires"] > self.now}
+        refused = {}
+        if question.run is not None and question.run.version != str(self.version):
+            refused, wanted = {"operator": "another process has changed the run"}, None
+        elif question.run is not None:
+            self.run, self.version = question.run.record, self.version + 1
         if wanted is not None:
-            self.held = {each["id"]: each for each in wanted["deployment"]["nodes"] if each["expires"] > self.now}
+            own = {each["id"]: each for each in wanted["operator"]["nodes"] if each["expires"] > self.now}
+            others = {node: each for node, each in self.held.items() if not each["request"].startswith("patch-")}
+            self.held = {**own, **others}
         here = {str(node.instance_id) for node in self.aws.model.nodes("small")}
         return {
-            "schema": 1, "agent": 1, "beat": self.now, "requests": {}, "refused": {}, "problem": "", "backup": None,
+            "schema": 1, "agent": 1, "beat": self.now, "requests": {}, "refused": refused, "problem": "", "backup": None,
+            "run": self.run, "run_version": str(self.version),
             "busy": {node: [] for node, end in self.jobs.items() if end > self.now},
             "nodes": {node: self._pods(node, request, here) for node, request in self.held.items()},
         }  # fmt: skip
 
     def _pods(self, node: str, request: Json, here: set[str]) -> Json:
-        requests = {"deployment": request["request"]}
+        is_of_patch = request["request"].startswith("patch-")
+        requests = {"operator" if is_of_patch else "deployment": request["request"]}
         if node not in here:
             return {"state": "unknown", "message": "Kubernetes has no such node", "absent": True, "requests": requests}
         if node in self.state_of:

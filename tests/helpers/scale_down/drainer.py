@@ -54,6 +54,8 @@ class Drainer:
     """Nodes that cannot be changed, so that they stay cordoned."""
     dead: set[str] = field(default_factory=set)
     """Nodes with a silent kubelet: reported as ready, and not backed up."""
+    patched: dict[str, float] = field(default_factory=dict)
+    """Node -> until when a run of `cdk-hyperpod patch` holds it: no deployment's request changes that, but one that takes it over."""
     cordoned: dict[str, Json] = field(default_factory=dict)
     """Node -> its annotation: the holder, the request, and the time."""
     saving: dict[str, float] = field(default_factory=dict)
@@ -109,10 +111,14 @@ class Drainer:
         for node, held in list(self.cordoned.items()):
             if held["expires"] <= self.now() if wanted is None else node not in wanted:
                 self._give_back(node)
-        asked = {} if wanted is None else wanted
+        taken = {node for node, each in (wanted or {}).items() if each.get("takes_over")}
+        self.patched = {node: end for node, end in self.patched.items() if end > self.now() and node not in taken}
+        asked = {node: each for node, each in (wanted or {}).items() if node not in self.patched}
         held = {node: node_request for node, node_request in self.cordoned.items() if node not in asked}
         told = {node: self._told(node, node_request, here, acts=True) for node, node_request in asked.items()}
         told |= {node: self._told(node, node_request, here, acts=False) for node, node_request in held.items()}
+        for node in self.patched.keys() & here:
+            told[node] = {"state": "draining", "message": "", "requests": {"operator": "patch-1"}, "running": 0}
         return {
             "schema": 1,
             "agent": 1,

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Api, Reply
 from cdk_hyperpod._lambda.hyperpod.drainer.drainer import Drainer
 from cdk_hyperpod._lambda.hyperpod.drainer.mark import MARK
+from helpers.drainer.lease import RunLease
 
 from .world import Job, Node, World
 
@@ -26,6 +27,7 @@ class Kubernetes:
         self.versions: dict[str, int] = {}
         self.silent_since: dict[str, float] = {}
         self.evictions = 0
+        self.lease = RunLease()
         world.drainer = self.drain
 
     def drain(self, event: Json) -> Json:
@@ -42,6 +44,9 @@ class Kubernetes:
         return [node for node in self.world.nodes if node.here and node.status != "Pending"]
 
     def _send(self, method: str, path: str, body: bytes | None, _: str) -> Reply:
+        if self.lease.is_asked(path):
+            status, found = self.lease.answer(method, json.loads(body) if body else {})
+            return Reply(status, json.dumps(found).encode())
         names = urlsplit(path).path.strip("/").split("/")[2:]
         status, found = self._answer(method, names, json.loads(body) if body else {}, dry="dryRun" in path)
         return Reply(status, json.dumps(found).encode())

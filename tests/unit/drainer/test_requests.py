@@ -59,8 +59,8 @@ BROKEN: list[tuple[Any, str]] = [
     ('{"schema": 1', "is not a JSON object"),
     ({}, "schema: the drainer reads 1, got null; bring both up to date"),
     ({"schema": True, "requests": None}, "schema: the drainer reads 1, got true; bring both up to date"),
-    ({"schema": 1}, "requests: must be null or hold deployment alone, got false"),
-    ({"schema": 1, "requests": {}}, "requests: must be null or hold deployment alone, got {}"),
+    ({"schema": 1}, "requests: must be null or hold one of deployment, operator, got false"),
+    ({"schema": 1, "requests": {}}, "requests: must be null or hold one of deployment, operator, got {}"),
     (asked(None), "is not a JSON object"),
     (asked({"schema": 2}), "schema: the drainer reads 1, got 2; bring both up to date"),
     (asked({"schema": 1, "id": "r", "nodes": "all"}), "nodes: must be a list of at most 6758"),
@@ -221,7 +221,7 @@ def test_its_rights_are_of_the_versions_that_eks_has(version: str) -> None:
 
 def test_without_a_backup_it_may_make_no_job() -> None:
     rules = [rule for manifest in drainer_manifests() for rule in manifest.get("rules", ())]
-    assert [rule["resources"] for rule in rules] == [["nodes"], ["pods"], ["pods/eviction"]]
+    assert [rule["resources"] for rule in rules] == [["nodes"], ["pods"], ["pods/eviction"], ["leases"]]
     # Those of the backup are for its own namespace.
     kinds = {manifest["kind"]: manifest for manifest in drainer_manifests("ops/save-node")}
     assert kinds["ClusterRole"]["rules"] == rules

@@ -76,6 +76,46 @@ def test_idle_nodes_go_before_busy_ones() -> None:
     assert gone(train)[oldest] - began < 2 * MINUTE, "nothing is waited for"
 
 
+def test_nodes_that_a_patch_holds_are_left_alone() -> None:
+    """Others go, also busy ones."""
+    train = four()
+    *others, newest = ids(train, "p5")
+    train.drainer.patched = {newest: math.inf, others[-1]: math.inf}
+    train.drainer.pods = dict.fromkeys(others, 2 * MINUTE)
+    assert train.deploy(TWO) == "complete", train.reasons
+    assert set(gone(train)) == set(others[:2])
+    assert train.drainer.patched.keys() == {newest, others[-1]}
+
+
+def test_a_node_that_must_go_is_waited_for_until_its_patch_ends() -> None:
+    train = four()
+    newest = ids(train, "p5")[-1]
+    end = train.clock.now() + 20 * MINUTE
+    train.drainer.patched = {newest: end}
+    assert train.deploy(Template(groups=(group("p5", 3),), nodes_to_delete=(newest,), drain=DRAIN)) == "complete", (
+        train.reasons
+    )
+    assert gone(train).keys() == {newest} and gone(train)[newest] >= end
+    assert any("`cdk-hyperpod patch` holds" in line for line in train.log)
+
+
+def test_a_patch_that_does_not_end_fails_the_deployment_at_its_deadline_and_no_rollback() -> None:
+    train = four()
+    newest = ids(train, "p5")[-1]
+    train.drainer.patched = {newest: math.inf}
+    reason = failure(train, Template(groups=(group("p5", 3),), nodes_to_delete=(newest,), drain=DRAIN))
+    assert "`cdk-hyperpod patch` holds" in reason and codes(reason) == ["scale-down-out-of-time"]
+    assert not gone(train) and train.drainer.patched, "its rollback has nothing to take"
+    grown = Template(groups=(group("p5", 6),), drain=DRAIN)
+
+    def hold_all() -> None:
+        train.drainer.patched = dict.fromkeys(ids(train, "p5"), math.inf)
+
+    began = train.clock.now()
+    assert train.deploy(grown, fail="after", meanwhile=hold_all) == "rolled back", train.reasons
+    assert len(gone(train)) == 2 and train.clock.now() - began < 60 * MINUTE
+
+
 @pytest.mark.parametrize("asks", [True, False], ids=["while it is asked for nodes", "while it is asked what it holds"])
 def test_somebody_raises_the_group_while_the_drainer_takes_its_time(
     monkeypatch: pytest.MonkeyPatch, asks: bool

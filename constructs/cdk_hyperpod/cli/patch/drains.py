@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ..._lambda.hyperpod.common.drain_protocol import NodeRequest, Status, make_node_request, make_request
 from ..._lambda.hyperpod.common.sentences import some
@@ -19,8 +19,10 @@ from ..nodes.operator_channel import DrainError, OperatorChannel, StatusReading,
 from .model import LEASE_S, REQUEST_PREFIX, Hold, Node, Report, Run
 from .run_record import LOST, RENEW_S, from_json, is_lost, to_json
 
-if TYPE_CHECKING:
-    from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus
+Requests = Sequence[dict[str, Any]] | None
+"""Requests of nodes. None: nothing is asked of any node."""
+MOST_CLAIMS = 5
+"""How often a claim is tried anew, if others write at the same moment."""
 
 _HOST = re.compile(r"ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})")
 
@@ -260,6 +262,13 @@ class DrainerDrains:
         self._ahead = 0.0
         """How far the drainer's clock is ahead of this machine's: it compares leases with its own."""
         self._silent_since: float | None = None
+        self._silent_report: Report | None = None
+        self._version = ""
+        """Of the run that the drainer keeps, as it was read last. Empty: it keeps none."""
+        self._shared: Run | None = None
+        """The run that it keeps."""
+        self._last = Report()
+        """Of the last change."""
         self.exists = True
         """False: the last call found that there is no such function."""
 
@@ -267,19 +276,52 @@ class DrainerDrains:
         return tables.now().timestamp() + self._ahead
 
     def look(self) -> Report:
-        return self._ask(self._channel.read)
+        return self._ask(None)
 
     def shared(self) -> Run | None:
-        """The marks on the nodes name the run, and no more (`Report.other_run`)."""
-        return None
+        self._ask(None)
+        return self._shared
 
     def claim(self, choose: Callable[[Run | None, float], Run]) -> Run:
-        run = choose(None, self.now())
-        self._own = run.request_id
-        return run
+        for _ in range(MOST_CLAIMS):
+            self._read_kept()
+            run = choose(self._shared, self.now())
+            if self._change_run(run, to_json(run)):
+                self._own = run.request_id
+                return run
+        raise DrainError("nothing was changed: others change the run at the same time. Try again", is_passing=True)
 
     def save(self, run: Run) -> None:
-        """Only this machine has the run."""
+        if not self._change_run(run, to_json(run)):
+            raise LOST
+
+    def _read_kept(self) -> None:
+        """Raises DrainError if the drainer cannot keep a run."""
+        report = self._ask(None)
+        if report.silence:
+            raise DrainError(f"nothing was changed: the drainer {report.silence}", is_passing=True)
+        if not self._version:
+            raise DrainError(
+                "nothing was changed: the deployed drainer cannot keep the run, so two operators could patch at once. Deploy the "
+                "file with this version first, then patch"
+            )
+
+    def _change_run(self, run: Run, record: dict[str, Any] | None, nodes: Requests = None) -> bool:
+        """Whether the drainer has written the record, and done what the requests ask. False: the run is another process's by now, or
+        somebody has written at the same moment. Raises DrainError if that is not known."""
+        for _ in range(2):
+            requests = None if nodes is None else {"operator": make_request(run.request_id, nodes)}
+            report = self._ask(requests, {"version": self._version, "record": record})
+            if report.silence:
+                raise DrainError(f"the drainer {report.silence}", is_passing=True)
+            self._last = report
+            if not report.refused:
+                return True
+            self._read_kept()
+            # An answer that was lost leaves this process behind its own record.
+            if self._shared is None or self._shared.owner != run.owner:
+                return False
+        return False
 
     def is_due(self) -> bool:
         """Its every look renews the lease."""
@@ -290,7 +332,7 @@ class DrainerDrains:
         requests = [
             make_node_request(
                 NodeRequest(
-                    writer="deployment",
+                    writer="operator",
                     request_id=run.request_id,
                     instance=node.id,
                     address="",
@@ -303,25 +345,36 @@ class DrainerDrains:
             )
             for node in nodes
         ]
-        return self._ask(lambda: self._channel.write(make_request(run.request_id, requests)))
+        record = to_json(run) | {"until": self.now() + LEASE_S}
+        try:
+            has_held = self._change_run(run, record, requests)
+        except DrainError:
+            # Its silence counts from the first look without an answer.
+            return self._silent_report or self._ask(None)
+        if not has_held:
+            if is_lost(self._shared, run):
+                raise LOST
+            return self._last
+        return self._last
 
     def release(self, run: Run, *, finished: bool) -> None:
-        """Release the nodes. A deployment that drains by now has replaced the request already, and its nodes stay held."""
-        report = self.look()
-        if report.silence:
-            raise DrainError(f"the drainer {report.silence}")
-        if report.held_by_deployment or not self._own:
+        if not self._own:
             return
-        problem = self._ask(lambda: self._channel.write(make_request(self._own, []))).problem
-        if problem:
-            raise DrainError(f"the drainer reports: {problem}")
+        if not self._version:
+            self._read_kept()
+        if not self._change_run(run, None if finished else to_json(run), []):
+            if is_lost(self._shared, run):
+                raise LOST
+            raise DrainError(f"the drainer refuses the release: {self._last.refused}")
+        if self._last.problem:
+            raise DrainError(f"the drainer reports: {self._last.problem}")
 
-    def _ask(self, call: Callable[[], AgentStatus]) -> Report:
+    def _ask(self, requests: Mapping[str, Any] | None, run: Mapping[str, Any] | None = None) -> Report:
         """Raises ClientError if AWS refuses the call for good."""
         from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
         try:
-            status = call()
+            status = self._channel.ask(requests, run=run)
         except ClientError as error:
             if aws.is_gone(error):
                 self.exists = False
@@ -333,28 +386,29 @@ class DrainerDrains:
             if not hasattr(error, "fmt") or type(error).__name__ != "UnansweredError":
                 raise
             return self._silence(f"does not answer: {error}")
-        self._silent_since = None
+        self._silent_since = self._silent_report = None
+        self._version, self._shared = status.run_version, from_json(status.run)
         return self._report(status)
 
     def _silence(self, why: str) -> Report:
         now = self.now()
         if self._silent_since is None:
             self._silent_since = now
-        return Report(silence=why, silent_s=now - self._silent_since)
+        self._silent_report = Report(silence=why, silent_s=now - self._silent_since)
+        return self._silent_report
 
-    def _report(self, status: AgentStatus) -> Report:
+    def _report(self, status: Status) -> Report:
         if status.beat is not None:
             self._ahead = status.beat - tables.now().timestamp()
-        held_for = status.deployment_requests()
-        foreign = [name for name, request in held_for.items() if not request.startswith(REQUEST_PREFIX)]
-        runs = {request for request in held_for.values() if request.startswith(REQUEST_PREFIX)} - {self._own}
+        held_for = {name: node.requests.get("operator", "") for name, node in status.nodes.items()}
+        runs = {*held_for.values()} - {self._own, ""}
         return Report(
-            nodes={name: node for name, node in status.nodes.items() if held_for.get(name) == self._own},
-            refused=status.rejected,
+            nodes={name: node for name, node in status.nodes.items() if held_for[name] == self._own},
+            refused=status.refused.get("operator", ""),
             problem=status.problem,
-            held_by_deployment=tuple(foreign),
+            held_by_deployment=tuple(name for name, node in status.nodes.items() if "deployment" in node.requests),
             other_run=some(sorted(run.removeprefix(REQUEST_PREFIX) for run in runs), 1),
-            busy=status.busy,
-            saves=status.saves,
+            busy={node: tuple(job.title for job in jobs) for node, jobs in status.busy.items()},
+            saves=status.backup is not None,
             is_read=True,
         )

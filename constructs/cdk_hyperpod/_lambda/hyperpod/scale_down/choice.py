@@ -119,10 +119,10 @@ def _excess(ordered: list[Node], running: int, count: int) -> list[Node]:
     return ordered[: max(0, running - count)]
 
 
-def _order_of_update(node: Node, context: RequestContext) -> tuple[bool, bool, tuple[int, float, str]]:
-    """Nodes that the first look chose come first: the list may still show one that was deleted as it was. Of the others, nodes
-    without jobs come first."""
-    return node.name not in context.chosen, node.name in context.busy, _order(node)
+def _order_of_update(node: Node, context: RequestContext) -> tuple[bool, bool, bool, tuple[int, float, str]]:
+    """Nodes that the first look chose come first: the list may still show one that was deleted as it was. Of the others, those that a
+    patch holds come last, and nodes without jobs first."""
+    return node.name not in context.chosen, node.name in context.patched, node.name in context.busy, _order(node)
 
 
 def _order(node: Node) -> tuple[int, float, str]:

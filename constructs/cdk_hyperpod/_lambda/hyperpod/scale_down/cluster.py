@@ -227,6 +227,8 @@ class RequestContext:
     """Of the nodes that the first look chose, those that were not launched when the request began: name -> group."""
     busy: frozenset[str] = frozenset()
     """Names of the nodes that have jobs, as far as the agent or the drainer reports them."""
+    patched: frozenset[str] = frozenset()
+    """Names of the nodes that `cdk-hyperpod patch` holds."""
     unlaunched: Mapping[str, int] | None = None
     """Group -> how many of its nodes were not launched yet at the first look. A group without such nodes is missing. None: there was no
     earlier look."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from .cluster import Cluster, DrainSettings, RequestContext
+from . import messages
+from .actions import Wait
+from .cluster import Cluster, DrainSettings, Node, RequestContext
 from .drain.channels import BucketChannel, Channel, FunctionChannel
-from .drain.readiness import SILENT_AFTER, DrainRequest
+from .drain.readiness import SILENT_AFTER, DrainRequest, is_silent
 from .drain.requester import DrainRequester, RetryBudget
 from .poll import Poll, read_until_agreed
 from .properties import PREPARE
@@ -61,7 +64,17 @@ def with_status(context: RequestContext, requester: DrainRequester | None) -> Re
         return context
     status, own = requester.status, requester.drain_request.request_id
     draining = {name for name, request_id in status.deployment_requests().items() if request_id == own}
-    return replace(context, busy=frozenset(status.busy), chosen=context.chosen | draining)
+    return replace(
+        context, busy=frozenset(status.busy), patched=status.held_by_patch(), chosen=context.chosen | draining
+    )
+
+
+def wait_for_patch(requester: DrainRequester, leaving: Iterable[Node]) -> Wait | None:
+    """A wait if `cdk-hyperpod patch` holds some of these nodes, as far as the agent or the drainer reports it."""
+    if is_silent(requester.status):
+        return None
+    held = requester.status.held_by_patch() & {node.name for node in leaving}
+    return messages.waits.held_by_patch(sorted(held)) if held else None
 
 
 def read_with_held(poll: Poll, live: Cluster | None, requester: DrainRequester | None, *, tags: bool) -> Cluster | None:

@@ -12,7 +12,7 @@ from .actions import Wait
 from .cluster import Cluster, Node
 from .drain.readiness import JOIN_TIME, decide_readiness
 from .drain.requester import DELETION_LEASE, DrainRequester
-from .draining import read_with_held, requester_with_status
+from .draining import read_with_held, requester_with_status, wait_for_patch
 from .executor import Clock, delete_groups
 from .group_deletion import GroupDeletion, deleting, groups_left, plan_group_deletion
 from .poll import Poll, log_notes, wait_if_abandoned
@@ -49,6 +49,8 @@ def _make_ready(poll: Poll, requester: DrainRequester, live: Cluster) -> tuple[W
     update. Returns what the deletion still waits for: until the time is up, and then the group stays."""
     groups = groups_left(live, poll.desired)
     nodes = [node for node in live.nodes if node.group in groups]
+    if patch := wait_for_patch(requester, nodes):
+        return (patch,)
     came = _not_drained_by_prepare(nodes, requester, poll.state)
     requester.drain_request = replace(requester.drain_request, nowhere=requester.locate(came))
     drained = frozenset(node.name for node in nodes) - {node.name for node in came}

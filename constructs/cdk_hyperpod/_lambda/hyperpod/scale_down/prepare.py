@@ -20,7 +20,7 @@ from .cluster_operations import PATIENCE as PATIENCE_FOR_OPERATIONS
 from .cluster_operations import lowered_by_another, read_operations
 from .drain.readiness import Readiness, decide_readiness, nodes_to_drain
 from .drain.requester import DELETION_LEASE, DRAIN_LEASE, GROUP_LEASE, DrainRequester
-from .draining import read_with_held, requester_with_status, with_status
+from .draining import read_with_held, requester_with_status, wait_for_patch, with_status
 from .executor import Clock, Outcome, execute
 from .group_deletion import groups_left
 from .planner import plan
@@ -76,6 +76,14 @@ def still_wanted(poll: Poll, view: View) -> Result | None:
     acts = bool(view.plan.changes) or view.requester is not None
     over = wait_if_abandoned(poll) if acts else None
     return view.again(over) if over else None
+
+
+def leave_to_patch(poll: Poll, view: View) -> Result | None:
+    """Nodes that `cdk-hyperpod patch` holds are its own until it ends. A rollback does not wait for it."""
+    if view.requester is None or poll.rolling_back:
+        return None
+    wait = wait_for_patch(view.requester, nodes_to_drain(view.plan, view.live))
+    return view.again(wait, *view.plan.waits) if wait else None
 
 
 def make_ready(poll: Poll, view: View) -> Result | None:
@@ -192,6 +200,7 @@ def nothing_to_change(poll: Poll, view: View) -> Result | None:
 
 PHASES: tuple[Callable[[Poll, View], Result | None], ...] = (
     still_wanted,
+    leave_to_patch,
     make_ready,
     no_other_operation,
     nothing_to_wait_for,

@@ -123,13 +123,14 @@ class FunctionChannel:
         self._arn, self._cluster, self._functions = arn, cluster, functions
 
     def read(self) -> AgentStatus:
-        return self._invoke(None)
+        return _status_of(self.ask(None), timedelta(0))
 
     def write(self, request: Request) -> AgentStatus:
-        return self._invoke({"deployment": request})
+        return _status_of(self.ask({"deployment": request}), timedelta(0))
 
-    def _invoke(self, requests: Mapping[str, Request] | None) -> AgentStatus:
-        event = {"schema": SCHEMA, "cluster": self._cluster, "requests": requests}
+    def ask(self, requests: Mapping[str, Request] | None, **more: object) -> Status:
+        """The drainer's answer. `more`: members of its event that only `cdk-hyperpod patch` sends."""
+        event = {"schema": SCHEMA, "cluster": self._cluster, "requests": requests, **more}
         reply = self._functions().invoke(FunctionName=self._arn, Payload=json.dumps(event).encode())
         found = parse_object(reply["Payload"].read(MAX_STATUS_BYTES))
         if reply.get("FunctionError"):
@@ -141,7 +142,7 @@ class FunctionChannel:
         if status.problem and not status.problem.startswith(NOT_RELEASED):
             # If it cannot read Kubernetes, its answer does not have what it holds.
             raise UnansweredError(why=status.problem)
-        return _status_of(status, timedelta(0))
+        return status
 
     def find(self, node: str, status: AgentStatus) -> str:
         """Needs none: a node's name in Kubernetes has its id in it."""

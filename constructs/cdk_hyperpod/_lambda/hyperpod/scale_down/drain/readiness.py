@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from ...common.drain_protocol import NO_INSTANCE, SILENT_S, NodeStatus
+from ...common.drain_protocol import NO_INSTANCE, PATCH, SILENT_S, NodeStatus
 from ...common.refuse import Refuse
 from .. import messages
 from ..actions import Plan, Wait
@@ -64,6 +64,11 @@ class AgentStatus:
     def deployment_requests(self) -> dict[str, str]:
         """Node -> id of a deployment's request that it is held for."""
         return {name: node.requests["deployment"] for name, node in self.nodes.items() if "deployment" in node.requests}
+
+    def held_by_patch(self) -> frozenset[str]:
+        """Names of the nodes that a run of `cdk-hyperpod patch` holds."""
+        held = {name: node.requests.get("operator", "") for name, node in self.nodes.items()}
+        return frozenset(name for name, request_id in held.items() if request_id.startswith(PATCH))
 
 
 NO_STATUS = AgentStatus()

@@ -199,6 +199,7 @@ class DrainRequester:
                 force=self.drain_request.forces,
                 backup=backup,
                 evict_unmanaged=self._evicts_unmanaged if self.drain_request.drain.eks else None,
+                takes_over=self.drain_request.drain.eks and self.drain_request.rolling_back,
             )
         )
 

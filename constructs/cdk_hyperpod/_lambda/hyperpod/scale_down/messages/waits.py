@@ -99,6 +99,12 @@ def not_ready(node: str, why: str) -> Wait:
     return Wait(why=f"{node} is not ready: {why}")
 
 
+def held_by_patch(nodes: Sequence[str]) -> Wait:
+    return Wait(
+        why=f"`cdk-hyperpod patch` holds {some(nodes, 3)}, and releases {'it' if len(nodes) == 1 else 'them'} at its end"
+    )
+
+
 UNREAD = "the drain agent has not read the request yet"
 UNREPORTED = "the drainer has not reported the node yet"
 
