@@ -22,6 +22,7 @@ from cdk_hyperpod._lambda.hyperpod.drainer.cluster_snapshot import Hook
 from cdk_hyperpod._lambda.hyperpod.drainer.drainer import Drainer
 from cdk_hyperpod._lambda.hyperpod.drainer.event import parse_event
 from cdk_hyperpod._lambda.hyperpod.drainer.objects import parse_node
+from cdk_hyperpod._lambda.hyperpod.drainer.run_lease import NAME
 from cdk_hyperpod.kubernetes.drainer import drainer_manifests
 from helpers.kubernetes.versions import VERSIONS
 
@@ -222,9 +223,10 @@ def test_its_rights_are_of_the_versions_that_eks_has(version: str) -> None:
 def test_without_a_backup_it_may_make_no_job() -> None:
     rules = [rule for manifest in drainer_manifests() for rule in manifest.get("rules", ())]
     assert [rule["resources"] for rule in rules] == [["nodes"], ["pods"], ["pods/eviction"], ["leases"]]
+    assert rules[-1]["resourceNames"] == [NAME]
     # Those of the backup are for its own namespace.
     kinds = {manifest["kind"]: manifest for manifest in drainer_manifests("ops/save-node")}
-    assert kinds["ClusterRole"]["rules"] == rules
+    assert kinds["ClusterRole"]["rules"] == rules[:-1]
     assert (kinds["Role"]["metadata"]["namespace"], kinds["RoleBinding"]["metadata"]["namespace"]) == ("ops", "ops")
 
 

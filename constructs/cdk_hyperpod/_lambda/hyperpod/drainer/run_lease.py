@@ -43,15 +43,15 @@ def keep_run(api: Api, question: Question) -> tuple[Question, KeptRun]:
         if question.run is None:
             return question, kept
         if question.run.version != kept.version:
-            return _refused(question, CHANGED), kept
+            return _rejected(question, CHANGED), kept
         return question, _write(api, question.run.record, kept)
     except KubernetesError as error:
         if error.status == 409:
-            return _refused(question, CHANGED), KeptRun(version="changed")
-        return _refused(question, f"the run of `cdk-hyperpod patch` cannot be kept: {error}"), KeptRun()
+            return _rejected(question, CHANGED), KeptRun(version="changed")
+        return _rejected(question, f"the run of `cdk-hyperpod patch` cannot be kept: {error}"), KeptRun()
 
 
-def _refused(question: Question, why: str) -> Question:
+def _rejected(question: Question, why: str) -> Question:
     return replace(question, request=None, refused=why) if question.run else question
 
 
