@@ -17,8 +17,6 @@ class Agent:
     def __init__(self, world: World) -> None:
         self.world = world
         self.alive = True
-        self.failed: set[tuple[str, str]] = set()
-        """Node and request whose time was over: the node is released."""
         self._parsed: dict[str, tuple[str, protocol.Request]] = {}
         world.time.every(lambda: world.random.uniform(20, 50), self.look)
 
@@ -41,10 +39,12 @@ class Agent:
                 continue
             for each in request.nodes:
                 if each.expires > self.world.now:
-                    found.setdefault(each.instance, {})[writer] = each
+                    by = "patch" if each.request_id.startswith("patch-") else writer
+                    found.setdefault(each.instance, {})[by] = each
         return found, refused
 
     def look(self) -> None:
+        self.world.releases = self.alive
         if not self.alive or any(n.status != "Running" for n in self.world.of("head")):
             return
         requests, refused = self._requests()
@@ -52,9 +52,9 @@ class Agent:
         nodes = {}
         for node in world.nodes:
             wanted = {
-                writer: each
-                for writer, each in requests.get(node.id, {}).items()
-                if (node.id, each.request_id) not in self.failed
+                by: each
+                for by, each in requests.get(node.id, {}).items()
+                if each.force or each.deadline > world.now or node.job is None
             }
             is_known = node.here and node.status != "Pending"
             node.held_by = frozenset(wanted) if is_known else frozenset()
@@ -77,18 +77,16 @@ class Agent:
         world.write(protocol.status_key(NAME), status)
 
     def _status(self, node: Node | None, wanted: dict[str, Any]) -> Json:
-        ids = {writer: each.request_id for writer, each in wanted.items()}
+        ids = {"operator" if by == "patch" else by: each.request_id for by, each in wanted.items()}
         if node is None or not node.here or node.status == "Pending":
             return {"state": "unknown", "message": f"{protocol.NO_INSTANCE}: it was replaced", "requests": ids}
         if node.job is None:
             return {"state": "ready", "message": "", "requests": ids}
         now = self.world.now
-        for writer, each in wanted.items():
+        for by, each in wanted.items():
             if each.force and each.deadline <= now:
-                self.world.end_job(node.job, f"force of {writer}")
+                self.world.end_job(node.job, f"force of {by}")
                 return {"state": "draining", "message": "ending", "requests": ids}
-        late = [each for each in wanted.values() if each.deadline <= now]
-        if late:
-            self.failed |= {(node.id, each.request_id) for each in late}
+        if all(each.deadline <= now for each in wanted.values()):
             return {"state": "timed-out", "message": "jobs", "requests": ids}
         return {"state": "draining", "message": "jobs: 4711 of alice", "requests": ids}

@@ -92,12 +92,12 @@ class Judge:
 
     def look(self) -> None:
         """Every minute: is a node held too long, and do two operators work against each other?"""
-        if sum(self.world.now - each.awake_since > 900 for each in self._alive()) > 1:
+        if len(self._at_work()) > 1:
             self.fault("two operators: both run")
         held = [node for node in self.world.nodes if "patch" in node.held_by and node.here]
-        if not held or (self.world.switches.eks and not self._alive()):
+        if not held or not self.world.releases or (self.world.switches.eks and not self._alive()):
             return
-        alive = self._alive()
+        alive = self._at_work()
         limit = max((self._limit(each) for each in alive or self.processes if each.began is not None), default=0.0)
         if self.world.now > limit + SLACK_S:
             self.fault(f"held too long: {'while the command lives' if alive else 'after its end'}")
@@ -107,15 +107,22 @@ class Judge:
     def _alive(self) -> list[Process]:
         return [each for each in self.processes if each.alive and each.is_awake]
 
+    def _at_work(self) -> list[Process]:
+        """Those that have had time to do something since they began or woke up."""
+        return [each for each in self._alive() if self.world.now - each.awake_since > 900]
+
     def _limit(self, process: Process) -> float:
         own = [each for each in self.world.updates if each.by == process.name or each.by not in ("patch",)]
         if any(each.ended is None for each in own if each.accepted >= (process.began or 0.0)):
             return self.world.now
-        if process.alive:
-            ended = max((each.ended or 0.0 for each in self.world.updates), default=0.0)
+        if process in self._at_work():
+            ended = max((each.ended or 0.0 for each in self.world.updates), default=process.awake_since)
+            ended = max(ended, process.awake_since)
             return max((process.began or 0.0) + process.drain_for_s * process.groups, ended) + HELD_S
+        if process in self._alive():
+            return self.world.now
         printed = max((_seconds(found) for found in _TIME.findall("\n".join(process.output))), default=0.0)
-        return max(printed, (process.ended or 0.0) + LEASE_S) + 60
+        return max(printed, (process.ended or process.asleep_since) + LEASE_S) + 60
 
     def ended(self, process: Process) -> None:
         """A process has ended: what has it printed, and what does it leave?"""

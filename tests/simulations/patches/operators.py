@@ -60,6 +60,7 @@ class Process:
     error: Exception | None = None
     is_awake: bool = True
     awake_since: float = 0.0
+    asleep_since: float = 0.0
     output: list[str] = field(default_factory=list)
 
     @property
@@ -129,6 +130,7 @@ class Process:
         now = self.world.now
         if self.sleeps is not None and now >= self.sleeps[0]:
             span, self.sleeps, self.is_awake = self.sleeps[1], None, False
+            self.asleep_since = now
             self.world.note(f"{self.name} sleeps for {span / 60:.0f} minutes")
             self.world.time.wait(span)
             self.is_awake, self.awake_since = True, self.world.now

@@ -117,6 +117,7 @@ class Update:
     shown: bool = False
     nodes: list[Node] = field(default_factory=list)
     skipped: list[Node] = field(default_factory=list)
+    done: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -149,6 +150,8 @@ class World:
         self.stack = "UPDATE_COMPLETE"
         self.throttled: list[tuple[float, float, frozenset[str]]] = []
         self.judge: Any = None
+        self.releases = True
+        """False: the drain agent is dead, and releases nothing."""
         self.drainer: Callable[[Json], Json] | None = None
         self._versions = 0
         for group in self.groups.values():
@@ -277,13 +280,12 @@ class World:
     def _re_imaged(self, group: Group, update: Update, node: Node) -> None:
         if node.status == "SystemUpdating":
             node.status, node.updated = "Running", self.now
+            update.done.add(node.id)
             self._next_job(node)
         self._check_end(group, update)
 
     def _check_end(self, group: Group, update: Update) -> None:
-        if update.ended is None and all(
-            node.image == update.image and node.status == "Running" for node in update.nodes if node.here
-        ):
+        if update.ended is None and all(node.id in update.done for node in update.nodes if node.here):
             self._finish(group, update)
 
     def _finish(self, group: Group, update: Update) -> None:

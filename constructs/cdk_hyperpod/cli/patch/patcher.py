@@ -81,6 +81,8 @@ class _Turn:
     """An update that this command did not send, as it was seen last."""
     worked: float = 0.0
     """When a sign of this run's update was seen last."""
+    shown: frozenset[object] = frozenset()
+    """All that HyperPod has reported of images until then."""
 
 
 @dataclass
@@ -301,6 +303,10 @@ class Patcher:
             if group.is_updating:
                 turn.foreign = " to ".join([group.software or SYSTEM_UPDATING, *group.coming[-1:]])
             return
+        shown = {group.on_desired, *((node.id, node.image, node.updated) for node in group.nodes)}
+        if progress.seen and not shown <= turn.shown:
+            turn.worked = now
+        turn.shown |= shown
         is_shown = group.is_updating or group.cluster_updates or group.software != progress.before
         if is_shown and not progress.seen:
             turn.worked = now
@@ -367,25 +373,27 @@ class Patcher:
         since the look, and a look that is too old, wait for the next one.
         """
         plan = turn.plan
-        hold = (
-            turn.hold if plan.drained_by in (DrainedBy.NONE, DrainedBy.HYPERPOD) else Hold.to_update(self.drains.now())
-        )
-        self._write_hold(turn, hold)
-        first = {node.id for node in self._known(turn)}
+        first = {node.id for node in self._known(plan)}
         described = self.reader.describe()
         self.reader.list_group(described, plan.group)
         group = self._group(described, plan)
-        turn.nodes |= {} if group is None else {node.id: node for node in group.with_jobs}
-        why = _why_not_now(group, first, plan)
-        if why:
-            return Wait(why)
-        before = Progress()
+        if group is None or (why := _why_not_now(group, first, plan)):
+            return Wait(why if group else "the group is not there any more")
+        hold = (
+            turn.hold if plan.drained_by in (DrainedBy.NONE, DrainedBy.HYPERPOD) else Hold.to_update(self.drains.now())
+        )
+        if hold.updates:
+            self._say(
+                plan.group,
+                f"the update is sent. If this command is lost, the nodes stay held until {_time(hold.until)}",
+            )
+            self.drains.hold(self.run, tuple(turn.nodes.values()), hold)
         now = self.drains.now()
-        sent = Progress(sent=now, before=group.software if group else None, until=hold.until if hold.updates else None)
+        sent = Progress(sent=now, before=group.software, until=hold.until if hold.updates else None)
         self._note(plan, sent)
         self.drains.save(self.run)
         if self.drains.now() - self._look_age > LOOK_S:
-            self._note(plan, before)
+            self._note(plan, Progress())
             return Wait("the last look is too old. It looks again")
         try:
             self.reader.target.client("sagemaker").update_cluster_software(
@@ -398,15 +406,11 @@ class Patcher:
         with suppress(DrainError, *api.CALL_ERRORS):
             # The next look writes it, too.
             self.drains.save(self.run)
-        until = f". If this command is lost, the nodes stay held until {_time(hold.until)}" if hold.updates else ""
-        return Wait(f"HyperPod has accepted the update{until}")
+        return Wait("HyperPod has accepted the update")
 
-    def _write_hold(self, turn: _Turn, hold: Hold) -> None:
-        if hold.updates:
-            self.drains.hold(self.run, tuple(turn.nodes.values()), hold)
-
-    def _known(self, turn: _Turn) -> tuple[Node, ...]:
-        return tuple(node for node in self.reader.listed(turn.plan.group) if node.id and node.status != "ShuttingDown")
+    def _known(self, plan: Plan) -> tuple[Node, ...]:
+        """Its nodes by the last list."""
+        return tuple(node for node in self.reader.listed(plan.group) if node.id and node.status != "ShuttingDown")
 
     def _after_failed_update(self, turn: _Turn, error: Exception) -> Wait:
         """Raises DrainError unless the same call may succeed later."""
@@ -457,9 +461,9 @@ class Patcher:
         self.wait(max(POLL_S, made * CALL_S))
 
 
-def _why_not_now(group: Group | None, first: set[str], plan: Plan) -> str:
+def _why_not_now(group: Group, first: set[str], plan: Plan) -> str:
     """What has changed since the look before the call. Empty: nothing."""
-    if group is None or group.is_updating:
+    if group.is_updating:
         return "HyperPod has changed the group at the last moment"
     if plan.drained_by in (DrainedBy.NONE, DrainedBy.HYPERPOD):
         return ""
