@@ -117,7 +117,15 @@ class _Client:
         return {"StatusCode": 200, "Payload": io.BytesIO(answer)}
 
     def _get_caller_identity(self) -> Json:
-        return {"Account": "000000000000"}
+        return {"Account": "000000000000", "Arn": "arn:aws:sts::000000000000:assumed-role/Operator/alice"}
+
+    def _simulate_principal_policy(self, PolicySourceArn: str, ActionNames: Sequence[str], **_: object) -> Json:
+        assert PolicySourceArn == "arn:aws:iam::000000000000:role/Operator"
+        method = "".join(
+            f"_{letter.lower()}" if letter.isupper() else letter for letter in ActionNames[0].split(":")[1]
+        )
+        denied = f"sagemaker:{method[1:]}" in self.fake_aws.denied
+        return {"EvaluationResults": [{"EvalDecision": "implicitDeny" if denied else "allowed"}]}
 
     def _describe_stacks(self, StackName: str) -> Json:
         if self.fake_aws.stack is None or self.fake_aws.stack["StackName"] != StackName:

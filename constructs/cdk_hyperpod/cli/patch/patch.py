@@ -72,10 +72,11 @@ steps of a patch day.
         *("cloudformation:DescribeStacks", "sagemaker:ListTags"),
         *("s3:GetObject", "s3:PutObject", "s3:ListBucket", "kms:Decrypt", "kms:GenerateDataKey"),
         *("sagemaker:DescribeClusterNode", "lambda:InvokeFunction", "cloudwatch:DescribeAlarms"),
-        *("sagemaker:ListClusterEvents", "sagemaker:DescribeClusterEvent"),
+        *("sagemaker:ListClusterEvents", "sagemaker:DescribeClusterEvent", "iam:SimulatePrincipalPolicy"),
         besides="Under Slurm those of S3 and KMS are needed on the drain bucket and its key, under EKS InvokeFunction on the "
         "drainer. DescribeAlarms is needed for `rolling.rollback_alarms`, ListTags if another app has the cluster, "
-        "DescribeClusterNode for nodes whose name has no address. Those for events show why an update failed.",
+        "DescribeClusterNode for nodes whose name has no address. Those for events show why an update failed. "
+        "SimulatePrincipalPolicy, on your own role, finds a missing UpdateClusterSoftware before the drain.",
     ),
 )
 @click.argument("groups", nargs=-1, metavar="[GROUP]…")
@@ -233,6 +234,8 @@ class _Command:
             if not needed:
                 return self._say_nothing_needed(local, unfinished)
             is_confirmed = self._confirm(preview)
+            # Others see the claim at once, and this machine has to know that it is its own.
+            local.write(unfinished)
             run = self._drains.claim(lambda shared, now: self._choose(local, shared, now, unfinished))
             local.write(run)
             with _ended_by_signals():
@@ -250,15 +253,17 @@ class _Command:
             raise
 
     def _choose(self, local: LocalRecord, shared: Run | None, now: float, fresh: Run | None = None) -> Run:
+        own = local.read()
         made = fresh or Run(
             id=uuid.uuid4().hex[:12],
-            owner=uuid.uuid4().hex,
+            # Whoever has locked this machine's record goes on with what another process here has written.
+            owner=own.owner if own else uuid.uuid4().hex,
             by=_who(),
             wanted=wanted_of(self._options),
             typed=self._options.groups,
             until=now + LEASE_S,
         )
-        return choose_run(shared, local.read(), replace(made, until=now + LEASE_S), now)
+        return choose_run(shared, own, replace(made, until=now + LEASE_S), now)
 
     def _say_nothing_needed(self, local: LocalRecord, unfinished: Run) -> int:
         if unfinished.groups:
@@ -320,7 +325,9 @@ class _Command:
         begun = () if run is None or not run.groups else (*run.typed, *run.groups)
         unknown = unknown_groups(self._options, groups)
         gone = [name for name in unknown if name in begun]
+        may_update, unknown_why = self._may_update(described, plans)
         notes = [
+            *([f"whether you may call UpdateClusterSoftware is unknown: {unknown_why}"] if unknown_why else []),
             *(f"{name} was deleted meanwhile" for name in gone),
             *(
                 f"{name} is not patched: it is the Slurm controller. Add --controller (docs/patch.md)"
@@ -342,8 +349,14 @@ class _Command:
             must_save=_must_save(self._config),
             updating=frozenset() if run is None else run.updating,
             missing_alarms=self._reader.missing_alarms(plans),
+            may_update=may_update,
             notes=notes,
         )
+
+    def _may_update(self, described: live.Reply, plans: Sequence[Plan]) -> tuple[bool | None, str]:
+        if not any(plan.is_needed for plan in plans):
+            return None, ""
+        return self._reader.may_update(described)
 
     # -- what is shown and confirmed ----------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -120,6 +121,28 @@ class Reader:
         stack: live.Reply = found
         return stack
 
+    def may_update(self, described: live.Reply) -> tuple[bool | None, str]:
+        """Whether the credentials may call UpdateClusterSoftware, as far as IAM can simulate it. None: unknown, and why.
+
+        A role's path, conditions and policies of the organization are not in the simulation.
+        """
+        try:
+            caller = str(self.target.client("sts").get_caller_identity().get("Arn", ""))
+            principal = _principal(caller)
+            if principal is None:
+                return None, f"IAM simulates no permissions of {caller or 'your credentials'}"
+            (found,) = self.target.client("iam").simulate_principal_policy(
+                PolicySourceArn=principal,
+                ActionNames=["sagemaker:UpdateClusterSoftware"],
+                ResourceArns=[str(described["ClusterArn"])],
+            )["EvaluationResults"]
+        except api.CALL_ERRORS as error:
+            return None, aws.sentence(error)
+        if found["EvalDecision"] == "allowed":
+            return True, ""
+        missing = found.get("MissingContextValues")
+        return (None, f"a condition depends on {', '.join(missing)}") if missing else (False, "")
+
     def missing_alarms(self, plans: Iterable[Plan]) -> list[str]:
         """Alarms of `rolling` that CloudWatch does not have. One call for a hundred names."""
         names = sorted({name for plan in plans if plan.is_needed for name in _alarm_names(plan.rolling)})
@@ -164,6 +187,14 @@ class Reader:
 
 def _alarm_names(rolling: Mapping[str, Any] | None) -> list[str]:
     return [alarm["AlarmName"] for alarm in (rolling or {}).get("AutoRollbackConfiguration") or ()]
+
+
+def _principal(caller: str) -> str | None:
+    """The user or the role of a caller's ARN. None: neither."""
+    role = re.fullmatch(r"arn:([a-z-]+):sts::(\d{12}):assumed-role/([^/]+)/.+", caller)
+    if role:
+        return f"arn:{role[1]}:iam::{role[2]}:role/{role[3]}"
+    return caller if ":user/" in caller else None
 
 
 def _text(value: object) -> str | None:

@@ -40,6 +40,8 @@ class Preview:
     """Groups for which an unfinished run has sent an update."""
     missing_alarms: Sequence[str] = ()
     """Alarms of `rolling` that do not exist."""
+    may_update: bool | None = None
+    """The credentials may call UpdateClusterSoftware. None: unknown."""
     notes: Sequence[str] = ()
     """What is only worth knowing."""
 
@@ -142,6 +144,17 @@ def _alarms(preview: Preview) -> Iterator[Finding]:
             path="rolling.rollback_alarms",
             problem=f"CloudWatch has no alarm {', '.join(preview.missing_alarms)}",
             remedy="create it, or correct its name in the file",
+        )
+
+
+def _permission(preview: Preview) -> Iterator[Finding]:
+    """It would show only after the drain."""
+    if preview.needed and preview.may_update is False:
+        yield Finding(
+            code="patch-not-permitted",
+            path="",
+            problem="your credentials lack the permission sagemaker:UpdateClusterSoftware on the cluster, as IAM simulates it",
+            remedy="add it to your role, or use other credentials (--profile NAME)",
         )
 
 
@@ -312,6 +325,7 @@ _RULES: tuple[Callable[[Preview], Iterator[Finding]], ...] = (
     _custom_images,
     _controller,
     _alarms,
+    _permission,
     _deployment,
     _guard,
     _cluster,

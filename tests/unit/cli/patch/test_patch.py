@@ -466,9 +466,17 @@ def test_a_permission_that_is_missing_is_one_sentence_and_nothing_is_done(world:
     assert sent(world) == [] and OPERATOR not in world.aws.asked
 
 
-def test_who_may_not_update_releases_the_nodes(world: World, run: Run) -> None:
+def test_who_may_not_update_is_refused_before_the_drain_where_iam_can_be_simulated(world: World, run: Run) -> None:
     world.aws.denied.add("sagemaker:update_cluster_software")
-    code, _, err = run("patch", "--yes")
+    check_refused(world, run, "--yes", code="patch-not-permitted")
+
+
+def test_who_may_not_update_releases_the_nodes(world: World, run: Run) -> None:
+    world.aws.denied |= {"sagemaker:update_cluster_software", "iam:simulate_principal_policy"}
+    code, out, err = run("patch", "--yes")
+    assert (
+        "note: whether you may call UpdateClusterSoftware is unknown: your credentials lack the permission iam:" in out
+    )
     assert (code, world.requests()) == (4, {})
     assert err.count("your credentials lack the permission sagemaker:update_cluster_software") == 1
 
@@ -599,6 +607,115 @@ def test_ctrl_c_releases_the_nodes_and_leaves_the_run(world: World, run: Run) ->
     assert world.requests() == {} and content(world)["patch"]["until"] <= world.now
     world.do = lambda _: None
     assert run("patch", "--yes")[0] == 0
+
+
+def test_the_clock_of_force_after_begins_with_the_run_that_shows_it(world: World, run: Run) -> None:
+    node = world.aws.nodes("work")[0]
+    world.jobs = {node: world.now + 9e4}
+
+    def interrupt(_: int) -> None:
+        if sum(world.waits) > 3 * 3600:
+            raise KeyboardInterrupt
+
+    world.do = interrupt
+    assert run("patch", "--yes")[0] == 130
+    world.do = lambda _: None
+    began = sum(world.waits)
+    ended: list[float] = []
+
+    def watch(_: int) -> None:
+        if node not in world.jobs and not ended:
+            ended.append(sum(world.waits) - began)
+
+    world.do = watch
+    code, out, _ = run("patch", "--yes", "--force-after", "2h")
+    assert code == 0 and "jobs end after 2h" in out
+    assert 7200 <= ended[0] < 7400
+
+
+def test_the_nodes_are_held_as_long_as_the_printed_time_from_the_call_on(world: World, run: Run) -> None:
+    def interrupt(_: int) -> None:
+        if sent(world):
+            raise KeyboardInterrupt
+
+    world.do = interrupt
+    code, out, err = run("patch", "--yes")
+    until = {request["expires"] for request in world.requests().values()}
+    shown = {datetime.fromtimestamp(each, UTC).strftime("until %Y-%m-%d %H:%M UTC") for each in until}
+    assert code == 130 and len(shown) == 1 and min(until) > world.now + 23 * 3600
+    assert shown.pop() in err and "If this command is lost, the nodes stay held until" in out
+
+
+class Failing:
+    """An S3 that refuses some writes."""
+
+    def __init__(self, world: World, patch: pytest.MonkeyPatch, when: Any) -> None:
+        real = world.aws.client
+
+        class S3:
+            def __getattr__(self, name: str) -> Json:
+                if name == "put_object" and when():
+                    raise refused("ServiceUnavailable", "Reduce your request rate", "PutObject")
+                return getattr(real("s3"), name)
+
+        patch.setattr(
+            "cdk_hyperpod.cli.live.clients", lambda *_: lambda service: S3() if service == "s3" else real(service)
+        )
+
+
+def test_a_renewal_that_failed_is_tried_again_at_the_next_look(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 3600)
+    Failing(world, monkeypatch, lambda: 200 < sum(world.waits) < 500)
+    held: list[int] = []
+    world.do = lambda _: held.append(len(world.held))
+    assert run("patch", "--yes")[0] == 0
+    assert set(held[:30]) == {2}, "the lease outlives the failure"
+
+
+def test_the_release_is_tried_again(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = iter(range(3))
+    Failing(
+        world, monkeypatch, lambda: images(world, "work") == {"2.0.0"} and world.held and next(left, None) is not None
+    )
+    code, out, err = run("patch", "--yes")
+    assert (code, err, world.requests()) == (0, "", {}), out
+    assert out.endswith("patched: work\n")
+
+
+def test_twelve_minutes_of_throttling_end_nothing(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = world.aws.model.client().describe_cluster
+
+    def throttled(_: object, **given: Json) -> Json:
+        if 300 < sum(world.waits) < 1020:
+            raise refused("ThrottlingException", "Rate exceeded", "DescribeCluster")
+        return real(**given)
+
+    monkeypatch.setattr(type(world.aws.model.client()), "describe_cluster", throttled, raising=False)
+    code, out, err = run("patch", "--yes")
+    assert (code, err, sent(world), world.killed) == (0, "", ["work"], []), out
+
+
+def test_a_resume_does_without_a_group_that_was_deleted_meanwhile(world: World, run: Run) -> None:
+    assert run("patch", "work", "gone", "--yes")[0] == 1, "a name that never was a group"
+    world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 1800)
+    world.aws.model.call("UpdateCluster", {"ClusterName": "small", "InstanceGroups": [group("more", 1)]})
+    world.aws.quiet()
+    world.look()
+
+    def interrupt(number: int) -> None:
+        if number == 4:
+            raise KeyboardInterrupt
+
+    world.do = interrupt
+    assert run("patch", "work", "more", "--yes")[0] == 130
+    world.do = lambda _: None
+    world.aws.model.call("UpdateCluster", {"ClusterName": "small", "InstanceGroupsToDelete": ["more"]})
+    world.aws.quiet()
+    world.look()
+    code, out, _ = run("patch", "work", "more", "--yes")
+    assert (code, sent(world)) == (0, ["work"]) and "note: more was deleted meanwhile" in out
 
 
 @pytest.mark.parametrize("cluster", ["world", "eks"])
