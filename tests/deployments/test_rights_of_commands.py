@@ -335,7 +335,7 @@ def until_all_run(aws: LocalAws) -> None:
 def test_a_right_less_is_one_sentence(
     command: str, right: str, aws: LocalAws, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = OF_EKS if right == "eks:DescribeCluster" else COMMANDS[command]
+    words = OF_EKS if right in ("eks:DescribeCluster", "iam:SimulatePrincipalPolicy") else COMMANDS[command]
     operate(aws, monkeypatch, words, [each for each in listed(command) if each != right])
     out, err = capsys.readouterr()
     # Some wrap their sentences.

@@ -6,14 +6,13 @@ CI's Kubernetes API is 1.20 and has no such policies. tests/real/kubernetes/test
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
-import cel
 import pytest
 
 from cdk_hyperpod.config.teams import Share, Team
 from cdk_hyperpod.kubernetes.manifests import Manifest
 from cdk_hyperpod.kubernetes.teams import group_name, team_manifests
+from helpers.kubernetes.admission import evaluated
 from helpers.kubernetes.queued import BORROWS, CASES, NAMESPACE, OWNER, Case
 
 POLICIES = [item for item in team_manifests(BORROWS, task_governance=True) if "AdmissionPolicy" in item["kind"]]
@@ -27,15 +26,6 @@ def refusals(manifest: Manifest, groups: list[str], operation: str = "CREATE") -
     """The messages of the policy, as the API server evaluates it."""
     request = {"operation": operation, "userInfo": {"username": "somebody", "groups": groups}}
     return evaluated(POLICY["spec"], {"object": manifest, "request": request})
-
-
-def evaluated(spec: Manifest, context: dict[str, Any]) -> list[str]:
-    context["variables"] = {}
-    if not all(cel.evaluate(item["expression"], context) for item in spec["matchConditions"]):
-        return []
-    for variable in spec["variables"]:
-        context["variables"][variable["name"]] = cel.evaluate(variable["expression"], context)
-    return [item["message"] for item in spec["validations"] if not cel.evaluate(item["expression"], context)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -374,11 +374,18 @@ def _assets_buckets(client: Clients, account: str, region: str) -> dict[str, Rea
     """CDK's bucket of assets and its policy. Without a bootstrap there is none."""
     bucket = _ASSETS.format(account=account, region=region)
 
-    def read() -> str | None:
-        found = _found(partial(client("s3").get_bucket_policy, Bucket=bucket), "NoSuchBucketPolicy", "NoSuchBucket")
-        return None if found is None else str(found["Policy"])
+    missing = object()
 
-    return {bucket: _try(read)}
+    def read() -> Any:
+        try:
+            return client("s3").get_bucket_policy(Bucket=bucket)["Policy"]
+        except Exception as error:
+            if (code := aws.code(error)) not in ("NoSuchBucket", "NoSuchBucketPolicy"):
+                raise
+            return missing if code == "NoSuchBucket" else None
+
+    policy = _try(read)
+    return {} if policy is missing else {bucket: policy}
 
 
 def _invokers(config: ClusterConfig, client: Clients, caller: str) -> Iterator[tuple[str, Read[bool]]]:
