@@ -32,6 +32,7 @@ def python_function(
     log_group: logs.ILogGroup,
     function_name: str | None = None,
     timeout: Duration = _TIMEOUT,
+    memory_mb: int = 512,
     environment: Mapping[str, str] | None = None,
     network: lambda_.CfnFunction.VpcConfigProperty | None = None,
     reasons: reasons.Reasons = reasons.FUNCTION,
@@ -52,7 +53,7 @@ def python_function(
         code=_code(handler.split(".")[1]),
         role=role,
         timeout=timeout,
-        memory_size=512,
+        memory_size=memory_mb,
         environment=None if environment is None else dict(environment),
         log_group=log_group,
     )

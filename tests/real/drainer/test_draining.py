@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NOT_RELEASED
-from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Reply, Send
+from cdk_hyperpod._lambda.hyperpod.drainer.api_client import TABLE, Reply, Send
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.channels import parse
 from helpers.drainer.rig import NOW, Rig
 from helpers.findings import codes
@@ -415,3 +415,27 @@ def test_the_drainer_has_no_other_right(server: Client) -> None:
     assert not drainer.may("create", "pods", "ops")
     assert {verb for verb in verbs if drainer.may(verb, "cronjobs.batch", "ops", "save-node")} == {"get"}
     assert not drainer.may("get", "cronjobs.batch", "ops", "another")
+
+
+def test_pods_are_read_as_a_whole_only_where_a_node_is_asked(rig: Rig) -> None:
+    """Of the others the server's table has the node and the metadata, which is enough to know who is busy."""
+    asked, busy, idle = rig.node(), rig.node(), rig.node()
+    rig.pod(asked, "web-1")
+    rig.pod(busy, "web-2")
+    sent: list[tuple[str, str]] = []
+
+    def record(send: Send) -> Send:
+        def recorded(method: str, path: str, body: bytes | None, kind: str) -> Reply:
+            sent.append((path.partition("?")[0] + ("" if "nodeName%3D" not in path else "?node"), kind))
+            return send(method, path, body, kind)
+
+        return recorded
+
+    rig.wrap = record
+    answer = rig.ask(rig.node_request(asked))
+    assert answer["busy"].keys() == {asked, busy} and idle not in answer["busy"]
+    assert "web-1" in answer["nodes"][asked]["message"]
+    assert [each for each in sent if each[0].startswith("/api/v1/pods")] == [
+        ("/api/v1/pods", TABLE),
+        ("/api/v1/pods?node", "application/json"),
+    ]

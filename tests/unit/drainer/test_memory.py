@@ -15,13 +15,17 @@ import pytest
 from cdk_hyperpod._lambda.hyperpod.drainer.api_client import MOST_BYTES, Api, Connection, KubernetesError
 from helpers.synthesis import ROOT
 
-MEMORY_MB = 512
-"""Of the function (_common/functions.py)."""
+MEMORY_MB = 1024
+"""Of the function (eks/drainer.py)."""
+CORE_MB = 1769
+"""The memory with which a function has one core ("Configure Lambda function memory")."""
+TIMEOUT_S = 60
 LOOK = r"""
-import json, re
+import json, re, sys, time
 from urllib.parse import parse_qs, urlsplit
 from hyperpod.drainer import drainer
-from hyperpod.drainer.api_client import MOST_BYTES, Api, Reply
+from hyperpod.drainer.api_client import MOST_BYTES, TABLE, Api, Reply
+from hyperpod.drainer.mark import MARK
 
 PODS = 1000
 # A long text, and as many small values as a list of environment variables has.
@@ -36,9 +40,13 @@ assert 1_390_000 < len(POD) < 1_450_000, len(POD)
 def send(method, path, body, kind):
     address = urlsplit(path)
     if address.path == "/api/v1/nodes":
-        node = {"metadata": {"name": "hyperpod-i-00000000000000001", "resourceVersion": "1"}}
+        mark = json.dumps({"request": "r", "expires": 1_800_000_600, "deadline": 1_800_000_600, "cordon": "ours"})
+        held = {"annotations": {MARK: mark}} if sys.argv[1:] else {}
+        node = {"metadata": {"name": "hyperpod-i-00000000000000001", "resourceVersion": "1", **held}}
         return Reply(200, json.dumps({"items": [node]}).encode())
     query = {key: values[0] for key, values in parse_qs(address.query).items()}
+    if sys.argv[1:]:
+        return by_node(query, kind)
     first = int(query.get("continue", 0))
     last = min(PODS, first + int(query["limit"]))
     more = b'"%d"' % last if last < PODS else b'""'
@@ -49,21 +57,48 @@ def send(method, path, body, kind):
             return Reply(200, bytes(content[: MOST_BYTES + 1]))  # As a connection cuts it.
     return Reply(200, bytes(content) + b"]}")
 
+def by_node(query, kind):
+    if kind != TABLE:
+        assert query["fieldSelector"].endswith("spec.nodeName=hyperpod-i-00000000000000001"), query
+        return Reply(200, b'{"items": [%s]}' % POD)
+    first, last = int(query.get("continue", 0)), int(query.get("continue", 0)) + int(query["limit"])
+    owner = {**METADATA, "annotations": {"long": "x" * 10_000}}
+    row = {"cells": ["web", "hyperpod-i-00000000000000001" if first == 0 else "other"], "object": {"metadata": owner}}
+    rows = [row] * (min(last, 2 * PODS) - first)
+    more = str(last) if last < 2 * PODS else ""
+    table = {"metadata": {"continue": more}, "columnDefinitions": [{"name": "Name"}, {"name": "Node"}], "rows": rows}
+    return Reply(200, json.dumps(table).encode())
+
 found = drainer.Drainer(Api(send), None, log=lambda _: None).look({"schema": 1, "requests": None}, 1_800_000_000.0)
 # ru_maxrss would begin with what the process had that started this one.
 peak = re.search(r"VmHWM:\s+(\d+) kB", open("/proc/self/status").read())[1]
-print(found["problem"] or [*found["busy"]], int(peak) // 1024)
+print(found["problem"] or [*found["busy"]], int(peak) // 1024, time.process_time())
 """
 
 
-def test_a_thousand_pods_of_1_4_mb_are_read_within_the_functions_memory() -> None:
+def measure(*words: str) -> tuple[int, float]:
+    """Memory in MB, and CPU seconds."""
     folder = ROOT / "constructs" / "cdk_hyperpod" / "_lambda"
     code = f"import sys; sys.path.insert(0, {str(folder)!r})\n{LOOK}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
-    busy, _, peak = done.stdout.rpartition(" ")
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True, cwd="/")
+    busy, peak, seconds = done.stdout.rsplit(" ", 2)
     assert busy == "['i-00000000000000001']"
+    return int(peak), float(seconds)
+
+
+def test_many_pods_of_1_4_mb_are_read_within_the_functions_memory_and_time() -> None:
+    """If more nodes are asked than are read node by node. Two thousand, as a thousand show."""
+    peak, seconds = measure()
     # A Lambda function's own runtime needs some 60 MB.
-    assert int(peak) < MEMORY_MB * 0.75, f"{peak} MB"
+    assert peak < 512 * 0.75, f"{peak} MB"
+    assert 2 * seconds / (MEMORY_MB / CORE_MB) < TIMEOUT_S * 0.75, f"{seconds} s of CPU"
+
+
+def test_two_thousand_pods_around_one_that_is_asked_take_a_fraction_of_the_time() -> None:
+    """Also with the quarter of a core that 512 MB give."""
+    peak, seconds = measure("by node")
+    assert seconds / 0.29 < TIMEOUT_S / 4, f"{seconds} s of CPU"
+    assert peak < 512 * 0.75
 
 
 @pytest.fixture

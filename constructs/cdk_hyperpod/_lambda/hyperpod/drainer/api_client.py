@@ -15,6 +15,9 @@ from ..common.text import one_line
 
 TIMEOUT_S = 10
 """For one request."""
+JSON = "application/json"
+TABLE = f"{JSON};as=Table;v=v1;g=meta.k8s.io,{JSON}"
+"""Of each object of a list, its columns and its metadata. The second type is for a server that has no tables."""
 PAGE = 500
 """The most objects in a page of a list; kubectl's own figure."""
 FIRST_PAGE = 50
@@ -42,7 +45,8 @@ class Reply:
 
 
 Send = Callable[[str, str, bytes | None, str], Reply]
-"""Sends one request: method, path with query, body, its type. Raises OSError or HTTPException if no reply comes."""
+"""Sends one request: method, path with query, body, and its type; without a body, the type of the answer. Raises OSError or
+HTTPException if no reply comes."""
 
 
 class KubernetesError(Exception):
@@ -79,7 +83,7 @@ class Connection:
         if self._open is None:
             host, port = self._address.hostname or "", self._address.port or 443
             self._open = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=self._context)
-        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+        headers = {"Authorization": f"Bearer {self._token}", "Accept": kind if body is None else JSON}
         if body is not None:
             headers["Content-Type"] = kind
         try:
@@ -114,11 +118,11 @@ class Api:
         self._received = 0
         """Bytes of the last answer."""
 
-    def get(self, path: str) -> Json:
+    def get(self, path: str, kind: str = JSON) -> Json:
         """An object. Raises KubernetesError."""
         for pause in (*PAUSES_S, None):
             try:
-                return self._request("GET", path)
+                return self._request("GET", path, kind=kind)
             except _MayPassError as error:
                 if pause is None or self._clock() - self._began > RETRY_S:
                     raise error.error from None
@@ -127,10 +131,27 @@ class Api:
 
     def items(self, path: str, **query: str) -> Iterator[Json]:
         """The objects of a list, page by page: as they all were at one moment. One page is in memory at a time."""
+        for page in self._pages(path, JSON, query):
+            yield from page.pop("items", None) or ()
+
+    def rows(self, path: str, column: str, **query: str) -> Iterator[tuple[str | None, Json]]:
+        """The objects of a list as a table shows them: a column, and an object that has its metadata alone. None and the whole object:
+        the server has no tables, or none with this column."""
+        for page in self._pages(path, TABLE, query):
+            names = [each.get("name") for each in page.get("columnDefinitions") or ()]
+            place = names.index(column) if column in names else None
+            for each in page.pop("items", None) or ():
+                yield None, each
+            if page.get("rows") and place is None:
+                raise KubernetesError(f"GET {path}", f"the server's table has no column {column}")
+            for row in page.pop("rows", None) or ():
+                yield str(row["cells"][place]), row["object"]
+
+    def _pages(self, path: str, kind: str, query: Mapping[str, str]) -> Iterator[Json]:
         following, limit = "", FIRST_PAGE
         while True:
             try:
-                page = self.get(f"{path}?{urlencode(_page_query(query, limit, following))}")
+                page = self.get(f"{path}?{urlencode(_page_query(query, limit, following))}", kind)
             except TooLargeError:
                 if limit == 1:
                     raise
@@ -139,7 +160,7 @@ class Api:
             following = (page.get("metadata") or {}).get("continue") or ""
             if 4 * self._received < MOST_BYTES:
                 limit = min(PAGE, 2 * limit)
-            yield from page.pop("items", None) or ()
+            yield page
             del page
             if not following:
                 return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,8 @@ from .objects import (
 SYSTEM = "kube-system"
 """The namespace of what every cluster runs: its pods leave, and make no node busy."""
 BATCH = "/apis/batch/v1/namespaces"
-LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
+RUNNING_PODS = "status.phase!=Succeeded,status.phase!=Failed"
+LIVE_PODS = f"{RUNNING_PODS},spec.nodeName!="
 """Selects the pods that may have to leave: on a node, and not ended."""
 
 
@@ -64,17 +65,22 @@ class ClusterSnapshot:
     """Most nodes are silent at once: rather the way to them is cut than that all have died."""
 
 
-def read_snapshot(api: Api, backup: str | None, now: float, *, wanted: bool) -> ClusterSnapshot:
+MOST_BY_NODE = 30
+"""Nodes whose pods are listed node by node. The pods of all others are only counted, so their metadata is enough."""
+
+
+def read_snapshot(
+    api: Api, backup: str | None, now: float, *, wanted: bool, asked: Collection[str] = ()
+) -> ClusterSnapshot:
     """One look: first all nodes, then all pods, so that a node that is cordoned gets no pod that the look does not see.
 
-    `backup`: NAMESPACE/NAME of a CronJob. `wanted`: a request wants a backup, so the CronJob is read as well. Raises
-    KubernetesError.
+    `backup`: NAMESPACE/NAME of a CronJob. `wanted`: a request wants a backup, so the CronJob is read as well. `asked`: the instances
+    that the request names. Raises KubernetesError.
     """
     nodes = [parse_node(each, now) for each in api.items("/api/v1/nodes")]
     hook = read_hook(api, backup, wanted=wanted) if backup else None
     pods = _PodLists(hook, _marked_jobs(nodes, hook))
-    for each in api.items("/api/v1/pods", fieldSelector=LIVE_PODS):
-        pods.add(each)
+    _read_pods(api, pods, [node.name for node in nodes if node.mark or node.instance in asked])
     return ClusterSnapshot(
         now=now,
         nodes=_by_instance(nodes),
@@ -83,6 +89,24 @@ def read_snapshot(api: Api, backup: str | None, now: float, *, wanted: bool) -> 
         hook=replace(hook, pods=pods.delays) if hook else None,
         cut_off=2 * sum(node.dead for node in nodes) > len(nodes),
     )
+
+
+def _read_pods(api: Api, pods: _PodLists, whole: Sequence[str]) -> None:
+    """`whole`: names of the nodes whose pods are evicted, or reported. Two thousand pods may have 3 GB."""
+    if len(whole) > MOST_BY_NODE:
+        for each in api.items("/api/v1/pods", fieldSelector=LIVE_PODS):
+            pods.add(each)
+        return
+    has_tables = True
+    for node, pod in api.rows("/api/v1/pods", "Node", fieldSelector=LIVE_PODS, includeObject="Metadata"):
+        has_tables = node is not None
+        if node is None:
+            pods.add(pod)
+        elif node not in whole:
+            pods.count(pod, node)
+    for node in whole if has_tables else ():
+        for each in api.items("/api/v1/pods", fieldSelector=f"{RUNNING_PODS},spec.nodeName={node}"):
+            pods.add(each)
 
 
 class _PodLists:
@@ -105,6 +129,14 @@ class _PodLists:
             return
         node = pod["spec"].get("nodeName", "")
         self.leaving.setdefault(node, []).append(parse_pod(pod))
+        self._note_busy(pod, node)
+
+    def count(self, pod: Json, node: str) -> None:
+        """A pod of which only the metadata was read: whether it makes its node busy. One that is ending does."""
+        if not _backup_of(pod, self._hook, self._marked) and has_to_leave(pod):
+            self._note_busy(pod, node)
+
+    def _note_busy(self, pod: Json, node: str) -> None:
         if pod["metadata"]["namespace"] != SYSTEM:
             self.busy.add(node)
 

@@ -61,7 +61,7 @@ class Drainer:
         requests = _current_requests(question, now)
         wants_backup = any(request.backup for request in requests.values())
         try:
-            snapshot = read_snapshot(self._api, self._backup, now, wanted=wants_backup)
+            snapshot = read_snapshot(self._api, self._backup, now, wanted=wants_backup, asked=requests.keys())
         except KubernetesError as error:
             return _unread(now, str(error))
         except (KeyError, TypeError, AttributeError, ValueError) as error:

@@ -167,7 +167,8 @@ def _is_only_an_object(pod: Json) -> bool:
     if not _is_deleted(pod):
         return False
     reported = (pod.get("status") or {}).get("containerStatuses") or ()
-    if len(reported) < max(1, len(pod["spec"].get("containers") or ())):
+    # Of some pods only the metadata is read (cluster_snapshot).
+    if len(reported) < max(1, len((pod.get("spec") or {}).get("containers") or ())):
         return False
     kinds = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
     return all("terminated" in state for state in _container_states(pod, *kinds))
