@@ -4,6 +4,9 @@
 The folder of this file says which: FOLDER/prolog/run runs those in FOLDER/prolog.d. FOLDER/prolog-after/run begins with the
 Prolog that slurm.conf itself names, for versions of Slurm in which our line replaces it. The same for epilog.
 
+The programs do not run around the library's own jobs, which save a node and try new programs: a program that fails would keep a
+node from being saved, and the next one from being tried.
+
 Each program has the seconds that the file FOLDER/seconds says, and its output is bounded. A Prolog ends at the first program that
 fails, an Epilog runs all of them. Exit code 1: one has failed, so Slurm drains the node.
 
@@ -31,6 +34,8 @@ KEPT = 40
 """Blocks of output that are kept, the last ones."""
 TRIAL = "CDK_HYPERPOD_TRIAL"
 """Set while the controller tries the programs in a job of its own. The node is then not drained."""
+OUR_JOBS = b"cdk-hyperpod-"
+"""The beginning of the names of the library's jobs."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin"
 
 
@@ -38,8 +43,9 @@ def main(here: Path) -> int:
     """Run all programs of this folder. The exit code."""
     kind, _, after = here.name.partition("-")
     seconds = float((here.parent / "seconds").read_text("utf-8"))
+    own = () if _is_for_our_job() else _own(here.parent / f"{kind}.d", seconds)
     failures: list[str] = []
-    for program, limit in [*_earlier(kind, bool(after)), *_own(here.parent / f"{kind}.d", seconds)]:
+    for program, limit in [*_earlier(kind, bool(after)), *own]:
         failure = run(program, limit)
         if failure is None:
             continue
@@ -48,8 +54,25 @@ def main(here: Path) -> int:
         if kind == "prolog":
             break
     if failures:
-        _drain(failures[0])
+        # It begins with Slurm's own words, by which the drain agent knows that no person drained the node.
+        _drain(f"{kind.capitalize()} error: {failures[0]}")
     return 1 if failures else 0
+
+
+def _is_for_our_job() -> bool:
+    """Users may name their jobs as they like, so only root's count."""
+    if os.environ.get(TRIAL) or os.environ.get("SLURM_JOB_UID") != "0":
+        return False
+    job = os.environ.get("SLURM_JOB_ID", "")
+    command = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%j"]
+    try:
+        done = subprocess.run(
+            command, env={"PATH": PATH, **os.environ}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        _report(f"the name of the job is unknown: {error}")
+        return False
+    return done.stdout.startswith(OUR_JOBS)
 
 
 def _own(folder: Path, seconds: float) -> Iterator[tuple[str, float | None]]:
@@ -124,7 +147,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _with_output(how: str, kept: collections.deque[bytes]) -> str:
     text = b"".join(kept).decode("utf-8", "replace").strip()
     last = text.splitlines()[-1] if text else ""
-    shown = "".join(letter if letter.isprintable() else "?" for letter in last)[:200]
+    # The drain agent puts the reason into the name of a job, and squeue separates columns by |.
+    shown = "".join(letter if letter.isprintable() and letter != "|" else "?" for letter in last)[:200]
     return f"{how}: {shown}" if shown else how
 
 

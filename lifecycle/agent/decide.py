@@ -14,7 +14,7 @@ from drain_protocol import NodeRequest
 from . import identity
 from .commands import Act, drain_node, end_drain, end_job, free_job, open_node, put_back, reserve_node
 from .decision import CLEANING_UP, Decision, first_decision, join_texts, show_jobs
-from .slurm import Job, Mark, OurDrain, left_out
+from .slurm import WAIVER, Job, Mark, OurDrain, left_out
 from .slurm_state import SlurmState
 from .submit import MOST_TRIES, submit_backup
 from .view import NodeView, view_node
@@ -40,6 +40,13 @@ def _is_drained_but_busy(view: NodeView) -> Decision | None:
     if not _has_final_drain(view) or not view.node.busy:
         return None
     return Decision("draining", CLEANING_UP)
+
+
+def _is_dead_and_unsaved(view: NodeView) -> Decision | None:
+    """It was drained for somebody who needed no backup, or before on_failure was set to fail."""
+    if not _has_final_drain(view) or view.mark is Mark.SAVED or not view.is_kept_if_unsaved:
+        return None
+    return Decision("backup-failed", f"could not be saved: no job can run there; {_waiver(view)}")
 
 
 def _is_ready(view: NodeView) -> Decision | None:
@@ -79,18 +86,28 @@ def _ready_message(view: NodeView) -> str:
 
 
 def _is_kept_by_a_foreign_drain(view: NodeView) -> Decision | None:
-    """Its own backup job may have set off the drain, by a health check for example."""
-    if not view.node.foreign or not view.is_kept_if_unsaved or not view.has_backup_job:
+    """Whoever drained it, such as a health check, only a person's own words give up its data."""
+    if not view.node.foreign or not view.is_kept_if_unsaved or view.node.waived:
+        return None
+    if view.jobs or view.node.busy:
         return None
     return Decision(
-        "backup-failed", f"could not be saved: {_foreign_drain(view)}; remove the cause, and resume the node"
+        "backup-failed",
+        f"could not be saved: {_foreign_drain(view)}; remove the cause, and resume the node; {_waiver(view)}",
     )
 
 
 def _is_ready_by_a_foreign_drain(view: NodeView) -> Decision | None:
     if not view.node.foreign or view.jobs or view.node.busy:
         return None
-    return Decision("ready", f"{_foreign_drain(view)}; nothing is saved")
+    return Decision("ready", f"{_foreign_drain(view)}; nothing is saved", waived=view.node.waived)
+
+
+def _waiver(view: NodeView) -> str:
+    return (
+        "to delete it without a backup, run "
+        f"`scontrol update nodename={view.node.name} state=drain reason='{WAIVER}'`"
+    )
 
 
 def _is_busy_under_a_foreign_drain(view: NodeView) -> Decision | None:
@@ -184,9 +201,8 @@ def _drained_by_slurm(view: NodeView) -> str:
 def _is_down_and_kept(view: NodeView) -> Decision | None:
     if not _is_dead(view) or not view.is_kept_if_unsaved or not view.node.set_down:
         return None
-    advice = f"to delete it without a backup, run `scontrol update nodename={view.node.name} state=drain reason=...`"
     return Decision(
-        "backup-failed", f"could not be saved: is down ({_reason(view)}), and no job can run there; {advice}"
+        "backup-failed", f"could not be saved: is down ({_reason(view)}), and no job can run there; {_waiver(view)}"
     )
 
 
@@ -329,6 +345,7 @@ def _free_jobs(view: NodeView) -> tuple[Act, ...]:
 
 RULES: Sequence[Callable[[NodeView], Decision | None]] = (
     _is_drained_but_busy,
+    _is_dead_and_unsaved,
     _is_ready,
     _is_kept_by_a_foreign_drain,
     _is_ready_by_a_foreign_drain,

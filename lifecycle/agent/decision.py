@@ -26,6 +26,8 @@ class Decision:
     """Our reservation and our drain of the node stay."""
     saved: bool = False
     """The node is ready, and its data is saved."""
+    waived: bool = False
+    """The node is ready, and a person said that it may be deleted unsaved."""
     absent: bool = False
     """The cluster has the node, and Slurm certainly has not: nothing runs on it."""
 

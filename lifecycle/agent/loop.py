@@ -233,6 +233,7 @@ class Agent:
             message="; ".join(filter(None, (one.message, failed.get(instance, "")))),
             requests={node_request.writer: node_request.request_id for node_request in node_requests},
             saved=one.saved,
+            waived=one.waived,
             absent=one.absent,
             address=node_requests[0].address,
             host=name,

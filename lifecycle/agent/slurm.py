@@ -40,6 +40,8 @@ SLURM_OWN = re.compile(
             # slurmctld, by what a slurmd answers.
             "Prolog error",
             "Epilog error",
+            # run_hooks.py adds which program failed, and how.
+            r"(?:Prolog|Epilog) error: [^|]+",
             "Prolog/Epilog failure",
             "Job env setup error",
             "Duplicate jobid",
@@ -55,6 +57,8 @@ SLURM_OWN = re.compile(
 )
 """All reasons with which Slurm itself takes a node out of work, by slurmctld and slurmd of 22.05.8, 24.11.5 and 25.11. Any other
 reason is a person's, or HyperPod's (`Action:`). `reboot requested` is a person's."""
+WAIVER = "delete unsaved"
+"""The beginning of a reason with which a person drains a node that may be deleted without a backup."""
 OUR_RESERVATION = re.compile(rf"{PREFIX}-({INSTANCE_ID})")
 """As reservation_name makes it."""
 ONE_JOB = re.compile(r"\d+(?:[_+]\d+)?")
@@ -193,6 +197,11 @@ class SlurmNode(NamedTuple):
         if self.set_down and self._has_foreign_reason:
             return "set to DOWN"
         return ""
+
+    @property
+    def waived(self) -> bool:
+        """A person said that the node may be deleted unsaved."""
+        return bool(self.foreign) and self.reason.lower().startswith(WAIVER)
 
     @property
     def _has_foreign_reason(self) -> bool:

@@ -58,8 +58,6 @@ class NodeView:
     """A request wants the node saved."""
     is_kept_if_unsaved: bool
     """The node is not ready if it cannot be saved."""
-    has_backup_job: bool
-    """A request's backup was submitted, under this reservation or an older one."""
     tries: tuple[Backup, ...]
     """The requests' backup jobs under this reservation, oldest first. A backup for one request is good for all."""
 
@@ -109,7 +107,6 @@ def view_node(
         backup=backup,
         needs_backup=needs_backup,
         is_kept_if_unsaved=needs_backup and backup["on_failure"] == "fail",
-        has_backup_job=_has_backup_job(to_save, slurm),
         tries=tries,
     )
 
@@ -135,11 +132,6 @@ def _find_tries(
     for node_request in to_save:
         tries += slurm.backups.get(backup_name(node_request, reservation.start), ())
     return tuple(sorted(tries, key=lambda job: int(job.id)))
-
-
-def _has_backup_job(to_save: Sequence[NodeRequest], slurm: SlurmState) -> bool:
-    prefixes = tuple(backup_name(node_request, "") for node_request in to_save)
-    return any(name.startswith(prefixes) for name in slurm.backups)
 
 
 def _slurm_reason(node: SlurmNode, tries: Sequence[Backup]) -> str:

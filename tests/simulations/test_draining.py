@@ -180,7 +180,8 @@ def test_anothers_drain_stays_as_it_is() -> None:
     site.slurm.others[NODE] = "Action:Replace"
     site.ask()
     told = site.after(15)
-    assert (told["state"], told["saved"], site.slurm.holds) == ("ready", False, {})
+    assert (told["state"], told["saved"], site.slurm.holds) == ("backup-failed", False, {})
+    assert site.slurm.unready(site.node, must_be_saved=True) == "is not saved"
 
 
 def test_it_says_nothing_while_it_is_dead_and_goes_by_s3s_time() -> None:

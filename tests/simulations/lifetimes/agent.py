@@ -244,7 +244,10 @@ class Agent:
         if node_id in slurm.others and hold is None:
             if jobs and forced:
                 slurm.end_jobs(node_id, self.rng.uniform(2, 30))
-            return ("draining", f"jobs: {jobs}", {}) if jobs else ("ready", "another has drained it", {})
+            if jobs:
+                return "draining", f"jobs: {jobs}", {}
+            must = self.temper.saves == "or fails" and any(request["backup"] for request in requests)
+            return ("backup-failed" if must else "ready", "another has drained it", {})
         if hold is None:
             if jobs and not (running or forced):
                 return "timed-out", f"went back to work at its deadline; jobs: {jobs}", {}

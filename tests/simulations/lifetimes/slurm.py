@@ -125,6 +125,8 @@ class Slurm:
         if self.may_start(node):
             return "a job may start"
         hold = self.holds.get(node.id)
+        if must_be_saved and hold is None and node.id in self.others:
+            return "is not saved"
         # If no job of root's can run there, no backup is possible.
         can_be = self.responds(node) and node.id not in self.others and node.id not in self.absent
         return "is not saved" if must_be_saved and hold and not hold.saved and can_be else ""

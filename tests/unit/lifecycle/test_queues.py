@@ -400,8 +400,25 @@ def test_a_failure_drains_the_node_with_the_program_s_name(node: Hooks, tmp_path
         "update",
         "nodename=ip-10-0-0-1",
         "state=drain",
-        "reason=prolog 10-a failed with exit code 4: GPU 3 is lost",
+        "reason=Prolog error: prolog 10-a failed with exit code 4: GPU 3 is lost",
     ]
+
+
+@pytest.mark.parametrize(
+    ("uid", "name", "ran"),
+    [("0", "cdk-hyperpod-backup:i-1:r:t@Prolog error", []), ("0", "cdk-hyperpod-trial", []), ("0", "mine", ["10-a"]), ("7", "cdk-hyperpod-backup:i-1:r:t", ["10-a"])],
+)  # fmt: skip
+def test_the_programs_do_not_run_around_root_s_jobs_of_the_library(
+    node: Hooks, tmp_path: Path, uid: str, name: str, ran: list[str]
+) -> None:
+    node.add("prolog.d/10-a", "")
+    squeue = tmp_path / "bin/squeue"
+    squeue.parent.mkdir()
+    squeue.write_text(f"#!/bin/bash\necho '{name}'\n")
+    squeue.chmod(0o755)
+    node.log.touch()
+    node.run("prolog", CDK_HYPERPOD_TRIAL="", SLURM_JOB_UID=uid, PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
+    assert node.ran == ran
 
 
 def test_the_folder_has_the_same_name_on_nodes_with_another_python(

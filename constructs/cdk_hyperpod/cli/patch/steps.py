@@ -362,11 +362,10 @@ def why_not_ready(node: Node, case: Case) -> str:
 def _why_ready_waits(status: NodeStatus, case: Case) -> str:
     """Under EKS a node may be reported as ready while pods run that end with it, and while its kubelet is silent: with
     --force-after they may end, and otherwise the node goes back to work."""
-    if case.plan.drained_by is not DrainedBy.DRAINER:
-        return ""
-    if status.running and not (case.hold.force and case.now >= case.hold.deadline):
+    is_late = case.hold.force and case.now >= case.hold.deadline
+    if case.plan.drained_by is DrainedBy.DRAINER and status.running and not is_late:
         return _words(status)
-    return f"is not saved: {_words(status)}" if case.must_save and not status.saved else ""
+    return f"is not saved: {_words(status)}" if case.must_save and not (status.saved or status.waived) else ""
 
 
 def _runs_nothing(node: Node, status: NodeStatus, case: Case) -> bool:

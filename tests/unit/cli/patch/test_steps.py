@@ -260,8 +260,9 @@ def test_what_must_be_saved_stays_if_it_is_not() -> None:
     failed = Report(nodes={ONE: READY, TWO: NodeStatus(state="backup-failed", message="no space")})
     step = next_step(case(report=failed, must_save=True))
     assert step == Stop(HAS_FAILED, f"work: {TWO}: backup-failed: no space")
-    # Drained by a person, or dead: the agent saves nothing there. The guard deletes such a node too.
-    assert next_step(case(must_save=True)) == Update()
+    assert isinstance(next_step(case(must_save=True)), Wait)
+    waived = replace(READY, waived=True)
+    assert next_step(case(report=Report(nodes={ONE: waived, TWO: waived}), must_save=True)) == Update()
     assert isinstance(next_step(case(plan=of_way(DrainedBy.DRAINER), must_save=True)), Wait)
 
 

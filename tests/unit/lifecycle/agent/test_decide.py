@@ -95,11 +95,11 @@ submit = load("agent/submit.py")
             "backing-up",
             "sbatch",
         ),
-        ([node_request()], slurm_state(slurm_node(state="IDLE+DRAIN", reason="Action:Replace")), "ready", None),
+        ([node_request()], slurm_state(slurm_node(state="IDLE+DRAIN", reason="Action:Replace")), "backup-failed", None),
         (
             [node_request()],
             slurm_state(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod: a login node")),
-            "ready",
+            "backup-failed",
             None,
         ),
         ([node_request(deadline=NOW)], slurm_state(jobs={"n1": (job(1),)}), "timed-out", None),
@@ -140,7 +140,7 @@ submit = load("agent/submit.py")
         (
             [node_request()],
             slurm_state(slurm_node(state="DOWN+DRAIN", reason="cdk-hyperpod:operator:r1:lost")),
-            "ready",
+            "backup-failed",
             None,
         ),
         (
@@ -188,7 +188,7 @@ def test_what_somebody_else_took_out_of_work_keeps_state_and_reason(
     ours = {ONE: held()} if reserved else {}
     busy = slurm_state(node, jobs={"n1": (job(1),)}, reservations=ours)
     free = slurm_state(node._replace(state=node.state - {"MIXED"}), reservations=ours)
-    for look, said in ((busy, "draining"), (free, "ready")):
+    for look, said in ((busy, "draining"), (free, "backup-failed")):
         found = decide.decide_node([node_request()], look, SETTINGS)
         assert (found.state, found.acts, found.saved) == (said, (), False)
         assert f"was {how} by another" in found.message and f"({reason})" in found.message
@@ -262,7 +262,7 @@ def test_what_somebody_drains_while_it_is_saved_is_not_saved() -> None:
     said = decide.decide_node([node_request()], look, SETTINGS)
     assert (said.state, said.saved, said.acts) == ("backup-failed", False, ())
     assert "NHC: check_fs_mount" in said.message
-    assert decide.decide_node([node_request()], slurm_state(drained), SETTINGS).state == "ready"
+    assert decide.decide_node([node_request()], slurm_state(drained), SETTINGS).state == "backup-failed"
     assert decide.decide_node([node_request(backup=False)], look, SETTINGS).state == "ready"
     assert decide.decide_node([node_request()], look, CONTINUE).state == "ready"
 
@@ -270,7 +270,8 @@ def test_what_somebody_drains_while_it_is_saved_is_not_saved() -> None:
 @pytest.mark.parametrize(
     "reason",
     [
-        *(KILL, f"{KILL} (JobId=7 StepId=7.batch)", "Prolog error", "Epilog error", "Prolog/Epilog failure"),
+        *(KILL, f"{KILL} (JobId=7 StepId=7.batch)", "Prolog/Epilog failure"),
+        *("Prolog error", "Epilog error: epilog 10-a failed with exit code 4: GPU 3 is lost"),
         *("Duplicate jobid", "batch job complete failure", "SlurmdSpoolDir is full", "Job env setup error"),
         *("Not responding", "Node unexpectedly rebooted", "Low RealMemory (reported:1 < 100.00% of configured:2)"),
         *("Low TmpDisk, CoreSpec differ", "gres/gpu count reported lower than configured (7 < 8)"),
@@ -281,7 +282,7 @@ def test_slurm_s_own_drain_is_no_person_s_decision(reason: str) -> None:
     drained = slurm_node(state="IDLE+DRAIN", reason=reason)
     assert (drained.foreign, drained.by_slurm) == ("", reason)
     assert words(decide.decide_node([node_request()], slurm_state(drained), SETTINGS).acts)[0].startswith("sbatch ")
-    assert slurm_node(state="IDLE+DRAIN", reason=f"{reason}: ask Bob").by_slurm == ""
+    assert slurm_node(state="IDLE+DRAIN", reason=f"{reason} | ask Bob").by_slurm == ""
     assert slurm_node(state="IDLE+FAIL", reason=reason).by_slurm == ""
     assert slurm_node(state="IDLE", reason=reason).by_slurm == ""
 
@@ -292,7 +293,18 @@ def test_slurm_s_own_drain_is_no_person_s_decision(reason: str) -> None:
 def test_any_other_drain_is(reason: str) -> None:
     drained = slurm_node(state="IDLE+DRAIN", reason=reason)
     assert (drained.foreign, drained.by_slurm) == ("drained", "")
-    assert decide.decide_node([node_request()], slurm_state(drained), SETTINGS).state == "ready"
+    found = decide.decide_node([node_request()], slurm_state(drained), SETTINGS)
+    assert (found.state, found.acts) == ("backup-failed", ())
+    assert "state=drain reason='delete unsaved'" in found.message
+    assert decide.decide_node([node_request()], slurm_state(drained), CONTINUE).state == "ready"
+
+
+@pytest.mark.parametrize("state", ["IDLE+DRAIN", "DOWN", "IDLE+FAIL"])
+def test_a_person_s_word_gives_up_a_node_s_data(state: str) -> None:
+    drained = slurm_node(state=state, reason="Delete unsaved: dead GPU")
+    found = decide.decide_node([node_request()], slurm_state(drained), SETTINGS)
+    assert (found.state, found.saved, found.waived) == ("ready", False, True)
+    assert not slurm_node(state="IDLE", reason="delete unsaved").waived
 
 
 def test_a_node_that_slurm_drained_is_opened_for_its_backup_alone_and_goes_back_drained() -> None:

@@ -63,15 +63,16 @@ IDENTITY: dict[str, tuple[Any, Any, str]] = {
 
 RULES: dict[str, tuple[Any, Any, Any, str, list[str]]] = {
     "_is_drained_but_busy": ({}, slurm_state(ours("saved", "MIXED+DRAIN")), SETTINGS, "draining", []),
+    "_is_dead_and_unsaved": ({}, slurm_state(ours("lost", "DOWN+DRAIN")), SETTINGS, "backup-failed", []),
     "_is_ready": ({}, slurm_state(ours("saved")), SETTINGS, "ready", []),
     "_is_kept_by_a_foreign_drain": (
         {},
-        slurm_state(foreign(), backups=backups("FAILED")),
+        slurm_state(foreign()),
         SETTINGS,
         "backup-failed",
         [],
     ),
-    "_is_ready_by_a_foreign_drain": ({}, slurm_state(foreign()), SETTINGS, "ready", []),
+    "_is_ready_by_a_foreign_drain": ({}, slurm_state(foreign()), CONTINUE, "ready", []),
     "_is_busy_under_a_foreign_drain": ({}, slurm_state(foreign(), jobs=JOBS), SETTINGS, "draining", []),
     "_timed_out_under_a_foreign_drain": (PAST, slurm_state(foreign(), jobs=JOBS), SETTINGS, "timed-out", []),
     "_timed_out": (PAST, slurm_state(jobs=JOBS), SETTINGS, "timed-out", []),
@@ -188,7 +189,8 @@ def test_where_no_rule_applies_the_agent_gives_up() -> None:
         ("_is_ready", "_timed_out", PAST, slurm_state(ours("saved"))),
         ("_is_ready", "_is_silent", {}, slurm_state(ours("saved")._replace(silent=True))),
         # What a person has drained is not reserved.
-        ("_is_ready_by_a_foreign_drain", "_is_not_reserved", {}, slurm_state(foreign(), reservations={})),
+        ("_is_kept_by_a_foreign_drain", "_is_not_reserved", {}, slurm_state(foreign(), reservations={})),
+        ("_is_dead_and_unsaved", "_is_ready", {}, slurm_state(ours("lost", "DOWN+DRAIN"))),
         ("_timed_out_under_a_foreign_drain", "_timed_out", PAST, slurm_state(foreign(), jobs=JOBS)),
         # Nothing is reserved that went back to work.
         ("_timed_out", "_is_not_reserved", PAST, slurm_state(jobs=JOBS, reservations={})),

@@ -314,6 +314,8 @@ class NodeStatus:
     """Writer -> id of its request that the node is held for."""
     saved: bool = False
     """It is ready, and what had to be saved is saved."""
+    waived: bool = False
+    """It is ready, and a person said on the node that it may be deleted unsaved."""
     absent: bool = False
     """It is a node of the cluster, and neither Slurm nor Kubernetes has it: nothing runs there."""
     address: str = ""
@@ -416,6 +418,7 @@ def _check_node(found: Mapping[str, Any], text: Callable[[object], str]) -> Node
         message=text(found.get("message") or ""),
         requests=_held_for(found.get("requests"), text),
         saved=found.get("saved") is True,
+        waived=found.get("waived") is True,
         absent=found.get("absent") is True,
         address=_text_alone(found.get("ip"), text),
         host=_text_alone(found.get("slurm"), text),
@@ -505,6 +508,7 @@ def _make_node(node: NodeStatus) -> dict[str, Any]:
         "requests": dict(node.requests),
         "saved": node.saved,
         "jobs": _make_jobs(node.jobs),
+        **({"waived": True} if node.waived else {}),
         **({"absent": True} if node.absent else {}),
         **({"ip": node.address} if node.address else {}),
         **({"slurm": node.host} if node.host else {}),

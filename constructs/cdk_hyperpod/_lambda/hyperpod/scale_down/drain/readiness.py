@@ -429,11 +429,10 @@ def _may_join(node: Node, reported: NodeStatus, request: DrainRequest) -> bool:
 
 
 def _is_unsaved(reported: NodeStatus, request: DrainRequest) -> bool:
-    """Whether a drained node has to be saved, and is not. Under EKS a node whose kubelet is silent may have pods all the same.
-    Slurm gives up the jobs of a dead node by itself."""
-    if not request.drain.eks or not request.drain.must_be_saved or request.rolling_back:
+    """Whether a drained node has to be saved, and is not. A rollback saves nothing."""
+    if not request.drain.must_be_saved or request.rolling_back:
         return False
-    return reported.state == "ready" and not reported.saved
+    return reported.state == "ready" and not (reported.saved or reported.waived)
 
 
 def _is_final(reported: NodeStatus, request: DrainRequest) -> bool:
