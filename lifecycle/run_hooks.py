@@ -67,7 +67,12 @@ def _is_for_our_job() -> bool:
     command = ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%j"]
     try:
         done = subprocess.run(
-            command, env={"PATH": PATH, **os.environ}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=20
+            command,
+            env={"PATH": PATH, **os.environ},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            timeout=20,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         _report(f"the name of the job is unknown: {error}")

@@ -105,8 +105,7 @@ def _is_ready_by_a_foreign_drain(view: NodeView) -> Decision | None:
 
 def _waiver(view: NodeView) -> str:
     return (
-        "to delete it without a backup, run "
-        f"`scontrol update nodename={view.node.name} state=drain reason='{WAIVER}'`"
+        f"to delete it without a backup, run `scontrol update nodename={view.node.name} state=drain reason='{WAIVER}'`"
     )
 
 

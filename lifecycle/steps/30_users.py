@@ -4,27 +4,31 @@
 Every node has the same names and numbers. Homes are on shared storage, with each user's key for logins from node to node, which
 is made only there. A user who is removed from the file is locked, and the home stays.
 
-All work inside a home runs as its owner: root must not follow a link that a user made there.
+All work inside a home runs as its owner, in a process that gave up root's rights: root must not follow a link that a user made there.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import contextlib
 import json
 import os
 import re
+import select
 import shutil
+import signal
 import stat
 import sys
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lib import (
     OWN_MARK,
-    PROGRAMS,
     StepError,
-    install_program,
     last_line,
     log,
     mounted_type,
@@ -42,10 +46,12 @@ MADE_GROUPS = "/var/lib/cdk-hyperpod/groups.json"
 """The names of all groups that were ever in the file. Our users leave a group that is removed from the file. The group stays."""
 LOCKED_DAY = 1
 """The expiry date of users that we lock: 2 January 1970. With the password locked alone, a login by key would still work."""
-PROGRAM = "users.py"
-"""This file, in a folder that every user may read."""
-NODE_CODES = (2, 126, 127)
-"""Exit codes of a program that did not start: Python does not find it, or setpriv or Python is missing."""
+AT_ONCE = 8
+"""Homes that are worked on at the same time. Making a key takes most of the time."""
+HOME_S = 120
+"""Seconds for one home. A user may have put something into it that never answers."""
+KEY = ".ssh/id_ed25519"
+"""In a home."""
 SKELETON = "/etc/skel"
 BEGIN, END = "# BEGIN cdk-hyperpod: written again by the lifecycle scripts", "# END cdk-hyperpod"
 SSH_CONFIG = f"""\
@@ -266,26 +272,89 @@ def _make_home(user: User, gid: int) -> None:
         )
 
 
-def with_rights_of(user: User, gid: int, work: str) -> None:
-    """Run this program as the user, to do `work` in the home.
+@dataclass(frozen=True)
+class Child:
+    """A process that works in a home with its owner's rights."""
 
-    Raises HomeError with its message if it fails, and StepError if it does not start.
+    user: User
+    pid: int
+    pipe: int
+    """Where it writes why it failed. It closes when the process ends."""
+    ends: float
+    """When it is killed, by time.monotonic()."""
+
+
+def with_rights_of(user: User, gid: int, work: Callable[[], None]) -> Child:
+    """Begin to do `work` as the user, in a process of its own."""
+    reading, writing = os.pipe()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        _work_as(user, gid, work, writing)
+    os.close(writing)
+    return Child(user, pid, reading, time.monotonic() + HOME_S)
+
+
+def _work_as(user: User, gid: int, work: Callable[[], None], pipe: int) -> None:
+    """Never returns: what follows in this program is root's."""
+    code = 1
+    try:
+        if os.geteuid() != user.uid:
+            os.setgroups([])
+            os.setresgid(gid, gid, gid)
+            os.setresuid(user.uid, user.uid, user.uid)
+        work()
+        code = 0
+    except BaseException as error:  # noqa: BLE001
+        os.write(pipe, str(error).encode("utf-8", "replace")[:2000])
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _work_here_as(user: User, gid: int, work: Callable[[], None]) -> None:
+    """Do `work` as the user in this process. Raises HomeError if it fails.
+
+    A process for each of hundreds of users takes most of the time, and only making a key needs one.
     """
-    install_program(PROGRAM, Path(__file__).read_text("utf-8"))
-    # -E: PYTHONPATH names the folder that the scripts were downloaded to. -s: what the user has installed may be broken.
-    # Not -I, with which a program does not find lib.py beside it.
-    command = (sys.executable, "-EsB", str(on_node(f"{PROGRAMS}/{PROGRAM}")), work, user.name, str(on_node(user.home)))
-    switch = ("setpriv", f"--reuid={user.uid}", f"--regid={gid}", "--clear-groups")
-    as_user = () if os.geteuid() == user.uid else switch
-    done = run(*as_user, *command, stdin=json.dumps(user.ssh_public_keys))
-    for line in done.stdout.splitlines():
-        if " ERROR " not in line:  # which is raised below
-            print(line, file=sys.stderr)
-    if done.returncode in NODE_CODES:
-        raise StepError(f"nothing runs as {user.name} here: {last_line(done.stdout)}; look at setpriv and {PROGRAMS}")
-    if done.returncode != 0:
-        reason = last_line(done.stdout).split(": ", 1)[-1]
-        raise HomeError(f"the home {user.home} of {user.name}: {reason}")
+    groups, switches = os.getgroups(), os.geteuid() != user.uid
+    before = signal.signal(signal.SIGALRM, _too_long)
+    signal.setitimer(signal.ITIMER_REAL, HOME_S)
+    try:
+        if switches:
+            os.setgroups([])
+            os.setegid(gid)
+            os.seteuid(user.uid)
+        work()
+    except (StepError, OSError) as error:
+        raise HomeError(f"the home {user.home} of {user.name}: {last_line(str(error))}") from error
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        if switches:
+            os.seteuid(0)
+            os.setegid(0)
+            os.setgroups(groups)
+
+
+def _too_long(*_: object) -> None:
+    raise StepError(f"it did not end within {HOME_S} s")
+
+
+def finish(child: Child) -> None:
+    """Wait for it. Raises HomeError if it failed."""
+    try:
+        left = max(0.0, child.ends - time.monotonic())
+        if not select.select([child.pipe], [], [], left)[0]:
+            os.kill(child.pid, signal.SIGKILL)
+        reason = os.read(child.pipe, 2000).decode("utf-8", "replace")
+        _, status = os.waitpid(child.pid, 0)
+    finally:
+        os.close(child.pipe)
+    if status:
+        why = last_line(reason) if reason else f"it did not end within {HOME_S} s, or was killed"
+        raise HomeError(f"the home {child.user.home} of {child.user.name}: {why}")
 
 
 def furnish(name: str, home: Path, public_keys: Sequence[str]) -> None:
@@ -297,7 +366,7 @@ def furnish(name: str, home: Path, public_keys: Sequence[str]) -> None:
     folder = home / ".ssh"
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
-    key = folder / "id_ed25519"
+    key = home / KEY
     if not key.exists():
         mine = folder / f".id.{os.uname().nodename}.{os.getpid()}"
         try:
@@ -335,15 +404,55 @@ def public_key(key: Path) -> str:
 
     The owner may have added a passphrase, or broken the key. That is not an error of the node.
     """
-    # Without -P it would prompt for the passphrase.
+    beside = key.with_name(f"{key.name}.pub")
+    known = beside.read_text("utf-8", "replace").strip().splitlines() if beside.is_file() else []
+    found = ""
+    with contextlib.suppress(PermissionError):
+        found = public_part(key.read_text("utf-8", "replace")) if key.is_file() else ""
+    if found:
+        return known[0] if known and known[0].split()[:2] == found.split() else found
+    # Of another form. Without -P it would prompt for the passphrase.
     done = run("ssh-keygen", "-y", "-P", "", "-f", str(key), timeout_s=30)
     if done.returncode == 0:
         return done.stdout.strip()
-    beside = key.with_name(f"{key.name}.pub")
-    known = beside.read_text("utf-8", "replace").strip().splitlines() if beside.is_file() else []
     if not known:
         log("WARNING", f"{key} cannot be read without its passphrase ({last_line(done.stdout)}), and has no .pub")
     return known[0] if known else ""
+
+
+def public_part(private_key: str) -> str:
+    """The public part of a key of OpenSSH's own form, which has it in clear. Empty: the text has another form.
+
+    `ssh-keygen -y` would take as long as all the rest of a home.
+    """
+    found = re.fullmatch(
+        r"\s*-----BEGIN OPENSSH PRIVATE KEY-----\s(.*)-----END OPENSSH PRIVATE KEY-----\s*", private_key, re.DOTALL
+    )
+    try:
+        content = base64.b64decode(found[1]) if found else b""
+        # PROTOCOL.key: a mark, three texts of how it is encrypted, the number of keys, and the public key.
+        if not content.startswith(KEY_MARK):
+            return ""
+        place = len(KEY_MARK)
+        for _ in range(3):
+            _, place = _text_at(content, place)
+        blob, _ = _text_at(content, place + 4)
+        kind = _text_at(blob, 0)[0].decode("ascii")
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        return ""
+    return f"{kind} {base64.b64encode(blob).decode()}" if KEY_KIND.fullmatch(kind) else ""
+
+
+KEY_MARK = b"openssh-key-v1\0"
+KEY_KIND = re.compile(r"[a-z0-9@.-]{1,64}")
+
+
+def _text_at(content: bytes, place: int) -> tuple[bytes, int]:
+    """A text with its length before it, and the place behind it."""
+    end = place + 4 + int.from_bytes(content[place : place + 4], "big")
+    if end > len(content):
+        raise ValueError("cut off")
+    return content[place + 4 : end], end
 
 
 def with_keys(text: str, keys: Sequence[str]) -> str:
@@ -386,18 +495,37 @@ def make_users(cluster_file: str) -> None:
         log("INFO", " ".join(command))
         must_run(*command)
     write_file("/etc/ssh/ssh_config.d/50-cdk-hyperpod.conf", SSH_CONFIG)
-    for user in users:
-        gid = gids[user.group] if user.group in gids else read_accounts().gids[user.group]
-        make_home(user, gid)
-        try:
-            with_rights_of(user, gid, "furnish")
-        except HomeError as error:
-            log("WARNING", f"{error}; {user.name} may be unable to log in by key; other users are not affected")
+    make_homes(users, gids)
     locked = len(set(ours) - {user.name for user in users})
     log("INFO", f"{len(users)} users are as the cluster file says" + (f", {locked} locked" if locked else ""))
 
 
+def make_homes(users: Sequence[User], gids: Mapping[str, int]) -> None:
+    """Make the users' homes, several at once."""
+    others = {} if all(user.group in gids for user in users) else read_accounts().gids
+    running: list[Child] = []
+    for user in users:
+        gid = gids[user.group] if user.group in gids else others[user.group]
+        make_home(user, gid)
+        home = on_node(user.home)
+        work = partial(furnish, user.name, home, user.ssh_public_keys)
+        if (home / KEY).exists():
+            _warn_of(user, partial(_work_here_as, user, gid, work))
+            continue
+        if len(running) >= AT_ONCE:
+            first = running.pop(0)
+            _warn_of(first.user, partial(finish, first))
+        running.append(with_rights_of(user, gid, work))
+    for child in running:
+        _warn_of(child.user, partial(finish, child))
+
+
+def _warn_of(user: User, work: Callable[[], None]) -> None:
+    try:
+        work()
+    except HomeError as error:
+        log("WARNING", f"{error}; {user.name} may be unable to log in by key; other users are not affected")
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "furnish":
-        sys.exit(run_step(lambda: furnish(sys.argv[2], Path(sys.argv[3]), json.load(sys.stdin))))
     sys.exit(run_step(lambda: make_users(sys.argv[1])))

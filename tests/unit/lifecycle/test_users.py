@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,7 @@ def test_a_group_that_left_the_file_loses_our_users(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(users, "read_accounts", lambda: Accounts({"alice": alice}, DONE.gids))
     monkeypatch.setattr(users, "must_run", lambda *command: told.append(" ".join(command)))
     monkeypatch.setattr(users, "make_home", lambda *_: None)
-    monkeypatch.setattr(users, "with_rights_of", lambda *_: None)
+    monkeypatch.setattr(users, "make_homes", lambda *_: None)
     file = tmp_path / "cluster.json"
     for groups in (["gpu"], []):
         assert told == []
@@ -166,7 +167,8 @@ def test_modes_that_ssh_refuses_are_warned_of_and_left(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a home to another user needs root")
-def test_root_follows_nothing_that_a_user_put_into_the_home(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["m.finish(m.with_rights_of(user, 5000, work))", "m._work_here_as(user, 5000, work)"])
+def test_root_follows_nothing_that_a_user_put_into_the_home(tmp_path: Path, how: str) -> None:
     """~/.ssh is a link to a folder of root's: the user's rights do not reach it."""
     tmp_path.chmod(0o755)
     for folder in tmp_path.parents[:2]:
@@ -182,7 +184,8 @@ def test_root_follows_nothing_that_a_user_put_into_the_home(tmp_path: Path) -> N
         f"s = u.spec_from_file_location('users', {str(LIFECYCLE / 'steps/30_users.py')!r}); m = u.module_from_spec(s)\n"
         "sys.modules['users'] = m; s.loader.exec_module(m)\n"
         f"user = m.User('alice', 5001, 'research', frozenset(), '/../home')\n"
-        "sys.exit(m.run_step(lambda: m.with_rights_of(user, 5000, 'furnish')))"
+        "work = lambda: m.furnish('alice', m.on_node(user.home), [])\n"
+        f"sys.exit(m.run_step(lambda: {how}))"
     )
     root.mkdir()
     done = subprocess.run(
@@ -195,28 +198,6 @@ def test_root_follows_nothing_that_a_user_put_into_the_home(tmp_path: Path) -> N
     assert done.returncode == 1
     assert "Permission denied" in done.stderr or "Operation not permitted" in done.stderr, done.stderr
     assert list(theirs.iterdir()) == []
-
-
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not on this machine: no key can be made")
-def test_what_a_user_installed_does_not_run_in_the_step(tmp_path: Path) -> None:
-    environment = {**os.environ, "HOME": str(tmp_path), "PROVISION_ROOT": str(tmp_path / "node")}
-    python = "/usr/bin/python3"  # One of a virtual environment reads no packages of users.
-    show = "import site; print(site.getusersitepackages())"
-    shown = subprocess.run([python, "-c", show], env=environment, capture_output=True, text=True, check=True)
-    installed = Path(shown.stdout.strip())
-    assert installed.is_relative_to(tmp_path)
-    installed.mkdir(parents=True)
-    (installed / "usercustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
-    (tmp_path / "node/home").mkdir(parents=True)
-    code = (
-        "import os, sys; sys.path[:0] = sys.argv[1:3]; users = __import__('30_users')\n"
-        "user = users.User('me', os.geteuid(), 'g', frozenset(), '/home')\n"
-        "users.with_rights_of(user, os.getegid(), 'furnish')"
-    )
-    paths = map(str, (LIFECYCLE, LIFECYCLE / "steps"))
-    subprocess.run([python, "-sBc", code, *paths], env=environment, check=True)
-    assert (tmp_path / "node/home/.ssh/authorized_keys").is_file()
-    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not on this machine: no key can be made")
@@ -259,15 +240,26 @@ def test_what_one_user_did_to_a_home_keeps_nobody_else_out(
     assert (tmp_path / "fsx/home/bob/.ssh/authorized_keys").is_file()
 
 
-@pytest.mark.parametrize("code", [2, 127])
-def test_a_node_on_which_nothing_runs_as_a_user_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
-    file = two_users(tmp_path, monkeypatch)
-    monkeypatch.setattr(users, "run", lambda *_, **__: subprocess.CompletedProcess((), code, "no such program"))
-    monkeypatch.setattr(users, "read_accounts", lambda: None)
-    with pytest.raises(users.StepError, match="nothing runs as alice here: no such program; look at setpriv"):
-        users.make_users(file)
+def test_what_never_answers_in_a_home_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(users, "HOME_S", 0.1)
+    me = User("me", os.geteuid(), "g", frozenset(), "/home")
+    with pytest.raises(users.HomeError, match=r"the home /home of me: it did not end within 0\.1 s"):
+        users.finish(users.with_rights_of(me, os.getegid(), lambda: time.sleep(60)))
+    with pytest.raises(users.HomeError, match=r"the home /home of me: it did not end within 0\.1 s"):
+        users._work_here_as(me, os.getegid(), lambda: time.sleep(60))
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not on this machine: no key can be made")
+@pytest.mark.parametrize(
+    "more", [["-t", "ed25519"], ["-t", "ecdsa"], ["-t", "rsa", "-N", "secret"], ["-t", "rsa", "-m", "PEM"]]
+)
+def test_the_public_part_of_a_key_is_what_ssh_keygen_says(tmp_path: Path, more: list[str]) -> None:
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-N", "", "-f", str(key), "-C", "me", *more], check=True)
+    expected = "" if "PEM" in more else key.with_name("key.pub").read_text().rsplit(" ", 1)[0]
+    assert users.public_part(key.read_text()) == expected
+    assert users.public_key(key).split()[:2] == key.with_name("key.pub").read_text().split()[:2]
+    assert users.public_part(key.read_text()[:80]) == ""
 
 
 @pytest.mark.parametrize(
