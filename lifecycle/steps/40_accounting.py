@@ -4,13 +4,17 @@
 Runs on the controller. The accounting database is HyperPod's: the one that `slurm.accounting_database` names, or the
 controller's own. This reads no secret; it talks to slurmdbd, by sacctmgr, and waits for it.
 
-An account that has left the file loses its users and stays: its usage would go with it. A QOS that has left the file is
+What is new goes into one file, which sacctmgr loads: a sacctmgr for each of hundreds of accounts takes minutes. What the database
+still lacks then, and all other changes, are commands of their own, so that an error names its command.
+
+An account that has left the file loses its users and its QOS, and stays: its usage would go with it. A QOS that has left the file is
 removed once no job and no account uses it: Slurm would refuse the job.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -90,8 +94,38 @@ def commands_for(
             yield f"add user name={user} account={name} cluster={cluster}"
     # After all additions, so that a user who changes accounts always has one.
     for name in sorted(ours):
-        stay = wanted.get(name, Account(name)).users
-        yield from _removals(name, found[name].users - stay, wanted, cluster)
+        if name not in wanted and "QOS" in found[name].limits:
+            yield f"modify account where name={name} cluster={cluster} set DefaultQOS=-1 QosLevel="
+    yield from _removals({name: found[name] for name in sorted(ours)}, wanted, cluster)
+
+
+def load_file(wanted: Mapping[str, Account], found: Mapping[str, Account], cluster: str) -> str:
+    """The new accounts, and users who are new in an account, in the form of `sacctmgr dump`. Empty: there are none."""
+    lines = []
+    known = {user for account in found.values() for user in account.users}
+    for name, account in wanted.items():
+        if name not in found:
+            options = {"Description": MARK, "Organization": MARK, **account.limits}
+            lines += [
+                f"Parent - 'root'\nAccount - '{name}':" + ":".join(f"{key}='{text}'" for key, text in options.items())
+            ]
+        users = sorted(account.users - found.get(name, Account(name)).users)
+        if users:
+            lines.append(f"Parent - '{name}'")
+            # Without it any account of the file may become the default.
+            lines += [f"User - '{user}'" + ("" if user in known else f":DefaultAccount='{name}'") for user in users]
+            known.update(users)
+    return "\n".join([f"Cluster - '{cluster}'", *lines, ""]) if lines else ""
+
+
+def load(content: str) -> None:
+    """Have sacctmgr add what a file has. What it cannot add is tried by commands of their own."""
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".cfg") as file:
+        file.write(content)
+        file.flush()
+        done = run("sacctmgr", "--immediate", "--quiet", "load", f"file={file.name}", timeout_s=300)
+    if done.returncode != 0:
+        log("WARNING", f"`sacctmgr load` failed, so each account is added by itself: {last_line(done.stdout)}")
 
 
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
@@ -185,13 +219,17 @@ def _sorted_names(text: str) -> str:
     return ",".join(sorted(filter(None, text.split(","))))
 
 
-def _removals(account: str, users: frozenset[str], wanted: Mapping[str, Account], cluster: str) -> Iterator[str]:
-    for user in sorted(users):
-        # Slurm keeps a user in the default account.
+def _removals(ours: Mapping[str, Account], wanted: Mapping[str, Account], cluster: str) -> Iterator[str]:
+    leaves: dict[str, list[str]] = {}
+    for name, account in ours.items():
+        for user in account.users - wanted.get(name, Account(name)).users:
+            leaves.setdefault(user, []).append(name)
+    for user, accounts in sorted(leaves.items()):
+        # Slurm removes a user from the default account only together with all others.
         others = [name for name, other in wanted.items() if user in other.users]
         if others:
             yield f"modify user where name={user} cluster={cluster} set defaultaccount={others[0]}"
-        yield f"remove user where name={user} account={account} cluster={cluster}"
+        yield f"remove user where name={user} account={','.join(accounts)} cluster={cluster}"
 
 
 def _change(limit: str, before: str, after: str) -> str:
@@ -295,15 +333,22 @@ def make_accounts(cluster_file: str) -> None:
     for words in qos_commands(qos, known_qos, name):
         log("INFO", f"sacctmgr {words}")
         sacctmgr(words)
-    columns = ",".join(f"{column}%80" for column in COLUMNS)
-    found = parse_associations(show("association", f"cluster={name}", f"format={columns}"))
+    found = associations(name)
     if OWN_ACCOUNT in found or limits_partitions(content):
         wanted[OWN_ACCOUNT] = Account(OWN_ACCOUNT, frozenset(["root"]))
-    has_new_accounts = False
-    for words in commands_for(wanted, found, descriptions, name):
+    commands = list(commands_for(wanted, found, descriptions, name))
+    has_new_accounts = any(words.startswith("add account") for words in commands)
+    new = load_file(wanted, found, name)
+    if new:
+        log(
+            "INFO",
+            f"sacctmgr load: {', '.join(words.split(' cluster=')[0] for words in commands if words[:4] == 'add ')}",
+        )
+        load(new)
+        commands = list(commands_for(wanted, associations(name), descriptions, name))
+    for words in commands:
         log("INFO", f"sacctmgr {words}")
         sacctmgr(words)
-        has_new_accounts |= words.startswith("add account")
     if (
         OWN_ACCOUNT in wanted
         and show("user", "name=root", f"cluster={name}", "format=DefaultAccount").strip() != OWN_ACCOUNT
@@ -313,7 +358,29 @@ def make_accounts(cluster_file: str) -> None:
         allow_again((content.get("slurm") or {}).get("partitions") or {})
     for unwanted in qos_to_remove(qos, known_qos, name):
         remove_qos(unwanted)
+    for job, limits in jobs_without_qos(
+        ask_slurm("squeue", "--noheader", "--states=PENDING", "--format=%A|%r|%q|%a"), wanted
+    ):
+        log(
+            "WARNING", f"job {job} was submitted before its account had QOS, and gets the account's first one: {limits}"
+        )
+        run("scontrol", "update", f"jobid={job}", f"qos={limits}")
     log("INFO", f"{len(wanted)} accounts and {len(qos)} QOS are as the cluster file says")
+
+
+def associations(cluster: str) -> dict[str, Account]:
+    """The accounts of this cluster."""
+    columns = ",".join(f"{column}%80" for column in COLUMNS)
+    return parse_associations(show("association", f"cluster={cluster}", f"format={columns}"))
+
+
+def jobs_without_qos(jobs: str, wanted: Mapping[str, Account]) -> Iterator[tuple[str, str]]:
+    """Pending jobs that named no QOS, of accounts that cannot use Slurm's own any more; and the QOS of such jobs today."""
+    for line in jobs.splitlines():
+        job, reason, qos, account = (*line.split("|"), "", "", "", "")[:4]
+        default = wanted.get(account, Account(account)).limits.get("DefaultQOS")
+        if job.isdigit() and reason == "InvalidQOS" and qos == "normal" and default:
+            yield job, default
 
 
 def limits_partitions(content: Mapping[str, Any]) -> bool:

@@ -62,9 +62,9 @@ def test_limits_that_go_and_users_who_move() -> None:
     assert told(wanted, SHOWN, {"research", "ops"}) == [
         "modify account where name=research cluster=train set Fairshare=1 GrpTRES=gres/gpu=-1,node=-1 MaxWall=-1",
         "modify account where name=ops cluster=train set MaxJobs=3",
-        "remove user where name=bob account=ops cluster=train",
         "modify user where name=alice cluster=train set defaultaccount=ops",
         "remove user where name=alice account=research cluster=train",
+        "remove user where name=bob account=ops cluster=train",
     ]
 
 
@@ -80,6 +80,46 @@ def test_an_account_that_left_the_file_loses_its_users() -> None:
         "remove user where name=alice account=ops cluster=train",
         "remove user where name=bob account=ops cluster=train",
     ]
+
+
+def test_a_user_who_leaves_several_accounts_leaves_them_at_once() -> None:
+    """Slurm keeps the default account of a user who has another."""
+    assert told({}, SHOWN, {"research", "ops"}) == [
+        "remove user where name=alice account=ops,research cluster=train",
+        "remove user where name=bob account=ops cluster=train",
+    ]
+
+
+def test_an_account_that_left_the_file_keeps_no_qos() -> None:
+    shown = "root||1|||||||normal|\nresearch||1|||||||high,low|low\n"
+    assert told({}, shown, {"research"}) == [
+        "modify account where name=research cluster=train set DefaultQOS=-1 QosLevel="
+    ]
+
+
+def test_what_is_new_is_in_one_file_and_the_first_account_is_a_new_user_s_default() -> None:
+    found = accounting.parse_associations(
+        "root||1|||||||normal|\nroot|root|1|||||||normal|\nops||1|||||||normal|\nops|bob|1|||||||normal|"
+    )
+    assert accounting.load_file(accounting.parse(WANTED), found, "train").splitlines() == [
+        "Cluster - 'train'",
+        "Parent - 'root'",
+        "Account - 'research':Description='cdk-hyperpod':Organization='cdk-hyperpod':Fairshare='5':GrpTRES='gres/gpu=16,node=2':MaxWall='1-01:00:00'",
+        "Parent - 'research'",
+        "User - 'alice':DefaultAccount='research'",
+        "Parent - 'ops'",
+        "User - 'alice'",
+    ]
+    assert accounting.load_file({}, found, "train") == ""
+
+
+def test_a_job_that_named_no_qos_gets_the_first_one_of_its_account() -> None:
+    wanted = {
+        "research": accounting.Account("research", limits={"DefaultQOS": "low"}),
+        "ops": accounting.Account("ops"),
+    }
+    jobs = "7|InvalidQOS|normal|research\n8|InvalidQOS|high|research\n9|InvalidQOS|normal|ops\n10|Priority|normal|research\n"
+    assert list(accounting.jobs_without_qos(jobs, wanted)) == [("7", "low")]
 
 
 def test_accounts_of_another_cluster_on_the_same_database_are_left_to_it() -> None:
