@@ -60,6 +60,9 @@ OWN_SCRIPTS = ("scripts_before", "scripts_after")
 """The steps that run the user's own scripts, before and after all others. They have no switch."""
 NEEDS = {"accounting": "slurm_conf"}
 """The step that runs before a step that is run alone: limits have no effect if slurm.conf does not enforce them."""
+CLOSED, LINES = "02_closed.py", "35_slurm_conf.py"
+REFUSED = "refused"
+"""The last argument of LINES after scripts_after: lines that need what those install are tried again."""
 BATCH_START_S = 10
 """Slurm's BatchStartTimeout without anything else."""
 QOS_WEIGHT = "1000"
@@ -153,12 +156,14 @@ def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
     controller = node.controllers[0] if node.controllers else "-"
     mounts = tuple(word for mount in cluster.mounts for word in (mount.path, mount.type))
     settings = slurm_settings(cluster)
+    closed = closed_step(cluster, node, settings)
     steps = [
         Step("mounts", "10_verify_mounts.sh", mounts) if mounts else None,
         efa_step(cluster, node),
         Step("clock", "15_clock.py"),
         *state_step(cluster, node, "restore"),
         Step("slurm", "20_slurm.py", (node.type, controller)),
+        *closed,
         Step("users", "30_users.py", (cluster.file,)),
         Step("metadata", "32_metadata.py", (cluster.file,)),
         *(_controller_steps(cluster, settings) if node.type == "controller" else _hooks_step(cluster)),
@@ -171,7 +176,20 @@ def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
     ]
     before, after = (own_step(name, cluster, node) for name in OWN_SCRIPTS)
     ours = [step for step in steps if step is not None and step.name not in cluster.off]
-    return (*before, *ours, *after)
+    first = closed if "slurm_conf" not in cluster.off else ()
+    again = tuple(
+        dataclasses.replace(step, arguments=(*step.arguments, REFUSED))
+        for step in ours
+        if after and step.script == LINES
+    )
+    return (*first, *before, *ours, *after, *again)
+
+
+def closed_step(cluster: Cluster, node: Node, settings: Mapping[str, Any]) -> tuple[Step, ...]:
+    """What keeps jobs from starting before the step slurm_conf has run: first of all, and once more when slurmctld surely runs."""
+    if node.type != "controller" or not (settings or cluster.slurm):
+        return ()
+    return (Step("slurm_conf", CLOSED),)
 
 
 def state_step(cluster: Cluster, node: Node, work: str) -> tuple[Step, ...]:
@@ -224,7 +242,7 @@ def _hooks_step(cluster: Cluster) -> Iterable[Step]:
 
 def _controller_steps(cluster: Cluster, settings: Mapping[str, list[str] | str]) -> Iterable[Step]:
     if settings or cluster.slurm:
-        yield Step("slurm_conf", "35_slurm_conf.py", (json.dumps(settings, sort_keys=True), cluster.file))
+        yield Step("slurm_conf", LINES, (json.dumps(settings, sort_keys=True), cluster.file))
     if cluster.has_accounts or cluster.slurm.get("qos") or _limits_partitions(cluster):
         yield Step("accounting", "40_accounting.py", (cluster.file,))
     if cluster.drains:
@@ -620,7 +638,9 @@ def _only_step(only: str, steps: tuple[Step, ...], node_type: str) -> tuple[Step
         why = "switched off, or of no use" if only in STEPS else "without scripts of yours"
         log("INFO", f"this node has no step {only}: it is {why} on a {node_type} node")
         return ()
-    return tuple(_alone(step) for step in steps if step.name in (only, NEEDS.get(only)))
+    # What happens around other steps belongs to a whole run.
+    whole = {step for step in steps if step.script == CLOSED or step.arguments[-1:] == (REFUSED,)}
+    return tuple(_alone(step) for step in steps if step.name in (only, NEEDS.get(only)) and step not in whole)
 
 
 def _alone(step: Step) -> Step:

@@ -27,7 +27,7 @@ from typing import Any
 
 import slurm_trial
 from hooks import HOOKS, KINDS, lines_for
-from lib import OWN_MARK, StepError, ask_slurm, log, must_run, on_node, owe, run, run_step, settle, write_file
+from lib import OWN_MARK, StepError, ask_slurm, delay_s, log, must_run, on_node, owe, run, run_step, settle, write_file
 
 SLURM_CONF = "/opt/slurm/etc/slurm.conf"
 INCLUDED = "cdk-hyperpod.conf"
@@ -51,6 +51,8 @@ RESTART, RECONFIGURE = "slurmctld-restart", "slurm-reconfigure"
 """What a change of our lines asks for (lib.settle)."""
 EXCLUDES = {"PropagateResourceLimitsExcept": "PropagateResourceLimits"}
 """What Slurm takes only where the other one is not set."""
+STARTS_LOOKS = 10
+"""Looks at slurmctld after a restart, for five seconds."""
 UNLESS_SET = ("PriorityWeightQOS",)
 """What we set only if neither slurm.conf nor the user's lines have it."""
 TIMER = "cdk-hyperpod-slurm-conf.timer"
@@ -176,7 +178,20 @@ def keep(settings: Mapping[str, Any], now: float, own: Mapping[str, str] | None 
 
 
 def _restart() -> None:
+    # systemd does not start a unit that ended too often.
+    run("systemctl", "reset-failed", "slurmctld.service")
     _tell(must_run, "systemctl", "restart", "slurmctld.service")
+    _await_end()
+
+
+def _await_end() -> None:
+    """Raise StepError if slurmctld ends after its start, so that earlier lines can take the place of those that stopped it."""
+    for _ in range(STARTS_LOOKS):
+        said = run("systemctl", "show", "--property=ActiveState,SubState", "slurmctld.service").stdout
+        if "=failed" in said or "=auto-restart" in said:
+            journal = run("journalctl", "--unit=slurmctld.service", "--lines=50", "--output=cat", "--no-pager").stdout
+            raise StepError(f"slurmctld ended after its start: {slurm_trial.reason_in(journal)}")
+        time.sleep(min(0.5, delay_s()))
 
 
 def _reconfigure() -> None:

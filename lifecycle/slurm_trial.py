@@ -7,6 +7,7 @@ with a state folder of its own. slurmd of one idle node reads its copy and ends.
 from __future__ import annotations
 
 import base64
+import os
 import re
 import shlex
 import shutil
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Mapping, Sequence
 
+import closed
 from lib import delay_s, last_line, log, on_node, one_line, run
 
 SLURM_ETC = "/opt/slurm/etc"
@@ -28,11 +30,19 @@ NODE_TRIAL_S = 60
 SECRET_FILES = ("slurmdbd.conf",)
 """slurmctld does not read it, and it has the database's password."""
 NOT_IN_A_TRIAL = re.compile(
-    r"^\s*(AccountingStorage\w*|JobComp\w*|StateSaveLocation|SlurmctldPidFile|SlurmctldLogFile|SlurmSchedLogFile|SlurmctldSyslogDebug|"
-    r"PrologSlurmctld|EpilogSlurmctld|MailProg|SlurmctldPrimary\w*|(Suspend|Resume|ResumeFail|Reboot)Program)\s*=",
+    r"^\s*(AccountingStorage\w*|StateSaveLocation|SlurmctldPidFile|SlurmctldLogFile|SlurmSchedLogFile|SlurmctldSyslogDebug|"
+    r"MailProg|SlurmctldPrimary\w*|(Suspend|Resume|ResumeFail|Reboot)Program)\s*=",
     re.IGNORECASE,
 )
-"""Settings that point to the real state, log or database, or that run programs."""
+"""Settings that point to the real state, log or database, or that run programs without a job. A copy has no jobs, so it runs no
+PrologSlurmctld and no EpilogSlurmctld."""
+PROGRAMS = (
+    *("PrologSlurmctld", "EpilogSlurmctld", "MailProg", "SlurmctldPrimaryOnProg", "SlurmctldPrimaryOffProg"),
+    *("SuspendProgram", "ResumeProgram", "ResumeFailProgram"),
+)
+"""Settings that name a program on the controller."""
+FILES = ("JobCompLoc", "SlurmctldLogFile", "SlurmSchedLogFile", "SlurmctldPidFile")
+"""Settings that name a file on the controller, in a folder that must exist. JobCompLoc may be something else."""
 LOOKS = 15
 """At nodes that have not answered yet."""
 UNREADABLE = re.compile(r"Parsing error|unrecognized key|read/parse")
@@ -65,6 +75,20 @@ class IdleNode:
 
 
 # -- slurmctld, on a copy
+
+
+def missing(settings: Mapping[str, str]) -> str | None:
+    """The first program or folder of these settings that this controller has not. Names in lower case. None: all are there."""
+    for name in PROGRAMS:
+        value = settings.get(name.lower(), "").split(" ")[0]
+        found = [on_node(value), *on_node("/").glob(value.lstrip("/"))] if value.startswith("/") else []
+        if found and not any(path.is_file() and os.access(path, os.X_OK) for path in found):
+            return f"{name}={value}: there is no such program on the controller, or it may not be executed"
+    for name in FILES:
+        value = settings.get(name.lower(), "")
+        if value.startswith("/") and not on_node(value).parent.is_dir():
+            return f"{name}={value}: there is no such folder on the controller"
+    return None
 
 
 def refusal(included: Mapping[str, str], user: str) -> str | None:
@@ -188,7 +212,9 @@ def idle_nodes(most: int) -> list[IdleNode]:
         rows = [line.split("|") for line in said.stdout.splitlines() if line.count("|") == 3]
         # HyperPod's dev has nodes that run no jobs.
         compute = [row for row in rows if row[1] != "dev"]
-        found = {name: IdleNode(name, partition, gres) for name, partition, state, gres in compute if state == "idle"}
+        # While the cluster is closed, idle nodes are reserved.
+        free = ("idle", "maint", "resv") if closed.is_closed() else ("idle",)
+        found = {name: IdleNode(name, partition, gres) for name, partition, state, gres in compute if state in free}
         if found or not any(state.endswith("*") or state == "unk" for _, _, state, _ in compute):
             break
         time.sleep(min(2.0, delay_s()))
@@ -203,6 +229,7 @@ def on_a_node(node: IdleNode, script: str, seconds: float) -> tuple[int, str]:
         f"--nodelist={node.name}",
         f"--partition={node.partition}",
         *node.gres_option,
+        *([f"--reservation={closed.RESERVATION}"] if closed.is_closed() else []),
         "--nodes=1",
         "--ntasks=1",
         "--exclusive",
@@ -221,6 +248,24 @@ def on_a_node(node: IdleNode, script: str, seconds: float) -> tuple[int, str]:
 
 
 PATH = "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin:/opt/slurm/sbin"
+
+
+BY_A_TRIAL = ("Prolog error", "Epilog error", "Kill task failed", "Job env setup error", "batch job complete failure")
+"""The beginnings of Slurm's own reasons with which the job of a trial drains a node."""
+
+
+def resume(node: IdleNode) -> None:
+    """Resume a node that was idle before a trial and that Slurm drained in it. Waits until its Epilog has run."""
+    shown = ""
+    for _ in range(LOOKS):
+        shown = run("scontrol", "--oneliner", "show", "node", node.name, timeout_s=30).stdout
+        if not re.search(r" State=\S*(COMPLETING|ALLOCATED|MIXED)", shown):
+            break
+        time.sleep(min(1.0, delay_s()))
+    reason = shown.partition(" Reason=")[2]
+    if re.search(r" State=\S*DRAIN", shown) and reason.startswith(BY_A_TRIAL):
+        run("scontrol", "update", f"nodename={node.name}", "state=resume")
+        log("WARNING", f"the trial drained the node {node.name} ({reason.strip()[:200]}), so it is resumed")
 
 
 def files_script(included: Mapping[str, str]) -> str:
@@ -262,6 +307,7 @@ def try_on_nodes(script: str, seconds: float, most: int) -> tuple[str, str]:
     for node in idle_nodes(most):
         log("INFO", f"trying it on the node {node.name}")
         code, said = on_a_node(node, script, seconds)
+        resume(node)
         if code == 0:
             return "passed", node.name
         if code == REFUSED:

@@ -20,6 +20,7 @@ from typing import Any, Mapping
 
 import partitions
 import slurm_trial
+from closed import SETTINGS, close, open_again
 from database import wait_for_database
 from hooks import KINDS, OWN_FILES, has_hooks, install
 from lib import (
@@ -51,11 +52,10 @@ from slurm_conf import (
 )
 
 SCRIPTS = Path(__file__).resolve().parents[1]
-SETTINGS = f"{PROGRAMS}/slurm_conf.json"
 PARTITIONS = f"{PROGRAMS}/partitions.json"
 ALONE = "PROVISION_ALONE"
 """Set if this step was asked for by its name."""
-MODULES = ("hooks.py", "slurm_trial.py", "slurm_conf.py")
+MODULES = ("closed.py", "hooks.py", "slurm_trial.py", "slurm_conf.py")
 SERVICE = f"""\
 [Unit]
 Description=Put the lines of cdk-hyperpod back into slurm.conf
@@ -89,16 +89,22 @@ WantedBy=timers.target
 """
 
 
-def put_lines(settings_text: str, cluster_file: str) -> None:
-    """Write our lines now, and whenever they are gone."""
+def put_lines(settings_text: str, cluster_file: str, when: str = "") -> None:
+    """Write our lines now, and whenever they are gone. `when` is refused: only if an earlier run of these scripts refused some."""
+    if when == "refused" and not _installed().get("refused"):
+        return
     settings = json.loads(settings_text)
     wanted = read_cluster(cluster_file).get("slurm") or {}
-    if "AccountingStorageEnforce" in settings:
-        wait_for_database()
     problems: list[str] = []
-    with alone():
-        _put_lines(settings, wanted, problems)
-    _partitions(wanted.get("partitions") or {})
+    close()
+    try:
+        if "AccountingStorageEnforce" in settings:
+            wait_for_database()
+        with alone():
+            _put_lines(settings, wanted, problems)
+        _partitions(wanted.get("partitions") or {})
+    finally:
+        open_again()
     _report(problems)
 
 
@@ -106,8 +112,11 @@ def _put_lines(settings: Mapping[str, Any], wanted: Mapping[str, Any], problems:
     for module in MODULES:
         install_program(module, (SCRIPTS / module).read_text("utf-8"))
     old = _installed()
-    content: dict[str, Any] = {"settings": settings, "own": _own_lines(settings, wanted, old.get("own", {}), problems)}
+    content: dict[str, Any] = {"settings": settings, "own": old.get("own", {})}
     content.update(_hooks(wanted, old))
+    # First what was there, and our own settings: a job of a trial without them would drain its node.
+    _put(content, content["own"], problems)
+    content["own"] = _own_lines(settings, wanted, old.get("own", {}), problems)
     install_unit("cdk-hyperpod-slurm-conf.service", SERVICE)
     install_unit("cdk-hyperpod-slurm-conf.path", PATH.format(paths=_watched(content["own"])))
     if "hooks" in content or "pending" in content:
@@ -115,6 +124,9 @@ def _put_lines(settings: Mapping[str, Any], wanted: Mapping[str, Any], problems:
     _put(content, old.get("own", {}), problems)
     content, problem = settle_pending(content)
     problems.extend(filter(None, [problem]))
+    if problems:
+        content["refused"] = True
+        write_file(SETTINGS, json.dumps(content, sort_keys=True) + "\n")
     if on_node(f"/etc/systemd/system/{TIMER}").exists():
         save(SETTINGS, content)
     keep(all_settings(content), time.time(), content["own"])
@@ -163,7 +175,9 @@ def _own_lines(
     if new == old or not new or not (etc / "slurm.conf").is_file():
         return new if not new or new == old else old
     files = files_with(settings, new, etc)
-    why = slurm_trial.refusal(files, values_of(files["slurm.conf"]).get("slurmuser", "root"))
+    why = slurm_trial.missing(values_of(new.get("slurm", ""))) or slurm_trial.refusal(
+        files, values_of(files["slurm.conf"]).get("slurmuser", "root")
+    )
     if why is None:
         log("INFO", f"slurmctld starts with the lines of slurm.conf ({', '.join(sorted(new))}) on a copy")
         outcome, told = slurm_trial.try_on_nodes(slurm_trial.files_script(files), slurm_trial.NODE_TRIAL_S, 1)

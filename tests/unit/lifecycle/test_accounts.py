@@ -175,6 +175,7 @@ class Conf:
         self.told: list[str] = []
         monkeypatch.setenv("PROVISION_ROOT", str(root))
         for how in ("must_run", "ask_slurm"):
+            monkeypatch.setattr(slurm_conf, "_await_end", lambda: None)
             monkeypatch.setattr(slurm_conf, how, lambda *command: self.told.append(" ".join(command)))
 
     def rewrite(self) -> None:

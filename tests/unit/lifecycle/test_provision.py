@@ -363,13 +363,25 @@ def test_every_step_runs_somewhere_and_is_known_by_its_name() -> None:
         for node_type in provision.NODE_TYPES
     }
     first = ["mounts", "efa", "clock", "slurm", "users", "metadata"]
+    controller = ["slurm_conf", *first[:3], "keep_state", "slurm", "slurm_conf", *first[4:], "slurm_conf", "accounting"]
     last = ["upgrades", "system", "container_data", "checks"]
     assert by_type == {
-        "controller": [*first[:3], "keep_state", *first[3:], "slurm_conf", "accounting", "drain", "keep_state", *last],
+        "controller": [*controller, "drain", "keep_state", *last],
         "login": [*first, "access", *last],
         "compute": [*first, "access", *last],
     }
     assert {name for names in by_type.values() for name in names} == set(provision.STEPS)
+
+
+def test_no_job_starts_before_the_lines_and_refused_lines_are_tried_again_after_the_user_s_scripts() -> None:
+    cluster = dataclasses.replace(CLUSTER, own_scripts=provision.OWN_SCRIPTS, region="us-west-2")
+    steps = provision.steps_for(cluster, Node("controller", P5_1))
+    assert steps[0].script == "02_closed.py", "before the user's scripts"
+    assert (steps[-2].name, steps[-1].script, steps[-1].arguments[-1]) == ("scripts_after", provision.LINES, "refused")
+    off = provision.steps_for(dataclasses.replace(cluster, off=frozenset({"slurm_conf"})), Node("controller", P5_1))
+    assert not any(step.name == "slurm_conf" for step in off)
+    compute = provision.steps_for(cluster, Node("compute", P5_1))
+    assert not any(step.name == "slurm_conf" for step in compute)
 
 
 @pytest.mark.parametrize(

@@ -248,6 +248,7 @@ def test_the_reason_is_what_the_daemon_says_before_it_ends(said: str, reason: st
 def test_trials_run_on_idle_compute_nodes(monkeypatch: pytest.MonkeyPatch, shown: str, names: list[str]) -> None:
     monkeypatch.setenv("PROVISION_DELAY_S", "0")
     monkeypatch.setattr(slurm_trial, "run", lambda *_, **__: subprocess.CompletedProcess((), 0, shown))
+    monkeypatch.setattr(slurm_trial.closed, "is_closed", lambda: False)
     assert [node.name for node in slurm_trial.idle_nodes(2)] == names
 
 
@@ -259,15 +260,60 @@ def test_a_trial_of_slurmctld_runs_no_program_and_leaves_the_cluster_s_state_alo
     etc.mkdir(parents=True)
     (etc / "slurm.conf").write_text("StateSaveLocation=/var/spool\nSuspendTime=60\n")
     (etc / "slurmdbd.conf").write_text("StoragePass=secret\n")
-    programs = "SuspendProgram=/a\nresumeprogram = /b\nSlurmctldPrimaryOnProg=/c\nMailProg=/d\nMessageTimeout=33\n"
+    programs = "SuspendProgram=/a\nresumeprogram = /b\nSlurmctldPrimaryOnProg=/c\nMailProg=/d\nPrologSlurmctld=/e\n"
     folder = tmp_path / "trial"
     slurm_trial._lay_copy(folder, {"cdk-hyperpod.conf": programs})
-    assert (folder / "etc/cdk-hyperpod.conf").read_text() == "MessageTimeout=33\n"
+    # A copy without jobs runs it never, and slurmctld may refuse it.
+    assert (folder / "etc/cdk-hyperpod.conf").read_text() == "PrologSlurmctld=/e\n"
     assert (folder / "etc/slurm.conf").read_text().splitlines()[:2] == [
         "SuspendTime=60",
         f"StateSaveLocation={folder}/state",
     ]
     assert not (folder / "etc/slurmdbd.conf").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("PrologSlurmctld=/opt/there", None),
+        ("EpilogSlurmctld=/opt/th*", None),
+        ("epilogslurmctld = /opt/not", "EpilogSlurmctld=/opt/not: there is no such program on the controller"),
+        ("PrologSlurmctld=/opt/plain", "PrologSlurmctld=/opt/plain: there is no such program on the controller, or it may not be executed"),
+        ("JobCompLoc=/var/absent/jobs.log", "JobCompLoc=/var/absent/jobs.log: there is no such folder on the controller"),
+        ("JobCompLoc=http://127.0.0.1:9200", None),
+        ("MessageTimeout=33", None),
+    ],
+)  # fmt: skip
+def test_what_lines_name_on_the_controller_must_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, why: str | None
+) -> None:
+    monkeypatch.setenv("PROVISION_ROOT", str(tmp_path))
+    (tmp_path / "opt").mkdir()
+    (tmp_path / "opt/there").touch(0o755)
+    (tmp_path / "opt/plain").touch(0o644)
+    found = slurm_trial.missing(slurm_conf.values_of(line))
+    assert found is None if why is None else found is not None and found.startswith(why)
+
+
+def test_a_trial_resumes_the_node_that_it_drained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PROVISION_DELAY_S", "0")
+    ran: list[str] = []
+    reason = "Prolog error [slurm@2026-11-28T07:39:11]"
+
+    def run(*command: str, **_: object) -> subprocess.CompletedProcess[str]:
+        ran.append(" ".join(command))
+        return subprocess.CompletedProcess(command, 0, f"NodeName=a State=IDLE+DRAIN Reason={reason}\n")
+
+    monkeypatch.setattr(slurm_trial, "run", run)
+    slurm_trial.resume(slurm_trial.IdleNode("a", "p5", ""))
+    assert ran[-1] == "scontrol update nodename=a state=resume"
+    assert "the trial drained the node a (Prolog error" in capsys.readouterr().err
+    ran.clear()
+    reason = "Action:Replace [root@2026-11-28T07:39:11]"
+    slurm_trial.resume(slurm_trial.IdleNode("a", "p5", ""))
+    assert not any("update" in each for each in ran), "another party drained it meanwhile"
 
 
 def test_a_trial_has_all_gpus_of_the_node() -> None:
@@ -283,6 +329,7 @@ def test_one_bad_node_refuses_nothing(monkeypatch: pytest.MonkeyPatch, codes: tu
     nodes = [slurm_trial.IdleNode(str(number), "p5", "") for number, _ in enumerate(codes)]
     monkeypatch.setattr(slurm_trial, "idle_nodes", lambda most: nodes[:most])
     monkeypatch.setattr(slurm_trial, "on_a_node", lambda node, *_: (codes[int(node.name)], "why"))
+    monkeypatch.setattr(slurm_trial, "resume", lambda _: None)
     assert slurm_trial.try_on_nodes("", 1, 2)[0] == expected
 
 
