@@ -124,7 +124,9 @@ SAVED_SLURM = replace(SLURM, must_be_saved=True)
         pytest.param(reported("ready", "m"), SAVED_EKS, 10, Outcome.WAIT, "it was not saved (m)", id="unsaved"),
         pytest.param(reported("ready"), SAVED_EKS, 30, Outcome.NEVER, "it was not saved", id="never saved"),
         pytest.param(reported("ready", saved=True), SAVED_EKS, 10, Outcome.READY, "", id="saved"),
-        pytest.param(reported("ready", "m"), SAVED_SLURM, 30, Outcome.NEVER, "it was not saved (m)", id="unsaved, Slurm"),
+        pytest.param(
+            reported("ready", "m"), SAVED_SLURM, 30, Outcome.NEVER, "it was not saved (m)", id="unsaved, Slurm"
+        ),
         pytest.param(reported("ready", waived=True), SAVED_SLURM, 10, Outcome.READY, "", id="given up by a person"),
         pytest.param(reported("unknown", absent=True), SLURM, 10, Outcome.READY, "", id="Slurm has no such node"),
         pytest.param(reported("unknown", absent=True), EKS, 4.9, Outcome.WAIT, "unknown", id="may join"),
