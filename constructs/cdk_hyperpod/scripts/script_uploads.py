@@ -107,7 +107,8 @@ class ScriptUploads(Construct):
     def _allow_copying(self, assets: str) -> iam.CfnManagedPolicy:
         statements: list[dict[str, object]] = [
             {"Action": "s3:GetObject", "Resource": f"arn:{PARTITION}:s3:::{assets}/*.zip"},
-            {"Action": "s3:PutObject", "Resource": self._bucket.arn_for_objects(f"{self._folder}/*")},
+            # It has no permission to decrypt what it gets: it only sees whether an earlier upload is there.
+            {"Action": ["s3:GetObject", "s3:PutObject"], "Resource": self._bucket.arn_for_objects(f"{self._folder}/*")},
             {"Action": ["logs:CreateLogStream", "logs:PutLogEvents"], "Resource": self._log.log_group_arn},
         ]
         if self._bucket_key is not None:

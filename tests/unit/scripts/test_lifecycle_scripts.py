@@ -294,7 +294,7 @@ def test_the_function_may_read_assets_and_write_scripts_and_nothing_else(templat
             "s3:GetObject",
             "arn:<AWS::Partition>:s3:::{'Fn::Sub': 'cdk-hnb659fds-assets-${AWS::AccountId}-us-west-2'}/*.zip",
         ),
-        ("s3:PutObject", f"<{template.only_id('AWS::S3::Bucket')}.Arn>/lifecycle/*"),
+        (["s3:GetObject", "s3:PutObject"], f"<{template.only_id('AWS::S3::Bucket')}.Arn>/lifecycle/*"),
     ]
     assert policy[3:] == [
         {"Effect": "Allow", "Action": "kms:GenerateDataKey", "Resource": {"Fn::GetAtt": [key, "Arn"]}}

@@ -73,6 +73,11 @@ class FakeS3:
         assert base64.b64decode(ChecksumSHA256) == hashlib.sha256(Body).digest()
         self.objects[Key] = bytes(Body)
 
+    def head_object(self, *, Bucket: str, Key: str) -> None:
+        assert Bucket == "sagemaker-scripts"
+        if Key not in self.objects:
+            raise error("403")
+
     def _fail(self) -> None:
         if self.errors:
             raise self.errors.pop(0)
@@ -234,6 +239,19 @@ def test_settings_with_a_value_that_the_stack_does_not_know_are_refused() -> Non
     no_settings = {"on_create.sh": b""}
     digest = content_hash(sorted(no_settings.items()))
     assert codes(reason(FakeS3(packed(no_settings)), event(Hash=digest))) == ["scripts-asset-unsafe"]
+
+
+@pytest.mark.parametrize("problem", ["deleted", "changed", "not yet uploaded", "another value"])
+def test_a_rollback_returns_to_a_folder_that_is_there_without_its_asset(problem: str) -> None:
+    s3 = FakeS3()
+    assert problem == "not yet uploaded" or s3.answer(event())["Status"] == "SUCCESS"
+    before = dict(s3.objects)
+    s3.asset = b"changed"
+    s3.errors = [error("NoSuchKey")] if problem == "deleted" else []
+    old = {"Hash": "0" * 64, "Values": {BUCKET: "another"} if problem == "another value" else {}}
+    reply = s3.answer({**event("Update", Values={}), "OldResourceProperties": old})
+    assert reply["Status"] == ("SUCCESS" if problem in ("deleted", "changed") else "FAILED")
+    assert s3.objects == before
 
 
 @pytest.mark.parametrize("name", ["AccessDenied", "SlowDown", "InternalError"])

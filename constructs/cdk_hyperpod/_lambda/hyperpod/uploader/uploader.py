@@ -42,6 +42,8 @@ class S3(Protocol):
 
     def get_object(self, *, Bucket: str, Key: str) -> Mapping[str, Any]: ...
 
+    def head_object(self, *, Bucket: str, Key: str) -> object: ...
+
     def put_object(self, *, Bucket: str, Key: str, Body: bytes | bytearray, ChecksumSHA256: str) -> object: ...
 
 
@@ -85,9 +87,30 @@ class Uploader:
         self._sleep = sleep
         self._log: Callable[[str], None] = lambda text: log(one_line(text))
 
-    def upload(self, event: Mapping[str, Any], settings: Settings) -> str:
-        """Upload the folder that the event names. Returns its prefix. Raises UploadError if that failed."""
-        properties = event["ResourceProperties"]
+    def upload(self, event: Mapping[str, Any], settings: Settings) -> None:
+        """Upload the folder that the event names. Raises UploadError if that failed and the folder is not there.
+
+        A rollback returns to a folder that is there. It must not fail if the asset was deleted or changed since.
+        """
+        try:
+            self._copy(event["ResourceProperties"], settings)
+        except UploadError as error:
+            if not self._is_there(event, settings):
+                raise
+            self._log(f"was uploaded before, so this is no failure: {error}")
+
+    def _is_there(self, event: Mapping[str, Any], settings: Settings) -> bool:
+        """Whether an earlier upload of this folder was complete, and its values are the same."""
+        properties, old = event["ResourceProperties"], event.get("OldResourceProperties")
+        if not isinstance(old, Mapping) or old.get("Values") != properties.get("Values"):
+            return False
+        try:
+            self._s3().head_object(Bucket=settings.bucket, Key=f"{settings.folder}/{properties['Hash']}/{SETTINGS}")
+        except api.CALL_ERRORS:
+            return False
+        return True
+
+    def _copy(self, properties: Mapping[str, Any], settings: Settings) -> None:
         wanted, asset = str(properties["Hash"]), str(properties["Asset"])
         if not re.fullmatch(HASH, wanted) or not _ASSET.fullmatch(asset):
             raise UploadError(
@@ -109,7 +132,6 @@ class Uploader:
             raise UploadError(_unsafe(settings.assets, asset, error)) from error
         except api.CALL_ERRORS as error:
             raise UploadError(_failed(prefix, error)) from error
-        return prefix
 
     def _download(self, bucket: str, key: str, file: IO[bytes], began: datetime) -> None:
         reply = self._patiently(lambda: self._s3().get_object(Bucket=bucket, Key=key), began)
