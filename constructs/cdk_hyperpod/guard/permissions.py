@@ -47,7 +47,11 @@ def allow_reading(
             _allow(["sagemaker:DescribeClusterOperation", "sagemaker:ListClusterOperations"], cluster_arns),
             {
                 "Effect": "Allow",
-                "Action": ["cloudformation:DescribeStackEvents", "cloudformation:DescribeStacks"],
+                "Action": [
+                    "cloudformation:DescribeStackEvents",
+                    "cloudformation:DescribeStacks",
+                    "cloudformation:GetTemplate",
+                ],
                 "Resource": stack.stack_id,
             },
             {"Effect": "Allow", "Action": ["logs:CreateLogStream", "logs:PutLogEvents"], "Resource": log_groups},

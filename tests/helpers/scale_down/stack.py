@@ -160,6 +160,10 @@ class Stack:
         self.looks_at_events = 0
         self.status_late = self.events_late = 0.0
         """How many seconds old CloudFormation's own reads are."""
+        self.shows: Callable[[str], str | None] = lambda properties: properties
+        """What the events show of a resource's properties."""
+        self._sent = template
+        """The template that CloudFormation deploys, or returns to."""
         self._arn = ""
         self._failed = template
         self._touched: list[str] = []
@@ -226,6 +230,13 @@ class Stack:
         more = {"NextToken": str(start + _PAGE)} if start + _PAGE < len(events) else {}
         return {"StackEvents": events[::-1][start : start + _PAGE], **more}
 
+    def get_template(self, *, StackName: str) -> Json:
+        """Also CloudFormation's client: the template of the operation in progress, without intrinsic functions."""
+        assert StackName == STACK_ID
+        steps = {"prepare": self._sent.prepare, "finalize": self._sent.finalize}
+        resources = {TYPES[step].rpartition(":")[2]: {"Properties": found} for step, found in steps.items()}
+        return {"TemplateBody": {"Resources": resources}}
+
     def _seen(self, late: float) -> list[Json]:
         """Events that are at least this many seconds old; 0: all of them."""
         return [event for event in self.events if not late or event["Timestamp"].timestamp() <= self.clock.now() - late]
@@ -287,9 +298,12 @@ class Stack:
         self.status = status
         self._event("AWS::CloudFormation::Stack", STACK_ID, status)
 
-    def _event(self, kind: str, physical_id: str, status: str) -> None:
+    def _event(self, kind: str, physical_id: str, status: str, properties: Json | None = None) -> None:
+        text = None if properties is None else self.shows(json.dumps(properties))
         self.events.append(
             {
+                "EventId": f"event-{len(self.events)}",
+                **({} if text is None else {"ResourceProperties": text}),
                 "ResourceType": kind,
                 "LogicalResourceId": kind.rpartition(":")[2],
                 "PhysicalResourceId": physical_id,
@@ -304,13 +318,15 @@ class Stack:
             return
         what = (TYPES[step], self._arn if step == "cluster" else step)
         verb = "UPDATE" if old else "CREATE"
-        self._event(*what, f"{verb}_IN_PROGRESS")
+        self._sent, properties = new, getattr(new, step)
+        if step == "cluster":
+            self._event(*what, f"{verb}_IN_PROGRESS", properties)
         try:
             self._change(step, new, old)
         except ScaleDownError:
-            self._event(*what, f"{verb}_FAILED")
+            self._event(*what, f"{verb}_FAILED", properties)
             raise
-        self._event(*what, f"{verb}_COMPLETE")
+        self._event(*what, f"{verb}_COMPLETE", properties)
 
     def _change(self, step: str, new: Template, old: Template | None) -> None:
         match step:
@@ -343,8 +359,10 @@ class Stack:
 
     # -- the provider framework --
 
-    def custom(self, kind: str, properties: Json, old: Json | None, *, request: str = "") -> None:
-        """One custom resource from its event to its answer. Raises ScaleDownError if it fails."""
+    def custom(
+        self, kind: str, properties: Json, old: Json | None, *, request: str = "", recorded: bool = True
+    ) -> None:
+        """One custom resource from its event to its answer. Raises ScaleDownError if it fails. `recorded`: the stack has an event of it."""
         event: Json = {
             "RequestType": request or ("Update" if old else "Create"),
             "ResponseURL": "https://secret.example/",
@@ -356,6 +374,9 @@ class Stack:
         if old:
             event |= {"OldResourceProperties": copy.deepcopy(old), "PhysicalResourceId": "physical"}
         began = self.clock.now()
+        if recorded and event["RequestType"] != "Delete":
+            status = f"{event['RequestType'].upper()}_IN_PROGRESS"
+            self._event(kind, event.get("PhysicalResourceId", ""), status, properties)
         event |= json.loads(json.dumps(self._invoke(self.provider.on_event, event)))
         self.hyperpod.faults = self.disturbance
         try:

@@ -151,6 +151,8 @@ class Stack:
         """The same, when the stack was last complete."""
         self.deployments: list[Deployment] = []
         self._unfinished: list[str] = []
+        self._sent: dict[str, Template] = {}
+        """The template that each resource was last sent."""
         dice = Random(f"{life.seed} late reads")
         self.status_late = dice.choice([0.0, 0.0, 5.0, 30.0, 60.0])
         """How many seconds old the result of DescribeStacks is."""
@@ -188,6 +190,27 @@ class Stack:
             reply["NextToken"] = str(upto - 10)
         return reply
 
+    def template(self) -> dict[str, Any]:
+        """As GetTemplate shows it: of the operation in progress."""
+        return {"Resources": {LOGICAL[each]: {"Properties": sent.properties(each)} for each, sent in self._sent.items()}}
+
+    def was_deployed(self) -> None:
+        """The events of the deployment before the first one of this lifetime."""
+        now, self.life.clock.now = self.life.clock.now, self.created
+        for resource, file in self.known.items():
+            if file is not None:
+                self._sent[resource] = file
+                self._event(resource, "CREATE_COMPLETE")
+        self.life.clock.now = now
+
+    def _shown(self, resource: str) -> dict[str, str]:
+        """ResourceProperties, as far as an event shows them."""
+        show = self.life.switches.events_show
+        if resource not in (PREPARE, FINALIZE) or show == "absent" or resource not in self._sent:
+            return {}
+        text = json.dumps(_as_texts(self._sent[resource].properties(resource)))
+        return {"ResourceProperties": text[: len(text) // 2] if show == "cut" else text}
+
     def _event(self, resource: str, status: str, reason: str = "") -> None:
         pod = self.life.pod
         physical = {
@@ -214,6 +237,7 @@ class Stack:
                 "Timestamp": self.life.clock.datetime(),
                 "ResourceStatus": status,
                 "ResourceStatusReason": reason,
+                **self._shown(resource),
             }
         )
 
@@ -249,6 +273,7 @@ class Stack:
             life.clock.pass_time(life.rng.uniform(1, 8))
             begun.append(resource)
             create = self.known[resource] is None
+            self._sent[resource] = new
             self._event(resource, f"{'CREATE' if create else 'UPDATE'}_IN_PROGRESS")
             failure = self._send(resource, new, self.known[resource], deployment, rollback=False)
             if failure is None and trouble == "fails afterwards" and resource == CLUSTER:
@@ -322,6 +347,7 @@ class Stack:
             old = before[resource]
             if old is None:
                 continue
+            self._sent[resource] = old
             self._event(resource, "UPDATE_IN_PROGRESS")
             failure = self._send(resource, old, deployment.new, deployment, rollback=True)
             if failure is not None:

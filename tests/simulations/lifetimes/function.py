@@ -356,6 +356,10 @@ class Calls:
         with self._call("DescribeStackEvents"):
             return self._life.stack.describe_events(NextToken)
 
+    def get_template(self, *, StackName: str) -> dict[str, Any]:
+        with self._call("GetTemplate"):
+            return {"TemplateBody": self._life.stack.template()}
+
     # -- draining --
 
     def describe_cluster_node(self, *, ClusterName: str, NodeId: str) -> dict[str, Any]:

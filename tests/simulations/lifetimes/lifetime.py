@@ -322,6 +322,7 @@ class Lifetime:
         if draw.random() < 0.05:  # The guard is added to a stack that already has the cluster.
             self.stack.known[PREPARE] = self.stack.known[FINALIZE] = None
         self.stack.stable = dict(self.stack.known)
+        self.stack.was_deployed()
         self.stack.status = "CREATE_COMPLETE" if self.stack.updated is None else "UPDATE_COMPLETE"
 
     def _change(self, file: Template) -> tuple[Template, str]:

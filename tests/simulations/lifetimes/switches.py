@@ -16,6 +16,7 @@ AllFail = Literal["ValidationException", "BadRequestException", "InvalidParamete
 InUse = Literal["NodeIdInUse", "NODE_ID_IN_USE"]
 NotFound = Literal["ResourceNotFound", "ResourceNotFoundException"]
 Busy = Literal["ConflictException", "ValidationException"]
+EventsShow = Literal["whole", "absent", "cut"]
 Pages = Literal["whole", "repeat", "repeat by the other id", "skip", "change"]
 PatchShows = Literal["SystemUpdating", "InService"]
 Operations = Literal["told", "told, also of deletions", "empty", "denied", "another cluster's"]
@@ -112,6 +113,8 @@ class Switches:
     """(c) CloudFormation's physical id of the cluster is its name; otherwise its ARN."""
     begins_unnamed: bool
     """CloudFormation's UPDATE_IN_PROGRESS of the cluster has no PhysicalResourceId, an optional field."""
+    events_show: EventsShow
+    """What CloudFormation's events show of a custom resource's properties."""
     empty_lists: bool
     """Replies contain empty lists; otherwise their keys are absent."""
     page: int
@@ -189,6 +192,7 @@ def draw(rng: Random) -> Switches:
         continuing_is_an_update=either(),
         ref_is_name=either(),
         begins_unnamed=_aside(rng, "the cluster's id in events").random() < 0.3,
+        events_show=_aside(rng, "properties in events").choice(["whole", "whole", *get_args(EventsShow)]),
         empty_lists=either(),
         page=rng.choice([100, 100, 4, 2]),
         pages=rng.choice(["whole", "whole", *get_args(Pages)]),

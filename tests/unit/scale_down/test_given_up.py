@@ -234,5 +234,5 @@ def test_what_the_update_refuses_it_refuses_also_when_it_was_cancelled_at_once()
     train._event(PREPARE, "physical", "UPDATE_IN_PROGRESS")
     train._is("UPDATE_ROLLBACK_IN_PROGRESS")
     with pytest.raises(ScaleDownError, match="max_nodes: is 1"):
-        train.custom(PREPARE, Template(groups=(group("p5", 1),), max_nodes=1).prepare, FOUR.prepare)
+        train.custom(PREPARE, Template(groups=(group("p5", 1),), max_nodes=1).prepare, FOUR.prepare, recorded=False)
     assert not ended(train)

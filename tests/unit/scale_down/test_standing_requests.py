@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,6 +27,8 @@ class HyperPod:
         self.continuous = continuous
         self.minutes = 0.0
         self.asked: list[list[str]] = []
+        self.recorded: Mapping[str, Any] = {}
+        """What CloudFormation's events show of the properties."""
 
     def describe_cluster(self, **_: Any) -> Mapping[str, Any]:
         p5 = {
@@ -60,6 +63,12 @@ class HyperPod:
     def describe_stacks(self, **_: Any) -> Mapping[str, Any]:
         return {"Stacks": [{"StackStatus": "UPDATE_IN_PROGRESS"}]}
 
+    def describe_stack_events(self, **_: Any) -> Mapping[str, Any]:
+        status = {"ResourceStatus": "UPDATE_IN_PROGRESS", "Timestamp": BEGAN - timedelta(minutes=2)}
+        prepare = {"LogicalResourceId": "Prepare", "ResourceProperties": json.dumps(self.recorded)}
+        of_stack = {"PhysicalResourceId": STACK_ID, "EventId": "0a1b2c"}
+        return {"StackEvents": [prepare | status, of_stack | status]}
+
 
 class Request:
     """An update of the group's count, first looked at when it is made."""
@@ -78,9 +87,11 @@ class Request:
             "RequestType": "Update",
             "StackId": STACK_ID,
             "ResourceType": PREPARE,
+            "LogicalResourceId": "Prepare",
             "ResourceProperties": Template(groups=(group("p5", count),)).prepare,
             "OldResourceProperties": Template(groups=(group("p5", 8),)).prepare,
         }
+        hyperpod.recorded = self.event["ResourceProperties"]
         self.event |= self.provider.on_event(self.event)
 
     def poll(self) -> bool:

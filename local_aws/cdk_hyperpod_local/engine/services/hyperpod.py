@@ -48,6 +48,8 @@ class HandlerOptions:
 
     vanished_groups: VanishedGroups = "delete_present"
     retries_conflicts: bool = True
+    events_show: Literal["whole", "absent", "cut", "late"] = "whole"
+    """What CloudFormation's events show of a custom resource's properties; late: events appear some time after they happened."""
     names_cluster_at_once: bool = True
     """CloudFormation's UPDATE_IN_PROGRESS of the cluster has its PhysicalResourceId, which is optional. Its UPDATE_COMPLETE does."""
 

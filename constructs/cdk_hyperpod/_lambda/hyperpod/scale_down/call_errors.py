@@ -7,6 +7,8 @@ from . import messages
 
 _READS = {
     "DescribeStacks": "Reading the stack's status",
+    "DescribeStackEvents": "Reading the stack's events",
+    "GetTemplate": "Reading the stack's template",
     "GetObject": "Reading the status of the drain agent",
     "PutObject": "Sending the drain request",
 }

@@ -68,6 +68,8 @@ class CloudFormation(Protocol):
 
     def describe_stack_events(self, *, StackName: str, NextToken: str = ...) -> Reply: ...
 
+    def get_template(self, *, StackName: str) -> Reply: ...
+
 
 class S3(Protocol):
     """Exactly the S3 calls of this package."""

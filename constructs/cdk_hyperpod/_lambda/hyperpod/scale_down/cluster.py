@@ -240,6 +240,8 @@ class RequestContext:
     """Nodes were to be deleted a short time ago, so a target may still fall with them by itself."""
     minimum_blocks: bool = False
     """HyperPod has just rejected the deletion of nodes, maybe because of a live minimum."""
+    unconfirmed: frozenset[str] = frozenset()
+    """Groups whose specification in `previous` nothing confirms, so it is not sent."""
     rolling_back: bool = False
     updated: datetime | None = None
     """In a rollback: when the failed update of the stack began. None: CloudFormation does not report it."""

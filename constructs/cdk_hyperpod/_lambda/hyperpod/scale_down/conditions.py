@@ -79,7 +79,7 @@ class GroupView:
         """
         if self.context.rolling_back:
             return self.wanted
-        if self.context.previous is None:
+        if self.context.previous is None or self.group.name in self.context.unconfirmed:
             return None
         return next((each for each in self.context.previous.groups if each.name == self.group.name), None)
 

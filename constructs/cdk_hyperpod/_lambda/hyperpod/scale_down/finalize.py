@@ -9,13 +9,14 @@ from dataclasses import replace
 from ..common import api
 from . import messages
 from .actions import Wait
+from .authentic import wait_unless_asked
 from .cluster import Cluster, Node
 from .drain.readiness import JOIN_TIME, decide_readiness
 from .drain.requester import DELETION_LEASE, DrainRequester
 from .draining import read_with_held, requester_with_status, wait_for_patch
 from .executor import Clock, delete_groups
 from .group_deletion import GroupDeletion, deleting, groups_left, plan_group_deletion
-from .poll import Poll, log_notes, wait_if_abandoned
+from .poll import Poll, log_notes
 from .poll_state import State
 from .results import Again, Done, Failed, Result
 
@@ -30,7 +31,7 @@ def finalize(poll: Poll) -> Result:
     if deletion.wait is not None and poll.desired.drain is None:
         return Again(waits=(deletion.wait,), live=live)
     requester = None if poll.rolling_back else requester_with_status(poll)
-    if over := wait_if_abandoned(poll):
+    if over := wait_unless_asked(poll):
         return Again(waits=(over,), live=live)
     if requester is None:
         return _wait_or_delete(poll, live, deletion, ())

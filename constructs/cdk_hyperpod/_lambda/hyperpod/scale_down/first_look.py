@@ -11,6 +11,7 @@ from dataclasses import replace
 from ..common import api
 from . import messages
 from .actions import Plan
+from .authentic import sealed
 from .call_errors import read_failed
 from .cluster import Cluster, RequestContext
 from .drain.readiness import decide_first_look, nodes_to_drain
@@ -32,7 +33,14 @@ def first_look(event: Event, services: Services) -> State:
     state = State(began=services.now())
     if event.request != "Delete":
         state = _look(event, state, services)
-    return replace(state, looked=services.now())
+    return _sealed(event, replace(state, looked=services.now()), services)
+
+
+def _sealed(event: Event, state: State, services: Services) -> State:
+    try:
+        return sealed(event, state, services)
+    except api.CALL_ERRORS as error:
+        raise ScaleDownError(messages.failures.failed(event.cluster, read_failed(error))) from None
 
 
 def _look(event: Event, state: State, services: Services) -> State:

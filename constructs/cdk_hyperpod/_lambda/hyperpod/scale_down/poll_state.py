@@ -10,6 +10,7 @@ The state between polls is what on_event returns. CDK's provider framework adds 
 - Unlaunched: group -> how many of its nodes were not launched yet when the request began. Newest: the latest LaunchTime of the
   others, in seconds, or null.
 - Settling: nodes were to be deleted, were terminating, or the list differed from the counts.
+- Seal: shows that on_event wrote all this (authentic.py). null: there is nothing to do, or the stack's events could not be read.
 """
 
 from __future__ import annotations
@@ -58,6 +59,10 @@ class State:
     """What was deleted for it. It stays in this process."""
     settling: bool = False
     """Nodes were to be deleted, were terminating, or the list differed from the counts."""
+    seal: str | None = None
+    """Shows that on_event wrote the state. None: it is not sealed."""
+    digest: str = ""
+    """Stands for the event and the state as is_complete got them."""
 
     @property
     def first_look_failed(self) -> bool:
@@ -78,6 +83,7 @@ class State:
             "Unlaunched": dict(self.unlaunched),
             "Newest": _optional(datetime.timestamp, self.newest),
             "Settling": self.settling,
+            "Seal": self.seal,
         }
 
 
@@ -137,6 +143,7 @@ def read_state(event: Mapping[str, Any]) -> State:
         unlaunched=event["Unlaunched"],
         newest=_optional(_from_seconds, event["Newest"]),
         settling=event["Settling"],
+        seal=event.get("Seal"),
     )
 
 

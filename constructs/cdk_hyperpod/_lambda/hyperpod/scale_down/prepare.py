@@ -14,6 +14,7 @@ from types import MappingProxyType
 from ..common import api
 from . import messages
 from .actions import Pick, Plan, Wait
+from .authentic import wait_unless_asked
 from .call_errors import change_failed
 from .cluster import MOVING, Cluster, Node, RequestContext
 from .cluster_operations import PATIENCE as PATIENCE_FOR_OPERATIONS
@@ -24,7 +25,7 @@ from .draining import read_with_held, requester_with_status, wait_for_patch, wit
 from .executor import Clock, Outcome, execute
 from .group_deletion import groups_left
 from .planner import plan
-from .poll import Poll, log_plan, partly_deleted_groups, wait_if_abandoned
+from .poll import Poll, log_plan, partly_deleted_groups
 from .results import Again, Done, Failed, Result
 
 
@@ -72,9 +73,9 @@ def _first_result(poll: Poll, view: View) -> Result:
 
 
 def still_wanted(poll: Poll, view: View) -> Result | None:
-    """CloudFormation must still wait for this request before anything is changed or drained."""
+    """CloudFormation must still wait for this request, and ask for what it says, before anything is changed or drained."""
     acts = bool(view.plan.changes) or view.requester is not None
-    over = wait_if_abandoned(poll) if acts else None
+    over = wait_unless_asked(poll) if acts else None
     return view.again(over) if over else None
 
 

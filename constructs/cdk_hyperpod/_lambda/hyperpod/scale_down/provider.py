@@ -17,6 +17,7 @@ from ..common import api
 from ..common.text import one_line
 from . import clients, deadline, messages
 from .actions import Wait
+from .authentic import event_digest
 from .call_errors import read_failed
 from .deletion_record import POLL, DeletionRecords
 from .event import Event, read_event
@@ -98,7 +99,7 @@ class Provider:
     def _with_record(self, event: Event, state: State) -> State:
         request = (event.kind, event.stack, state.began)
         record = self.records.at_poll(request, looked=state.looked or state.began, now=self.services.now())
-        return replace(state, record=record)
+        return replace(state, record=record, digest=event_digest(event, state))
 
     def _open(self, event: Event, state: State) -> Poll | Done | Failed:
         """The poll. Properties that are malformed fail an update. A rollback continues without doing anything."""

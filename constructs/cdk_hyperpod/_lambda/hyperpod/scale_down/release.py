@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from ..common import api
 from . import messages
+from .authentic import wait_if_unconfirmed
 from .call_errors import read_failed
 from .cluster import Cluster
 from .deletion_record import Rollback
@@ -41,12 +42,28 @@ def release(poll: Poll, accepted: frozenset[str] = frozenset()) -> str:
 
 def _release_once(poll: Poll, requester: DrainRequester, accepted: frozenset[str]) -> None:
     def look() -> Cluster | None:
-        return read_with_held(poll, poll.read_cluster(tags=False), requester, tags=False)
+        if unconfirmed := wait_if_unconfirmed(poll):
+            # CloudFormation's events may be late.
+            poll.state.record.releases_again = True
+            raise ScaleDownError(unconfirmed.why)
+        live = read_with_held(poll, poll.read_cluster(tags=False), requester, tags=False)
+        _check_nothing_to_delete(poll, requester, live)
+        return live
 
     if wait_if_abandoned(poll):
         poll.state.record.releases_again = True
     else:
         requester.release(look, accepted)
+
+
+def _check_nothing_to_delete(poll: Poll, requester: DrainRequester, live: Cluster | None) -> None:
+    """Raise ScaleDownError if the request has no task, but would delete nodes that are held: then another poll of it holds them."""
+    if poll.state.pending is not False:
+        return
+    found = plan(live, poll.desired, poll.context(first=False))
+    held = requester.status.deployment_requests()
+    if any(pick.node.name in held for pick in (*found.nodes_to_delete, *found.held)):
+        raise ScaleDownError(messages.waits.NOT_SEALED.why)
 
 
 def poll_without_a_task(poll: Poll) -> Result | Poll:

@@ -49,6 +49,10 @@ class Services:
         """The stack's events, newest first; pages are read when they are needed. Raises api.CALL_ERRORS."""
         return clients.read_events(self.cloudformation(), stack)
 
+    def read_template(self, stack: str) -> object:
+        """The stack's template. Raises api.CALL_ERRORS."""
+        return self.cloudformation().get_template(StackName=stack)["TemplateBody"]
+
     def retry(self, read: Callable[[], _Found], until: Callable[[Exception], datetime]) -> _Found:
         """What `read` finds, repeated with growing pauses. `until`: the end of the time for reads that fail with this error."""
         return api.again(read, until, now=self.now, sleep=self.sleep, log=self.log)

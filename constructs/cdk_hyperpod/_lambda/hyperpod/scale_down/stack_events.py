@@ -48,7 +48,7 @@ def clusters_reached(events: Iterable[Mapping[str, Any]], stack: str) -> frozens
             if _has_begun(event):
                 reached.append(event)
             continue
-        if not _is_of_stack(event, stack):
+        if not is_of_stack(event, stack):
             continue
         status = _status(event)
         if update_began and status.endswith("_COMPLETE"):
@@ -87,7 +87,7 @@ def _physical_ids(reached: Sequence[Mapping[str, Any]], seen: Sequence[Mapping[s
     return frozenset(found)
 
 
-def _is_of_stack(event: Mapping[str, Any], stack: str) -> bool:
+def is_of_stack(event: Mapping[str, Any], stack: str) -> bool:
     """Whether it is the stack's own event, and not one of a stack inside it."""
     physical = event.get("PhysicalResourceId")
     if physical:
@@ -105,7 +105,7 @@ def is_left_over(events: Iterable[Mapping[str, Any]], stack: str, resource: str,
     requested_since = False
     for event in events:
         status = _status(event)
-        is_stack = _is_of_stack(event, stack)
+        is_stack = is_of_stack(event, stack)
         if is_stack and status == ROLLBACK_BEGINS:
             return not requested_since
         if is_stack and status == UPDATE_BEGINS:

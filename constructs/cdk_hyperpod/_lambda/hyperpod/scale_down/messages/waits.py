@@ -89,6 +89,10 @@ def overtaken(group: str) -> Wait:
 
 OVERTAKEN = Wait(why="another request has just changed the cluster")
 OVER = Wait(why="the operation that requested this is over, so nothing more is done for it")
+NOT_RECORDED = Wait(why="the stack's events do not show that CloudFormation waits for this request", passing=True)
+NOT_DECIDED = Wait(why="the first look of this request may not have ended", passing=True)
+NOT_SEALED = Wait(why="nothing shows that on_event has looked at this request", passing=True)
+OTHER_REQUEST = Wait(why="CloudFormation's record of this resource has other properties than the request", passing=True)
 ALREADY_DELETED = Wait(why="the nodes were deleted by another request")
 
 
