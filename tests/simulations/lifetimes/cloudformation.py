@@ -192,7 +192,9 @@ class Stack:
 
     def template(self) -> dict[str, Any]:
         """As GetTemplate shows it: of the operation in progress."""
-        return {"Resources": {LOGICAL[each]: {"Properties": sent.properties(each)} for each, sent in self._sent.items()}}
+        return {
+            "Resources": {LOGICAL[each]: {"Properties": sent.properties(each)} for each, sent in self._sent.items()}
+        }
 
     def was_deployed(self) -> None:
         """The events of the deployment before the first one of this lifetime."""

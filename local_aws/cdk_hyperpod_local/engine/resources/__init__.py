@@ -24,7 +24,7 @@ from cdk_hyperpod_local.engine.resources import (
 )
 from cdk_hyperpod_local.engine.resources.base import ResourceType
 from cdk_hyperpod_local.engine.schemas import Schemas
-from cdk_hyperpod_local.engine.seam import cloudformation
+from cdk_hyperpod_local.engine.seam import cloudformation, event_properties
 from cdk_hyperpod_local.engine.services.eks import EksService
 from cdk_hyperpod_local.engine.services.fsx import FsxService
 from cdk_hyperpod_local.engine.services.hyperpod import HyperPodService
@@ -68,5 +68,6 @@ def install(schemas: Schemas, file_systems: FsxService, control_planes: EksServi
             and (kind, status) == ("AWS::SageMaker::Cluster", "UPDATE_IN_PROGRESS")
         )
     )
+    event_properties.show_properties(lambda: clusters.handler.events_show, 40 / clusters.speed)
     guards.install(clusters.occupants, file_systems.settle)
     validation.install(schemas)

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from cdk_hyperpod_local.engine import seam
 from cdk_hyperpod_local.engine.journal import Journal, request_of
@@ -58,6 +58,7 @@ class HyperPodService(JsonService):
     def __init__(self, options: EngineOptions, journal: Journal, control_planes: EksService) -> None:
         super().__init__("sagemaker", self._reply, journal)
         self.handler = HandlerOptions()
+        self.speed = options.function_speed
         # Real time with shorter waits: clients compare launch times with the times of their stack.
         self.timings = Timings().faster(options.speed)
         self._outside = AccountOutside(alarms.alarms, _may_read_alarm, self._kubernetes)
