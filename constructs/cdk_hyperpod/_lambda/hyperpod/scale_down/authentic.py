@@ -84,7 +84,7 @@ def wait_if_unconfirmed(poll: Poll) -> Wait | None:
         record = read_record(events, event.stack, event.resource)
         if record is None or not _is_in_progress(record, event, poll.state):
             return messages.waits.NOT_RECORDED
-        if _may_be_refused_yet(record, poll):
+        if _is_undecided(record, poll):
             return messages.waits.NOT_DECIDED
         if not (_is_sealed(record, poll.state) or _needs_no_seal(poll)):
             return messages.waits.NOT_SEALED
@@ -107,7 +107,7 @@ def _is_in_progress(record: Record, event: Event, state: State) -> bool:
     return record.began is not None and record.began - state.began <= LATE
 
 
-def _may_be_refused_yet(record: Record, poll: Poll) -> bool:
+def _is_undecided(record: Record, poll: Poll) -> bool:
     """Whether CloudFormation's own request may still be at its first look, which takes LATE if there is something to do."""
     return poll.state.pending is not False and record.began is not None and poll.services.now() < record.began + LATE
 
