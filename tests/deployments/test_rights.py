@@ -41,7 +41,7 @@ READING = (
 OPTIONAL = ("sagemaker:ListClusterOperations",)
 """HyperPod's record of operations is a second witness: tests/unit/scale_down/test_cluster_operations.py goes on without."""
 ROLLING_BACK = ("cloudformation:DescribeStackEvents",)
-"""A rollback goes on without, and judges by the live cluster how far the failed update got."""
+"""A rollback without nodes to delete goes on without; an update that changes something does not."""
 WRITING = ("iam:PassRole", "sagemaker:BatchDeleteClusterNodes", "sagemaker:UpdateCluster")
 FRAMEWORK = ("lambda:InvokeFunction", "states:StartExecution")
 LOOKING = (
@@ -190,7 +190,7 @@ def test_what_scaling_down_uses(life: Rehearsal) -> None:
     assert refused(life.aws, since) == set()
 
 
-@pytest.mark.parametrize("action", [*READING, *WRITING, *FRAMEWORK])
+@pytest.mark.parametrize("action", [*READING, *ROLLING_BACK, *WRITING, *FRAMEWORK])
 @pytest.mark.usefixtures("minds_its_minimum")
 def test_scaling_down_needs(life: Rehearsal, action: str) -> None:
     config = deepcopy(life.config)

@@ -104,6 +104,9 @@ def test_pages_whose_token_comes_again_end_with_an_error(tokens: str) -> None:
             assert self.asked < 10, "for ever"
             return {"StackEvents": [{}], "NextToken": next(self.answers)}
 
+        def get_template(self, *, StackName: str) -> api.Reply:
+            raise NotImplementedError
+
     with pytest.raises(
         PaginationError, match="the same NextToken again, so StackEvents cannot be read to the end"
     ) as why:

@@ -232,6 +232,9 @@ def test_bad_property_is_refused_before_anything_is_called(values: object, path:
         def describe_stack_events(self, *, StackName: str, NextToken: str = "") -> dict[str, Any]:
             raise AssertionError("nothing rolls back")
 
+        def get_template(self, *, StackName: str) -> dict[str, Any]:
+            raise AssertionError("the events have all")
+
     event = {
         "RequestType": request_type,
         "ResourceType": PREPARE,

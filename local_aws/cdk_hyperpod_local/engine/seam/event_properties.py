@@ -14,7 +14,10 @@ from html import escape
 from typing import Any
 
 from ministack.services import cloudformation  # type: ignore[import-not-found]
-from ministack.services.cloudformation import custom_resource, stacks
+from ministack.services.cloudformation import (  # type: ignore[import-not-found]
+    custom_resource,
+    stacks,
+)
 from ministack.services.cloudformation import handlers as requests
 
 Json = Any
