@@ -286,7 +286,7 @@ class DrainerDrains:
         for _ in range(MOST_CLAIMS):
             self._read_kept()
             run = choose(self._shared, self.now())
-            if self._change_run(run, to_json(run)):
+            if not self._write(run, to_json(run), None).refused:
                 self._own = run.request_id
                 return run
         raise DrainError("nothing was changed: others change the run at the same time. Try again", is_passing=True)
@@ -307,21 +307,25 @@ class DrainerDrains:
             )
 
     def _change_run(self, run: Run, record: dict[str, Any] | None, nodes: Requests = None) -> bool:
-        """Whether the drainer has written the record, and done what the requests ask. False: the run is another process's by now, or
-        somebody has written at the same moment. Raises DrainError if that is not known."""
+        """Whether the drainer has written the record, and done what the requests ask. False: it refuses them, or the run is another
+        process's by now. Raises DrainError if that is not known."""
         for _ in range(2):
-            requests = None if nodes is None else {"operator": make_request(run.request_id, nodes)}
-            report = self._ask(requests, {"version": self._version, "record": record})
-            if report.silence:
-                raise DrainError(f"the drainer {report.silence}", is_passing=True)
-            self._last = report
-            if not report.refused:
-                return True
-            self._read_kept()
-            # An answer that was lost leaves this process behind its own record.
-            if self._shared is None or self._shared.owner != run.owner:
+            # A look may have read the version of another's record.
+            if is_lost(self._shared, run):
                 return False
+            if not self._write(run, record, nodes).refused:
+                return True
+            # An answer that was lost leaves this process behind its own record.
+            self._read_kept()
         return False
+
+    def _write(self, run: Run, record: dict[str, Any] | None, nodes: Requests) -> Report:
+        requests = None if nodes is None else {"operator": make_request(run.request_id, nodes)}
+        report = self._ask(requests, {"version": self._version, "record": record})
+        if report.silence:
+            raise DrainError(f"the drainer {report.silence}", is_passing=True)
+        self._last = report
+        return report
 
     def is_due(self) -> bool:
         """Its every look renews the lease."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -1014,3 +1015,40 @@ def test_a_deployment_under_eks_keeps_its_own_nodes(eks: World, run: Run) -> Non
     eks.do = deploy
     code, _, err = run("patch", "--yes")
     assert (code, eks.held) == (4, own) and "a deployment of stack" in err, err
+
+
+def test_of_two_operators_at_the_prompt_under_eks_one_patches(
+    eks: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have seen a cluster without a run. A colleague confirms first."""
+    theirs = {"id": "b", "owner": "b", "by": "bob@two", "wanted": "", "until": eks.now + 600, "typed": [], "groups": {}}
+
+    def confirm(_: object, __: object) -> bool:
+        eks.run, eks.version = theirs, eks.version + 1
+        return False
+
+    monkeypatch.setattr(import_module("cdk_hyperpod.cli.patch.patch")._Command, "_confirm", confirm)
+    code, _, err = run("patch", "--yes")
+    assert code == 1 and "another `cdk-hyperpod patch` of this cluster is running, by bob@two" in err, err
+    assert (sent(eks), eks.held, eks.run) == ([], {}, theirs)
+
+
+def test_a_run_that_another_operator_has_gone_on_with_ends_and_holds_nothing(eks: World, run: Run) -> None:
+    eks.jobs = dict.fromkeys(eks.aws.nodes("work"), eks.now + 9e4)
+
+    def claim(number: int) -> None:
+        if number == 3:
+            eks.run, eks.version, eks.held = {**eks.run, "owner": "b"}, eks.version + 1, {}
+
+    eks.do = claim
+    code, _, err = run("patch", "--yes")
+    assert code == 4 and "another process has gone on with this patch" in err, err
+    assert (sent(eks), eks.held, eks.run["owner"]) == ([], {}, "b")
+
+
+def test_a_drainer_that_cannot_keep_a_run_is_deployed_first(eks: World, run: Run) -> None:
+    drain = eks.drain_by_function
+    eks.aws.drainer = lambda event: {name: each for name, each in drain(event).items() if name != "run_version"}
+    code, _, err = run("patch", "--yes")
+    assert code == 1 and "the deployed drainer cannot keep the run" in err and "Deploy the file" in err, err
+    assert (sent(eks), eks.held) == ([], {})
