@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -15,7 +16,8 @@ from cdk_hyperpod.cli import live
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.cli.patch import patcher, run_record
 from helpers.slurm.cluster import Cluster
-from helpers.slurm.drains import WORK, Drains
+from helpers.slurm.drains import OBJECTS, WORK, Drains
+from helpers.slurm.hyperpod import CLUSTER_NAME
 from helpers.slurm.patching import NEW, Aws, Load
 from helpers.slurm.scripts import CONFIG
 
@@ -82,12 +84,27 @@ def test_after_the_time_that_was_given_jobs_go_back_to_the_queue_by_their_own_ru
     stays = drains.start_job(next(each for each in cluster.compute if each.instance.group == "trn1"))
     spans = {"24h": 24 * 3600, "1m": 5}
     monkeypatch.setattr(import_module("cdk_hyperpod.cli.patch.patch"), "parse_span", spans.__getitem__)
+    drained: list[int] = []
+
+    def wait(seconds: float) -> None:
+        """A colleague drains a faulty node while HyperPod updates it."""
+        if aws.model.re_images and not drained:
+            drained.append(main(["drain", str(other.instance.instance_id), "--hold", "1h", "--no-backup"]))
+        time.sleep(0.5)
+
+    monkeypatch.setattr(patcher.Patcher, "wait", staticmethod(wait))
     code = main(["patch", "p5", "--force-after", "1m", "--yes"])
     printed = capfd.readouterr()
+    assert drained == [0], printed.out + printed.err
     assert code == 0, printed.out + printed.err
     assert aws.images("p5") == {NEW}
     assert aws.machines.ended_by_it == [], "they had ended before HyperPod began"
-    drains.await_given_back(node, other)
+    drains.await_given_back(node)
+    # The end of the patch has released its own request, and not the colleague's.
+    asked = json.loads(drains.controller.run(f"cat {OBJECTS}/{CLUSTER_NAME}/requests/operator.json"))["nodes"]
+    assert [each["id"] for each in asked] == [other.instance.instance_id]
+    assert main(["undrain", str(other.instance.instance_id)]) == 0
+    drains.await_given_back(other)
     assert (drains.job_state(returns), drains.job_state(refuses)) == ("PENDING", "CANCELLED")
     assert drains.job_state(stays) == "RUNNING"
     # Slurm holds a job that starts again for two minutes.
