@@ -1,0 +1,219 @@
+"""Whoever may invoke the function writes its events: what CloudFormation's record does not confirm is not done."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cdk_hyperpod._lambda.hyperpod.scale_down.provider import ScaleDownError
+from cdk_hyperpod._lambda.hyperpod.scale_down.record import agrees, earlier_properties, read_record, template_properties
+from cdk_hyperpod_local.hyperpod import Timings
+from helpers.scale_down.stack import FINALIZE, PREPARE, STACK_ID, Stack, Template, group
+
+Json = dict[str, Any]
+Forge = Callable[[Stack, Json], Json]
+QUICK = Timings(boot=60, shut_down=60, launch=10)
+SIX = Template(groups=(group("p5", 6), group("old", 2)))
+FIVE = Template(groups=(group("p5", 5), group("old", 2)))
+
+
+def ids(train: Stack, name: str) -> list[str]:
+    return [node.instance_id for node in train.hyperpod.nodes("train") if node.group == name and node.instance_id]
+
+
+def ended(train: Stack) -> set[str]:
+    return {str(item.node_id) for item in train.hyperpod.terminations}
+
+
+def asks(event: Json, **properties: Any) -> Json:
+    return {**event, "ResourceProperties": {**event["ResourceProperties"], **properties}}
+
+
+def fewer(event: Json) -> Json:
+    """One node of p5, and any number of deletions."""
+    specs = [json.loads(text) for text in event["ResourceProperties"]["Groups"]]
+    for spec in specs:
+        if spec["InstanceGroupName"] == "p5":
+            spec["InstanceCount"] = 1
+    return asks(event, Groups=[json.dumps(spec) for spec in specs], MaxNodes="6000")
+
+
+FORGED: dict[str, Forge] = {
+    "a lower count": lambda _, event: fewer(event),
+    "other names": lambda train, event: asks(fewer(event), NodesToDelete=ids(train, "p5")[:4]),
+    "other old properties, too": lambda _, event: {
+        **fewer(event),
+        "OldResourceProperties": fewer(event)["ResourceProperties"],
+    },
+    "a rollback": lambda _, event: {
+        **fewer(event),
+        "RollingBack": True,
+        "Reached": ["train"],
+        "Pending": None,
+        "Picked": [],
+    },
+    "a creation": lambda _, event: {**fewer(event), "RequestType": "Create"},
+    "another stack": lambda _, event: {**fewer(event), "StackId": f"{STACK_ID}0"},
+    "another resource": lambda _, event: {**fewer(event), "LogicalResourceId": "Another"},
+    "the other resource": lambda _, event: {**asks(event, InstanceGroupsToDelete=["old"]), "ResourceType": FINALIZE},
+    "other nodes of the first look": lambda train, event: {
+        **event,
+        "Picked": [["p5", node, "named", True] for node in ids(train, "p5")[:1]],
+    },
+    "no first look": lambda _, event: {**event, "Picked": [], "Planned": 0, "Pending": None, "Seal": None},
+    "long ago": lambda _, event: {**event, "StartedAt": 1.0},
+}
+
+
+def attacked(train: Stack, forge: Forge) -> list[str]:
+    """Let a forged poll come before each of CloudFormation's. Returns what they were answered."""
+    poll, answers = train.provider.is_complete, []
+
+    def is_complete(event: Json) -> Any:
+        before = dict(train.hyperpod.changes(principal="lambda"))
+        try:
+            answers.append(str(poll(forge(train, copy.deepcopy(event)))))
+        except ScaleDownError as error:
+            answers.append(str(error))
+        except Exception as error:  # noqa: BLE001 - another stack may not be read
+            answers.append(str(error))
+        assert dict(train.hyperpod.changes(principal="lambda")) == before, "a forged event changes something"
+        return poll(event)
+
+    train.provider.is_complete = is_complete  # type: ignore[method-assign]
+    return answers
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_forged_event_changes_nothing_during_an_update(forged: str) -> None:
+    train = Stack(SIX, timings=QUICK)
+    newest = ids(train, "p5")[-1]
+    answers = attacked(train, FORGED[forged])
+    assert train.deploy(FIVE) == "complete", train.reasons
+    assert answers
+    assert ended(train) == {newest}
+
+
+@pytest.mark.parametrize("forged", sorted(FORGED.keys() - {"no first look"}))
+def test_forged_event_changes_nothing_during_a_rollback(forged: str) -> None:
+    """One that says what CloudFormation says, and nothing of a first look, does what the rollback asks for."""
+    train = Stack(SIX, timings=QUICK)
+    here = set(ids(train, "p5"))
+    answers: list[str] = []
+
+    def later() -> None:
+        answers.append("")
+        attacked(train, FORGED[forged])
+
+    raised = Template(groups=(group("p5", 8), group("old", 2)))
+    assert train.deploy(raised, fail="after", meanwhile=later) == "rolled back", train.reasons
+    assert answers
+    assert not ended(train) & here
+
+
+def test_replayed_event_changes_nothing() -> None:
+    train = Stack(SIX, timings=QUICK)
+    seen: list[Json] = []
+    poll = train.provider.is_complete
+    train.provider.is_complete = lambda event: (seen.append(copy.deepcopy(event)), poll(event))[1]  # type: ignore[method-assign, assignment, misc]
+    assert train.deploy(FIVE) == "complete"
+    replayed, before = [each for each in seen if each["ResourceType"] == PREPARE][-1], ended(train)
+    train.provider.is_complete = poll  # type: ignore[method-assign]
+    assert train.deploy(SIX) == "complete"
+    attacked(train, lambda _, __: replayed)
+    assert train.deploy(Template(groups=SIX.groups, tags={"team": "a"})) == "complete"
+    with pytest.raises(ScaleDownError, match=r"."):
+        for _ in range(2):
+            train.provider.services.log("between deployments")
+            poll(replayed)
+            train.clock.advance(4_000)
+    assert ended(train) == before
+
+
+@pytest.mark.parametrize(
+    "shows", [lambda _: None, lambda text: text[:40], lambda text: text], ids=["absent", "cut", "whole"]
+)
+def test_deployment_and_rollback_end_whatever_events_show(shows: Callable[[str], str | None]) -> None:
+    train = Stack(SIX, timings=QUICK)
+    train.shows = shows
+    newest = ids(train, "p5")[-1]
+    assert train.deploy(FIVE) == "complete", train.reasons
+    assert ended(train) == {newest}
+    here = set(ids(train, "p5"))
+    assert train.deploy(SIX, fail="after") == "rolled back", train.reasons
+    assert set(ids(train, "p5")) == here
+
+
+@pytest.mark.parametrize("forged", ["a lower count", "other names"])
+def test_template_confirms_where_events_show_nothing(forged: str) -> None:
+    train = Stack(SIX, timings=QUICK)
+    train.shows = lambda _: None
+    newest = ids(train, "p5")[-1]
+    attacked(train, FORGED[forged])
+    assert train.deploy(FIVE) == "complete", train.reasons
+    assert ended(train) == {newest}
+
+
+def test_events_that_are_denied_fail_an_update_before_it_changes_anything() -> None:
+    train = Stack(SIX, timings=QUICK)
+    train.events_fail, train.events_fail_until = "AccessDenied", train.clock.now() + 10_000
+    assert train.deploy(FIVE) == "rolled back"
+    assert "Reading the stack's events: AccessDenied" in train.reasons[0]
+    assert not ended(train)
+
+
+# -- the record -------------------------------------------------------------------------------------------------------
+
+
+def event(resource: str, status: str, properties: object = None) -> Json:
+    """As DescribeStackEvents shows it."""
+    shown = {} if properties is None else {"ResourceProperties": json.dumps(properties)}
+    return {"LogicalResourceId": resource, "ResourceStatus": status, "EventId": f"{resource}-{status}", **shown}
+
+
+STACK = {"PhysicalResourceId": STACK_ID, "EventId": "0a1b", "ResourceStatus": "UPDATE_IN_PROGRESS"}
+
+
+def test_record_ends_at_the_stacks_own_newest_event() -> None:
+    events = iter([event("B", "UPDATE_COMPLETE"), STACK, event("A", "UPDATE_COMPLETE")])
+    record = read_record(events, STACK_ID, "A")
+    assert record is not None
+    assert (record.status, record.operation, record.properties) == ("", "0a1b", None)
+    assert read_record(iter([event("A", "UPDATE_IN_PROGRESS")]), STACK_ID, "A") is None
+
+
+def test_old_properties_are_those_of_the_last_success_and_of_failures_since() -> None:
+    older = [
+        event("A", "UPDATE_FAILED", {"n": "3"}),
+        event("A", "UPDATE_COMPLETE", {"n": "2"}),
+        event("A", "CREATE_COMPLETE", {"n": "1"}),
+    ]
+    assert list(earlier_properties(iter(older), "A")) == [{"n": "3"}, {"n": "2"}]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "sent", "same"),
+    [
+        ({"MaxNodes": 16, "Drain": True}, {"MaxNodes": "16", "Drain": "true"}, True),
+        ({"ServiceToken": "a", "Names": []}, {"ServiceToken": "b", "Retry": ""}, True),
+        ({"Names": ["a", "b"]}, {"Names": ["b", "a"]}, False),
+        ({"Names": ["a"]}, {"Names": "a"}, False),
+        ({"Retry": "{{resolve:ssm:/x}}-1"}, {"Retry": "ami-0-1"}, True),
+        ({"Groups": ['{"Role":"****","Count":2}']}, {"Groups": ['{"Role":"arn:x","Count":2}']}, True),
+        ({"Groups": ['{"Role":"****","Count":2}']}, {"Groups": ['{"Role":"x","Count":0,"Y":"","Count":2}']}, False),
+        ({"G": {"Fn::Join": ["", ['{"R":"', {"Fn::GetAtt": ["R", "Arn"]}, '"}']]}}, {"G": '{"R":"arn:x"}'}, True),
+        ({"G": {"Fn::Join": ["", ['{"R":"', {"Ref": "R"}, '"}']]}}, {"G": '{"R":"x","N":"1"}'}, False),
+        ({"Names": {"Ref": "Parameter"}}, {"Names": ["i-1"]}, False),
+    ],
+)
+def test_what_agrees(recorded: Json, sent: Json, same: bool) -> None:
+    assert agrees(recorded, sent) is same
+
+
+def test_template_without_the_resource() -> None:
+    assert template_properties("Resources: {}", "A") is None
+    assert not agrees(None, {"n": "1"})
