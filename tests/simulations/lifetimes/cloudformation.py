@@ -203,6 +203,7 @@ class Stack:
             if file is not None:
                 self._sent[resource] = file
                 self._event(resource, "CREATE_COMPLETE")
+        self._event("AWS::CloudFormation::Stack", "CREATE_COMPLETE")
         self.life.clock.now = now
 
     def _shown(self, resource: str) -> dict[str, str]:

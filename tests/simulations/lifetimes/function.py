@@ -193,6 +193,8 @@ class Framework:
         if self.life.clock.now - request.began > TOTAL:
             self._end(request, False, "Operation timed out")
             return
+        if self.life.forger is not None:
+            self.life.forger.before_poll(self.make, request, event)
         request.polls += 1
         answer = self._run(provider.is_complete, calls, request, event)
         if answer is None:

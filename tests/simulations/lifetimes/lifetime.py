@@ -16,6 +16,7 @@ from .cloudformation import CLUSTER, NAME, RESOURCES, STACK, TAG, Deployment, St
 from .draining import ByAgent, Draining
 from .eks import ByDrainer, EksReadiness
 from .faults import Faults
+from .forger import Forger
 from .function import FINALIZE, PREPARE, Framework, MakeProvider, Write
 from .hyperpod import HyperPod, Measure, Pace, Refused, Spec
 from .judge import Cause, Expected, Judge
@@ -66,6 +67,8 @@ class Lifetime:
             self.pod.software.failures, self.pod.software.protected = 0.2, 0.1
         self.writes: list[Write] = []
         self.judge = Judge(self)
+        self.forger = Forger(self) if make is Provider else None
+        """Of functions that are not broken on purpose."""
         self.actors = Actors(self)
         self.faults = Faults(self)
         self.stack = Stack(self, Framework(self, make))
