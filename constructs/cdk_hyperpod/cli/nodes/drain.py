@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import rich_click as click
@@ -72,6 +73,7 @@ unless you gave --no-backup or the file says on_failure: continue. 1: otherwise.
 )
 @click.argument("nodes", nargs=-1, metavar="[NODE]…")
 @click.option("--status", "status_only", is_flag=True, help="Show the state of every node that is being drained.")
+@click.option("--release", is_flag=True, help="Release the nodes that a patch holds which is not running any more.")
 @click.option("--wait", is_flag=True, help="Wait until every node is ready or has failed.")
 @click.option(
     "--hold",
@@ -98,19 +100,24 @@ def drain(
     profile: str | None,
     *,
     status_only: bool,
+    release: bool,
     wait: bool,
     no_backup: bool,
     as_json: bool,
 ) -> int:
     """Write the drain request, or show the agent's status."""
     times = _parse_times(nodes, hold, force_after)
-    _check_options(nodes, status_only=status_only, as_json=as_json)
+    _check_options(nodes, status_only=status_only, release=release, is_of_file=cluster is None, as_json=as_json)
     if wait and cluster is not None and not no_backup:
         raise click.UsageError(
             "--wait: cannot be combined with --cluster, because only the file says what is saved. Name the file by --config, "
             "or add --no-backup"
         )
     target = live.find(config=config, cluster=cluster, region=region, profile=profile)
+    if release:
+        # By its name: `patch` is made of what the commands of this room are made of.
+        import_module("...patch.release", __name__).release(target)
+        return 0
     if status_only:
         return _show_status(open_channel(target, config, "kubectl get nodes"), as_json=as_json)
     by_kubectl = _kubectl("drain", nodes, "--ignore-daemonsets --delete-emptydir-data")
@@ -118,11 +125,14 @@ def drain(
     return _request_drain(channel, nodes, times, backup=not no_backup, wait=wait)
 
 
-def _check_options(nodes: Sequence[str], *, status_only: bool, as_json: bool) -> None:
+def _check_options(nodes: Sequence[str], *, status_only: bool, release: bool, is_of_file: bool, as_json: bool) -> None:
     """Raises UsageError for the first rule that the options break."""
     rules = (
-        (not nodes and not status_only, "NODE: is missing. Name the nodes to drain, or add --status"),
+        (not (nodes or status_only or release), "NODE: is missing. Name the nodes to drain, or add --status"),
         (nodes and status_only, "NODE: cannot be combined with --status"),
+        (nodes and release, "NODE: cannot be combined with --release. Name nodes to `cdk-hyperpod undrain`"),
+        (release and status_only, "--release: cannot be combined with --status"),
+        (release and not is_of_file, "--release: cannot be combined with --cluster. Name the file by --config"),
         (as_json and not status_only, "--json: needs --status"),
     )
     for is_broken, message in rules:

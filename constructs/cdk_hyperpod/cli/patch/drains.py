@@ -416,3 +416,12 @@ class DrainerDrains:
             saves=status.backup is not None,
             is_read=True,
         )
+
+
+def open_drains(target: Target, config: ClusterConfig, described: Mapping[str, Any]) -> Drains:
+    """What drains the nodes of this cluster."""
+    if config.orchestrator == "eks":
+        return DrainerDrains(target, config)
+    if config.slurm is None or config.slurm.drain is None:
+        return NoDrains()
+    return AgentDrains(OperatorChannel(target, str(described["ClusterArn"]).split(":")[4]))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import signal
-import socket
 import sys
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,17 +17,16 @@ from ...errors import Finding, HyperPodError
 from .. import live, tables
 from ..live import LiveError, Target
 from ..nodes.drain import parse_span
-from ..nodes.operator_channel import OperatorChannel
 from ..options import config_option, json_option, permissions, profile_option, yes_option
 from . import view
-from .drains import AgentDrains, DrainerDrains, Drains, NoDrains
+from .drains import DrainerDrains, Drains, NoDrains, open_drains
 from .images import wanted_of
 from .model import LEASE_S, DrainedBy, Options, Plan, Report, Run
 from .patcher import Outcome, Patcher
 from .plans import left_out, make_plans, unknown_groups
 from .reading import Calls, Reader
 from .refusals import Preview, refuse
-from .run_record import LocalRecord, choose_run, local_record
+from .run_record import LocalRecord, choose_run, local_record, new_run
 from .steps import DONE, IS_ROLLED_BACK
 
 SCHEMA = 1
@@ -224,7 +220,7 @@ class _Command:
         described = self._reader.describe()
         account = str(described["ClusterArn"]).split(":")[4]
         with local_record(account, self._target.region, self._target.name) as local:
-            self._open_drains(described)
+            self._drains = open_drains(self._target, self._config, described)
             unfinished = self._choose(local, self._drains.shared(), self._drains.now())
             if isinstance(self._drains, DrainerDrains):
                 self._drains = DrainerDrains(self._target, self._config, unfinished.id)
@@ -253,17 +249,8 @@ class _Command:
             raise
 
     def _choose(self, local: LocalRecord, shared: Run | None, now: float, fresh: Run | None = None) -> Run:
-        own = local.read()
-        made = fresh or Run(
-            id=uuid.uuid4().hex[:12],
-            # Whoever has locked this machine's record goes on with what another process here has written.
-            owner=own.owner if own else uuid.uuid4().hex,
-            by=_who(),
-            wanted=wanted_of(self._options),
-            typed=self._options.groups,
-            until=now + LEASE_S,
-        )
-        return choose_run(shared, own, replace(made, until=now + LEASE_S), now)
+        made = fresh or new_run(local, wanted=wanted_of(self._options), typed=self._options.groups)
+        return choose_run(shared, local.read(), replace(made, until=now + LEASE_S), now)
 
     def _say_nothing_needed(self, local: LocalRecord, unfinished: Run) -> int:
         if unfinished.groups:
@@ -288,24 +275,13 @@ class _Command:
 
     # -- what is read -------------------------------------------------------------------------------------------------
 
-    def _open_drains(self, described: live.Reply) -> None:
-        if self._config.orchestrator == "eks":
-            self._drains = DrainerDrains(self._target, self._config)
-        elif self._has_agent:
-            account = str(described["ClusterArn"]).split(":")[4]
-            self._drains = AgentDrains(OperatorChannel(self._target, account))
-
-    @property
-    def _has_agent(self) -> bool:
-        return self._config.slurm is not None and self._config.slurm.drain is not None
-
     @property
     def _has_drainer(self) -> bool:
         return self._config.scale_down is not None and self._config.scale_down.drain is not None
 
     def _preview(self, described: live.Reply, run: Run | None) -> Preview:
         if isinstance(self._drains, NoDrains):
-            self._open_drains(described)
+            self._drains = open_drains(self._target, self._config, described)
         self._reader.list_all(described)
         groups = self._reader.groups(described)
         by_name = {str(group["InstanceGroupName"]): group for group in live.groups(described)}
@@ -462,15 +438,6 @@ def _must_save(config: ClusterConfig) -> bool:
         return drain is not None and drain.backup_cron_job is not None
     backup = config.slurm.drain.backup if config.slurm and config.slurm.drain else None
     return backup is not None and backup.on_failure == "fail"
-
-
-def _who() -> str:
-    """The user and the machine, for others who find the lock."""
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = "?"
-    return tables.shown(f"{user}@{socket.gethostname()}", 100)
 
 
 @contextmanager

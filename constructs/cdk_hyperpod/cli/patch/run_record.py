@@ -6,10 +6,13 @@ another machine when the lease is over.
 
 from __future__ import annotations
 
+import getpass
 import json
 import math
 import os
 import re
+import socket
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -116,6 +119,22 @@ def _number(found: object) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
+
+
+def new_run(local: LocalRecord, *, wanted: str = "", typed: tuple[str, ...] = ()) -> Run:
+    """A run that nobody has begun. Whoever has locked this machine's record goes on with what another process here has written."""
+    own = local.read()
+    owner = own.owner if own else uuid.uuid4().hex
+    return Run(id=uuid.uuid4().hex[:12], owner=owner, by=_who(), wanted=wanted, typed=typed, until=0.0)
+
+
+def _who() -> str:
+    """The user and the machine, for others who find the lock."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = "?"
+    return shown(f"{user}@{socket.gethostname()}", 100)
 
 
 # -- this machine -------------------------------------------------------------------------------------------------------

@@ -741,6 +741,26 @@ def test_while_hyperpod_updates_ctrl_c_releases_no_node(cluster: str, run: Run, 
     assert world.held == {}
 
 
+@pytest.mark.parametrize("cluster", ["world", "eks"])
+def test_drain_release_ends_the_hold_of_a_patch_at_once(cluster: str, run: Run, request: pytest.FixtureRequest) -> None:
+    world: World = request.getfixturevalue(cluster)
+    if cluster == "eks":
+        write_eks(drain={})
+
+    def interrupt(_: int) -> None:
+        if sent(world):
+            raise KeyboardInterrupt
+
+    world.do = interrupt
+    assert run("patch", "--yes")[0] == 130 and len(world.held) == 2
+    world.do = lambda _: None
+    code, out, err = run("drain", "--release")
+    assert (code, out) == (0, "released: no node is held for a patch\n"), err
+    assert "work: HyperPod replaces images there" in err
+    world.look()
+    assert world.held == {} and world.requests() == {}
+
+
 def test_a_group_that_a_killed_run_updates_has_to_be_named(
     world: World, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
