@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -71,12 +71,12 @@ FORGED: dict[str, Forge] = {
 
 def attacked(train: Stack, forge: Forge) -> list[str]:
     """Let a forged poll come before each of CloudFormation's. Returns what they were answered."""
-    poll, answers = train.provider.is_complete, []
+    poll, answers = train.provider.is_complete, list[str]()
 
-    def is_complete(event: Json) -> Any:
+    def is_complete(event: Mapping[str, Any]) -> Any:
         before = dict(train.hyperpod.changes(principal="lambda"))
         try:
-            answers.append(str(poll(forge(train, copy.deepcopy(event)))))
+            answers.append(str(poll(forge(train, copy.deepcopy(dict(event))))))
         except ScaleDownError as error:
             answers.append(str(error))
         except Exception as error:  # noqa: BLE001 - another stack may not be read
@@ -84,7 +84,7 @@ def attacked(train: Stack, forge: Forge) -> list[str]:
         assert dict(train.hyperpod.changes(principal="lambda")) == before, "a forged event changes something"
         return poll(event)
 
-    train.provider.is_complete = is_complete  # type: ignore[method-assign]
+    pytest.MonkeyPatch().setattr(train.provider, "is_complete", is_complete)
     return answers
 
 
@@ -119,10 +119,15 @@ def test_replayed_event_changes_nothing() -> None:
     train = Stack(SIX, timings=QUICK)
     seen: list[Json] = []
     poll = train.provider.is_complete
-    train.provider.is_complete = lambda event: (seen.append(copy.deepcopy(event)), poll(event))[1]  # type: ignore[method-assign, assignment, misc]
+
+    def noted(event: Mapping[str, Any]) -> Any:
+        seen.append(copy.deepcopy(dict(event)))
+        return poll(event)
+
+    pytest.MonkeyPatch().setattr(train.provider, "is_complete", noted)
     assert train.deploy(FIVE) == "complete"
     replayed, before = [each for each in seen if each["ResourceType"] == PREPARE][-1], ended(train)
-    train.provider.is_complete = poll  # type: ignore[method-assign]
+    pytest.MonkeyPatch().setattr(train.provider, "is_complete", poll)
     assert train.deploy(SIX) == "complete"
     attacked(train, lambda _, __: replayed)
     assert train.deploy(Template(groups=SIX.groups, tags={"team": "a"})) == "complete"
