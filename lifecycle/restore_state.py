@@ -40,7 +40,19 @@ from controller_state import (
     take_over,
 )
 from keep_state import JOB_FOLDER, local_database
-from lib import StepError, install_unit, last_line, log, must_run, on_node, one_line, run, write_file
+from lib import (
+    StepError,
+    install_unit,
+    last_line,
+    log,
+    must_run,
+    on_node,
+    one_line,
+    run,
+    wait_until,
+    what_failed,
+    write_file,
+)
 from restored_jobs import ACTIVE, hold, named, note_unsure, queue, ran_in, reason_to_hold, settle, silent_nodes, started
 
 UNIT = "cdk-hyperpod-restore"
@@ -55,7 +67,7 @@ SCRATCH = "cdk_hyperpod_restore"
 STEPS_OF_IDS = 10_000
 """New ids begin at a multiple of this. Slurm keeps at most as many jobs, unless MaxJobCount says otherwise."""
 MAX_JOB_ID = 67_043_328
-START_S, MEET_S, DATABASE_S = 60, 8, 60
+START_S, MEET_S = 60, 8
 SLURMCTLD_LOG = "/var/log/slurm/slurmctld.log"
 
 
@@ -237,8 +249,15 @@ class _Restore:
         """Load the last dump, if the database is on this node. Returns True if slurmdbd knows the cluster as before."""
         if "slurmdbd" not in self.settings.get("accountingstoragetype", ""):
             return True
-        _await_database()
         database = local_database()
+        if database is not None:
+            # A restore that was killed may have left it off.
+            run("systemctl", "start", "slurmdbd.service")
+        try:
+            _await_database()
+        except StepError as error:
+            log("WARNING", f"the accounting history is not restored: {error}")
+            return True
         if database is None:
             return True
         for copy in self.folder.copies(ACCOUNTING):
@@ -419,11 +438,11 @@ def _fatal() -> str:
 
 
 def _await_database() -> None:
-    deadline = time.monotonic() + DATABASE_S
-    while run("sacctmgr", "--noheader", "--readonly", "show", "cluster", timeout_s=30).returncode != 0:
-        if time.monotonic() > deadline:
-            raise StepError("slurmdbd does not answer; look at `systemctl status slurmdbd`")
-        time.sleep(0.5)
+    def look(_: int) -> str | None:
+        done = run("sacctmgr", "--noheader", "--readonly", "show", "cluster", timeout_s=30)
+        return None if done.returncode == 0 else f"slurmdbd does not answer ({what_failed(done.stdout)})"
+
+    wait_until("the accounting database answers", look)
 
 
 def _tables(database: str) -> list[str]:

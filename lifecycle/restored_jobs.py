@@ -122,9 +122,9 @@ def named(numbers: Iterable[int]) -> str:
 def is_lost(job: Job, on_nodes: frozenset[int], ended: frozenset[int]) -> bool:
     """Whether a job that Slurm calls running runs nowhere. All its nodes have been asked.
 
-    A job without a script may have no process on a node for a while. It is lost only if Slurm ended it there.
+    A job without a script may have no process on a node for a while. `ended`: those that a slurmctld without the state has ended.
     """
-    return job.id not in on_nodes and (job.is_batch or job.id in ended)
+    return job.id in ended or (job.is_batch and job.id not in on_nodes)
 
 
 def settle(ran: frozenset[int], ended: frozenset[int]) -> frozenset[int]:

@@ -29,13 +29,13 @@ class LifecycleSteps:
     is impossible, Lustre uses TCP, and the node's log says why."""
     clock: bool = True
     """Run the image's time service, and set a wrong clock: munge rejects credentials that are five minutes old."""
+    users: bool = True
+    """Create the file's `users` and `groups`, their homes and keys. Lock users who are no longer in the file."""
     keep_state: bool = True
     """Restore the controller's state on a new controller, and start the timer that copies it, unless `slurm.keep_state` is
     false."""
     slurm: bool = True
     """Wait until Slurm answers. Start by systemctl what the image left off."""
-    users: bool = True
-    """Create the file's `users` and `groups`, their homes and keys. Lock users who are no longer in the file."""
     metadata: bool = True
     """Block users' access to the instance's metadata, and so to the node's role, if the file has `slurm.metadata_users`."""
     slurm_conf: bool = True

@@ -176,17 +176,22 @@ def set_up(cluster: Cluster, environment: Mapping[str, str], *, poll_s: float = 
     cluster.controller.run(f"systemctl daemon-reload && systemctl restart {UNIT}")
 
 
-@contextmanager
-def agent(cluster: Cluster, *, poll_s: float = 0.5) -> Iterator[Drains]:
-    """The agent that the scripts have installed, with a bucket that answers."""
-    drains = Drains(cluster)
+def start(cluster: Cluster, *, poll_s: float = 0.5) -> None:
+    """Give the agent a bucket. A replaced controller has neither."""
     controller = cluster.controller
     controller.write("/srv/bucket.py", (Path(__file__).parent / "bucket.py").read_text())
     controller.run(f"mkdir -p {OBJECTS} /srv/before /run/killed")
     start_bucket(controller)
     set_up(cluster, OWN_BUCKET, poll_s=poll_s)
+
+
+@contextmanager
+def agent(cluster: Cluster, *, poll_s: float = 0.5) -> Iterator[Drains]:
+    """The agent that the scripts have installed, with a bucket that answers."""
+    controller = cluster.controller
+    start(cluster, poll_s=poll_s)
     try:
-        yield drains
+        yield Drains(cluster)
     finally:
         controller.run(f"systemctl stop bucket; rm -rf {DROP_IN} {OBJECTS} /srv/before; systemctl daemon-reload")
         controller.run(f"systemctl restart {UNIT}")

@@ -336,14 +336,16 @@ def test_steps() -> None:
     two = Cluster("a", (Mount("/fsx", "lustre"), Mount("/home", "nfs4")))
     node = Node("compute", P5_1, ("10.1.0.10", "10.1.0.11"))
     clock = Step("clock", "15_clock.py")
-    assert provision.steps_for(CLUSTER, node)[:3] == (
+    users = Step("users", "30_users.py", (CLUSTER.file,))
+    assert provision.steps_for(CLUSTER, node)[:4] == (
         Step("mounts", "10_verify_mounts.sh", ("/fsx", "lustre")),
         clock,
+        users,
         Step("slurm", "20_slurm.py", ("compute", "10.1.0.10")),
     )
     assert provision.steps_for(two, node)[0].arguments == ("/fsx", "lustre", "/home", "nfs4")
     assert provision.steps_for(Cluster("a", ()), node)[0] == clock
-    assert provision.steps_for(Cluster("a", ()), Node("login", P5_1))[1].arguments == ("login", "-")
+    assert provision.steps_for(Cluster("a", ()), Node("login", P5_1))[2].arguments == ("login", "-")
 
 
 def test_every_step_can_be_switched_off() -> None:
@@ -362,8 +364,8 @@ def test_every_step_runs_somewhere_and_is_known_by_its_name() -> None:
         node_type: [step.name for step in provision.steps_for(cluster, Node(node_type, P5_1))]
         for node_type in provision.NODE_TYPES
     }
-    first = ["mounts", "efa", "clock", "slurm", "users", "metadata"]
-    controller = ["slurm_conf", *first[:3], "keep_state", "slurm", "slurm_conf", *first[4:], "slurm_conf", "accounting"]
+    first = ["mounts", "efa", "clock", "users", "slurm", "metadata"]
+    controller = ["slurm_conf", *first[:4], "keep_state", "slurm", "slurm_conf", *first[5:], "slurm_conf", "accounting"]
     last = ["upgrades", "system", "container_data", "checks"]
     assert by_type == {
         "controller": [*controller, "drain", "keep_state", *last],

@@ -1,0 +1,305 @@
+"""Copies of the controller's state: which are made, which are used, and which jobs of a restored one are held."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import os
+import struct
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+
+from helpers.lifecycle.programs import load
+
+restore = load("restore_state.py")
+state, keep, jobs = (sys.modules[name] for name in ("controller_state", "keep_state", "restored_jobs"))
+
+OWN = {"cluster": "llm-train", "arn": "abcdefghijkl"}
+ABOUT = {"schema": 1, **OWN, "slurm": "24.11.5", "time": 1_700_000_000}
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PROVISION_ROOT", str(tmp_path))
+    (tmp_path / "fsx").mkdir(mode=0o755)
+    return tmp_path
+
+
+@pytest.fixture
+def folder(root: Path) -> Iterator[Any]:
+    found = state.Folder("/fsx/.copies/llm-train")
+    yield found
+    found.close()
+
+
+def add(folder: Any, number: int, epoch: int = 1, **more: object) -> Any:
+    copy = state.Copy("state", epoch, number)
+    folder.add(copy, {**ABOUT, **more}, lambda file: file.write(b"archive"))
+    return copy
+
+
+def test_a_copy_is_root_s_alone_and_nothing_is_left_of_one_that_fails(folder: Any) -> None:
+    copy = add(folder, 1)
+    modes = {
+        path.name: path.stat().st_mode & 0o777
+        for path in [folder.root / copy.name, *(folder.root / copy.name).iterdir()]
+    }
+    assert modes == {copy.name: 0o700, "archive": 0o600, "manifest.json": 0o600}
+
+    def full(file: BinaryIO) -> None:
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        folder.add(state.Copy("state", 1, 2), ABOUT, full)
+    assert os.listdir(folder.root) == [copy.name]
+    assert restore.choose(folder, OWN, "24.11.5")[0] == copy, "the older copy is used"
+
+
+def loosen(path: Path) -> None:
+    path.chmod(0o777)
+
+
+def link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+@pytest.mark.parametrize("where", ["fsx", "fsx/.copies", "fsx/.copies/llm-train"])
+@pytest.mark.parametrize("spoil", [loosen, link])
+def test_a_folder_that_others_may_swap_is_refused(root: Path, where: str, spoil: Callable[[Path], None]) -> None:
+    state.Folder("/fsx/.copies/llm-train").close()
+    spoil(root / where)
+    with pytest.raises(state.Unusable, match=f"/{where}"):
+        state.Folder("/fsx/.copies/llm-train")
+
+
+def test_a_shared_folder_with_the_sticky_bit_is_used(root: Path) -> None:
+    (root / "fsx").chmod(0o1777)
+    state.Folder("/fsx/.copies/llm-train").close()
+
+
+def cut(folder: Any, copy: Any) -> None:
+    (folder.root / copy.name / "archive").write_bytes(b"arch")
+
+
+def readable(folder: Any, copy: Any) -> None:
+    (folder.root / copy.name / "archive").chmod(0o644)
+
+
+def linked(folder: Any, copy: Any) -> None:
+    (folder.root / copy.name / "archive").rename(folder.root / "there")
+    (folder.root / copy.name / "archive").symlink_to("../there")
+
+
+def gone(folder: Any, copy: Any) -> None:
+    (folder.root / copy.name / "manifest.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"), [(cut, "cut off"), (readable, "root's alone"), (linked, "root's alone"), (gone, "not whole")]
+)
+def test_a_copy_that_is_not_whole_or_not_root_s_is_refused(
+    folder: Any, spoil: Callable[[Any, Any], None], why: str
+) -> None:
+    spoil(folder, add(folder, 1))
+    with pytest.raises(state.Unusable, match=why):
+        restore.choose(folder, OWN, "24.11.5")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "why"),
+    [
+        ({"cluster": "other"}, "of the cluster other"),
+        ({"arn": "zzz"}, "of an earlier cluster of this name"),
+        ({"slurm": "25.05.1"}, "of Slurm 25.05.1"),
+        ({"slurm": "24.11.9"}, None),
+        ({"slurm": "22.05.8"}, None),
+        ({"arn": ""}, None),
+    ],
+)
+def test_a_copy_of_another_cluster_or_of_a_newer_slurm_is_refused(manifest: dict[str, str], why: str | None) -> None:
+    said = restore.why_not({**ABOUT, **manifest}, OWN, "24.11.5")
+    assert said is None if why is None else why in said
+
+
+def test_a_copy_that_is_older_than_the_last_one_is_used_only_by_hand(folder: Any) -> None:
+    old = add(folder, 1)
+    folder.write("last.json", {"state": "state-000001-00000002"})
+    with pytest.raises(state.Unusable, match="older than state-000001-00000002"):
+        restore.choose(folder, OWN, "24.11.5")
+    assert restore.choose(folder, OWN, "24.11.5", old.name)[0] == old
+    with pytest.raises(state.Unusable, match="has no copy state-000001-00000009; it has state-000001-00000001"):
+        restore.choose(folder, OWN, "24.11.5", "state-000001-00000009")
+
+
+def test_the_newest_controller_alone_copies_and_its_copies_are_newer(root: Path, folder: Any) -> None:
+    assert state.take_over(folder) == 1
+    assert state.take_over(folder) == 1, "once for each root volume"
+    add(folder, 7)
+    (root / "var/lib/cdk-hyperpod/controller-id").write_text("another\n")
+    assert state.owned(folder) is None
+    assert state.take_over(folder) == 2
+    add(folder, 1, epoch=2)
+    assert [copy.order for copy in folder.copies("state")] == [(2, 1), (1, 7)]
+
+
+def test_old_copies_and_what_killed_ones_left_are_removed(folder: Any) -> None:
+    for number in range(15):
+        add(folder, number)
+    (folder.root / ".new-state-000001-00000003-77").mkdir()
+    folder.prune("state")
+    assert [copy.number for copy in folder.copies("state")] == list(range(14, 4, -1))
+    assert not [name for name in os.listdir(folder.root) if name.startswith(".")]
+
+
+# -- StateSaveLocation
+
+
+def job_state(number: int, version: str = "PROTOCOL_VERSION") -> bytes:
+    text = version.encode() + b"\0"
+    return struct.pack(">I", len(text)) + text + struct.pack(">HQI", 10496, 1_700_000_000, number) + b"jobs"
+
+
+def slurm(folder: Path) -> Path:
+    (folder / "hash.7/job.7").mkdir(parents=True)
+    (folder / "hash.7/job.7/script").write_text("#!/bin/bash\n")
+    for name in (
+        "node_state",
+        "resv_state",
+        "clustername",
+        "jwt_hs256.key",
+        "slurm.key",
+        "heartbeat",
+        "job_state.new",
+        "job_state.old",
+    ):
+        (folder / name).write_text(name)
+    (folder / "job_state").write_bytes(job_state(4711))
+    return folder
+
+
+def test_the_archive_has_the_state_and_no_key(tmp_path: Path) -> None:
+    found = slurm(tmp_path)
+    (found / "qos_usage").symlink_to("/etc/shadow")
+    archive = io.BytesIO()
+    keep.write_archive(found, archive)
+    archive.seek(0)
+    with tarfile.open(fileobj=archive) as opened:
+        names = opened.getnames()
+    assert names == ["clustername", "job_state", "node_state", "resv_state", "hash.7/job.7/script"]
+    assert state.next_job_id(found) == 4711
+    (found / "job_state").write_bytes(b"\xff\xff\xff\xff")
+    assert state.next_job_id(found) == 0
+
+
+def test_a_file_that_slurmctld_is_replacing_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """slurmctld removes job_state, and links the new one in its place."""
+    monkeypatch.setattr(keep.time, "sleep", lambda _: (tmp_path / "job_state").write_text("new"))
+    assert keep._read_whole(tmp_path / "job_state") == b"new"
+
+
+@pytest.mark.parametrize(
+    "name", ["../etc/passwd", "/etc/passwd", "hash.1/../../x", "jwt_hs256.key", "hash.1/job.1", "other/job.1/script"]
+)
+def test_an_archive_with_anything_else_is_refused(tmp_path: Path, name: str) -> None:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        keep._put(archive, name, b"x")
+    content.seek(0)
+    with tarfile.open(fileobj=content) as archive, pytest.raises(state.Unusable, match="no part of a state"):
+        restore._unpack_one(archive, archive.next(), tmp_path)
+
+
+@pytest.mark.parametrize("killed_after", range(9))
+def test_a_swap_that_is_killed_anywhere_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int
+) -> None:
+    monkeypatch.setattr(restore, "run", lambda *_, **__: None)
+    found = slurm(tmp_path)
+    (found / "clustername").unlink()  # is removed by an undone swap
+    before = {path.relative_to(found): path.read_bytes() for path in found.rglob("*") if path.is_file()}
+    work = object.__new__(restore._Restore)
+    work.state, work.new, work.before = found, found / restore.NEW, found / restore.BEFORE
+    (work.new / "hash.9/job.9").mkdir(parents=True)
+    (work.new / "hash.9/job.9/script").write_text("new")
+    (work.new / "job_state").write_text("new")
+    real, left = Path.rename, [killed_after]
+
+    def rename(path: Path, target: Path) -> Path:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return real(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename)
+        with contextlib.suppress(KeyboardInterrupt):
+            work._swap()
+    restore.heal(found)
+    assert {path.relative_to(found): path.read_bytes() for path in found.rglob("*") if path.is_file()} == before
+
+
+# -- jobs
+
+
+@pytest.mark.parametrize(
+    ("job", "ran", "why"),
+    [
+        ({}, (), None),
+        ({}, (7,), "it has run since"),
+        ({"may_requeue": False}, (), "--no-requeue"),
+        ({"may_requeue": False, "held": True}, (), None),
+        ({"state": "RUNNING"}, (7,), None),
+        ({"is_array": True}, (), None),
+        ({"is_array": True}, (99,), "some of its tasks"),
+        ({"is_array": True}, (8,), None),
+        ({"id": 9, "array": 7}, (7,), "it has run since"),
+    ],
+)
+def test_a_job_of_the_copy_waits_unless_it_may_have_run(
+    job: dict[str, Any], ran: tuple[int, ...], why: str | None
+) -> None:
+    whole = jobs.Job(**{"id": 7, "array": 7, "is_array": False, "state": "PENDING", **job})
+    found = jobs.reason_to_hold(whole, frozenset(ran), frozenset({7, 8}))
+    assert found is None if why is None else why in found
+
+
+def test_what_slurmctld_logs_of_jobs_that_it_does_not_know() -> None:
+    log = (
+        "[2026-11-28T07:46:03.017] error: Orphan StepId=3.batch reported on node ip-10-77-0-21\n"
+        "error: Registered PENDING JobId=4_1(6) without allocation\n"
+        "_slurm_rpc_complete_batch_script JobId=9: Invalid job id specified\n"
+        "Recovered JobId=77 Assoc=0\n"
+    )
+    assert jobs.ran_in(log) == {3, 4, 6, 9}
+
+
+@pytest.mark.parametrize(
+    ("last", "evidence", "age_s", "first"),
+    [(1, [], 60, 20_000), (4711, [], 60, 20_000), (9_999, [], 60, 20_000), (10_001, [], 60, 30_000), (4711, [25_000], 60, 40_000),
+     (4711, [], 3 * 3600, 50_000), (67_040_000, [], 0, None)],
+)  # fmt: skip
+def test_new_ids_begin_above_those_that_may_have_been_given_out(
+    last: int, evidence: list[int], age_s: float, first: int | None
+) -> None:
+    assert restore.first_id(last, evidence, age_s) == first
+
+
+def test_all_partitions_are_down_while_slurmctld_meets_the_nodes() -> None:
+    conf = "FirstJobId=5\nPartitionName=p5 Nodes=a State=UP # note\nPartitionName=dev Default=YES\nNodeName=a State=UNKNOWN\n"
+    assert restore._with_partitions_down(conf) == (
+        "PartitionName=p5 Nodes=a  State=DOWN\nPartitionName=dev Default=YES State=DOWN\nNodeName=a State=UNKNOWN\n"
+    )
+
+
+def test_a_new_controller_without_any_copy_keeps_what_it_has(root: Path) -> None:
+    restore.restore("/fsx/.copies/llm-train")
+    assert json.loads((root / "var/lib/cdk-hyperpod/state-restored.json").read_text())["copy"] == ""
