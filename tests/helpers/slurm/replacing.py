@@ -85,8 +85,8 @@ class Replacing:
         here = f"-p {group} -w {self.busy.name} -c1"
         self.submit("running", here)
         self.submit("running --no-requeue", f"{here} --no-requeue")
-        for kind in ("running", "running --no-requeue"):
-            self.cluster.until(lambda kind=kind: self.state(kind) == "RUNNING", f"{kind} runs", 30)
+        both = ("running", "running --no-requeue")
+        self.cluster.until(lambda: {self.state(kind) for kind in both} == {"RUNNING"}, "the first two jobs run", 30)
         self.submit("waiting", f"{here} --exclusive")
         self.submit("waiting --no-requeue", f"{here} --exclusive --no-requeue")
         self.submit("array", f"{here} --exclusive --array=0-3")
@@ -156,7 +156,9 @@ class Replacing:
     def history(self) -> set[str]:
         if not self.ends_jobs:
             return set()
-        return set(self.controller.run("sacct -X -a -n -P -S 2020-01-01 -o JobIDRaw,Submit").split())
+        # Without jobs that wait: 24.11 does not show those that are held.
+        rows = self.controller.run("sacct -D -X -a -n -P -S 2020-01-01 -o JobIDRaw,Submit,Start").splitlines()
+        return {row.rpartition("|")[0] for row in rows if row.rpartition("|")[2].startswith("20")}
 
     def newest(self) -> str:
         return self.controller.run(f"ls {COPIES} | grep ^state- | tail -n1")

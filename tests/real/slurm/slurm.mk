@@ -18,6 +18,13 @@ chaos-slurm: setup slurm-parts #: Run jobs of all kinds while the drain agent is
 	@PYTHONPATH=tests python -m helpers.slurm.chaos 22.05 $(CHAOS)
 	@PYTHONPATH=tests python -m helpers.slurm.chaos 24.11 $(CHAOS)
 
+REPLACE ?= --times 10
+
+.PHONY: replace-slurm
+replace-slurm: setup slurm-parts #: Replace the controller under load, with kills of copy and restore, on both versions (REPLACE="--times 10 --mode extended --seed 1")
+	@PYTHONPATH=tests:local_aws python -m helpers.slurm.replacing 22.05 $(REPLACE)
+	@PYTHONPATH=tests:local_aws python -m helpers.slurm.replacing 24.11 $(REPLACE)
+
 .PHONY: bench-slurm
 bench-slurm: setup slurm-parts #: Measure the lifecycle scripts and the drain agent on real Slurm clusters
 	@PYTHONPATH=tests python -m helpers.slurm.bench

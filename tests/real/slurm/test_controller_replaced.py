@@ -19,7 +19,7 @@ def test_every_row_of_the_page_has_a_check() -> None:
     assert set(rows) == set(ROWS)
 
 
-@pytest.mark.setups("22.05-extended", "24.11-customer_managed")
+@pytest.mark.setups("22.05-extended", "24.11-extended")
 def test_what_is_left_of_a_controller_that_was_replaced_under_load(
     cluster: Cluster, provisioned: object, drains: Drains, scripts: Path
 ) -> None:

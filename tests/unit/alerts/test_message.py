@@ -188,3 +188,11 @@ def test_untrusted_text_is_bounded_printable_lines_within_the_limits_of_sns(
 )
 def test_a_subject_is_ascii_of_less_than_100_characters(text: str, expected: str) -> None:
     assert subject(text) == expected
+
+
+@pytest.mark.parametrize("name", ["controller", "login"])
+def test_a_controller_that_is_replaced_leads_to_the_page_about_it(name: str) -> None:
+    groups = [{**group(each), "SlurmConfig": {"NodeType": each.capitalize()}} for each in ("controller", "login")]
+    account = Account(groups=groups)
+    deliver(account, health_record(node_id(1), name))
+    assert ("docs/controller-replaced.md" in line(account, "By itself:")) == (name == "controller")

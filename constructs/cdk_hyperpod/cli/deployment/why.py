@@ -13,7 +13,7 @@ import rich_click as click
 from ...names import stack_names
 from .. import aws, live, tables
 from ..aws import Clients
-from ..live import Target
+from ..live import NoClusterError, Target
 from ..operations import superseded
 from ..options import json_option, permissions, stack_option
 from ..tables import say, say_json, shown
@@ -40,6 +40,8 @@ _SKEW = timedelta(minutes=2)
 """How much the clocks of AWS and of the user's machine may differ."""
 _RECENT = timedelta(days=1)
 """Operations that began earlier have nothing to do with the failure."""
+_FIRST_LAUNCH = timedelta(hours=6)
+"""A controller that was launched later after the cluster's creation is not its first one."""
 NEXT_STEPS = "What to do next: docs/at-3-am.md (cdk-hyperpod docs prints its folder)"
 """The last line about a failure."""
 
@@ -98,11 +100,36 @@ def why(
         overtaken = superseded(target.client("sagemaker"), target.name, since_when or tables.now() - _RECENT)
         texts = [*found.reasons, *overtaken, *found.note_texts]
         say(*map(shown, texts))
-        say(*([] if deleted is None else deleted.lines()), NEXT_STEPS)
+        say(*([] if deleted is None else deleted.lines()), *_new_controller(target), NEXT_STEPS)
         return
     which = {"--config": config} if cluster is None else {"--cluster": cluster}
     given = {**which, "--region": region, "--profile": profile, "--stack": stack}
-    say(_nothing_failed(found.looked_at, given, since_when), *found.note_texts)
+    say(_nothing_failed(found.looked_at, given, since_when), *found.note_texts, *_new_controller(target))
+
+
+def _new_controller(target: Target) -> list[str]:
+    """A note if HyperPod has replaced the Slurm controller within a day. Empty if that cannot be seen."""
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+
+    try:
+        cluster = live.describe(target)
+        listed = live.nodes(target, cluster)
+    except (NoClusterError, ClientError, BotoCoreError):
+        return []
+    if "CreationTime" not in cluster:
+        return []
+    first_launch = cluster["CreationTime"] + _FIRST_LAUNCH
+    replaced = [
+        node
+        for node in listed
+        if (node.node_type or "").lower() == "controller" and node.launched and node.launched > first_launch
+    ]
+    return [
+        f"note: the Slurm controller was replaced: {node.name} was launched at {node.launched:%Y-%m-%d %H:%M} UTC. "
+        "docs/controller-replaced.md says what is left of its jobs"
+        for node in replaced
+        if node.launched and tables.now() - node.launched < _RECENT
+    ]
 
 
 def _nothing_failed(stacks: Sequence[str], given: Mapping[str, str | None], since: datetime | None) -> str:

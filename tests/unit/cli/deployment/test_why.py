@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -446,3 +448,25 @@ def test_change_sets_that_cannot_be_read_are_reported(
     assert main(["why", "--config", str(ROOT / "cluster.yaml")]) == 0
     assert "note: hyperpod-llm-train-cluster: " in (out := capsys.readouterr().out)
     assert "the permission cloudformation:ListChangeSets" in out
+
+
+@pytest.mark.parametrize(("hours", "says"), [(200, True), (2, False), (100, False)])
+def test_a_controller_that_was_replaced_within_a_day_is_noted(
+    monkeypatch: pytest.MonkeyPatch, hours: int, says: bool
+) -> None:
+    """The cluster was created 201 hours ago, and the controller launched so many hours later."""
+    now = datetime(2026, 1, 10, tzinfo=UTC)
+    created = now - timedelta(hours=201)
+    node = SimpleNamespace(
+        node_type="Controller", launched=created + timedelta(hours=hours), name="i-0aaaaaaaaaaaaaaa1"
+    )
+    module = import_module("cdk_hyperpod.cli.deployment.why")
+    monkeypatch.setattr(module.live, "describe", lambda _: {"CreationTime": created})
+    monkeypatch.setattr(
+        module.live, "nodes", lambda *_: [node, SimpleNamespace(node_type="Compute", launched=now, name="i-1")]
+    )
+    monkeypatch.setattr(module.tables, "now", lambda: now)
+    notes = module._new_controller(None)
+    assert [note.split(" was launched")[0] for note in notes] == (
+        ["note: the Slurm controller was replaced: i-0aaaaaaaaaaaaaaa1"] if says else []
+    )

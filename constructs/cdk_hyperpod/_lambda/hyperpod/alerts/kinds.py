@@ -55,6 +55,11 @@ RECOVERY = {
     "None": "NodeRecovery is None. HyperPod leaves the node as it is: cdk-hyperpod replace.",
 }
 """By the live cluster's NodeRecovery."""
+CONTROLLER = (
+    "This is the Slurm controller: docs/controller-replaced.md says what is left of its jobs after a replacement."
+)
+OF_CONTROLLER = frozenset({UNHEALTHY, HEALTH_RECORD, "replacement", "replacement-failure"})
+"""Kinds that lead to another controller, or report it."""
 
 KINDS: Mapping[str, Kind] = {
     "launch": Kind(

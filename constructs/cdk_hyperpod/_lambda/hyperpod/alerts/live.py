@@ -42,6 +42,8 @@ class Live:
     groups: Sequence[Group]
     recovery: str = ""
     """NodeRecovery: Automatic or None. Empty: unknown."""
+    controller: str = ""
+    """The group of the Slurm controller. Empty: EKS, or HyperPod does not report it."""
 
     @property
     def changing(self) -> bool:
@@ -60,7 +62,12 @@ def read(reply: Mapping[str, Any]) -> Live:
         name=one_line(reply["ClusterName"]),
         groups=tuple(map(_group, groups)),
         recovery=one_line(reply.get("NodeRecovery") or ""),
+        controller=next((one_line(group["InstanceGroupName"]) for group in groups if _is_controller(group)), ""),
     )
+
+
+def _is_controller(reply: Mapping[str, Any]) -> bool:
+    return (reply.get("SlurmConfig") or {}).get("NodeType") == "Controller"
 
 
 def _group(reply: Mapping[str, Any]) -> Group:

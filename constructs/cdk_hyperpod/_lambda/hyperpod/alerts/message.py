@@ -256,9 +256,12 @@ def _counts(incident: Incident, look: Look) -> str:
 
 def _itself(incident: Incident, look: Look) -> str:
     itself = KINDS[incident.kind].itself
-    if itself != kinds.RECOVERS or look.cluster is None:
+    if look.cluster is None:
         return itself
-    return kinds.RECOVERY.get(look.cluster.recovery, itself)
+    if itself == kinds.RECOVERS:
+        itself = kinds.RECOVERY.get(look.cluster.recovery, itself)
+    is_controller = incident.group and incident.group == look.cluster.controller
+    return f"{itself} {kinds.CONTROLLER}" if is_controller and incident.kind in kinds.OF_CONTROLLER else itself
 
 
 def _next(incident: Incident, look: Look) -> list[str]:
