@@ -69,6 +69,9 @@ REFUSED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "cgroup": {},
 }
 """By file: the settings that cannot be in it, each with who sets it and what to do instead."""
+LEAST_JOB_AGE = 300
+"""Slurm's default. The drain agent reads in Slurm how its backups ended."""
+_JOB_AGE = re.compile(r"(?:^|\s)MinJobAge\s*=\s*(\d+)", re.IGNORECASE)
 _KEY = re.compile(r"(?:^|\s)([A-Za-z]\w*)\s*[-+*/]?=")
 _QUOTED = re.compile(r'"[^"]*"')
 
@@ -92,6 +95,8 @@ def check_slurm_files(slurm: object, base: Path, prefix: str = "slurm.") -> Iter
             yield from _check_programs(name, base, path)
         else:
             yield from _check_conf(kind.removeprefix("conf."), name, base, path)
+        if kind == "conf.slurm" and isinstance(slurm, SlurmConfig) and slurm.drain is not None:
+            yield from _check_job_age(name, base, path)
 
 
 def programs(folder: Path) -> list[Path]:
@@ -137,6 +142,21 @@ def _check_conf(name: str, file: str, base: Path, path: str) -> Iterator[Finding
         return
     for number, line in _lines(text):
         yield from _check_line(name, line, f"line {number} of {show(file)}", path)
+
+
+def _check_job_age(file: str, base: Path, path: str) -> Iterator[Finding]:
+    if not (base / file).is_file():
+        return
+    for number, line in _lines((base / file).read_bytes().decode("utf-8", "replace")):
+        found = _JOB_AGE.search(line)
+        seconds = int(found[1]) if found else LEAST_JOB_AGE
+        if seconds < LEAST_JOB_AGE:
+            yield Finding(
+                code="slurm-job-age-too-short",
+                path=path,
+                problem=f"line {number} of {show(file)} sets MinJobAge to {seconds}, which is too short for the drain agent",
+                remedy=f"set it to {LEAST_JOB_AGE} or more, or remove the line",
+            )
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

@@ -115,7 +115,7 @@ def packed_once(base: Path) -> Path:
     folder.mkdir(exist_ok=True)
     users = [{"name": "alice", "uid": 3001, "group": "research"}, {"name": "bob", "uid": 3002, "group": "research"}]
     # The steps that have their own tests take most of the time.
-    off = dict.fromkeys(("clock", "drain", "upgrades", "system", "container_data", "checks"), False)
+    off = dict.fromkeys(("clock", "keep_state", "drain", "upgrades", "system", "container_data", "checks"), False)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         ready = folder / "ready"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cdk_hyperpod.config.slurm import SlurmConfig, SlurmFiles
+from cdk_hyperpod.config.slurm import DrainAgentConfig, SlurmConfig, SlurmFiles
 from cdk_hyperpod.rules.slurm_files import MAX_CONF_BYTES, MAX_PROGRAM_BYTES, MAX_PROGRAMS, REFUSED, check_slurm_files
 from helpers.findings import Found, found
 from helpers.validating import SMALL, findings_of, validate
@@ -113,6 +113,17 @@ def test_a_key_of_hyperpod_or_of_the_library_is_refused_however_it_is_written(tm
 @pytest.mark.parametrize("name", ["slurm", "gres", "cgroup"])
 def test_a_line_that_slurm_could_not_read(tmp_path: Path, name: str, content: str | bytes, code: str | None) -> None:
     assert lines(tmp_path, name, content) == ([(code, f"slurm.conf.{name}")] if code else [])
+
+
+@pytest.mark.parametrize(
+    ("line", "refused"), [("MinJobAge=299", True), ("minjobage = 0", True), ("MinJobAge=300", False)]
+)
+def test_slurm_keeps_the_agent_s_jobs_long_enough(tmp_path: Path, line: str, refused: bool) -> None:
+    (tmp_path / "file").write_text(f"{line}\n")
+    files = SlurmFiles(slurm="file")
+    expected = [("slurm-job-age-too-short", "slurm.conf.slurm")] if refused else []
+    assert found(check_slurm_files(SlurmConfig(conf=files, drain=DrainAgentConfig()), tmp_path)) == expected
+    assert found(check_slurm_files(SlurmConfig(conf=files), tmp_path)) == []
 
 
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
