@@ -58,8 +58,9 @@ STEPS = (
 """All steps, in the order in which they run. cluster.json may switch off each of them."""
 OWN_SCRIPTS = ("scripts_before", "scripts_after")
 """The steps that run the user's own scripts, before and after all others. They have no switch."""
-NEEDS = {"accounting": "slurm_conf"}
-"""The step that runs before a step that is run alone: limits have no effect if slurm.conf does not enforce them."""
+NEEDS = {"accounting": "slurm_conf", "users": "metadata"}
+"""The step that runs with a step that is run alone: limits have no effect if slurm.conf does not enforce them, and a new user must not
+get the controller's role."""
 CLOSED, LINES = "02_closed.py", "35_slurm_conf.py"
 REFUSED = "refused"
 """The last argument of LINES after scripts_after: lines that need what those install are tried again."""
@@ -166,7 +167,7 @@ def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
         *state_step(cluster, node, "restore"),
         Step("slurm", "20_slurm.py", (node.type, controller)),
         *closed,
-        Step("metadata", "32_metadata.py", (cluster.file,)),
+        Step("metadata", "32_metadata.py", (cluster.file, node.type)),
         *(_controller_steps(cluster, settings) if node.type == "controller" else _hooks_step(cluster)),
         *state_step(cluster, node, "keep"),
         Step("access", "50_access.py", (node.type,)) if node.type != "controller" else None,
@@ -183,7 +184,11 @@ def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
         for step in ours
         if after and step.script == LINES
     )
-    return (*first, *before, *ours, *after, *again)
+    # Before the first job, which slurmd may start while the other steps run. The same step lets users in who exist later.
+    early = [
+        dataclasses.replace(step, arguments=(*step.arguments, "first")) for step in ours if step.name == "metadata"
+    ]
+    return (*first, *early, *before, *ours, *after, *again)
 
 
 def closed_step(cluster: Cluster, node: Node, settings: Mapping[str, Any]) -> tuple[Step, ...]:

@@ -81,6 +81,13 @@ _UNGUARDED = (
     "nothing guards the cluster: HyperPod terminates nodes at random when a count is lowered; leave unguarded out, or add a "
     "ScaleDown"
 )
+_CONTROLLER_ADMITS_USERS = Finding(
+    code="controller-admits-users",
+    path="lifecycle_scripts",
+    problem="do not know the login group, so the controller admits the users by SSH",
+    remedy="set login_group=True on LifecycleScripts",
+    level="warning",
+)
 
 
 class HyperPodCluster(IHyperPodCluster):
@@ -245,6 +252,8 @@ class HyperPodCluster(IHyperPodCluster):
         self.node.add_validation(RolesInUse(self._given_roles, self))
         self._add_roles()
         self._warn_of_shared_roles()
+        if self._config.has_login_group and self.lifecycle_scripts.admits_users:
+            self._warn([_CONTROLLER_ADMITS_USERS])
         self.roles = RolesByNodeType(self._roles, self._wait_for_policies_of)
         self.resource = self._add_resource(self._config)
         self.cluster_arn = self.resource.attr_cluster_arn
@@ -351,6 +360,7 @@ class HyperPodCluster(IHyperPodCluster):
             efa=self._file_system is not None and self._file_system.efa,
             access_logs=access_logs_bucket(self, "AccessLogs", removal=removal_word(self._removal_policy, "destroy")),
             orchestrator=self._config.orchestrator,
+            login_group=self._config.has_login_group,
             removal_policy=self._removal_policy,
         )
 

@@ -532,6 +532,11 @@ class ClusterConfig:
         return default_mode(own_scripts=self.scripts_folder is not None, orchestrator=self.orchestrator)
 
     @property
+    def has_login_group(self) -> bool:
+        """Whether one of the groups is for logins."""
+        return any(group.node_type == "login" for group in self.instance_groups)
+
+    @property
     def lifecycle_steps(self) -> LifecycleSteps:
         """Which steps of the library's scripts run."""
         return LifecycleSteps() if self.lifecycle is None else self.lifecycle.steps

@@ -37,7 +37,8 @@ class LifecycleSteps:
     slurm: bool = True
     """Wait until Slurm answers. Start by systemctl what the image left off."""
     metadata: bool = True
-    """Block users' access to the instance's metadata, and so to the node's role, if the file has `slurm.metadata_users`."""
+    """Block users' access to the instance's metadata, and so to the node's role: on the controller always, on other nodes as
+    `slurm.metadata_users` says. Refuse users' logins to the controller if there is a login group."""
     slurm_conf: bool = True
     """Keep the library's lines in slurm.conf, in one included file: the steps access, system and accounting need them. Apply
     `slurm.partitions`, `slurm.conf`, `slurm.prolog` and `slurm.epilog`."""

@@ -303,8 +303,8 @@ class SlurmConfig:
     metadata_users: tuple[SlurmUser, ...] | None = None
     """Users whose jobs may reach the instance's metadata, and so assume the node's role. []: no user. Root, the
     system's users and the image's own user always reach it. All other users then do not, and neither do containers
-    behind a bridge: an nft rule on every node rejects their calls. Absent: every user's jobs can assume the role, with
-    all that is granted to the cluster."""
+    behind a bridge: an nft rule on every node rejects their calls. Absent: every user's jobs can assume the role of
+    login and compute nodes, with all that is granted to the cluster. The controller's metadata is closed to all users."""
     partitions: Mapping[SlurmPartitionName, SlurmPartition] = field(default_factory=dict)
     """Settings of partitions by name: those of the compute groups, and dev, in which HyperPod has all nodes. Absent: as
     HyperPod has them."""

@@ -53,6 +53,7 @@ _WINDOW = Duration.seconds(30)
 """What is reported within this time is one incident: the function gets it in one batch."""
 _BATCH = 1000
 _CONCURRENCY = 2
+"""As COPIES in alerts/memory.py."""
 _VISIBILITY = Duration.seconds(6 * 60 + 30)
 """At least six times the function's timeout and the window (Lambda developer guide, "Using Lambda with Amazon SQS")."""
 _ATTEMPTS = 3

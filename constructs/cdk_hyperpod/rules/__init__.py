@@ -37,7 +37,7 @@ from .scale_down import check_scale_down
 from .scale_down_drain import check_scale_down_drain
 from .slurm_queues import check_slurm_queues
 from .storage import check_efa, check_storage
-from .users import check_users
+from .users import check_open_metadata, check_users
 
 __all__ = [
     "check_backup",
@@ -104,6 +104,7 @@ def check_rules(config: ClusterConfig, of_network: Sequence[Finding] | None = No
     if config.scale_down is not None and is_known(config.scale_down):
         yield from check_scale_down(config.scale_down, config.instance_groups)
     yield from check_monitoring(config)
+    yield from check_open_metadata(config)
     if config.encrypt_root_volumes is True and config.node_provisioning_mode == "standard":
         # https://docs.aws.amazon.com/sagemaker/latest/dg/smcluster-cmk.html
         yield Finding(

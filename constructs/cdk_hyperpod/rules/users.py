@@ -370,8 +370,8 @@ def _check_slurm(config: ClusterConfig, slurm: SlurmConfig) -> Iterator[Finding]
         yield from _check_has_database(config, slurm, used[0])
     yield from _check_members(config, accounts)
     yield from _check_metadata_user_names(slurm.metadata_users)
-    if lifecycle_known:
-        yield from _check_metadata_users(config, slurm.metadata_users)
+    if lifecycle_known and isinstance(slurm.metadata_users, tuple):
+        yield from _check_metadata_users(config)
     if accounts and lifecycle_known:
         yield from _check_limits_enforced(config)
     if slurm.accounting_database is not None and is_known(slurm.accounting_database):
@@ -455,14 +455,15 @@ def _check_metadata_user_names(users: object) -> Iterator[Finding]:
         yield from check_repeated(tuple(user for user in users if is_known(user)), "slurm.metadata_users")
 
 
-def _check_metadata_users(config: ClusterConfig, users: object) -> Iterator[Finding]:
-    path = "slurm.metadata_users"
-    if not isinstance(users, tuple):
-        return
-    if config.lifecycle_mode == "bootstrap" or config.scripts_folder is not None:
+def _runs_no_library_scripts(config: ClusterConfig) -> bool:
+    return config.lifecycle_mode == "bootstrap" or config.scripts_folder is not None
+
+
+def _check_metadata_users(config: ClusterConfig) -> Iterator[Finding]:
+    if _runs_no_library_scripts(config):
         yield Finding(
             code="metadata-users-without-scripts",
-            path=path,
+            path="slurm.metadata_users",
             problem="needs the library's own scripts, which do not run on this cluster",
             remedy="remove it, or use the library's scripts (docs/lifecycle.md)",
         )
@@ -473,11 +474,51 @@ def _check_metadata_users(config: ClusterConfig, users: object) -> Iterator[Find
             problem="is false, but slurm.metadata_users needs the step",
             remedy="remove one of the two",
         )
+
+
+_OPEN_METADATA = {
+    "monitoring": "write health records, whose text the subscribers get",
+    "slurm.drain": "cut the drain agent off the network",
+    "slurm.accounting_database": "read the secret if the role is the controller's, too",
+}
+"""Setting -> what a job can do with the role of its node."""
+
+
+def check_open_metadata(config: ClusterConfig) -> Iterator[Finding]:
+    """Settings that a job can abuse with the role of its node, if nothing keeps it from the instance's metadata."""
+    slurm = config.slurm or SlurmConfig()
+    if config.orchestrator == "eks" or not is_known((config.lifecycle, slurm)) or slurm.metadata_users is not None:
+        return
+    used = {
+        "monitoring": config.monitoring,
+        "slurm.drain": slurm.drain,
+        "slurm.accounting_database": slurm.accounting_database,
+    }
+    risks = [f"{_OPEN_METADATA[path]} ({path})" for path, value in used.items() if value is not None]
+    if not risks:
+        return
+    harm = "; ".join(risks)
+    if _runs_no_library_scripts(config):
+        yield Finding(
+            code="metadata-not-closed-by-scripts",
+            path="slurm.metadata_users",
+            problem=f"does not exist for your own scripts. A job can use the role of its node, and {harm}",
+            remedy="close the metadata in your own scripts, also on the controller (docs/node-role.md)",
+            level="warning",
+        )
+    elif config.lifecycle_steps.metadata is False:
+        yield Finding(
+            code="metadata-open-everywhere",
+            path="lifecycle.steps.metadata",
+            problem=f"is false, so users can use the role of each node, also the controller's, and {harm}",
+            remedy="remove it",
+            level="warning",
+        )
     else:
         yield Finding(
-            code="metadata-users-block-others",
-            path=path,
-            problem="jobs of other users can no longer use the permissions of the nodes' roles, such as access to a bucket",
-            remedy="add the users whose jobs need them, or give those jobs credentials of their own",
+            code="metadata-open",
+            path="slurm.metadata_users",
+            problem=f"is missing, so every job can use the role of its node, and {harm}",
+            remedy="set it to [], or to the users whose jobs need the role (docs/node-role.md)",
             level="warning",
         )

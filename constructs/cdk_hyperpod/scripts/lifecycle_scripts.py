@@ -106,6 +106,8 @@ class LifecycleScripts(Construct):
     """The settings of the drain agent on the controller. None: there is no agent."""
     limits_metadata: bool
     """Whether jobs of some users cannot use the nodes' roles (`slurm.metadata_users`)."""
+    admits_users: bool
+    """Whether the `users` may log in to the controller by SSH, because the scripts know no login group."""
     access_logs: s3.IBucket | None
     """The bucket for access logs of a new bucket."""
     bucket_name: str
@@ -138,6 +140,7 @@ class LifecycleScripts(Construct):
         accounts: Sequence[SlurmAccount] = (),
         home_path: str = "/home",
         metadata_users: Sequence[str] | None = None,
+        login_group: bool = False,
         writers: Sequence[RoleArn] = (),
         drain: DrainChannel | DrainAgentConfig | None = None,
         bucket: s3.IBucket | None = None,
@@ -172,7 +175,9 @@ class LifecycleScripts(Construct):
         :param users: Linux users on every node. Default: - those of the image.
         :param accounts: Slurm's accounts. Default: - none, and no user is limited.
         :param home_path: the folder for the homes of users without `home`.
-        :param metadata_users: the users whose jobs can reach the instance's metadata, and so use the node's role. Default: - all.
+        :param metadata_users: the users whose jobs can reach the instance's metadata, and so use the node's role, on login and compute
+            nodes. Default: - all.
+        :param login_group: whether the cluster has a login group. sshd of the controller then refuses the `users`.
         :param writers: ARNs of roles that may change scripts in the bucket, besides the upload. Default: - none.
         :param drain: the channel of the controller's drain agent, or the agent's settings, for which `HyperPodCluster` makes a channel.
             Default: - there is no agent.
@@ -228,6 +233,7 @@ class LifecycleScripts(Construct):
         self.drain = drain if isinstance(drain, DrainChannel) else None
         self.drain_config = drain.drain if isinstance(drain, DrainChannel) else drain
         self.limits_metadata = metadata_users is not None
+        self.admits_users = bool(users) and not login_group
         self.default_mode = default_mode(own_scripts=source is not None, orchestrator=orchestrator)
         self._removal_policy = removal_policy
         self._has_given_bucket = bucket is not None
@@ -260,6 +266,7 @@ class LifecycleScripts(Construct):
             accounts=accounts,
             home_path=home_path,
             metadata_users=metadata_users,
+            login_group=login_group,
             drain=self._agent_settings(cluster_name, drain),
             queues=self._queues,
             keep_state=keep_state,
@@ -334,6 +341,7 @@ class LifecycleScripts(Construct):
             accounts=slurm.accounts,
             home_path=config.home_path,
             metadata_users=slurm.metadata_users,
+            login_group=config.has_login_group,
             writers=lifecycle.writers,
             drain=drain or slurm.drain,
             scripts_before=lifecycle.scripts_before,
@@ -496,6 +504,7 @@ def _settings(
     accounts: Sequence[SlurmAccount],
     home_path: str,
     metadata_users: Sequence[str] | None,
+    login_group: bool,
     drain: Mapping[str, object] | None,
     queues: SlurmQueues,
     keep_state: bool,
@@ -518,6 +527,8 @@ def _settings(
     settings["accounts"] = [_set_fields(account) for account in accounts]
     if metadata_users is not None:
         settings["metadata_users"] = list(metadata_users)
+    if login_group:
+        settings["login_group"] = True
     if drain is not None:
         settings["drain"] = drain
     slurm = queues.settings()

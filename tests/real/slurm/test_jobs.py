@@ -32,10 +32,21 @@ def test_users_have_the_same_numbers_everywhere_and_a_home_that_they_share(clust
     assert cluster.login.try_run("cat /fsx/home/alice/run.txt", user="bob").returncode != 0
 
 
-def test_a_user_logs_in_from_node_to_node(cluster: Cluster) -> None:
+def test_a_user_logs_in_to_the_login_node_and_never_to_the_controller(cluster: Cluster) -> None:
     # ssh may print a message about an unknown host.
-    for here, there in ((cluster.login, cluster.controller), (cluster.controller, cluster.login)):
-        assert here.run(f"{SSH} {there.name} hostname", user="alice").splitlines()[-1] == there.name
+    here, controller = cluster.login, cluster.controller
+    assert here.run(f"{SSH} {here.name} hostname", user="alice").splitlines()[-1] == here.name
+    ways = [f"{controller.name} hostname", f"-N {controller.name}", f"-J {controller.name} {here.name} hostname"]
+    for way in ways:
+        refused = here.try_run(f"{SSH} {way}", user="alice")
+        assert refused.returncode == 255 and "Permission denied" in refused.output, refused
+    # slurmctld looks them up.
+    assert controller.run("getent passwd alice") == "alice:x:3001:2001::/fsx/home/alice:/bin/bash"
+    effective = controller.run("sshd -T -C user=ubuntu,host=localhost,addr=127.0.0.1").splitlines()
+    assert {"denyusers alice", "denyusers bob"} <= {*effective}
+    assert not [
+        line for line in effective if line.startswith("allow") and line.split()[0] in ("allowusers", "allowgroups")
+    ]
 
 
 def test_a_compute_node_refuses_a_login_without_a_job_there(cluster: Cluster) -> None:

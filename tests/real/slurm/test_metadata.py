@@ -54,13 +54,13 @@ class Node:
         code = f"import urllib.request as u; u.build_opener(u.ProxyHandler({{}})).open('http://{host}/', timeout=2)"
         return self.run(sys.executable, "-I", "-c", code, uid=uid, inside=inside).returncode == 0
 
-    def step(self, users: list[str] | None, path: str = "") -> str:
+    def step(self, named: list[str] | None, path: str = "", node_type: str = "compute", **content: object) -> str:
         """Run the step with these metadata_users, and return its log."""
         file = self.root / "cluster.json"
-        file.write_text(json.dumps({} if users is None else {"metadata_users": users}))
+        file.write_text(json.dumps({**content, **({} if named is None else {"metadata_users": named})}))
         environment = {**os.environ, "PROVISION_ROOT": str(self.root), "PYTHONPATH": str(LIFECYCLE)}
         environment["PATH"] = path or f"{self.root / 'bin'}:{environment['PATH']}"
-        step = [sys.executable, "-B", str(self.root / "scripts/steps/32_metadata.py"), str(file)]
+        step = [sys.executable, "-B", str(self.root / "scripts/steps/32_metadata.py"), str(file), node_type]
         done = subprocess.run(
             [IP, "netns", "exec", self.name, *step], env=environment, capture_output=True, text=True, check=False
         )
@@ -191,6 +191,71 @@ def test_named_users_reach_it_and_no_other_rule_is_touched(node: Node) -> None:
     assert [node.reaches(V4, uid=uid) for uid in (65534, THEIRS)] == [True, False]
     node.step(None)
     assert node.tables() == before
+
+
+SSHD = """#!/bin/sh
+exec /usr/sbin/sshd "$@" -f {root}/etc/ssh/sshd_config -h {root}/key
+"""
+
+
+@pytest.fixture
+def controller(node: Node) -> Node:
+    """With this machine's sshd, which reads the node's files."""
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    (node.root / "etc/ssh").mkdir(parents=True)
+    (node.root / "etc/ssh/sshd_config").write_text(f"Include {node.root}/etc/ssh/sshd_config.d/*.conf\nPort 2222\n")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(node.root / "key")], check=True)
+    (node.root / "bin/sshd").write_text(SSHD.format(root=node.root))
+    (node.root / "bin/sshd").chmod(0o755)
+    return node
+
+
+USERS = [{"name": "alice"}, {"name": "Bob.b"}]
+
+
+def refused(node: Node) -> set[str]:
+    said = node.run(str(node.root / "bin/sshd"), "-T", "-C", "user=x,host=x,addr=127.0.0.1").stdout
+    return {line.split()[1] for line in said.splitlines() if line.startswith("denyusers ")}
+
+
+@pytest.mark.parametrize("has_login_group", [False, True])
+@pytest.mark.parametrize("named", [None, ["nobody"]])
+def test_no_user_of_the_controller_reaches_its_metadata(
+    controller: Node, named: list[str] | None, has_login_group: bool
+) -> None:
+    for _ in range(2):
+        controller.step(named, node_type="controller", users=USERS, login_group=has_login_group)
+        for address in (V4, V6):
+            reached = everybody(controller, address)
+            assert {who for who, is_open in reached.items() if is_open} == {"root", "system", "image"}
+        assert refused(controller) == ({"alice", "Bob.b"} if has_login_group else set())
+    asked = (controller.root / "asked").read_text()
+    assert asked.count("reload ssh.service") == int(has_login_group)
+
+
+def test_a_controller_whose_metadata_cannot_be_closed_admits_no_user(controller: Node) -> None:
+    (controller.root / "bin/nft").write_text("#!/bin/sh\necho no netlink >&2\nexit 1\n")
+    (controller.root / "bin/nft").chmod(0o755)
+    said = controller.step(None, node_type="controller", users=USERS)
+    assert "every user's process can still take this node's role, because nft says no netlink" in said
+    assert refused(controller) == {"alice", "Bob.b"}
+    (controller.root / "bin/nft").unlink()
+    said = controller.step(None, node_type="controller", users=USERS)
+    assert "sshd refuses no user of the file" in said
+    assert refused(controller) == set() and not controller.reaches(V4, uid=THEIRS)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [("Nonsense yes\n", "failed with exit code"), ("Port 2222\n", "sshd does not read /etc/ssh/sshd_config.d/")],
+)
+def test_an_sshd_that_would_not_refuse_them_is_a_warning_and_is_not_reloaded(
+    controller: Node, config: str, reason: str
+) -> None:
+    (controller.root / "etc/ssh/sshd_config").write_text(config)
+    said = controller.step(None, node_type="controller", users=USERS, login_group=True)
+    assert "WARNING" in said and "users may be able to log in to this controller by ssh" in said and reason in said
+    assert "reload ssh" not in (controller.root / "asked").read_text()
 
 
 def test_a_user_whom_the_node_does_not_know_is_a_warning(node: Node) -> None:

@@ -1,4 +1,4 @@
-"""Which messages a batch gives: one for each incident, at most five, and none that was sent within the hour."""
+"""Which messages a batch gives: one for each incident, few for health records, and none that was sent within the hour."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdk_hyperpod._lambda.hyperpod.alerts.memory import MOST, Memory, Reported
+from cdk_hyperpod._lambda.hyperpod.alerts.memory import COPIES, MOST, RECORDS_AN_HOUR, Memory, Reported
 from helpers.alerts.account import Account, deliver, error, group
 from helpers.alerts.events import (
     CAPACITY,
@@ -91,34 +91,28 @@ def test_failed_scripts_do_not_explain_other_nodes_that_fail_to_launch() -> None
 
 
 @pytest.mark.parametrize("old", [3, 4], ids=["the same node", "the node that it replaces"])
-def test_an_unhealthy_node_and_its_replacement_are_one_message(old: int) -> None:
+def test_a_health_event_names_no_group_and_explains_the_replacement_in_any(old: int) -> None:
     account = Account()
-    fault = health_record(node_id(old))
-    deliver(account, fault, cluster_event(REPLACED, node=node_id(3), level="Info"))
-    assert subjects(account) == ["[llm-train] p5: 1 node reported XidHardwareFailure"]
-
-
-def test_a_health_event_names_no_group_and_explains_the_replacement_in_any() -> None:
-    account = Account()
-    deliver(account, health_event(node_id(4)), cluster_event(REPLACED, node=node_id(3), level="Info"))
-    assert subjects(account) == ["[llm-train] 1 node is unhealthy"]
+    deliver(account, health_event(node_id(old)), cluster_event(REPLACED, node=node_id(3), level="Info"))
+    (subject,) = subjects(account)
+    assert subject.endswith("1 node is unhealthy")
 
 
 def test_an_unhealthy_node_does_not_explain_the_record_of_another() -> None:
     account = Account()
     deliver(account, health_event(node_id(1)), health_record(node_id(1)), health_record(node_id(2)))
     assert subjects(account) == [
-        "[llm-train] p5: 1 node is unhealthy",
-        "[llm-train] p5: 1 node reported XidHardwareFailure",
+        "[llm-train] 1 node is unhealthy",
+        "[llm-train] p5: 1 node wrote the health record XidHardwareFailure",
     ]
     assert node_id(1) not in account.messages[1]["Message"]
 
 
-def test_five_incidents_have_a_message_each() -> None:
+def test_each_incident_of_hyperpod_has_a_message() -> None:
     account = Account()
-    deliver(account, *(cluster_event(SCRIPTS, group=f"g{number}", reason="1") for number in range(5)))
+    deliver(account, *(cluster_event(SCRIPTS, group=f"g{number:02}", reason="1") for number in range(30)))
     assert subjects(account) == [
-        f"[llm-train] g{number}: 1 node failed in the lifecycle scripts" for number in range(5)
+        f"[llm-train] g{number:02}: 1 node failed in the lifecycle scripts" for number in range(30)
     ]
 
 
@@ -155,7 +149,7 @@ def test_groups_and_kinds_have_messages_of_their_own_the_worst_first() -> None:
     assert subjects(account) == [
         "[llm-train] c5: 3 nodes failed to launch",
         "[llm-train] p5: 1 node failed to launch",
-        "[llm-train] c5: 1 node reported XidHardwareFailure",
+        "[llm-train] c5: 1 node wrote the health record XidHardwareFailure",
     ]
 
 
@@ -176,27 +170,92 @@ FAULTS: list[Callable[[int, str], Json]] = [
         max_size=60,
     )
 )
-def test_a_batch_of_any_failures_has_at_most_five_messages_and_ten_calls(
+def test_a_batch_of_any_failures_has_at_most_five_messages_of_records_and_ten_calls(
     faults: list[tuple[Callable[[int, str], Json], int, str]],
 ) -> None:
     account = Account()
     assert deliver(account, *(make(number, name) for make, number, name in faults)) == []
-    assert len(account.messages) <= 5
+    assert len(of_records(account)) <= 5
     assert (len(account.messages) > 0) == (len(faults) > 0)
     assert account.calls["describe_cluster"] <= 1
     assert account.calls["describe_cluster_event"] <= 10
 
 
-def test_1000_failures_of_a_hundred_kinds_have_five_messages_and_all_kinds_are_counted() -> None:
-    account = Account()
-    deliver(
-        account,
-        *(cluster_event(SCRIPTS, group=f"g{number % 100}", node=node_id(number), reason="1") for number in range(1000)),
-    )
+def test_1000_records_of_a_hundred_groups_have_five_messages_and_all_are_counted() -> None:
+    account = Account(groups=[group(f"g{number}") for number in range(100)])
+    deliver(account, *(health_record(node_id(number), f"g{number % 100}") for number in range(1000)))
     assert len(account.messages) == 5
-    assert subjects(account)[-1] == "[llm-train] 96 more kinds of faults"
-    assert account.messages[-1]["Message"].count("10 nodes failed in the lifecycle scripts (1)") == 30
-    assert "- and 66 more" in account.messages[-1]["Message"]
+    assert subjects(account)[-1] == "[llm-train] 96 more kinds of health records"
+    text = account.messages[-1]["Message"]
+    assert text.count("10 nodes wrote the health record XidHardwareFailure (written on the node: Xid") == 30
+    assert "- and 66 more" in text
+
+
+# -- a process on a node with PutLogEvents -----------------------------------------------------------------------------
+
+FORGED = ["XidHardwareFailure", "all is well", "", "a\nSubject: b\u202e"]
+
+
+def of_records(account: Account) -> list[Json]:
+    return [each for each in account.messages if each["MessageAttributes"]["kind"]["StringValue"] == "health-record"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(FAULTS[:2] + FAULTS[3:]), st.integers(0, 9), st.sampled_from(["p5", "c5", ""])),
+        max_size=10,
+    ),
+    st.lists(st.tuples(st.integers(0, 12), st.sampled_from(["p5", "c5", ""]), st.sampled_from(FORGED)), max_size=30),
+    st.booleans(),
+)
+def test_forged_records_change_and_hide_no_message_of_hyperpod(
+    faults: list[tuple[Callable[[int, str], Json], int, str]], forged: list[tuple[int, str, str]], before: bool
+) -> None:
+    """In the same batch and in those before it: HyperPod's messages are what they are without the records, and come first."""
+    events = [make(number, name) for make, number, name in faults]
+    records = [health_record(node_id(number), name, reason) for number, name, reason in forged]
+    alone, account = Account(), Account()
+    deliver(alone, *events)
+    alerts = account.alerts()
+    deliver(account, *(records if before else []), alerts=alerts)
+    account.messages.clear()
+    deliver(account, *records, *events, alerts=alerts)
+    assert account.messages[: len(alone.messages)] == alone.messages
+    assert of_records(account) == account.messages[len(alone.messages) :]
+
+
+def test_records_make_ten_messages_an_hour_at_most() -> None:
+    account = Account()
+    copies = [account.alerts() for _ in range(COPIES)]
+    for number in range(40):
+        for alerts in copies:
+            deliver(account, *(health_record(node_id(each), reason=f"Xid{number}") for each in range(3)), alerts=alerts)
+        account.now += timedelta(minutes=1)
+    assert len(account.messages) == RECORDS_AN_HOUR
+    deliver(account, health_event(node_id(1)), alerts=alerts)
+    assert subjects(account)[-1] == "[llm-train] 1 node is unhealthy"
+    account.now += timedelta(minutes=21)
+    assert deliver(account, health_record(node_id(2), reason="Xid99"), alerts=alerts) == []
+    assert subjects(account)[-1] == "[llm-train] p5: 1 node wrote the health record Xid99"
+
+
+def test_a_flood_of_records_pushes_no_event_out_of_the_memory() -> None:
+    account = Account()
+    alerts = account.alerts()
+    deliver(account, health_event(node_id(1)), alerts=alerts)
+    deliver(account, *(health_record(node_id(number)) for number in range(MOST)), alerts=alerts)
+    deliver(account, health_event(node_id(1)), alerts=alerts)
+    assert subjects(account).count("[llm-train] 1 node is unhealthy") == 1
+
+
+def test_a_forged_record_names_no_group_that_the_cluster_does_not_have() -> None:
+    account = Account()
+    event = health_event(node_id(1))
+    deliver(account, health_record(node_id(1), "call-0900-now", "call 0900 now\n\u202eHyperPod: all is well"), event)
+    deliver(account, health_record(node_id(2), "call-0900-now", "call 0900 now\n\u202eHyperPod: all is well"))
+    assert subjects(account) == ["[llm-train] 1 node is unhealthy", "[llm-train] 1 node wrote a health record"]
+    (line,) = [line for line in account.messages[1]["Message"].splitlines() if "0900" in line]
+    assert line.startswith("Reason:    written on the node: call 0900 now ?HyperPod: all is well: NVRM")
 
 
 # -- progress ----------------------------------------------------------------------------------------------------------
@@ -404,7 +463,7 @@ def test_1000_records_of_one_fault_are_one_message() -> None:
     for _ in range(100):
         deliver(account, *(health_record(node_id(1)) for _ in range(10)), alerts=alerts)
         account.now += timedelta(seconds=30)
-    assert subjects(account) == ["[llm-train] p5: 1 node reported XidHardwareFailure"]
+    assert subjects(account) == ["[llm-train] p5: 1 node wrote the health record XidHardwareFailure"]
 
 
 def test_another_node_or_another_cause_is_reported() -> None:
@@ -414,9 +473,9 @@ def test_another_node_or_another_cause_is_reported() -> None:
     deliver(account, health_record(node_id(1)), health_record(node_id(2)), alerts=alerts)
     deliver(account, health_record(node_id(1), reason="XidUserAppError"), alerts=alerts)
     assert subjects(account) == [
-        "[llm-train] p5: 1 node reported XidHardwareFailure",
-        "[llm-train] p5: 1 node reported XidHardwareFailure",
-        "[llm-train] p5: 1 node reported XidUserAppError",
+        "[llm-train] p5: 1 node wrote the health record XidHardwareFailure",
+        "[llm-train] p5: 1 node wrote the health record XidHardwareFailure",
+        "[llm-train] p5: 1 node wrote the health record XidUserAppError",
     ]
     assert node_id(1) not in account.messages[1]["Message"]
 
@@ -462,7 +521,7 @@ def test_the_second_event_of_a_pair_in_the_next_batch_is_no_message() -> None:
 def test_a_replacement_after_a_fault_was_announced_by_it() -> None:
     account = Account()
     alerts = account.alerts()
-    deliver(account, health_record(node_id(1)), alerts=alerts)
+    deliver(account, health_event(node_id(1)), alerts=alerts)
     account.now += timedelta(minutes=5)
     deliver(account, cluster_event(REPLACED, node=node_id(9), level="Info"), alerts=alerts)
     assert len(account.messages) == 1
@@ -535,7 +594,7 @@ def test_records_that_come_again_in_two_copies_of_the_function_give_a_message_ea
     shared_out: list[tuple[int, ...]], messages: int
 ) -> None:
     """The queue has two copies, and each knows its own messages only. Nothing is lost."""
-    records = [health_record(node_id(1)), cluster_event(REPLACED, node=node_id(9), level="Info")]
+    records = [health_event(node_id(1)), cluster_event(REPLACED, node=node_id(9), level="Info")]
     account = Account(errors={"publish": error("InternalError", status=500)})
     copies = [account.alerts(), account.alerts()]
     assert deliver(account, *records, alerts=copies[0]) == ["message-1", "message-2"]
@@ -594,7 +653,7 @@ def test_a_member_of_another_type_is_as_if_it_were_absent(value: Json) -> None:
     events.append(envelope("SageMaker HyperPod Cluster State Change", {"ClusterStatus": value}))
     events.append({**health_record(node_id(1)), "timestamp": value})
     assert deliver(account, *events) == []
-    assert 0 < len(account.messages) <= 5
+    assert account.messages
 
 
 JSON = st.recursive(
@@ -631,4 +690,3 @@ def test_whatever_a_record_holds_it_fails_or_is_read(bodies: list[Json]) -> None
     account = Account()
     failed = deliver(account, *bodies)
     assert {*failed} <= {f"message-{number}" for number in range(1, len(bodies) + 1)}
-    assert len(account.messages) <= 5

@@ -31,7 +31,7 @@ def test_lines_go_to_the_queue_and_become_a_message() -> None:
     assert account.messages == []
     deliver(account, *account.queue)
     assert [message["Subject"] for message in account.messages] == [
-        "[llm-train] p5: 1 node reported XidHardwareFailure"
+        "[llm-train] p5: 1 node wrote the health record XidHardwareFailure"
     ]
 
 
@@ -41,6 +41,12 @@ def test_ten_lines_are_one_call_and_no_line_is_too_long_for_it() -> None:
     assert account.calls["send_message_batch"] == 3
     assert sum(len(body.encode()) for body in account.queue[:10]) < 262_144
     assert len(account.queue) == 25
+
+
+def test_a_user_who_floods_a_log_does_not_fill_the_queue() -> None:
+    account = Account()
+    route(awslogs(*[health_line()] * 5000), account.alerts())
+    assert len(account.queue) == 100
 
 
 def test_a_control_message_puts_nothing_on_the_queue() -> None:

@@ -106,7 +106,10 @@ def test_a_health_record_has_its_group_node_and_reason(key: str) -> None:
     # AWS's samples have both keys.
     account = Account()
     deliver(account, health_record(node_id(1), "p5", key=key))
-    assert line(account, "Reason:").startswith("XidHardwareFailure: NVRM: Xid (PCI:0000:b9:00): 71")
+    assert line(account, "Log:") == "HealthMonitoringAgentDetectionEvent in the cluster's log group"
+    assert line(account, "Reason:").startswith(
+        "written on the node: XidHardwareFailure: NVRM: Xid (PCI:0000:b9:00): 71"
+    )
     assert line(account, "Nodes:") == node_id(1)
 
 
@@ -115,8 +118,8 @@ def test_a_health_record_of_an_unknown_form_is_passed_on_as_it_is(text: str) -> 
     account = Account()
     record = {"logStream": f"SagemakerHealthMonitoringAgent/p5/{node_id(1)}", "timestamp": 0, "message": text}
     assert deliver(account, {"healthRecord": record}) == []
-    assert line(account, "Reason:") == text
-    assert account.messages[0]["Subject"] == "[llm-train] p5: 1 node has a hardware fault"
+    assert line(account, "Reason:") == f"written on the node: {text}"
+    assert account.messages[0]["Subject"] == "[llm-train] p5: 1 node wrote a health record"
 
 
 def test_an_event_of_an_unknown_type_is_passed_on_as_it_is() -> None:

@@ -323,6 +323,7 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[Dependencies], dict[str, An
         "accounts": [SlurmAccount(name="research", users=("alice",))],
         "home_path": "/fsx/home",
         "metadata_users": ["alice"],
+        "login_group": True,
         "writers": [],
         "drain": dependencies.channel,
         "bucket": None,

@@ -337,15 +337,15 @@ def test_steps() -> None:
     node = Node("compute", P5_1, ("10.1.0.10", "10.1.0.11"))
     clock = Step("clock", "15_clock.py")
     users = Step("users", "30_users.py", (CLUSTER.file,))
-    assert provision.steps_for(CLUSTER, node)[:4] == (
+    assert provision.steps_for(CLUSTER, node)[1:5] == (
         Step("mounts", "10_verify_mounts.sh", ("/fsx", "lustre")),
         clock,
         users,
         Step("slurm", "20_slurm.py", ("compute", "10.1.0.10")),
     )
-    assert provision.steps_for(two, node)[0].arguments == ("/fsx", "lustre", "/home", "nfs4")
-    assert provision.steps_for(Cluster("a", ()), node)[0] == clock
-    assert provision.steps_for(Cluster("a", ()), Node("login", P5_1))[2].arguments == ("login", "-")
+    assert provision.steps_for(two, node)[1].arguments == ("/fsx", "lustre", "/home", "nfs4")
+    assert provision.steps_for(Cluster("a", ()), node)[1] == clock
+    assert provision.steps_for(Cluster("a", ()), Node("login", P5_1))[3].arguments == ("login", "-")
 
 
 def test_every_step_can_be_switched_off() -> None:
@@ -364,8 +364,8 @@ def test_every_step_runs_somewhere_and_is_known_by_its_name() -> None:
         node_type: [step.name for step in provision.steps_for(cluster, Node(node_type, P5_1))]
         for node_type in provision.NODE_TYPES
     }
-    first = ["mounts", "efa", "clock", "users", "slurm", "metadata"]
-    controller = ["slurm_conf", *first[:4], "keep_state", "slurm", "slurm_conf", *first[5:], "slurm_conf", "accounting"]
+    first = ["metadata", "mounts", "efa", "clock", "users", "slurm", "metadata"]
+    controller = ["slurm_conf", *first[:5], "keep_state", "slurm", "slurm_conf", *first[6:], "slurm_conf", "accounting"]
     last = ["upgrades", "system", "container_data", "checks"]
     assert by_type == {
         "controller": [*controller, "drain", "keep_state", *last],
@@ -384,6 +384,16 @@ def test_no_job_starts_before_the_lines_and_refused_lines_are_tried_again_after_
     assert not any(step.name == "slurm_conf" for step in off)
     compute = provision.steps_for(cluster, Node("compute", P5_1))
     assert not any(step.name == "slurm_conf" for step in compute)
+
+
+@pytest.mark.parametrize("node_type", provision.NODE_TYPES)
+def test_the_metadata_is_closed_before_anything_else_and_with_each_user(node_type: str) -> None:
+    cluster = dataclasses.replace(CLUSTER, own_scripts=provision.OWN_SCRIPTS)
+    steps = provision.steps_for(cluster, Node(node_type, P5_1))
+    ours = [step for step in steps if step.script != provision.CLOSED]
+    assert (ours[0].name, ours[0].arguments) == ("metadata", (cluster.file, node_type, "first"))
+    alone = [step.name for step in provision._only_step("users", steps, node_type)]
+    assert alone == ["metadata", "users", "metadata"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from helpers.findings import Found
 from helpers.validating import validate
 
 TOPIC = "arn:aws:sns:us-west-2:111122223333:oncall"
+CLOSED: dict[str, Any] = {"slurm": {"metadata_users": []}}
 EMAILS = ["oncall@example.com", "a.b+c@sub.example.co.uk"]
 
 
@@ -33,23 +34,23 @@ EMAILS = ["oncall@example.com", "a.b+c@sub.example.co.uk"]
     ],
 )  # fmt: skip
 def test_what_is_refused_and_what_lies_next_to_it(bad: dict[str, Any], expected: Found, good: dict[str, Any]) -> None:
-    assert validate({"monitoring": bad}) == expected
-    assert validate({"monitoring": good}) == []
+    assert validate({**CLOSED, "monitoring": bad}) == expected
+    assert validate({**CLOSED, "monitoring": good}) == []
 
 
 def test_a_topic_of_another_account_is_refused_if_the_file_names_its_own() -> None:
-    other = {"monitoring": {"topic_arn": TOPIC}, "account": "444455556666"}
+    other = {**CLOSED, "monitoring": {"topic_arn": TOPIC}, "account": "444455556666"}
     assert validate(other) == [("topic-in-another-account", "monitoring.topic_arn")]
     assert validate({**other, "account": "111122223333"}) == []
 
 
 def test_all_is_found_at_once() -> None:
     bad = {"topic_arn": TOPIC.replace("west-2", "east-1"), "emails": ["x"], "missing_nodes_hours": 25}
-    codes = [code for code, *_ in validate({"monitoring": bad})]
+    codes = [code for code, *_ in validate({**CLOSED, "monitoring": bad})]
     assert codes == ["topic-in-another-region", "emails-with-topic", "value-malformed", "value-out-of-range"]
 
 
 def test_standard_provisioning_is_a_warning() -> None:
-    found = validate({"monitoring": {}, "node_provisioning_mode": "standard"})
+    found = validate({**CLOSED, "monitoring": {}, "node_provisioning_mode": "standard"})
     assert found == [("no-cluster-events", "monitoring")]
     assert validate({"node_provisioning_mode": "standard"}) == []

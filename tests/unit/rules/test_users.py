@@ -86,7 +86,7 @@ def test_homes_lie_on_openzfs_where_it_is() -> None:
     assert validate(people({**ALICE, "home": "/nfs/bob"}, BOB, storage=storage)) == [("home-duplicated", "users[bob]")]
 
 
-@pytest.mark.parametrize(("mode", "database", "warned"), [("customer_managed", {}, True), ("customer_managed", {"accounting_database": DATABASE}, False), ("extended", {}, False)])  # fmt: skip
+@pytest.mark.parametrize(("mode", "database", "warned"), [("customer_managed", {}, True), ("customer_managed", {"accounting_database": DATABASE, "metadata_users": []}, False), ("extended", {}, False)])  # fmt: skip
 def test_accounts_without_a_database(mode: str, database: dict[str, Any], warned: bool) -> None:
     found = validate({"slurm": {"accounts": [{"name": "a"}], **database}, "lifecycle": {"mode": mode}})
     assert found == [("accounts-without-database", "slurm.accounts")][: int(warned)]
@@ -143,13 +143,21 @@ def test_groups_of_every_debian(name: str) -> None:
     [
         ({"slurm": {}}, None),
         (
-            {"slurm": {"metadata_users": []}},
-            ("metadata-users-block-others", "slurm.metadata_users"),
+            {"slurm": {"drain": {"operators": ["arn:aws:iam::111122223333:role/ops"]}}},
+            ("metadata-open", "slurm.metadata_users"),
+        ),
+        ({"slurm": {"accounting_database": DATABASE}}, ("metadata-open", "slurm.metadata_users")),
+        ({"monitoring": {}}, ("metadata-open", "slurm.metadata_users")),
+        (
+            {"monitoring": {}, "lifecycle": {"steps": {"metadata": False}}},
+            ("metadata-open-everywhere", "lifecycle.steps.metadata"),
         ),
         (
-            {"slurm": {"metadata_users": ["Alice.B"]}},
-            ("metadata-users-block-others", "slurm.metadata_users"),
+            {"monitoring": {}, "lifecycle": {"mode": "bootstrap"}},
+            ("metadata-not-closed-by-scripts", "slurm.metadata_users"),
         ),
+        ({"monitoring": {}, "slurm": {"metadata_users": []}}, None),
+        ({"monitoring": {}, "slurm": {"metadata_users": ["Alice.B"]}}, None),
         ({"slurm": {"metadata_users": ["a", "a"]}}, ("value-duplicated", "slurm.metadata_users")),
         ({"slurm": {"metadata_users": ["a b"]}}, ("value-malformed", "slurm.metadata_users[0]")),
         (

@@ -1,7 +1,8 @@
 """What becomes of a batch of records: incidents, the events to describe, messages, and records that failed. Pure.
 
 The batch is the incident. Faults of one kind in one group are one message. A fault that another one explains, such as the second
-event of a failed launch, is part of that one.
+event of a failed launch, is part of that one. HyperPod's events come first, and each has a message of its own. Any process on a node
+can write a health record, so records explain no event, and their messages are limited.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from datetime import datetime
 from typing import Any
 
 from . import message, records
-from .kinds import KINDS, ORCHESTRATION_READY, OTHER, UNKNOWN_TYPE, Kind
+from .kinds import HEALTH_RECORD, KINDS, ORCHESTRATION_READY, OTHER, UNKNOWN_TYPE, Kind
 from .live import Live
 from .memory import ANY, Memory, Reported
 from .message import Answer, Incident, Look, Message
 
-MOST_MESSAGES = 5
-"""Of one batch. The last one lists the rest."""
+MOST_RECORD_MESSAGES = 5
+"""Of the health records of one batch. The last one lists the rest."""
 MOST_DESCRIBED = 10
 """Calls of DescribeClusterEvent for one batch."""
 _LEVELS = ("Error", "Warn", "Info")
@@ -55,15 +56,22 @@ def read(batch: Iterable[Mapping[str, Any]]) -> Batch:
 def incidents(faults: Sequence[tuple[str, records.Fault]], live: Live | None) -> list[Incident]:
     """The incidents of a batch, the worst first. `live`: None if the cluster could not be read."""
     counts_change = live is not None and live.changing
-    of_nodes = {fault.node: fault.group for _, fault in faults if fault.node and fault.group}
+    events = [fault for _, fault in faults if fault.kind != HEALTH_RECORD]
+    of_nodes = {fault.node: fault.group for fault in events if fault.node and fault.group}
     found: dict[tuple[str, str, str], list[tuple[str, records.Fault]]] = {}
     for record, fault in faults:
         if fault.kind == ORCHESTRATION_READY and counts_change:
             continue
-        placed = replace(fault, group=fault.group or of_nodes.get(fault.node, ""))
+        placed = replace(fault, group=_group(fault, live) or of_nodes.get(fault.node, ""))
         alike = placed.words if placed.kind == UNKNOWN_TYPE else ""
         found.setdefault((placed.group, placed.kind, alike), []).append((record, placed))
     return sorted(_without_explained([_incident(same) for same in found.values()]), key=_order)
+
+
+def _group(fault: records.Fault, live: Live | None) -> str:
+    """A health record may name any group, so it must be one of the cluster."""
+    is_invented = fault.kind == HEALTH_RECORD and live is not None and live.group(fault.group) is None
+    return "" if is_invented else fault.group
 
 
 def _incident(same: Sequence[tuple[str, records.Fault]]) -> Incident:
@@ -73,8 +81,9 @@ def _incident(same: Sequence[tuple[str, records.Fault]]) -> Incident:
     return Incident(kind=ranked[0].kind, group=ranked[0].group, faults=ranked, records=[record for record, _ in same])
 
 
-def _order(incident: Incident) -> tuple[int, int, str, str]:
-    return _LEVELS.index(incident.level), -incident.count, incident.group, incident.kind
+def _order(incident: Incident) -> tuple[bool, int, int, str, str]:
+    is_record = incident.kind == HEALTH_RECORD
+    return is_record, _LEVELS.index(incident.level), -incident.count, incident.group, incident.kind
 
 
 def _without_explained(found: list[Incident]) -> list[Incident]:
@@ -123,8 +132,17 @@ def messages(
     """The messages of a batch. `answers`: of DescribeClusterEvent, by event id."""
     with_reasons = [_with_answer(incident, answers) for incident in found]
     news = [new for incident in with_reasons for new in _news(incident, memory, now)]
-    own = news if len(news) <= MOST_MESSAGES else news[: MOST_MESSAGES - 1]
-    rest = news[len(own) :]
+    events = [message.of_incident(each, look) for each in news if each.kind != HEALTH_RECORD]
+    found_on_nodes = [each for each in news if each.kind == HEALTH_RECORD]
+    return [*events, *_of_records(found_on_nodes, look, min(MOST_RECORD_MESSAGES, memory.record_messages_left(now)))]
+
+
+def _of_records(found: Sequence[Incident], look: Look, most: int) -> list[Message]:
+    """At most so many messages of health records. Of none, the log group alone has them."""
+    if most == 0:
+        return []
+    own = found if len(found) <= most else found[: most - 1]
+    rest = found[len(own) :]
     return [*(message.of_incident(each, look) for each in own), *([message.of_rest(rest, look)] if rest else [])]
 
 

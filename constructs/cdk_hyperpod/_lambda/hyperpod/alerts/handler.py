@@ -99,11 +99,16 @@ class Alerts:
         failed: list[str] = []
         for message in decide.messages(found, look, answers, self._memory, self._now()):
             if self._send(message):
-                for each in decide.reported(message, look.cluster):
-                    self._memory.note(each, self._now())
+                self._remember(message, look.cluster)
             else:
                 failed += message.records
         return failed
+
+    def _remember(self, message: Message, cluster: Live | None) -> None:
+        for each in decide.reported(message, cluster):
+            self._memory.note(each, self._now())
+        if message.is_of_records:
+            self._memory.note_record_message(self._now())
 
     def _look(self, named: str) -> Look:
         """The cluster. A message goes without it, too."""

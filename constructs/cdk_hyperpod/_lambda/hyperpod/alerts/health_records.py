@@ -12,6 +12,8 @@ from ..common.text import one_line
 
 BATCH = 10
 """Entries of one SendMessageBatch (SQS API reference)."""
+MOST = 100
+"""Lines of one event of CloudWatch Logs, which has those of one stream. A user who floods the log must not delay HyperPod's events."""
 LINE = 4000
 """Maximum characters of a line. Ten lines of four bytes a character are below SQS's 256 KB."""
 
@@ -22,7 +24,7 @@ def batches(event: Mapping[str, Any]) -> Iterator[Sequence[Entry]]:
     """Entries of SendMessageBatch for the lines of one event of CloudWatch Logs. Its control messages have none."""
     payload = json.loads(gzip.decompress(base64.b64decode(event["awslogs"]["data"])))
     lines = payload["logEvents"] if payload.get("messageType") == "DATA_MESSAGE" else []
-    entries = [_entry(number, payload["logStream"], line) for number, line in enumerate(lines)]
+    entries = [_entry(number, payload["logStream"], line) for number, line in enumerate(lines[:MOST])]
     yield from (entries[start : start + BATCH] for start in range(0, len(entries), BATCH))
 
 

@@ -15,6 +15,7 @@ SOON = timedelta(minutes=15)
 
 RETRIED = "HyperPod tries again until the group has its target count."
 RECOVERS = "With NodeRecovery Automatic, HyperPod reboots or replaces the node. With None it does nothing."
+FOLLOWS = "If HyperPod finds the node unhealthy, too, a message about that follows."
 _NOTHING = "HyperPod documents nothing that it does by itself."
 
 
@@ -67,11 +68,12 @@ KINDS: Mapping[str, Kind] = {
     ),
     "lifecycle-script": Kind(one="failed in the lifecycle scripts", itself=RETRIED, retried=True),
     UNHEALTHY: Kind(one="is unhealthy", many="are unhealthy", itself=RECOVERS),
-    HEALTH_RECORD: Kind(one="has a hardware fault", many="have hardware faults", itself=RECOVERS, explained_by={UNHEALTHY: SOON}),
+    # It explains nothing: any process on a node can write one with the node's role.
+    HEALTH_RECORD: Kind(one="wrote a health record", many="wrote health records", itself=FOLLOWS, explained_by={UNHEALTHY: SOON}),
     "replacement": Kind(
         one="is being replaced", many="are being replaced",
         itself="HyperPod replaces the instance and runs its lifecycle scripts again.",
-        other_ids=True, explained_by={UNHEALTHY: SOON, HEALTH_RECORD: SOON},
+        other_ids=True, explained_by={UNHEALTHY: SOON},
     ),
     "replacement-failure": Kind(one="could not be replaced", itself="With continuous provisioning HyperPod may try again."),
     "termination": Kind(one="failed to terminate"),

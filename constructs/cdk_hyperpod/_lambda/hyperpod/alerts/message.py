@@ -12,7 +12,8 @@ from ..common.sentences import several
 from . import kinds
 from .kinds import HEALTH_RECORD, KINDS, OTHER, UNKNOWN_TYPE
 from .live import Live
-from .records import NAME, Fault, cause_of, text
+from .memory import RECORDS_AN_HOUR
+from .records import GROUP, NAME, Fault, cause_of, text
 
 PAGE = "docs/alerts.md"
 """The page about alerts in the folder that `cdk-hyperpod docs` prints."""
@@ -24,6 +25,10 @@ _ALIKE = 3
 """Different texts of one kind in a message."""
 _REST = 30
 """Incidents in a message about the rest."""
+WRITTEN = "written on the node: "
+"""Before each text of a health record."""
+_FAULT = r"[A-Za-z0-9_.-]{1,64}"
+"""A fault's name of the health agent. A text of another form is in no subject."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +118,25 @@ class Message:
     records: Sequence[str]
     incidents: Sequence[Incident]
 
+    @property
+    def is_of_records(self) -> bool:
+        """Whether processes on nodes wrote all of it."""
+        return all(incident.kind == HEALTH_RECORD for incident in self.incidents)
+
 
 def of_incident(incident: Incident, look: Look) -> Message:
     """The message of one incident."""
     title = headline(incident)
     where = [f"instance group {incident.group}"] if incident.group else []
     begin = f"{' of '.join([*where, f'cluster {look.name}'])}: {title}."
+    is_record = incident.kind == HEALTH_RECORD
     parts = [
-        *_labelled("HyperPod:", _words(incident)),
+        *_labelled("Log:" if is_record else "HyperPod:", _words(incident)),
         *_labelled("Event:" if incident.kind == UNKNOWN_TYPE else "Reason:", _reasons(incident)),
         *_labelled("Nodes:", _nodes(incident)),
         *_labelled("Counts:", [_counts(incident, look)]),
         *_labelled("By itself:", [_itself(incident, look)]),
+        *(_labelled("Limit:", [_LIMIT]) if is_record else []),
         "",
         *_labelled("Next:", _next(incident, look)),
         *_labelled("Page:", [f"{PAGE}, in the folder that `cdk-hyperpod docs` prints"]),
@@ -140,28 +152,32 @@ def of_incident(incident: Incident, look: Look) -> Message:
     )
 
 
+_LIMIT = f"at most {RECORDS_AN_HOUR} such messages an hour. Any process on a node can write a record; all of them are in the log group."
+
+
 def of_rest(rest: Sequence[Incident], look: Look) -> Message:
-    """One message of all incidents that have none of their own."""
+    """One message of all health records that have none of their own."""
     lines = []
     for incident in rest[:_REST]:
         group = f"{incident.group}: " if incident.group else ""
-        reason = "" if incident.kind == UNKNOWN_TYPE else "; ".join(incident.reasons[:1])
-        lines.append(text(f"- {group}{headline(incident)}{f' ({reason})' if reason else ''}", 400))
+        reason = "".join(f" ({WRITTEN}{each})" for each in incident.reasons[:1])
+        lines.append(text(f"- {group}{headline(incident)}{reason}", 400))
     if len(rest) > _REST:
         lines.append(f"- and {len(rest) - _REST} more")
-    title = f"{len(rest)} more kinds of faults"
+    title = f"{len(rest)} more kinds of health records"
     level = min((incident.level for incident in rest), key=("Error", "Warn", "Info").index)
     body = [
         f"Cluster {look.name}: {title} at the same time.",
         "",
         *lines,
         "",
+        *_labelled("Limit:", [_LIMIT]),
         *_labelled("Next:", [_command("watch", look)]),
     ]
     return Message(
         subject=subject(f"[{look.name}] {title}"),
         body="\n".join([*body, *_labelled("Page:", [f"{PAGE}, in the folder that `cdk-hyperpod docs` prints"]), ""]),
-        attributes=_attributes(look.name, "", "several", level),
+        attributes=_attributes(look.name, "", HEALTH_RECORD, level),
         records=[record for incident in rest for record in incident.records],
         incidents=list(rest),
     )
@@ -182,8 +198,8 @@ def headline(incident: Incident) -> str:
 
 def _verb(incident: Incident, kind: kinds.Kind, count: int) -> str:
     names = {fault.cause for fault in incident.faults}
-    if incident.kind == HEALTH_RECORD and len(names) == 1 and names != {""}:
-        return f"reported {names.pop()}"
+    if incident.kind == HEALTH_RECORD and len(names) == 1 and re.fullmatch(_FAULT, name := names.pop()):
+        return f"wrote the health record {name}"
     return kind.one if count == 1 else kind.many or kind.one
 
 
@@ -225,7 +241,8 @@ def _reasons(incident: Incident) -> list[str]:
     found = incident.reasons or [answer.reason]
     if found != [""]:
         rest = len(found) - _ALIKE
-        return found if rest <= 0 else [*found[:_ALIKE], f"and {rest} other reasons"]
+        shown = [f"{WRITTEN if incident.kind == HEALTH_RECORD else ''}{each}" for each in found[:_ALIKE]]
+        return shown if rest <= 0 else [*shown, f"and {rest} other reasons"]
     if answer.problem:
         return [f"not available: {answer.problem}"]
     is_unread = incident.answer is None and incident.described is not None
@@ -271,12 +288,8 @@ def _next(incident: Incident, look: Look) -> list[str]:
 
 
 def _command(command: str, look: Look) -> str:
-    name = look.name if re.fullmatch(_CLUSTER, look.name) else "CLUSTER"
+    name = look.name if re.fullmatch(GROUP, look.name) else "CLUSTER"
     return f"cdk-hyperpod {command} --cluster {name} --region {look.region}"
-
-
-_CLUSTER = r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
-"""botocore: ClusterName."""
 
 
 def _first(incident: Incident) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from ..common.drain_protocol import INSTANCE_ID
 from ..common.text import one_line
 from . import kinds
 from .descriptions import PROGRESS, meaning
@@ -17,6 +18,8 @@ WORDS = 600
 """Maximum characters of a text of HyperPod."""
 NAME = 100
 """Maximum characters of a name or an id. HyperPod's own are at most 63."""
+GROUP = r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
+"""botocore: InstanceGroupName and ClusterName."""
 WHOLE = 4000
 """Maximum characters of an event that is passed on as it is."""
 
@@ -168,7 +171,10 @@ def _unknown(envelope: Mapping[str, Any], detail: Mapping[str, Any]) -> Fault:
 
 
 def _health_record(record: Mapping[str, Any]) -> Fault:
-    """A line of the health agent: `{…, "details": {"severity", "reason", "message"}, …}`. AWS's samples also have "details: " as the key."""
+    """A line of the health agent: `{…, "details": {"severity", "reason", "message"}, …}`. AWS's samples also have "details: " as the key.
+
+    Any process on a node can write such a line, and name the stream, so group and node are kept only if they have AWS's form.
+    """
     line, stream = record.get("message"), record.get("logStream")
     if not isinstance(line, str) or not isinstance(stream, str):
         raise MalformedRecord("a healthRecord without message and logStream")
@@ -181,8 +187,8 @@ def _health_record(record: Mapping[str, Any]) -> Fault:
         level="Error" if severity.startswith(("err", "crit", "fatal")) else "Warn",
         words="HealthMonitoringAgentDetectionEvent in the cluster's log group",
         at=_time(record.get("timestamp")),
-        group=text(group, NAME),
-        node=text(node, NAME),
+        group=group if re.fullmatch(GROUP, group) else "",
+        node=node if re.fullmatch(INSTANCE_ID, node) else "",
         reason=": ".join(filter(None, parts)) or text(line, WORDS),
         cause=parts[0],
     )
