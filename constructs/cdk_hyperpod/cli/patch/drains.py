@@ -127,7 +127,7 @@ class AgentDrains:
             existing: list[dict[str, Any]], found: object, now: float
         ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
             _refuse_loss(found, run)
-            return existing, to_json(run)
+            return existing, to_json(run) | {"until": now + LEASE_S}
 
         self._channel.change_run(do)
 
@@ -238,7 +238,9 @@ def merge(
         )
         for node, address in addresses.items()
     ]
-    return [*_of_others(existing), *own]
+    # A process that goes on with an update may have read a list that leaves a node out.
+    kept = [each for each in existing if hold.updates and is_of_patch(each) and each["id"] not in addresses]
+    return [*_of_others(existing), *kept, *own]
 
 
 def _of_others(existing: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -292,7 +294,7 @@ class DrainerDrains:
         raise DrainError("nothing was changed: others change the run at the same time. Try again", is_passing=True)
 
     def save(self, run: Run) -> None:
-        if not self._change_run(run, to_json(run)):
+        if not self._change_run(run, to_json(run) | {"until": self.now() + LEASE_S}):
             raise LOST
 
     def _read_kept(self) -> None:

@@ -64,7 +64,7 @@ EVIDENCE: Sequence[Evidence] = (
     Evidence("LaunchTime: after the call, since new nodes get the desired image", _by_launch),
 )
 """What proves a node's image. OLD contradicts NEW: then the node counts as old until both agree. TargetStateCount, of the group,
-proves all nodes or counts the old ones; it proves nothing before the call has arrived, or if HyperPod
+proves all nodes or counts the old ones; it proves nothing unless HyperPod has accepted the call, or if it
 reports another image to come."""
 
 
@@ -105,13 +105,15 @@ def judge_images(wanted: str, group: Group, progress: Progress) -> Images:
     """By the group's last list, and its counts."""
     nodes = group.with_jobs
     question = _Question(wanted, progress.sent or 0.0)
-    said = {node.id: {each.says(node, question) for each in EVIDENCE} - {None} for node in nodes}
+    # Whether an update that is seen after an unanswered call is this call's is unknown: only the image itself proves something.
+    rows = EVIDENCE if progress.accepted else EVIDENCE[:2]
+    said = {node.id: {each.says(node, question) for each in rows} - {None} for node in nodes}
     if group.contradicts(wanted):
         said = {name: found | {Image.OLD} for name, found in said.items()}
     old = [name for name, found in said.items() if Image.OLD in found]
     unknown = [name for name, found in said.items() if not found]
     # Before the call arrives, the desired image is the old one.
-    counted = None if group.contradicts(wanted) or not progress.has_arrived else group.on_desired
+    counted = group.on_desired if progress.accepted and not group.contradicts(wanted) else None
     if counted is not None:
         old, unknown = _by_count(counted, nodes, old, unknown)
     return Images(

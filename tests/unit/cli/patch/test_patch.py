@@ -555,6 +555,9 @@ def test_killed_at_any_call_the_same_command_goes_on(
         assert killer.dead
     world.wait(300)
     code, out, err = run("patch", "--yes")
+    if code == 4 and "not confirmed: it is unknown whether HyperPod got the call" in err:
+        # It was killed in the second of the call, so nobody knows whether what HyperPod shows is its answer.
+        code, out, err = run("patch", "--yes")
     assert (code, err, world.killed) == (0, "", []), out
     assert images(world, "work") == {"2.0.0"} and world.requests() == {}
     assert len(world.aws.model.re_images) == 2, "each node once"

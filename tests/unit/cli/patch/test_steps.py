@@ -152,7 +152,13 @@ HALF = (node(ONE, updated=NOW), node(TWO, image_status="UpdateAvailable"))
         (UNANSWERED, {"on_desired": 2}, SETTLE_S, Stop),
         (UNANSWERED, {"nodes": HALF}, SETTLE_S - 1, Wait),
         (UNANSWERED, {"nodes": HALF}, SETTLE_S, Resume),
-        (UNANSWERED, {"nodes": NEW}, SETTLE_S, Finish),
+        (UNANSWERED, {"nodes": NEW}, SETTLE_S, Stop),
+        (
+            UNANSWERED,
+            {"nodes": (node(ONE, image_status="UpToDate"), node(TWO, image_status="UpToDate"))},
+            SETTLE_S,
+            Finish,
+        ),
         # HyperPod reports success.
         (SENT, {"software": "Succeeded", "nodes": NEW}, 0, Finish),
         (SENT, {"software": "Succeeded"}, SETTLE_S - 1, Wait),
