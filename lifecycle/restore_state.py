@@ -211,7 +211,7 @@ class _Restore:
         self.new.mkdir(mode=0o700)
         try:
             with self.folder.open(f"{self.copy.name}/{ARCHIVE}") as file, tarfile.open(
-                fileobj=file, mode="r|"
+                fileobj=file, mode="r|", ignore_zeros=True
             ) as archive:
                 for member in archive:
                     _unpack_one(archive, member, self.new)
@@ -385,6 +385,8 @@ def _with_partitions_down(text: str) -> str:
 
 
 def _unpack_one(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    if member.isdir():
+        return
     parts = member.name.split("/")
     known = STATE_FILES.fullmatch(parts[0]) if len(parts) == 1 else JOB_FOLDER.fullmatch(parts[0])
     if not member.isreg() or not known or ".." in parts or len(parts) not in (1, 3):
