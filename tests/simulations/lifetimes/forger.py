@@ -48,6 +48,8 @@ class Forger:
         if self.dice.random() >= SHARE or not self.life.pod.exists or request.type == "Delete":
             return
         kind = self.dice.choice(list(KINDS))
+        if kind in OTHER_PROPERTIES and request.rollback and self.life.switches.events_show != "whole":
+            return  # Nothing confirms them in a rollback then (docs/adr/0019).
         forged = KINDS[kind](self, copy.deepcopy(dict(event)))
         if forged is None:
             return
@@ -161,6 +163,9 @@ KINDS: dict[str, Callable[[Forger, Json], Json | None]] = {
     "a replayed event": Forger.replayed,
     "through on_event": Forger.fewer,
 }
+
+
+OTHER_PROPERTIES = {"a lower count", "named nodes", "a group", "other old properties", "through on_event"}
 
 
 class ForgedCalls(Calls):

@@ -641,7 +641,7 @@ def test_what_is_on_its_way_out_is_not_given_back(of_group: str, of_node: str, k
 
     controller = Controller()
     cluster = clusters.live(clusters.group("p5", 1, status=of_group), nodes=[node(status=of_node)])
-    DrainRequester(asking(), controller, must=False).release(lambda: cluster, frozenset())
+    DrainRequester(asking(), controller, must=False).release(lambda: None, lambda: cluster, frozenset())
     assert [node["id"] for node in controller.asked["nodes"]] == ([NODE] if kept else [])
 
 

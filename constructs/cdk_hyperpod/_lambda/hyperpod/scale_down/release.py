@@ -22,6 +22,10 @@ RELEASING = timedelta(seconds=45)
 """How long the release is repeated under EKS. After that only another call of prepare repeats it."""
 
 
+class _UnconfirmedError(Exception):
+    """Whoever sent this request may not release nodes."""
+
+
 def release(poll: Poll, accepted: frozenset[str] = frozenset()) -> str:
     """End this request's drain, so that its nodes are released. Returns why some nodes stay held. Empty: none does, or only until its lease ends.
 
@@ -34,6 +38,10 @@ def release(poll: Poll, accepted: frozenset[str] = frozenset()) -> str:
         until = poll.services.now() + RELEASING
         poll.services.retry(lambda: _release_once(poll, requester, accepted), lambda _: until)
         poll.state.record.releases_again |= requester.released
+    except _UnconfirmedError as error:
+        poll.services.log(f"no nodes are released: {error}")
+        is_held = requester.drain_request.drain.eks and requester.held
+        return messages.failures.not_released(requester.held) if is_held else ""
     except Exception as error:  # noqa: BLE001 - it must not take the place of a refusal, nor end a rollback
         poll.services.log(f"cannot release nodes: {error}")
         return messages.failures.not_released(requester.held) if requester.drain_request.drain.eks else ""
@@ -41,11 +49,13 @@ def release(poll: Poll, accepted: frozenset[str] = frozenset()) -> str:
 
 
 def _release_once(poll: Poll, requester: DrainRequester, accepted: frozenset[str]) -> None:
-    def look() -> Cluster | None:
+    def check() -> None:
         if unconfirmed := wait_if_unconfirmed(poll):
             # CloudFormation's events may be late.
             poll.state.record.releases_again = True
-            raise ScaleDownError(unconfirmed.why)
+            raise _UnconfirmedError(unconfirmed.why)
+
+    def look() -> Cluster | None:
         live = read_with_held(poll, poll.read_cluster(tags=False), requester, tags=False)
         _check_nothing_to_delete(poll, requester, live)
         return live
@@ -53,17 +63,17 @@ def _release_once(poll: Poll, requester: DrainRequester, accepted: frozenset[str
     if wait_if_abandoned(poll):
         poll.state.record.releases_again = True
     else:
-        requester.release(look, accepted)
+        requester.release(check, look, accepted)
 
 
 def _check_nothing_to_delete(poll: Poll, requester: DrainRequester, live: Cluster | None) -> None:
-    """Raise ScaleDownError if the request has no task, but would delete nodes that are held: then another poll of it holds them."""
+    """Raise _UnconfirmedError if the request has no task, but would delete nodes that are held: then another poll of it holds them."""
     if poll.state.pending is not False:
         return
     found = plan(live, poll.desired, poll.context(first=False))
     held = requester.status.deployment_requests()
     if any(pick.node.name in held for pick in (*found.nodes_to_delete, *found.held)):
-        raise ScaleDownError(messages.waits.NOT_SEALED.why)
+        raise _UnconfirmedError(messages.waits.NOT_SEALED.why)
 
 
 def poll_without_a_task(poll: Poll) -> Result | Poll:

@@ -141,17 +141,19 @@ class DrainRequester:
         elif self._must:
             raise error
 
-    def release(self, look: Callable[[], Cluster | None], accepted: Container[str]) -> None:
+    def release(self, check: Callable[[], None], look: Callable[[], Cluster | None], accepted: Container[str]) -> None:
         """Request no node any more, except those that terminate already.
 
-        `look`: reads the cluster; not called if no node is held. `accepted`: names of nodes whose deletion HyperPod has accepted,
+        `check`: raises an error if nothing may be released; `held` has the nodes by then. `look`: reads the cluster; not called if
+        no node is held. `accepted`: names of nodes whose deletion HyperPod has accepted,
         whatever their status. Raises api.CALL_ERRORS if a drainer holds others, see `held`.
         """
         try:
             self.status = self._channel.read()
         except NoStatusError:
             self.status = NO_STATUS
-        held = frozenset(self.status.deployment_requests())
+        self.held = held = frozenset(self.status.deployment_requests())
+        check()
         live = look() if held else None
         kept = self._held_requests([*_accepted(live, accepted), *_terminating(live)])
         self.held = held - kept.keys()
