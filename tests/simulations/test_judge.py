@@ -329,7 +329,7 @@ class NeedsNothingSaved(Undrained):
     def amend(self, status: dict[str, Any]) -> dict[str, Any]:
         for told in status["nodes"].values():
             if told["state"] in ("backing-up", "backup-failed"):
-                told["state"] = "ready"
+                told |= {"state": "ready", "saved": True}
         return status
 
 

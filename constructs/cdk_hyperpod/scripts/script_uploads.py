@@ -48,7 +48,7 @@ class ScriptUploads(Construct):
         super().__init__(scope, construct_id)
         self._bucket, self._bucket_key, self._folder, self._log = bucket, bucket_key, folder, log_group
         self._description = f"Uploads the lifecycle scripts of HyperPod cluster {cluster_name}"
-        self._values: dict[str, str] = {}
+        self._deploy_values: dict[str, str] = {}
         self._function: lambda_.Function | None = None
         self._before = DependencyGroup()
         self.role = iam.Role(
@@ -68,7 +68,7 @@ class ScriptUploads(Construct):
 
     def _mark(self, token: str) -> str:
         found = mark(Stack.of(self).resolve(token))
-        self._values[found] = token
+        self._deploy_values[found] = token
         return found
 
     def add(self, construct_id: str, files: Mapping[str, bytes], digest: str, staging: Path) -> CustomResource:
@@ -78,7 +78,7 @@ class ScriptUploads(Construct):
         if self._function is None:
             self._function = self._make_function(asset.s3_bucket_name)
         # All values so far: this replaces the variable.
-        self._function.add_environment("VALUES", Stack.of(self).to_json_string(self._values))
+        self._function.add_environment("VALUES", Stack.of(self).to_json_string(self._deploy_values))
         resource = CustomResource(
             self,
             construct_id,
@@ -86,7 +86,7 @@ class ScriptUploads(Construct):
             service_token=self._function.function_arn,
             service_timeout=_TIMEOUT,
             # CloudFormation repeats the upload if a value changes. The function reads the values from its own environment.
-            properties={"Hash": digest, "Asset": asset.s3_object_key, "Values": self._values},
+            properties={"Hash": digest, "Asset": asset.s3_object_key, "Values": self._deploy_values},
         )
         resource.node.add_dependency(self._before)
         return resource
