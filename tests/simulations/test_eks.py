@@ -320,7 +320,7 @@ def _overlooks_karpenter(*asked: Any, **more: Any) -> ClusterSnapshot:
         (changes, "evict", _evicted(method="DELETE"), 6, "the drainer does what it has no right to"),
         (rules, "decide_node", _decided(state="ready", saved=True), 6, "a node that was not ready goes"),
         (changes, "make_job", _saves_nothing, 19, "a node that was not ready goes"),
-        (view, "proves_backup", lambda job, mark: True, 6, "a node that was not ready goes"),
+        (view, "proves_backup", lambda job, mark: True, 400, "a node that was not ready goes"),
         (rules, "view_node", _evicts_anybody, 6, "the drainer evicts a pod that nothing creates again"),
         (drainer, "read_snapshot", _overlooks_karpenter, 13, "the drainer cordons a node of Karpenter's"),
         (cluster_snapshot, "has_to_leave", lambda pod: True, 6, "the drainer evicts what stays by its nature"),

@@ -335,18 +335,25 @@ def test_the_time_of_reads_that_s3_refuses_is_no_silence(
     goes_after_its_job(train, node, on_silent)
 
 
-@pytest.mark.parametrize("how", ["of another's", "not in Slurm"])
-def test_nodes_that_nobody_can_drain_keep_nobody(how: str) -> None:
+def deletion_of(node: str) -> Template:
+    return Template(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=DRAIN)
+
+
+def test_a_node_that_is_not_in_slurm_keeps_nobody() -> None:
     train = four()
     (node, *_) = ids(train, "p5")
-    if how == "not in Slurm":
-        train.agent.slurm.absent.add(node)
-    else:
-        train.agent.slurm.others[node] = "somebody's reason"
+    train.agent.slurm.absent.add(node)
     began = train.clock.now()
-    template = Template(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=DRAIN)
-    assert train.deploy(template) == "complete", train.reasons
+    assert train.deploy(deletion_of(node)) == "complete", train.reasons
     assert gone(train)[node] - began < 3 * MINUTE
+
+
+def test_a_node_that_somebody_else_drained_is_not_deleted_unsaved() -> None:
+    train = four()
+    (node, *_) = ids(train, "p5")
+    train.agent.slurm.others[node] = "somebody's reason"
+    assert train.deploy(deletion_of(node)) == "rolled back"
+    assert node in ids(train, "p5")
 
 
 def test_idle_nodes_go_before_busy_ones_and_stay_chosen() -> None:
