@@ -527,7 +527,7 @@ def _settings(
     settings["accounts"] = [_set_fields(account) for account in accounts]
     if metadata_users is not None:
         settings["metadata_users"] = list(metadata_users)
-    if login_group:
+    if users and login_group:
         settings["login_group"] = True
     if drain is not None:
         settings["drain"] = drain
