@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll_state import State
 from cdk_hyperpod._lambda.hyperpod.scale_down.provider import ScaleDownError
 from cdk_hyperpod._lambda.hyperpod.scale_down.record import agrees, earlier_properties, read_record, template_properties
 from cdk_hyperpod_local.hyperpod import Timings
-from helpers.scale_down.stack import FINALIZE, PREPARE, STACK_ID, Stack, Template, group
+from helpers.scale_down.stack import DRAIN, FINALIZE, PREPARE, STACK_ID, Stack, Template, group
 
 Json = dict[str, Any]
 Forge = Callable[[Stack, Json], Json]
@@ -115,6 +116,45 @@ def test_forged_event_changes_nothing_during_a_rollback(forged: str) -> None:
     assert not ended(train) & here
 
 
+NO_TASK: Json = {"Pending": False, "Seal": None, "Picked": [], "Planned": 0}
+
+
+@pytest.mark.parametrize("kind", [PREPARE, FINALIZE])
+def test_forged_poll_without_a_task_releases_no_node_of_a_group_to_delete(kind: str) -> None:
+    """finalize would delete them with the jobs that began meanwhile."""
+    two = (group("p5", 4), group("old", 2))
+    train = Stack(Template(groups=two, drain=DRAIN), timings=QUICK)
+    going, forged = set(ids(train, "old")), list[str]()
+    poll, look = train.provider.is_complete, train.provider.on_event
+
+    def forge(event: Mapping[str, Any], state: Json) -> None:
+        before = train.agent.request()
+        if event["ResourceType"] != kind or before is None or {each["id"] for each in before["nodes"]} != going:
+            return
+        train.clock.advance(30)
+        try:
+            poll({**copy.deepcopy(dict(event)), **state, **NO_TASK, "ResourceType": PREPARE})
+        except ScaleDownError:
+            pass
+        forged.append(kind)
+        assert {each["id"] for each in train.agent.request()["nodes"]} == going
+
+    def is_complete(event: Mapping[str, Any]) -> Any:
+        answer = poll(event)
+        forge(event, {})
+        return answer
+
+    def on_event(event: Mapping[str, Any]) -> Any:
+        forge(event, State(began=train.now(), looked=train.now()).write())
+        return look(event)
+
+    pytest.MonkeyPatch().setattr(train.provider, "is_complete", is_complete)
+    pytest.MonkeyPatch().setattr(train.provider, "on_event", on_event)
+    after = Template(groups=two[:1], groups_to_delete=("old",), drain=DRAIN)
+    assert train.deploy(after) == "complete", train.reasons
+    assert forged
+
+
 def test_replayed_event_changes_nothing() -> None:
     train = Stack(SIX, timings=QUICK)
     seen: list[Json] = []
@@ -185,10 +225,10 @@ STACK = {"PhysicalResourceId": STACK_ID, "EventId": "0a1b", "ResourceStatus": "U
 
 def test_record_ends_at_the_stacks_own_newest_event() -> None:
     events = iter([event("B", "UPDATE_COMPLETE"), STACK, event("A", "UPDATE_COMPLETE")])
-    record = read_record(events, STACK_ID, "A")
+    record = read_record(events, STACK_ID, PREPARE, "A")
     assert record is not None
     assert (record.status, record.operation, record.properties) == ("", "0a1b", None)
-    assert read_record(iter([event("A", "UPDATE_IN_PROGRESS")]), STACK_ID, "A") is None
+    assert read_record(iter([event("A", "UPDATE_IN_PROGRESS")]), STACK_ID, PREPARE, "A") is None
 
 
 def test_old_properties_are_those_of_the_last_success_and_of_failures_since() -> None:

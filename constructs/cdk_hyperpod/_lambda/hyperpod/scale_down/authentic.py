@@ -52,7 +52,7 @@ def _read_begun(event: Event, state: State, services: Services, *, patient: bool
     """The record, once it shows this request, or after LATE."""
 
     def read() -> Record | None:
-        return read_record(services.read_events(event.stack), event.stack, event.resource)
+        return read_record(services.read_events(event.stack), event.stack, event.kind, event.resource)
 
     until = services.now() + LATE
     while True:
@@ -81,7 +81,7 @@ def wait_if_unconfirmed(poll: Poll) -> Wait | None:
     event = poll.event
     try:
         events = poll.services.read_events(event.stack)
-        record = read_record(events, event.stack, event.resource)
+        record = read_record(events, event.stack, event.kind, event.resource)
         if record is None or not _is_in_progress(record, event, poll.state):
             return messages.waits.NOT_RECORDED
         if _is_undecided(record, poll):

@@ -42,16 +42,17 @@ class Record:
     """None: the events do not have them, or only a part."""
 
 
-def read_record(events: Iterator[Mapping[str, Any]], stack: str, resource: str) -> Record | None:
+def read_record(events: Iterator[Mapping[str, Any]], stack: str, kind: str, resource: str) -> Record | None:
     """The record, from events that come newest first. None: the stack has no event of its own yet.
 
-    Reads no further than to the stack's newest event of its own. `resource`: its logical id.
+    Reads no further than to the stack's newest event of its own. `kind`, `resource`: the resource's type and its logical id.
     """
     own: list[Mapping[str, Any]] = []
     for event in events:
         if is_of_stack(event, stack):
             return _record(event, own)
-        if event.get("LogicalResourceId") == resource:
+        # prepare and finalize of one stack have the same properties but for one, and prepare releases what finalize deletes.
+        if event.get("LogicalResourceId") == resource and event.get("ResourceType", kind) == kind:
             own.append(event)
     return None
 

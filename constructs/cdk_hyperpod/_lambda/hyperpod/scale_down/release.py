@@ -11,6 +11,7 @@ from .authentic import wait_if_unconfirmed
 from .call_errors import read_failed
 from .cluster import Cluster
 from .deletion_record import Rollback
+from .drain.readiness import nodes_to_drain
 from .drain.requester import DrainRequester
 from .draining import find_requester, read_with_held
 from .planner import plan
@@ -72,7 +73,7 @@ def _check_nothing_to_delete(poll: Poll, requester: DrainRequester, live: Cluste
         return
     found = plan(live, poll.desired, poll.context(first=False))
     held = requester.status.deployment_requests()
-    if any(pick.node.name in held for pick in (*found.nodes_to_delete, *found.held)):
+    if any(node.name in held for node in nodes_to_drain(found, live)):
         raise _UnconfirmedError(messages.waits.NOT_SEALED.why)
 
 
