@@ -84,6 +84,9 @@ def test_a_key_that_cloudwatch_may_not_use_fails_no_deployment(life: Rehearsal) 
     def with_another_key(template: Json) -> None:
         (resource,) = (item for item in template["Resources"].values() if item["Type"] == KIND)
         resource["Properties"]["KmsKeyId"] = other
+        for item in template["Resources"].values():
+            variables = item.get("Properties", {}).get("Environment", {}).get("Variables", {})
+            variables |= {"KMS_KEY_ID": other} if "KMS_KEY_ID" in variables else {}
 
     before = group(life)
     changed = life.change(edit=with_another_key)

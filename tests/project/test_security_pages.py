@@ -17,7 +17,7 @@ import pytest
 from helpers.pages import lines_of
 from helpers.repository import ROOT
 
-PAGES = [ROOT / "docs" / f"security{part}.md" for part in ("", "-slurm", "-eks")]
+PAGES = [ROOT / "docs" / f"security{part}.md" for part in ("", "-files", "-slurm", "-eks")]
 HEADING = "| who | closed | how | not closed | shown by |"
 QUESTIONS = ("first-deployment.md", "first-deployment-eks.md")
 

@@ -68,6 +68,7 @@ class ClusterLog(Construct):
             description=description,
             role=role,
             log_group=own_log,
+            environment={"RETENTION_IN_DAYS": str(retention_days), "KMS_KEY_ID": encryption_key.key_arn},
         )
         # Create before the cluster changes whatever can fail: a later failure would roll the deployment back.
         cluster.node.add_dependency(function)
@@ -94,6 +95,7 @@ class ClusterLog(Construct):
             resource_type=KIND,
             service_token=function.function_arn,
             service_timeout=_TIMEOUT,
+            # CloudFormation repeats the work if one changes. The function reads the last two from its own environment.
             properties={
                 "LogGroupName": log_group_name,
                 "RetentionInDays": retention_days,

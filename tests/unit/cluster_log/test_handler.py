@@ -34,8 +34,9 @@ class Logs:
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     said: list[str] = field(default_factory=list)
 
-    def log(self) -> ClusterLog:
-        return ClusterLog(lambda: self, now=lambda: self.now, sleep=self._pass, log=self.said.append)
+    def decide(self, event: Json) -> Json:
+        log = ClusterLog(lambda: self, now=lambda: self.now, sleep=self._pass, log=self.said.append)
+        return log.decide(event, {"RETENTION_IN_DAYS": "365", "KMS_KEY_ID": KEY})
 
     def _pass(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
@@ -101,8 +102,15 @@ IDENTITY = {"StackId": "stack", "RequestId": "request", "LogicalResourceId": "Lo
 @pytest.mark.parametrize("request_type", ["Create", "Update"])
 def test_a_group_gets_its_expiry_and_its_key_whoever_made_it(groups: dict[str, Json], request_type: str) -> None:
     logs = Logs(groups=dict(groups))
-    assert logs.log().decide(event(request_type)) == {**IDENTITY, "Status": "SUCCESS", "Data": {"Outcome": WELL}}
+    assert logs.decide(event(request_type)) == {**IDENTITY, "Status": "SUCCESS", "Data": {"Outcome": WELL}}
     assert logs.groups == {GROUP: {**groups.get(GROUP, {}), "days": 365, "key": KEY}}
+
+
+def test_an_event_says_neither_how_long_events_are_kept_nor_with_which_key() -> None:
+    """Whoever may invoke the function could have all events older than a day deleted."""
+    logs = Logs(groups={GROUP: {}})
+    assert logs.decide(event("Update", RetentionInDays="1", KmsKeyId="another"))["Data"] == {"Outcome": WELL}
+    assert logs.groups == {GROUP: {"days": 365, "key": KEY}}
 
 
 FUNCTION = "arn:aws:lambda:us-west-2:111122223333:function:alerts"
@@ -111,7 +119,7 @@ SENT = {"SubscriptionDestinationArn": FUNCTION}
 
 
 def outcome(logs: Logs, request: Json) -> str:
-    reply = logs.log().decide(request)
+    reply = logs.decide(request)
     assert reply["Status"] == "SUCCESS"
     text: str = reply["Data"]["Outcome"]
     return text
@@ -133,7 +141,7 @@ def test_the_filter_is_deleted_with_the_alerts_and_no_other(there: Json) -> None
 
 def test_the_filter_is_deleted_with_the_resource_and_the_log_stays() -> None:
     logs = Logs(groups={GROUP: {"events": 7, "filter": FILTERED}})
-    assert logs.log().decide({**event("Delete", **SENT), "PhysicalResourceId": GROUP}) == {
+    assert logs.decide({**event("Delete", **SENT), "PhysicalResourceId": GROUP}) == {
         **IDENTITY,
         "Status": "SUCCESS",
     }
@@ -143,7 +151,7 @@ def test_the_filter_is_deleted_with_the_resource_and_the_log_stays() -> None:
 @pytest.mark.parametrize("code", ["ResourceNotFoundException", "AccessDeniedException", "ValidationException"])
 def test_a_deletion_succeeds_whatever_the_filter_does(code: str) -> None:
     logs = Logs(errors={"unfilter": error(code)})
-    assert logs.log().decide(event("Delete", **SENT))["Status"] == "SUCCESS"
+    assert logs.decide(event("Delete", **SENT))["Status"] == "SUCCESS"
 
 
 def test_a_cluster_that_never_had_alerts_needs_no_permission_for_filters() -> None:
@@ -151,7 +159,7 @@ def test_a_cluster_that_never_had_alerts_needs_no_permission_for_filters() -> No
     logs = Logs(errors={"filter": denied, "unfilter": denied})
     without = {**event("Update"), "OldResourceProperties": event()["ResourceProperties"]}
     assert [outcome(logs, request) for request in (event(), without)] == [WELL, WELL]
-    assert logs.log().decide(event("Delete"))["Status"] == "SUCCESS"
+    assert logs.decide(event("Delete"))["Status"] == "SUCCESS"
 
 
 def test_two_filters_of_others_end_no_deployment_and_the_outcome_has_the_remedy() -> None:
@@ -180,12 +188,12 @@ def test_a_function_whose_policy_is_new_is_waited_for() -> None:
 def test_a_deletion_does_nothing() -> None:
     logs = Logs(groups={GROUP: {"events": 7}})
     gone = {**event("Delete"), "PhysicalResourceId": "as it was"}
-    assert logs.log().decide(gone) == {**IDENTITY, "PhysicalResourceId": "as it was", "Status": "SUCCESS"}
+    assert logs.decide(gone) == {**IDENTITY, "PhysicalResourceId": "as it was", "Status": "SUCCESS"}
     assert logs.groups == {GROUP: {"events": 7}}
 
 
 def test_the_group_of_another_cluster_is_another_resource() -> None:
-    told = Logs().log().decide({**event("Update"), "PhysicalResourceId": "/aws/sagemaker/Clusters/train/old"})
+    told = Logs().decide({**event("Update"), "PhysicalResourceId": "/aws/sagemaker/Clusters/train/old"})
     assert told["PhysicalResourceId"] == GROUP
 
 
@@ -194,7 +202,7 @@ def test_the_group_of_another_cluster_is_another_resource() -> None:
 def test_what_passes_is_waited_for(operation: str, code: str) -> None:
     logs = Logs(errors={operation: error(code)})
     logs.until = logs.now + timedelta(seconds=100)
-    assert logs.log().decide(event())["Data"] == {"Outcome": WELL}
+    assert logs.decide(event())["Data"] == {"Outcome": WELL}
     assert (logs.now, logs.said[0]) == (logs.until, f"not yet: {code}: no")
 
 
@@ -225,20 +233,20 @@ def test_what_passes_is_waited_for(operation: str, code: str) -> None:
     ],
 )
 def test_what_cannot_be_is_told_and_fails_nothing(errors: dict[str, Exception], outcome: str) -> None:
-    assert Logs(errors=errors).log().decide(event()) == {**IDENTITY, "Status": "SUCCESS", "Data": {"Outcome": outcome}}
+    assert Logs(errors=errors).decide(event()) == {**IDENTITY, "Status": "SUCCESS", "Data": {"Outcome": outcome}}
 
 
 def test_it_ends_within_the_functions_five_minutes_whatever_hangs() -> None:
     lost = EndpointConnectionError(endpoint_url="https://logs")
     logs = Logs(errors=dict.fromkeys(("create", "retention", "key", "filter"), lost))
     began = logs.now
-    assert logs.log().decide(event(**SENT))["Status"] == "SUCCESS"
+    assert logs.decide(event(**SENT))["Status"] == "SUCCESS"
     assert (logs.now - began).total_seconds() <= 200
 
 
 def test_the_answer_fits_and_nothing_tells_where_it_goes() -> None:
     """CloudFormation takes 4,096 bytes of an answer."""
     logs = Logs(errors=dict.fromkeys(("create", "retention", "key", "filter"), error("Invalid", "x" * 5000)))
-    told = logs.log().decide(event(**SENT))
+    told = logs.decide(event(**SENT))
     assert len(str(told)) < 2000
     assert "secret.example.com" not in str((told, logs.said))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from collections.abc import Callable, Mapping
@@ -132,10 +133,8 @@ def test_forged_poll_without_a_task_releases_no_node_of_a_group_to_delete(kind: 
         if event["ResourceType"] != kind or before is None or {each["id"] for each in before["nodes"]} != going:
             return
         train.clock.advance(30)
-        try:
+        with contextlib.suppress(ScaleDownError):
             poll({**copy.deepcopy(dict(event)), **state, **NO_TASK, "ResourceType": PREPARE})
-        except ScaleDownError:
-            pass
         forged.append(kind)
         assert {each["id"] for each in train.agent.request()["nodes"]} == going
 

@@ -14,6 +14,7 @@ separately, so a change of it does not update the guard's functions, and a chang
 from __future__ import annotations
 
 import json
+import os
 import time
 import traceback
 import urllib.request
@@ -49,6 +50,8 @@ _PASSING = frozenset(
         "ThrottlingException",
     }
 )
+DAYS, KEY = "RETENTION_IN_DAYS", "KMS_KEY_ID"
+"""Variables of the environment."""
 _DESTINATION = "SubscriptionDestinationArn"
 """The property with the ARN of the alerts' function. Absent or empty: the cluster has no alerts."""
 Reply = Mapping[str, Any]
@@ -86,8 +89,12 @@ class ClusterLog:
         self._sleep = sleep
         self._log = log
 
-    def decide(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to CloudFormation: always SUCCESS, with the result for the group."""
+    def decide(self, event: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+        """The answer to CloudFormation: always SUCCESS, with the result for the group.
+
+        How long events are kept, and with which key, is in the environment, which only CloudFormation writes: with a day in a forged
+        event, CloudWatch would delete all older events. They are properties of the resource, too, so that a change is an update.
+        """
         properties = event["ResourceProperties"]
         group = str(properties["LogGroupName"])
         reply = {key: event[key] for key in ("StackId", "RequestId", "LogicalResourceId")}
@@ -99,7 +106,7 @@ class ClusterLog:
                     self._remove_filter(group, began)
                 return reply
             had = str((event.get("OldResourceProperties") or {}).get(_DESTINATION) or "")
-            days, key = int(properties["RetentionInDays"]), str(properties["KmsKeyId"])
+            days, key = int(environment[DAYS]), environment[KEY]
             steps = [*self._steps(group, days, key, began), *self._filter_steps(group, destination, had, began)]
             outcome = _in_one_line(group, steps)
         except Exception as error:  # noqa: BLE001 - a log group ends no deployment, whatever it is
@@ -204,7 +211,7 @@ def handle(event: Mapping[str, Any], _context: object) -> None:
     """Lambda entry point: `hyperpod.cluster_log.handler.handle`. CloudFormation invokes it itself, and reads the answer at a pre-signed address of S3,
     signed for an empty content type. Nothing of the event is logged, because
     a reader of that address could answer in the function's place."""
-    body = json.dumps(_cluster_log.decide(event)).encode()
+    body = json.dumps(_cluster_log.decide(event, os.environ)).encode()
     request = urllib.request.Request(event["ResponseURL"], data=body, method="PUT", headers={"Content-Type": ""})
     with urllib.request.urlopen(request, timeout=30):
         pass
