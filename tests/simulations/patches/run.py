@@ -123,6 +123,7 @@ def choose(random: Random, *, eks: bool) -> Switches:
         lost_answers=0.7 if loses else 0.0,
         gap_s=6 * HOUR if controller else random.choice((30.0, 300.0, 3600.0)),
         protected=0.3 if odd(0.3) else 0.0,
+        earlier=random.choice((None, "Succeeded", "RollbackComplete", "Failed")),
     )
 
 

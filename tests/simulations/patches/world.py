@@ -54,6 +54,8 @@ class Switches:
     """How many updates skip the first node."""
     ends: str = "Succeeded"
     """SoftwareUpdateStatus at the end."""
+    earlier: str | None = None
+    """SoftwareUpdateStatus of the update before: it stays, where an update does not show on the group."""
     same_again: bool = False
     """A call for the image that nodes have replaces it again."""
     leaves_out: float = 0.0
@@ -140,7 +142,7 @@ class World:
         self.random = Random(seed)
         self.time = Time(BEGIN)
         self.log: list[str] = []
-        self.groups = {"work": Group("work", "Compute", target=switches.nodes)}
+        self.groups = {"work": Group("work", "Compute", target=switches.nodes, software=switches.earlier)}
         if not switches.eks:
             self.groups["head"] = Group("head", "Controller", target=1)
         self.nodes: list[Node] = []

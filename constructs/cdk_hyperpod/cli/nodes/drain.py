@@ -258,9 +258,14 @@ def undrain(nodes: Sequence[str], config: str, cluster: str | None, region: str 
         return [request for request in requests if request["id"] not in named]
 
     channel.change(remove)
+    still = channel.requests()
     for node in named:
-        say(f"{node}: {'released' if node in released else 'no operator requested a drain'}")
+        done = "released" if node in released else "no operator requested a drain"
+        say(f"{node}: {done}{_OF_A_PATCH if node in still else ''}")
     _check_awake(channel.read_status())
+
+
+_OF_A_PATCH = ", but `cdk-hyperpod patch` holds it until its end. If that command was lost, run it again, or `cdk-hyperpod drain --release`"
 
 
 @dataclass(frozen=True, slots=True)

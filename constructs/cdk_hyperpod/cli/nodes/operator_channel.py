@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import email.utils
 import json
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ from ...errors import ConfigError, Finding, HyperPodError
 from ...names import drain_bucket_name
 from .. import aws, live
 from ..live import Target
-from ..tables import complain
+from ..tables import complain, now
 
 NO_STATUS = "has not written a status yet. It writes one within a minute of its start"
 NO_OBJECT = "not a JSON object"
@@ -231,19 +230,19 @@ class OperatorChannel:
         content, _, now = self._read(request_key(self.target.name, "operator"))
         return {request["id"]: request for request in unite(_unexpired(content, now)[0])[0]}
 
-    def read_run(self, parse: Callable[[object], _T]) -> _T:
-        """The run of `cdk-hyperpod patch` that the request holds, as `parse` understands it."""
-        content, _, _ = self._read(request_key(self.target.name, "operator"))
-        return parse(_run_in(content))
+    def read_run(self, parse: Callable[[object], _T]) -> tuple[_T, float]:
+        """The run of `cdk-hyperpod patch` that the request holds, as `parse` understands it, and S3's time."""
+        content, _, now = self._read(request_key(self.target.name, "operator"))
+        return parse(_run_in(content)), now
 
     def _read(self, key: str) -> tuple[bytes, str, float]:
         try:
             reply = self._s3.get_object(Bucket=self._bucket, Key=key)
-            return reply["Body"].read(), reply["ETag"], _clock(reply)
+            return reply["Body"].read(), reply["ETag"], clock(reply)
         except self._errors as error:
             reply = getattr(error, "response", None) or {}
             if aws.code(error) == "NoSuchKey":
-                return b"", "", _clock(reply)
+                return b"", "", clock(reply)
             raise self._error("read", key, error) from None
 
     def _error(self, verb: str, key: str, error: Exception) -> DrainError:
@@ -342,7 +341,7 @@ def _wrong(request: object, now: float) -> str | None:
     return wrong_member(AGENT, request, now)
 
 
-def _clock(reply: Mapping[str, Any]) -> float:
-    """The time of S3's answer. This machine's clock may differ."""
+def clock(reply: Mapping[str, Any]) -> float:
+    """The time of AWS's answer. This machine's clock may differ."""
     date = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-    return email.utils.parsedate_to_datetime(date).timestamp() if date else time.time()
+    return email.utils.parsedate_to_datetime(date).timestamp() if date else now().timestamp()

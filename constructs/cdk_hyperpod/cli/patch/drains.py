@@ -15,7 +15,7 @@ from ...config.cluster import ClusterConfig
 from ...names import drainer_name
 from .. import aws, tables
 from ..live import Target
-from ..nodes.operator_channel import DrainError, OperatorChannel, StatusReading, is_of_patch
+from ..nodes.operator_channel import DrainError, OperatorChannel, StatusReading, clock, is_of_patch
 from .model import LEASE_S, REQUEST_PREFIX, Hold, Node, Report, Run
 from .run_record import LOST, RENEW_S, from_json, is_lost, to_json
 
@@ -58,8 +58,12 @@ class Drains(Protocol):
 class NoDrains:
     """Nothing drains the nodes."""
 
+    def __init__(self, described: Mapping[str, Any]) -> None:
+        self._ahead = clock(described) - tables.now().timestamp()
+        """How far HyperPod's clock is ahead of this machine's: it dates nodes and their updates."""
+
     def now(self) -> float:
-        return tables.now().timestamp()
+        return tables.now().timestamp() + self._ahead
 
     def look(self) -> Report:
         return Report()
@@ -108,7 +112,9 @@ class AgentDrains:
         return self._report(self._channel.read_status())
 
     def shared(self) -> Run | None:
-        return self._channel.read_run(from_json)
+        found, now = self._channel.read_run(from_json)
+        self._ahead = now - tables.now().timestamp()
+        return found
 
     def claim(self, choose: Callable[[Run | None, float], Run]) -> Run:
         chosen: list[Run] = []
@@ -425,5 +431,5 @@ def open_drains(target: Target, config: ClusterConfig, described: Mapping[str, A
     if config.orchestrator == "eks":
         return DrainerDrains(target, config)
     if config.slurm is None or config.slurm.drain is None:
-        return NoDrains()
+        return NoDrains(described)
     return AgentDrains(OperatorChannel(target, str(described["ClusterArn"]).split(":")[4]))

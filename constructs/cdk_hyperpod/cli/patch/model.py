@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -210,7 +210,8 @@ class Progress:
     sent: float | None = None
     """When UpdateClusterSoftware was about to be sent. None: it was not."""
     before: str | None = None
-    """SoftwareUpdateStatus at that moment."""
+    """SoftwareUpdateStatus at that moment: of an earlier update as long as HyperPod reports the same. Empty: it has reported another one
+    since, so that each end is this update's."""
     accepted: bool = False
     """HyperPod accepted the call."""
     seen: bool = False
@@ -247,6 +248,10 @@ class Run:
     def updating(self) -> frozenset[str]:
         """The groups for which it has sent an update of which it has not seen the end."""
         return frozenset(name for name, each in self.groups.items() if each.sent is not None and not each.done)
+
+    def held(self, now: float) -> Iterator[str]:
+        """The groups whose nodes it holds for an update."""
+        return (name for name in self.updating if (self.groups[name].until or 0.0) > now)
 
     @property
     def request_id(self) -> str:

@@ -198,6 +198,8 @@ class _Printer:
 class _Command:
     """One call of the command."""
 
+    _drains: Drains
+
     def __init__(self, target: Target, options: Options, printer: _Printer, *, yes: bool) -> None:
         assert target.config is not None
         self._config: ClusterConfig = target.config
@@ -207,11 +209,12 @@ class _Command:
         self._printer = printer
         self._yes = yes
         self._reader = Reader(self._target)
-        self._drains: Drains = NoDrains()
 
     def show(self) -> int:
         """Show what would be done. Returns the exit code."""
-        preview = self._preview(self._reader.describe(), None)
+        described = self._reader.describe()
+        self._drains = open_drains(self._target, self._config, described)
+        preview = self._preview(described, None, self._held(self._drains.shared()))
         self._show_or_refuse(preview)
         return DONE
 
@@ -221,10 +224,12 @@ class _Command:
         account = str(described["ClusterArn"]).split(":")[4]
         with local_record(account, self._target.region, self._target.name) as local:
             self._drains = open_drains(self._target, self._config, described)
-            unfinished = self._choose(local, self._drains.shared(), self._drains.now())
+            shared = self._drains.shared()
+            held = self._held(shared or local.read())
+            unfinished = self._choose(local, shared, self._drains.now())
             if isinstance(self._drains, DrainerDrains):
                 self._drains = DrainerDrains(self._target, self._config, unfinished.id)
-            preview = self._preview(described, unfinished)
+            preview = self._preview(described, unfinished, held)
             self._show_or_refuse(preview)
             needed = preview.needed
             if not needed:
@@ -279,9 +284,11 @@ class _Command:
     def _has_drainer(self) -> bool:
         return self._config.scale_down is not None and self._config.scale_down.drain is not None
 
-    def _preview(self, described: live.Reply, run: Run | None) -> Preview:
-        if isinstance(self._drains, NoDrains):
-            self._drains = open_drains(self._target, self._config, described)
+    def _held(self, earlier: Run | None) -> frozenset[str]:
+        now = self._drains.now()
+        return frozenset() if earlier is None else frozenset(earlier.held(now))
+
+    def _preview(self, described: live.Reply, run: Run | None, held: frozenset[str]) -> Preview:
         self._reader.list_all(described)
         groups = self._reader.groups(described)
         by_name = {str(group["InstanceGroupName"]): group for group in live.groups(described)}
@@ -294,7 +301,7 @@ class _Command:
         holds_nodes = run is not None and run.groups
         if isinstance(self._drains, DrainerDrains) and not is_drained and not holds_nodes:
             # It has nothing to drain, so it does not have to exist.
-            self._drains = NoDrains()
+            self._drains = NoDrains(described)
         has_channel = (
             self._drains.exists if isinstance(self._drains, DrainerDrains) else not isinstance(self._drains, NoDrains)
         )
@@ -324,6 +331,7 @@ class _Command:
             has_channel=has_channel,
             must_save=_must_save(self._config),
             updating=frozenset() if run is None else run.updating,
+            held=held,
             missing_alarms=self._reader.missing_alarms(plans),
             may_update=may_update,
             notes=notes,

@@ -307,10 +307,14 @@ class Patcher:
         if progress.seen and not shown <= turn.shown:
             turn.worked = now
         turn.shown |= shown
-        is_shown = group.is_updating or group.cluster_updates or group.software != progress.before
-        if is_shown and not progress.seen:
+        has_moved = group.software != progress.before
+        if (group.is_updating or group.cluster_updates or has_moved) and not progress.seen:
             turn.worked = now
-            self._note(plan, replace(progress, seen=True))
+            progress = replace(progress, seen=True)
+        if has_moved:
+            progress = replace(progress, before="")
+        if progress != self._progress(plan):
+            self._note(plan, progress)
         if not (group.is_updating or group.cluster_updates):
             return
         turn.worked = now

@@ -37,7 +37,9 @@ class Preview:
     """The file has a drain agent; under EKS: the drainer exists."""
     must_save: bool = False
     updating: frozenset[str] = frozenset()
-    """Groups for which an unfinished run has sent an update."""
+    """Groups for which the run that goes on has sent an update."""
+    held: frozenset[str] = frozenset()
+    """Groups whose nodes an earlier run holds for an update, whatever image it wants."""
     missing_alarms: Sequence[str] = ()
     """Alarms of `rolling` that do not exist."""
     may_update: bool | None = None
@@ -212,14 +214,14 @@ def _other_update(preview: Preview) -> Iterator[Finding]:
 
 def _left_behind(preview: Preview) -> Iterator[Finding]:
     """Their nodes would be released, and jobs would start that end with the old image."""
-    chosen = {plan.group for plan in preview.plans}
+    needed = {plan.group for plan in preview.needed}
     for group in preview.groups:
-        if group.is_updating and group.name in preview.updating - chosen:
+        if group.name in preview.held - needed:
             yield Finding(
                 code="patch-unfinished",
                 path="GROUP",
                 problem=f"an earlier run has not seen the end of the update of {group.name}, and holds its nodes",
-                remedy=f"name {group.name}, too",
+                remedy=f"name {group.name}, too, and the same image; or end its hold by `cdk-hyperpod drain --release`",
             )
 
 

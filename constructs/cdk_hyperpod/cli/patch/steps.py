@@ -155,7 +155,7 @@ def _follow(case: Case) -> Step | None:
 
 def _has_ended_badly(case: Case) -> Step | None:
     software = case.live.software
-    if software == case.progress.before and not case.progress.seen:
+    if software == case.progress.before:
         return None  # of an earlier update
     if software == ROLLED_BACK:
         return case.stop("HyperPod has put the old image back", _on_old_image(case), IS_ROLLED_BACK)
@@ -194,7 +194,7 @@ def _judge_end(case: Case) -> Step:
 
 def _judge_list(case: Case) -> Step:
     found = judge_images(case.plan.wanted, case.live, case.progress)
-    is_end = case.live.software == SUCCEEDED and (case.progress.seen or case.progress.before != SUCCEEDED)
+    is_end = case.live.software == SUCCEEDED and case.progress.before != SUCCEEDED
     if found.all_new and (is_end or case.now - case.worked >= SETTLE_S):
         is_untouched = not case.progress.seen and not found.updated
         return Finish("HyperPod had nothing to update" if is_untouched else "")

@@ -303,7 +303,7 @@ class Held(operator_channel.OperatorChannel):
         with (
             patch.object(live, "find", lambda **_: self.target),
             patch.object(operator_channel, "OperatorChannel", lambda _: self),
-            patch.object(operator_channel, "_clock", lambda _: NOW),
+            patch.object(operator_channel, "clock", lambda _: NOW),
         ):
             return main([*words])
 
@@ -418,9 +418,11 @@ def read_by_agent(held: Held) -> dict[str, tuple[bool, float, float, bool]]:
 
 
 @pytest.mark.parametrize("drain_first", [False, True])
-def test_each_of_drain_and_patch_removes_its_own_and_nothing_else(drain_first: bool) -> None:
+def test_each_of_drain_and_patch_removes_its_own_and_nothing_else(
+    drain_first: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     held, of_drain, of_patch = Held(b""), NOW + 1800, NOW + 3600
-    with patch.object(operator_channel, "_clock", lambda _: NOW):
+    with patch.object(operator_channel, "clock", lambda _: NOW):
         if not drain_first:
             assert patching(held, of_patch) == ["patch-1"]
         assert held.run("drain", ONE, "--hold", "30m") == 0
@@ -436,15 +438,18 @@ def test_each_of_drain_and_patch_removes_its_own_and_nothing_else(drain_first: b
         assert read_by_agent(held) == {ONE: (True, of_patch, of_patch, False)}
         assert held.run("undrain", ONE) == 0
         assert read_by_agent(held) == {ONE: (True, of_patch, of_patch, False)}, "undrain releases no node of a patch"
+        first, second = [line for line in capsys.readouterr().out.splitlines() if "patch` holds it" in line]
+        assert first.startswith(f"{ONE}: released, but") and "drain --release" in first
+        assert second.startswith(f"{ONE}: no operator requested a drain, but")
 
 
 def test_a_drain_during_a_patch_may_end_jobs_earlier_and_later_ends_by_itself() -> None:
     held = Held(b"")
-    with patch.object(operator_channel, "_clock", lambda _: NOW):
+    with patch.object(operator_channel, "clock", lambda _: NOW):
         patching(held, NOW + 3600)
         assert held.run("drain", ONE, "--hold", "2h", "--force-after", "10m") == 0
         assert read_by_agent(held) == {ONE: (False, NOW + 7200, NOW + 600, True)}
-    with patch.object(operator_channel, "_clock", lambda _: NOW + 3601):
+    with patch.object(operator_channel, "clock", lambda _: NOW + 3601):
         patching(held)
     assert read_by_agent(held) == {ONE: (False, NOW + 7200, NOW + 600, True)}
 
@@ -522,9 +527,9 @@ def test_a_hold_that_ends_first_is_told(
     cluster: ClusterWithBucket, run: Callable[..., Printed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one, _) = cluster.nodes("work")
-    clock = operator_channel._clock
+    clock = operator_channel.clock
     late: list[float] = []
-    monkeypatch.setattr(operator_channel, "_clock", lambda reply: clock(reply) + sum(late))
+    monkeypatch.setattr(operator_channel, "clock", lambda reply: clock(reply) + sum(late))
 
     def sleep(_: float) -> None:
         late.append(3600)

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import yaml
 
 from cdk_hyperpod.cli import tables
 from cdk_hyperpod.cli.patch import model, patcher, run_record
+from cdk_hyperpod.cli.patch.drains import NoDrains
 from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, group
 from cdk_hyperpod_local.hyperpod.samples import eks as eks_cluster
 from helpers.cli.patching import OPERATOR, World
@@ -140,7 +141,7 @@ def test_a_table_of_6758_nodes(fake_aws: FakeAws, run: Run) -> None:
     fake_aws.calls.clear()
     code, out, err = run("patch", "--dry-run")
     assert (code, err) == (0, "")
-    assert len(fake_aws.calls) <= 68 + 3, fake_aws.calls
+    assert len(fake_aws.calls) <= 68 + 4, fake_aws.calls
     assert "work    6757" in out and "9 nodes busy" in out
     assert max(map(len, out.splitlines()[:2])) <= 80
 
@@ -780,6 +781,8 @@ def test_a_group_that_a_killed_run_updates_has_to_be_named(
     world.wait(120)
     code, _, err = run("patch", "head", "--controller", "--no-drain", "--yes")
     assert code == 1 and "patch-unfinished" in codes(err) and len(world.requests()) == 2
+    code, _, err = run("patch", "head", "--controller", "--no-drain", "--image-id", "default", "--yes")
+    assert code == 1 and "patch-unfinished" in codes(err) and len(world.requests()) == 2, "another image is another run"
     assert run("patch", "work", "--yes")[0] == 0 and world.requests() == {}
 
 
@@ -1075,3 +1078,28 @@ def test_a_drainer_that_cannot_keep_a_run_is_deployed_first(eks: World, run: Run
     code, _, err = run("patch", "--yes")
     assert code == 1 and "the deployed drainer cannot keep the run" in err and "Deploy the file" in err, err
     assert (sent(eks), eks.held) == ([], {})
+
+
+# -- clocks
+
+
+def test_without_a_drain_times_are_of_hyperpods_clock() -> None:
+    """By a slow clock an update of this morning would prove that the nodes were patched just now."""
+    date = "Sat, 28 Nov 2026 09:00:00 GMT"
+    drains = NoDrains({"ResponseMetadata": {"HTTPHeaders": {"date": date}}})
+    assert abs(drains.now() - datetime(2026, 11, 28, 9, tzinfo=UTC).timestamp()) < 60
+
+
+def test_a_dead_run_of_another_machine_is_judged_by_s3s_clock(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine whose clock is three hours slow waited three hours for a lease of ten minutes."""
+    world.do = lambda number: (_ for _ in ()).throw(KeyboardInterrupt) if sent(world) else None
+    assert run("patch", "--yes")[0] == 130
+    world.do = lambda _: None
+    world.wait(1200)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(Path.cwd() / "another"))
+    now = tables.now
+    monkeypatch.setattr(tables, "now", lambda: now() - timedelta(hours=3))
+    code, _, err = run("patch", "--yes")
+    assert (code, sent(world)) == (0, ["work"]), err

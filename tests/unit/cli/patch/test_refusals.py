@@ -111,10 +111,13 @@ def of_eks(**more: Any) -> dict[str, Any]:
         ),
         ({"groups": [group(software="Pending")], "updating": frozenset({"work"})}, []),
         (
-            {"groups": [group(), group("p5", software="InProgress")], "updating": frozenset({"p5"})},
+            {"groups": [group(), group("p5", software="InProgress")], "held": frozenset({"p5"})},
             [("patch-unfinished", "GROUP")],
         ),
-        ({"groups": [group(), group("p5")], "updating": frozenset({"p5", "work"})}, []),
+        # HyperPod may not show it yet; and a group that is not due would be released, too.
+        ({"groups": [group(), group("p5")], "held": frozenset({"p5"})}, [("patch-unfinished", "GROUP")]),
+        ({"plans": [plan(why_not="runs it")], "held": frozenset({"work"})}, [("patch-unfinished", "GROUP")]),
+        ({"groups": [group(), group("p5")], "held": frozenset({"work"})}, []),
         (
             {"groups": [group(nodes=(node(status="DeepHealthCheckInProgress"),))]},
             [("patch-deep-health-check", "instance_groups[work]")],

@@ -178,6 +178,13 @@ HALF = (node(ONE, updated=NOW), node(TWO, image_status="UpdateAvailable"))
         (Progress(), {"software": "RollbackComplete"}, 0, Update),
         (Progress(), {"software": "Succeeded"}, 0, Update),
         (replace(ACCEPTED, before="Failed"), {"software": "Failed"}, 0, Wait),
+        # Nor does it end this one, if only nodes have shown this one so far.
+        (replace(SENT, before="Failed"), {"software": "Failed", "nodes": HALF}, QUIET_S - 1, Wait),
+        (replace(SENT, before="RollbackComplete"), {"software": "RollbackComplete"}, QUIET_S - 1, Wait),
+        (replace(SENT, before="Succeeded"), {"software": "Succeeded", "nodes": HALF}, QUIET_S - 1, Wait),
+        (replace(SENT, before="Succeeded"), {"software": "Succeeded", "nodes": NEW}, SETTLE_S, Finish),
+        (replace(SENT, before=""), {"software": "Failed", "nodes": HALF}, 0, Stop),
+        (replace(SENT, before=""), {"software": "Succeeded", "nodes": NEW}, 0, Finish),
     ],
 )
 def test_what_became_of_the_call(progress: Progress, more: dict[str, Any], quiet: float, step: type) -> None:
