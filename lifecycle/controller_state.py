@@ -38,6 +38,8 @@ RESTORED = f"{HERE}/state-restored.json"
 LOCK = "/run/cdk-hyperpod-state.lock"
 STATE, ACCOUNTING = "state", "accounting"
 KEPT = {STATE: 10, ACCOUNTING: 3}
+KEPT_OF_EARLIER, EARLIER = 2, 3
+"""Besides, so many of each of the last controllers: until somebody looks, a copy that was refused must not be gone."""
 ARCHIVE, MANIFEST = "archive", "manifest.json"
 STATE_FILES = re.compile(
     r"[a-z_]+_state|assoc_usage|qos_usage|last_config_lite|last_tres|priority_last_decay_ran|clustername|dbd\.messages"
@@ -150,11 +152,17 @@ class Folder:
 
     def prune(self, kind: str) -> None:
         """Remove old copies, and what copies that were killed have left."""
-        for copy in self.copies(kind)[KEPT[kind] :]:
+        for copy in surplus(self.copies(kind), KEPT[kind]):
             shutil.rmtree(self.root / copy.name, ignore_errors=True)
         for name in os.listdir(self._fd):
             if name.startswith(f".new-{kind}-"):
                 shutil.rmtree(self.root / name, ignore_errors=True)
+
+    def names(self) -> Iterator[dict[str, Any]]:
+        """What the copies of the state and last.json say, whether they can be used or not."""
+        for name in ("last.json", *(f"{copy.name}/{MANIFEST}" for copy in self.copies(STATE))):
+            with contextlib.suppress(Unusable, OSError):
+                yield self.read(name)
 
     def manifest(self, copy: Copy) -> dict[str, Any]:
         """The manifest of a copy that is whole. Raises Unusable."""
@@ -168,6 +176,18 @@ class Folder:
         if not whole:
             raise Unusable(f"{copy.name} is cut off or changed: its checksum differs")
         return dict(manifest)
+
+
+def surplus(copies: list[Copy], kept: int) -> list[Copy]:
+    """Of the copies, the newest first: those that are not kept."""
+    epochs = sorted({copy.epoch for copy in copies}, reverse=True)
+    of_earlier = {
+        copy
+        for epoch in epochs[1 : 1 + EARLIER]
+        for copy in [each for each in copies if each.epoch == epoch][:KEPT_OF_EARLIER]
+    }
+    own = [copy for copy in copies if copy.epoch == epochs[0]][:kept] if epochs else []
+    return [copy for copy in copies if copy not in own and copy not in of_earlier]
 
 
 def _create(path: Path) -> BinaryIO:

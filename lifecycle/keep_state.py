@@ -124,7 +124,7 @@ def copy_state(folder: Folder, epoch: int, state: Path, about: dict[str, Any]) -
         copy, {**about, "last_job_id": last, "partitions": _partitions()}, lambda file: write_archive(state, file)
     )
     if owned(folder) == epoch:
-        folder.write("last.json", {"state": copy.name, "time": about["time"]})
+        folder.write("last.json", {"state": copy.name, "time": about["time"], "last_job_id": last})
     folder.prune(STATE)
 
 

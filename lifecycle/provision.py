@@ -158,13 +158,14 @@ def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
     mounts = tuple(word for mount in cluster.mounts for word in (mount.path, mount.type))
     settings = slurm_settings(cluster)
     closed = closed_step(cluster, node, settings)
+    first = closed if "slurm_conf" not in cluster.off else ()
     steps = [
         Step("mounts", "10_verify_mounts.sh", mounts) if mounts else None,
         efa_step(cluster, node),
         Step("clock", "15_clock.py"),
         Step("users", "30_users.py", (cluster.file,)),
         # slurmctld deletes a reservation whose users the node does not know.
-        *state_step(cluster, node, "restore"),
+        *state_step(cluster, node, "restore", *(["closed"] if first else [])),
         Step("slurm", "20_slurm.py", (node.type, controller)),
         *closed,
         Step("metadata", "32_metadata.py", (cluster.file, node.type)),
@@ -178,7 +179,6 @@ def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
     ]
     before, after = (own_step(name, cluster, node) for name in OWN_SCRIPTS)
     ours = [step for step in steps if step is not None and step.name not in cluster.off]
-    first = closed if "slurm_conf" not in cluster.off else ()
     again = tuple(
         dataclasses.replace(step, arguments=(*step.arguments, REFUSED))
         for step in ours
@@ -198,12 +198,12 @@ def closed_step(cluster: Cluster, node: Node, settings: Mapping[str, Any]) -> tu
     return (Step("slurm_conf", CLOSED),)
 
 
-def state_step(cluster: Cluster, node: Node, work: str) -> tuple[Step, ...]:
+def state_step(cluster: Cluster, node: Node, *work: str) -> tuple[Step, ...]:
     """The step that restores or keeps the controller's state. Empty: this is no controller, or there is no shared file system."""
     if node.type != "controller" or not cluster.keeps_state or not cluster.mounts:
         return ()
     folder = f"{cluster.mounts[0].path}/{STATE_FOLDER}/{cluster.name}"
-    return (Step("keep_state", "17_keep_state.py", (folder, work)),)
+    return (Step("keep_state", "17_keep_state.py", (folder, *work)),)
 
 
 def efa_step(cluster: Cluster, node: Node) -> Step | None:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from closed import close
 from controller_state import (
     ACCOUNTING,
     ARCHIVE,
@@ -66,6 +67,8 @@ NEW, BEFORE = ".cdk-hyperpod-new", ".cdk-hyperpod-before"
 SCRATCH = "cdk_hyperpod_restore"
 STEPS_OF_IDS = 10_000
 """New ids begin at a multiple of this. Slurm keeps at most as many jobs, unless MaxJobCount says otherwise."""
+MOST_HOURS = 100
+"""A copy that is much older is of a cluster that was off or deleted, and gave out no ids."""
 MAX_JOB_ID = 67_043_328
 START_S, MEET_S = 60, 8
 SLURMCTLD_LOG = "/var/log/slurm/slurmctld.log"
@@ -73,7 +76,7 @@ SLURMCTLD_LOG = "/var/log/slurm/slurmctld.log"
 
 def first_id(last: int, evidence: Sequence[int], age_s: float, most_ids: int = MAX_JOB_ID) -> int | None:
     """The first new job id: no id that may have been given out since the copy. None: there is no room, so Slurm goes on by itself."""
-    hours = 1 + max(0, math.floor(age_s / 3600))
+    hours = 1 + min(MOST_HOURS, max(0, math.floor(age_s / 3600)))
     above = max([last, *evidence]) + STEPS_OF_IDS * hours
     first = math.ceil(above / STEPS_OF_IDS) * STEPS_OF_IDS
     return first if first < most_ids else None
@@ -104,30 +107,44 @@ def choose(
                 f"{folder.path} has no copy {one_line(by_hand)[:60]}; it has {', '.join(copy.name for copy in copies) or 'none'}"
             )
         copies = [wanted]
-    if not copies:
-        return None
     last = parse_copy(str(folder.read("last.json").get("state", "")))
-    if last is not None and copies[0].order < last.order and not by_hand:
-        raise Unusable(f"{copies[0].name} is older than {last.name}, which was the last one and is not there any more")
-    manifest = folder.manifest(copies[0])
-    reason = why_not(manifest, own, version)
-    if reason is not None:
-        raise Unusable(f"{copies[0].name} is not used: {reason}")
-    return copies[0], manifest
+    if not copies and last is None:
+        return None
+    if last is not None and not by_hand and (not copies or copies[0].order < last.order):
+        newest = f"{copies[0].name} is older than" if copies else "there is no copy, and there was"
+        raise Unusable(f"{newest} {last.name}, which was the last one and is not there any more")
+    refused: list[str] = []
+    for copy in copies:
+        try:
+            manifest = folder.manifest(copy)
+        except Unusable as error:
+            refused.append(str(error))
+            continue
+        reason = why_not(manifest, own, version)
+        if reason is not None:
+            # An older one would be of the same cluster or Slurm, or of a time before them.
+            raise Unusable("; ".join([*refused, f"{copy.name} is not used: {reason}"]))
+        if refused:
+            log("WARNING", f"{'; '.join(refused)}; an older copy is used: {copy.name}")
+        return copy, manifest
+    raise Unusable("; ".join(refused))
 
 
 # -- the whole
 
 
-def restore(path: str, by_hand: str = "") -> None:
-    """Give this controller the state of the last copy, if it is new, or of the copy that somebody names."""
+def restore(path: str, by_hand: str = "", *, closes: bool = False) -> None:
+    """Give this controller the state of the last copy, if it is new, or of the copy that somebody names.
+
+    `closes`: waiting jobs start only after the step slurm_conf, which opens the cluster.
+    """
     if on_node(RESTORED).exists() and not by_hand:
         return
     deadline = time.monotonic() + START_S
     while True:
         with alone() as first:
             if first:
-                _restore(path, by_hand)
+                _restore(path, by_hand, closes=closes)
                 return
         if time.monotonic() > deadline:
             raise StepError(
@@ -136,25 +153,70 @@ def restore(path: str, by_hand: str = "") -> None:
         time.sleep(1)
 
 
-def _restore(path: str, by_hand: str) -> None:
+def _restore(path: str, by_hand: str, *, closes: bool) -> None:
     folder = Folder(path)
     try:
         take_over(folder)
         settings = slurm_settings()
-        found = choose(folder, identity(settings), slurm_version(), by_hand)
-        if found is None:
-            log("INFO", f"{folder.path} has no copy of a controller's state: this is the cluster's first controller")
-            _restored("")
-            return
-        copy, manifest = found
-        if not by_hand and next_job_id(state_folder(settings)) >= int(manifest.get("last_job_id", 0)) > 1:
-            log("WARNING", f"this controller has given out more job ids than {copy.name}: it keeps its own state")
-            _restored("")
-            return
-        log("INFO", f"restoring {copy.name}, which is {round(time.time() - manifest['time'])} s old")
-        _Restore(folder, settings, copy, manifest).run()
+        try:
+            _restore_chosen(folder, settings, by_hand, closes=closes)
+        except Unusable:
+            if not by_hand:
+                try:
+                    _begin_ids_above(folder, settings, closes=closes)
+                except (StepError, OSError) as error:
+                    log("WARNING", f"new job ids may begin at 1, and new jobs may overwrite output files: {error}")
+            raise
     finally:
         folder.close()
+
+
+def _restore_chosen(folder: Folder, settings: Mapping[str, str], by_hand: str, *, closes: bool) -> None:
+    found = choose(folder, identity(settings), slurm_version(), by_hand)
+    if found is None:
+        log("INFO", f"{folder.path} has no copy of a controller's state: this is the cluster's first controller")
+        _restored("")
+        return
+    copy, manifest = found
+    if not by_hand and next_job_id(state_folder(settings)) >= int(manifest.get("last_job_id", 0)) > 1:
+        log("WARNING", f"this controller has given out more job ids than {copy.name}: it keeps its own state")
+        _restored("")
+        return
+    log("INFO", f"restoring {copy.name}, which is {round(time.time() - manifest['time'])} s old")
+    _Restore(folder, settings, copy, manifest, closes=closes).run()
+
+
+def _begin_ids_above(folder: Folder, settings: Mapping[str, str], *, closes: bool) -> None:
+    """Begin new job ids above those that any copy names, if none can be used: ids from 1 would overwrite users' output files."""
+    known = [about for about in folder.names() if isinstance(about.get("last_job_id"), int)]
+    last = max((about["last_job_id"] for about in known), default=0)
+    state = state_folder(settings)
+    if last <= next_job_id(state):
+        return
+    first = first_id(last, [], time.time() - max(float(about.get("time", 0)) for about in known))
+    if first is None:
+        raise StepError(f"the copies name job {last}, and Slurm's ids end soon after it")
+    with _usual_slurmctld_off():
+        # It takes FirstJobId over into its state only if there is one. So the first start may make that.
+        for _ in range(2):
+            if next_job_id(state) <= last:
+                with _other_slurmctld(first):
+                    if closes:
+                        close()
+    log("WARNING", f"no copy can be used; new job ids begin at {first}, above those that the copies name")
+
+
+@contextlib.contextmanager
+def _usual_slurmctld_off() -> Iterator[None]:
+    install_unit("slurmctld.service.d/cdk-hyperpod-restore.conf", NOT_NOW)
+    on_node(RUNNING).touch()
+    try:
+        must_run("systemctl", "stop", "slurmctld.service")
+        yield
+    finally:
+        on_node(RUNNING).unlink()
+        run("systemctl", "reset-failed", "slurmctld.service")
+        must_run("systemctl", "start", "slurmctld.service")
 
 
 def _restored(name: str, partitions: Mapping[str, str] | None = None) -> None:
@@ -166,8 +228,10 @@ def _restored(name: str, partitions: Mapping[str, str] | None = None) -> None:
 
 
 class _Restore:
-    def __init__(self, folder: Folder, settings: Mapping[str, str], copy: Copy, manifest: Mapping[str, Any]) -> None:
-        self.folder, self.settings, self.copy, self.manifest = folder, settings, copy, manifest
+    def __init__(
+        self, folder: Folder, settings: Mapping[str, str], copy: Copy, manifest: Mapping[str, Any], *, closes: bool
+    ) -> None:
+        self.folder, self.settings, self.copy, self.manifest, self.closes = folder, settings, copy, manifest, closes
         self.state = state_folder(settings)
         self.new, self.before = self.state / NEW, self.state / BEFORE
         self.user = settings.get("slurmuser", "root")
@@ -177,26 +241,22 @@ class _Restore:
         """All of it, with one outage of slurmctld."""
         heal(self.state)
         self._unpack()
-        install_unit("slurmctld.service.d/cdk-hyperpod-restore.conf", NOT_NOW)
         has_history = self._restore_accounting()
         if not has_history:
             # slurmctld does not start with another id than the database's, and a new database has another one.
             with contextlib.suppress(FileNotFoundError):
                 (self.new / "clustername").unlink()
         early = self._jobs_of_before()
-        on_node(RUNNING).touch()
-        try:
-            must_run("systemctl", "stop", "slurmctld.service")
-            self._swap()
-            held_back = self._meet(early)
-            _restored(self.copy.name, self.manifest.get("partitions"))
-        except (StepError, OSError) as error:
-            heal(self.state)
-            raise Unusable(f"{self.copy.name} is not used, and the controller goes on without it: {error}") from error
-        finally:
-            on_node(RUNNING).unlink()
-            run("systemctl", "reset-failed", "slurmctld.service")
-            must_run("systemctl", "start", "slurmctld.service")
+        with _usual_slurmctld_off():
+            try:
+                self._swap()
+                held_back = self._meet(early)
+                _restored(self.copy.name, self.manifest.get("partitions"))
+            except (StepError, OSError) as error:
+                heal(self.state)
+                raise Unusable(
+                    f"{self.copy.name} is not used, and the controller goes on without it: {error}"
+                ) from error
         shutil.rmtree(self.before, ignore_errors=True)
         shutil.rmtree(self.new, ignore_errors=True)
         hold_count = f", {held_back} jobs are held" if held_back else ""
@@ -310,7 +370,7 @@ class _Restore:
         seen = self.log.stat().st_size if self.log.is_file() else 0
         age = time.time() - float(self.manifest["time"])
         evidence = [number for number in early if number < MAX_JOB_ID]
-        with self._other_slurmctld(first_id(next_job_id(self.state), evidence, age)):
+        with _other_slurmctld(first_id(next_job_id(self.state), evidence, age)):
             jobs = queue()
             ran = early | self._await_nodes(seen)
             now = queue()
@@ -326,42 +386,10 @@ class _Restore:
             found = {number: reason for number, reason in reasons.items() if reason is not None}
             hold(found)
             note_unsure(settle(frozenset(active), ran))
+            if self.closes:
+                # The usual slurmctld starts jobs at once, and slurm.conf does not have our lines yet.
+                close()
         return len(found)
-
-    @contextlib.contextmanager
-    def _other_slurmctld(self, first: int | None) -> Iterator[None]:
-        conf = on_node(CONF)
-        run("systemctl", "stop", f"{UNIT}.service")
-        shutil.rmtree(conf, ignore_errors=True)
-        must_run("cp", "-aL", str(on_node(SLURM_CONF).parent), str(conf))
-        for name in ("slurmdbd.conf",):
-            with contextlib.suppress(FileNotFoundError):
-                (conf / name).unlink()
-        for file in conf.glob("*.conf"):
-            file.write_text(_with_partitions_down(file.read_text("utf-8", "replace")), "utf-8")
-        if first is not None:
-            with (conf / "slurm.conf").open("a", encoding="utf-8") as slurm_conf:
-                slurm_conf.write(f"\nFirstJobId={first}\n")
-        program = shutil.which("slurmctld") or "/opt/slurm/sbin/slurmctld"
-        run("systemctl", "reset-failed", f"{UNIT}.service")
-        must_run(
-            "systemd-run",
-            f"--unit={UNIT}",
-            "--collect",
-            "--quiet",
-            "--property=LimitNOFILE=65536",
-            program,
-            "-D",
-            "-f",
-            str(conf / "slurm.conf"),
-        )
-        try:
-            _await_slurmctld()
-            yield
-        finally:
-            # It writes its state when it ends.
-            must_run("systemctl", "stop", f"{UNIT}.service")
-            shutil.rmtree(conf, ignore_errors=True)
 
     def _await_nodes(self, seen: int) -> frozenset[int]:
         """What the nodes say of their jobs, once all that answer have."""
@@ -371,6 +399,42 @@ class _Restore:
         with self.log.open("rb") as file:
             file.seek(seen)
             return ran_in(file.read().decode("utf-8", "replace"))
+
+
+@contextlib.contextmanager
+def _other_slurmctld(first: int | None) -> Iterator[None]:
+    conf = on_node(CONF)
+    run("systemctl", "stop", f"{UNIT}.service")
+    shutil.rmtree(conf, ignore_errors=True)
+    must_run("cp", "-aL", str(on_node(SLURM_CONF).parent), str(conf))
+    for name in ("slurmdbd.conf",):
+        with contextlib.suppress(FileNotFoundError):
+            (conf / name).unlink()
+    for file in conf.glob("*.conf"):
+        file.write_text(_with_partitions_down(file.read_text("utf-8", "replace")), "utf-8")
+    if first is not None:
+        with (conf / "slurm.conf").open("a", encoding="utf-8") as slurm_conf:
+            slurm_conf.write(f"\nFirstJobId={first}\n")
+    program = shutil.which("slurmctld") or "/opt/slurm/sbin/slurmctld"
+    run("systemctl", "reset-failed", f"{UNIT}.service")
+    must_run(
+        "systemd-run",
+        f"--unit={UNIT}",
+        "--collect",
+        "--quiet",
+        "--property=LimitNOFILE=65536",
+        program,
+        "-D",
+        "-f",
+        str(conf / "slurm.conf"),
+    )
+    try:
+        _await_slurmctld()
+        yield
+    finally:
+        # It writes its state when it ends.
+        must_run("systemctl", "stop", f"{UNIT}.service")
+        shutil.rmtree(conf, ignore_errors=True)
 
 
 def _with_partitions_down(text: str) -> str:

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Give a new controller the state of the last one, and have its own copied. Usage: 17_keep_state.py FOLDER restore|keep.
+"""Give a new controller the state of the last one, and have its own copied. Usage: 17_keep_state.py FOLDER restore|keep [closed].
 
 Runs on the controller. `restore` runs before slurmctld is waited for: it uses the last copy, once for each root volume, and never if
 this step is run alone. `keep` runs when Slurm is set up, and starts the timer that copies each minute.
 
+    closed         the cluster stays closed until the step slurm_conf has run
     RESTORE_STATE  the name of a copy that somebody has chosen, or `list`
 """
 
@@ -48,7 +49,7 @@ WantedBy=timers.target
 """
 
 
-def give_back(path: str) -> None:
+def give_back(path: str, *, closes: bool) -> None:
     """Restore, unless this is a running controller. What cannot be restored is a warning: the controller must come up."""
     chosen = os.environ.get("RESTORE_STATE", "")
     if chosen == "list":
@@ -60,7 +61,7 @@ def give_back(path: str) -> None:
     if os.environ.get(ALONE):
         return
     try:
-        restore(path)
+        restore(path, closes=closes)
     except (StepError, OSError) as error:
         log(
             "WARNING",
@@ -113,5 +114,5 @@ def _list(path: str) -> None:
 
 
 if __name__ == "__main__":
-    work = {"restore": give_back, "keep": keep}[sys.argv[2]]
-    sys.exit(run_step(lambda: work(sys.argv[1])))
+    works = {"restore": lambda path: give_back(path, closes="closed" in sys.argv[3:]), "keep": keep}
+    sys.exit(run_step(lambda: works[sys.argv[2]](sys.argv[1])))

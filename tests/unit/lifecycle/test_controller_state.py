@@ -103,6 +103,49 @@ def gone(folder: Any, copy: Any) -> None:
     (folder.root / copy.name / "manifest.json").unlink()
 
 
+def test_of_copies_that_are_cut_off_the_next_older_one_is_used_but_none_from_before_another_cluster(
+    folder: Any,
+) -> None:
+    older = add(folder, 1)
+    cut(folder, add(folder, 2))
+    gone(folder, add(folder, 3))
+    folder.write("last.json", {"state": "state-000001-00000003"})
+    assert restore.choose(folder, OWN, "24.11.5")[0] == older
+    add(folder, 4, arn="zzz")
+    cut(folder, add(folder, 5))
+    with pytest.raises(
+        state.Unusable, match=r"00000005 is cut off.*; state-000001-00000004 is not used: it is of an earlier"
+    ):
+        restore.choose(folder, OWN, "24.11.5")
+
+
+def test_job_ids_begin_above_those_of_copies_that_cannot_be_used(
+    root: Path, folder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a cluster that was deleted and made again, too: the output files of its users are still there."""
+    ids: list[int] = []
+
+    @contextlib.contextmanager
+    def slurmctld(first: int) -> Iterator[None]:
+        yield
+        if ids:  # the first one finds no job_state
+            (root / "var/spool/job_state").write_bytes(job_state(first))
+        ids.append(first)
+
+    monkeypatch.setattr(restore, "_usual_slurmctld_off", contextlib.nullcontext)
+    monkeypatch.setattr(restore, "_other_slurmctld", slurmctld)
+    (root / "var/spool").mkdir(parents=True)
+    now = restore.time.time()
+    add(folder, 1, arn="zzz", last_job_id=41_000, time=now)
+    cut(folder, add(folder, 2, last_job_id=7, time=now))
+    (folder.root / "state-000001-00000003").mkdir(mode=0o700)
+    restore._begin_ids_above(folder, {}, closes=False)
+    assert ids == [60_000, 60_000]
+    folder.write("last.json", {"last_job_id": 20, "time": now})
+    restore._begin_ids_above(folder, {}, closes=False)
+    assert ids == [60_000, 60_000], "they do"
+
+
 @pytest.mark.parametrize(
     ("spoil", "why"), [(cut, "cut off"), (readable, "root's alone"), (linked, "root's alone"), (gone, "not whole")]
 )
@@ -131,8 +174,10 @@ def test_a_copy_of_another_cluster_or_of_a_newer_slurm_is_refused(manifest: dict
 
 
 def test_a_copy_that_is_older_than_the_last_one_is_used_only_by_hand(folder: Any) -> None:
-    old = add(folder, 1)
     folder.write("last.json", {"state": "state-000001-00000002"})
+    with pytest.raises(state.Unusable, match="there was state-000001-00000002"):
+        restore.choose(folder, OWN, "24.11.5")
+    old = add(folder, 1)
     with pytest.raises(state.Unusable, match="older than state-000001-00000002"):
         restore.choose(folder, OWN, "24.11.5")
     assert restore.choose(folder, OWN, "24.11.5", old.name)[0] == old
@@ -157,6 +202,12 @@ def test_old_copies_and_what_killed_ones_left_are_removed(folder: Any) -> None:
     (folder.root / ".new-state-000001-00000003-77").mkdir()
     folder.prune("state")
     assert [copy.number for copy in folder.copies("state")] == list(range(14, 4, -1))
+    for number in range(1, 13):
+        add(folder, number, epoch=2)
+        folder.prune("state")
+    assert [copy.order for copy in folder.copies("state")] == [*((2, n) for n in range(12, 2, -1)), (1, 14), (1, 13)], (
+        "those of the controller before stay, should this one have refused them"
+    )
     assert not [name for name in os.listdir(folder.root) if name.startswith(".")]
 
 
@@ -285,7 +336,7 @@ def test_what_slurmctld_logs_of_jobs_that_it_does_not_know() -> None:
 @pytest.mark.parametrize(
     ("last", "evidence", "age_s", "first"),
     [(1, [], 60, 20_000), (4711, [], 60, 20_000), (9_999, [], 60, 20_000), (10_001, [], 60, 30_000), (4711, [25_000], 60, 40_000),
-     (4711, [], 3 * 3600, 50_000), (67_040_000, [], 0, None)],
+     (4711, [], 3 * 3600, 50_000), (4711, [], 9e7, 1_020_000), (67_040_000, [], 0, None)],
 )  # fmt: skip
 def test_new_ids_begin_above_those_that_may_have_been_given_out(
     last: int, evidence: list[int], age_s: float, first: int | None
