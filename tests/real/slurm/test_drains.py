@@ -211,8 +211,10 @@ def test_what_is_another_s_stays_as_it_is(cluster: Cluster, drains: Drains, node
     run(f"scontrol create reservation reservationname=theirs starttime=now duration=60 users=alice nodes={node.name}")
     try:
         request = drains.ask(node, other)
-        said = drains.await_state(other, "ready", request)
+        # Whoever drained it: what nobody has saved is not ready.
+        said = drains.await_state(other, "backup-failed", request)
         assert "(Action:Replace because" in said["message"]
+        assert "reason='delete unsaved'" in said["message"]
         drains.await_state(node, "ready", request)
         drains.ask()
         cluster.until(lambda: drains.reservations() == "theirs", "ours is gone")
@@ -271,7 +273,7 @@ def test_a_repair_that_a_person_asked_for_keeps_state_and_reason(cluster: Cluste
         said = drains.await_state(node, "draining", request)
         assert "(Action:Replace); nothing is saved; jobs: " in said["message"]
         drains.end_job(job)
-        assert drains.await_state(node, "ready", request)["saved"] is False
+        assert drains.await_state(node, "backup-failed", request)["saved"] is False
         drains.ask()
         cluster.until(lambda: drains.status()["nodes"] == {}, "nobody wants it")
         assert "FAIL" in drains.slurm_of(node).split(" Reason=")[0]
