@@ -160,7 +160,7 @@ def test_the_command_of_a_node_makes_homes_from_a_folder_that_root_alone_may_ent
     node.command("sudo", '"$@"')
     node.command("aws", f'[[ $1 == s3 ]] && cp -r {node.scripts}/. "${{!#}}"')
     node.command("python3", 'exec /usr/bin/python3 "$@"')
-    for name in ("getent", "groupadd", "useradd"):
+    for name in ("getent", "groupadd", "useradd", "systemctl", "nft", "sshd"):
         node.command(name, ACCOUNTS)
     done = subprocess.run(
         ["bash", "-c", f"umask {umask}; {command}"],
