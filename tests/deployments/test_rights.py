@@ -40,8 +40,8 @@ READING = (
 )
 OPTIONAL = ("sagemaker:ListClusterOperations",)
 """HyperPod's record of operations is a second witness: tests/unit/scale_down/test_cluster_operations.py goes on without."""
-ROLLING_BACK = ("cloudformation:DescribeStackEvents",)
-"""A rollback without nodes to delete goes on without; an update that changes something does not."""
+CONFIRMING = ("cloudformation:DescribeStackEvents",)
+"""The guard asks the stack whether it wants a change. A rollback without nodes to delete goes on without."""
 WRITING = ("iam:PassRole", "sagemaker:BatchDeleteClusterNodes", "sagemaker:UpdateCluster")
 FRAMEWORK = ("lambda:InvokeFunction", "states:StartExecution")
 LOOKING = (
@@ -181,16 +181,16 @@ def test_what_scaling_down_uses(life: Rehearsal) -> None:
     assert smaller.status == "UPDATE_COMPLETE", smaller.reasons
     grown = life.change(resized(life.config, "p5", 3, minimum=3))
     assert grown.status == "UPDATE_COMPLETE", grown.reasons
-    assert used(life.aws, since, stack=life.cluster) == {*READING, *OPTIONAL, *WRITING, *FRAMEWORK}
+    assert used(life.aws, since, stack=life.cluster) == {*READING, *OPTIONAL, *CONFIRMING, *WRITING, *FRAMEWORK}
     config = deepcopy(life.config)
     failed = life.change(resized(config, "p5", 4), edit=after_the_cluster)
     life.config = config
     assert failed.status == "UPDATE_ROLLBACK_COMPLETE", failed.reasons
-    assert used(life.aws, since, stack=life.cluster) == {*READING, *OPTIONAL, *ROLLING_BACK, *WRITING, *FRAMEWORK}
+    assert used(life.aws, since, stack=life.cluster) == {*READING, *OPTIONAL, *CONFIRMING, *WRITING, *FRAMEWORK}
     assert refused(life.aws, since) == set()
 
 
-@pytest.mark.parametrize("action", [*READING, *ROLLING_BACK, *WRITING, *FRAMEWORK])
+@pytest.mark.parametrize("action", [*READING, *CONFIRMING, *WRITING, *FRAMEWORK])
 @pytest.mark.usefixtures("minds_its_minimum")
 def test_scaling_down_needs(life: Rehearsal, action: str) -> None:
     config = deepcopy(life.config)
@@ -207,7 +207,7 @@ def test_scaling_down_needs(life: Rehearsal, action: str) -> None:
     assert len(life.ended()) == ended, "a refusal ends no node"
 
 
-@pytest.mark.parametrize("action", ROLLING_BACK)
+@pytest.mark.parametrize("action", CONFIRMING)
 def test_rolling_back_goes_on_without(life: Rehearsal, action: str) -> None:
     """Where there is nothing to take; where there is, it fails (tests/unit/scale_down)."""
     config = deepcopy(life.config)
