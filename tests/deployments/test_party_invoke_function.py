@@ -10,7 +10,7 @@ import pytest
 
 from cdk_hyperpod_local import assemblies
 from cdk_hyperpod_local.session import LocalAws
-from helpers.deployments.permissions import document
+from helpers.deployments.permissions import add_role
 from helpers.deployments.scripts_bucket import contents, name_of, upload_of, what_nodes_run
 from helpers.local_aws.rehearsal import Rehearsal
 
@@ -22,11 +22,7 @@ PARTY = "party-invoke-function"
 @pytest.fixture(scope="module")
 def party(engine: LocalAws) -> Any:
     """Its client of Lambda."""
-    trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": engine.account}}
-    invoke = {"Effect": "Allow", "Action": "lambda:InvokeFunction", "Resource": "*"}
-    iam = engine.client("iam")
-    iam.create_role(RoleName=PARTY, AssumeRolePolicyDocument=json.dumps(document(trust)))
-    iam.put_role_policy(RoleName=PARTY, PolicyName="invoke", PolicyDocument=json.dumps(document(invoke)))
+    add_role(engine, PARTY, "lambda:InvokeFunction")
     return engine.client_as(PARTY, "lambda")
 
 

@@ -18,7 +18,7 @@ import pytest
 from cdk_hyperpod._lambda.hyperpod.scale_down.properties import PREPARE
 from cdk_hyperpod_local.session import LocalAws
 from helpers.deployments.configs import STANDING
-from helpers.deployments.permissions import document
+from helpers.deployments.permissions import add_role
 from helpers.deployments.steps import Step
 from helpers.local_aws.rehearsal import Rehearsal, broken, resized, taking
 
@@ -45,11 +45,7 @@ class Party:
 @pytest.fixture(scope="module")
 def party(standing: Rehearsal) -> Party:
     aws: LocalAws = standing.aws
-    iam = aws.client("iam")
-    trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": aws.account}}
-    invoking = {"Effect": "Allow", "Action": "lambda:InvokeFunction", "Resource": "*"}
-    iam.create_role(RoleName=ROLE, AssumeRolePolicyDocument=json.dumps(document(trust)))
-    iam.put_role_policy(RoleName=ROLE, PolicyName="invoke", PolicyDocument=json.dumps(document(invoking)))
+    add_role(aws, ROLE, "lambda:InvokeFunction")
     pages = aws.client("lambda").get_paginator("list_functions").paginate()
     names = tuple(function["FunctionName"] for page in pages for function in page["Functions"])
     return Party(aws.client_as(ROLE, "lambda"), tuple(name for name in names if standing.cluster[9:40] in name))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import zipfile
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from cdk_hyperpod_local import assemblies
 from cdk_hyperpod_local.session import LocalAws
 from helpers.deployments.configs import STANDING
-from helpers.deployments.permissions import document, may
+from helpers.deployments.permissions import add_role, may
 from helpers.deployments.scripts_bucket import contents, name_of, upload_of, what_nodes_run
 from helpers.local_aws.rehearsal import Rehearsal
 
@@ -25,11 +24,7 @@ PARTY = "party-s3"
 @pytest.fixture(scope="module")
 def party(engine: LocalAws) -> Any:
     """Its client of S3."""
-    trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": engine.account}}
-    everything = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
-    iam = engine.client("iam")
-    iam.create_role(RoleName=PARTY, AssumeRolePolicyDocument=json.dumps(document(trust)))
-    iam.put_role_policy(RoleName=PARTY, PolicyName="s3", PolicyDocument=json.dumps(document(everything)))
+    add_role(engine, PARTY, "s3:*")
     return engine.client_as(PARTY, "s3")
 
 

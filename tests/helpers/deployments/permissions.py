@@ -22,10 +22,16 @@ def document(statement: Json) -> Json:
 
 def add_almighty_role(engine: LocalAws, name: str) -> None:
     """Every caller in the account can assume it."""
+    add_role(engine, name, "*")
+
+
+def add_role(engine: LocalAws, name: str, action: str) -> None:
+    """A role that may do this with every resource. Every caller in the account can assume it."""
     iam = engine.client("iam")
     trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": engine.account}}
+    allowed = {**ANYTHING, "Action": action}
     iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(document(trust)))
-    iam.put_role_policy(RoleName=name, PolicyName="all", PolicyDocument=json.dumps(document(ANYTHING)))
+    iam.put_role_policy(RoleName=name, PolicyName="all", PolicyDocument=json.dumps(document(allowed)))
 
 
 def allowed_unless(*codes: str) -> Callable[..., bool]:
