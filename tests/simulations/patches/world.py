@@ -309,6 +309,7 @@ class World:
             group.software = "RollbackInProgress"
             for node in back.nodes:
                 self._re_image(group, back, node)
+            self._check_end(group, back)  # of no node, if the update skipped them all
             return
         update.ended = self.now
         group.update, group.current_image = None, update.image
