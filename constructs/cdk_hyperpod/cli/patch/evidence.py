@@ -11,7 +11,7 @@ from enum import Enum
 
 from ..._lambda.hyperpod.common.sentences import some
 from ..._lambda.hyperpod.scale_down.images import DEFAULT, is_release
-from .model import LATEST, Group, Node, Progress
+from .model import LATEST, ROLLED_BACK, Group, Node, Progress
 
 
 class Image(Enum):
@@ -65,7 +65,7 @@ EVIDENCE: Sequence[Evidence] = (
 )
 """What proves a node's image. OLD contradicts NEW: then the node counts as old until both agree. TargetStateCount, of the group,
 proves all nodes or counts the old ones; it proves nothing unless HyperPod has accepted the call, or if it
-reports another image to come."""
+reports another image to come. After RollbackComplete only the first two prove something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,15 +105,17 @@ def judge_images(wanted: str, group: Group, progress: Progress) -> Images:
     """By the group's last list, and its counts."""
     nodes = group.with_jobs
     question = _Question(wanted, progress.sent or 0.0)
-    # Whether an update that is seen after an unanswered call is this call's is unknown: only the image itself proves something.
-    rows = EVIDENCE if progress.accepted else EVIDENCE[:2]
+    # Whether an update that is seen after an unanswered call is this call's is unknown: only the image itself proves something. After a
+    # rollback, of this update or of an earlier one, the desired image is the old one, and nodes were updated to it.
+    is_desired = progress.accepted and group.software != ROLLED_BACK
+    rows = EVIDENCE if is_desired else EVIDENCE[:2]
     said = {node.id: {each.says(node, question) for each in rows} - {None} for node in nodes}
     if group.contradicts(wanted):
         said = {name: found | {Image.OLD} for name, found in said.items()}
     old = [name for name, found in said.items() if Image.OLD in found]
     unknown = [name for name, found in said.items() if not found]
     # Before the call arrives, the desired image is the old one.
-    counted = group.on_desired if progress.accepted and not group.contradicts(wanted) else None
+    counted = group.on_desired if is_desired and not group.contradicts(wanted) else None
     if counted is not None:
         old, unknown = _by_count(counted, nodes, old, unknown)
     return Images(

@@ -244,6 +244,16 @@ def test_which_image_each_node_has(
     assert found.all_new is (not old and not unknown)
 
 
+def test_after_a_rollback_neither_times_nor_counts_prove_the_image() -> None:
+    """They are of the old image, and an earlier update's RollbackComplete looks like this one's."""
+    nodes = (node(ONE, updated=NOW), node(TWO, launched=NOW))
+    found = judge_images("latest", group(nodes=nodes, on_desired=2, software="RollbackComplete"), SENT)
+    assert (found.unknown, found.counted) == ((ONE, TWO), None)
+    # The image itself does.
+    named = (node(ONE, image="1.3.0"), node(TWO, image="1.3.0"))
+    assert judge_images("1.3.0", group(nodes=named, software="RollbackComplete"), SENT).all_new
+
+
 # -- nodes
 
 
