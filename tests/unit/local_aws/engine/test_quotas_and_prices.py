@@ -30,7 +30,7 @@ def preflight(aws: LocalAws, client: Any = None, file: Path = ROOT / "cluster.ya
 
 def test_quotas_offers_and_plans_are_hyperpods(engine: LocalAws, tmp_path: Path) -> None:
     code, verdicts = preflight(engine)
-    assert (code, {*verdicts.values()}) == (0, {"passed"}), verdicts
+    assert code == 0, verdicts
 
     kind = load_config(ROOT / "cluster.yaml").config.instance_groups[-1].all_instance_types[0]
     engine.change_hyperpod(quotas={f"{kind} for cluster usage": 0})
@@ -46,7 +46,7 @@ def test_a_zone_in_which_the_engine_deploys_offers_the_types(engine: LocalAws, t
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(changed({"network.availability_zones": [zone]})), "utf-8")
     code, verdicts = preflight(engine, file=tmp_path / "cluster.yaml")
     assert {check: verdict for check, verdict in verdicts.items() if f" in {zone}" in check} != {}
-    assert (code, {*verdicts.values()}) == (0, {"passed"}), verdicts
+    assert code == 0, verdicts
 
 
 def test_a_right_that_lacks_is_not_checked(engine: LocalAws) -> None:
