@@ -6,9 +6,9 @@ it. Step slurm_conf runs this, and a systemd path unit does, whenever slurm.conf
 differs, so its own writing ends there; where somebody keeps taking the line out, it gives up for ten minutes.
 
 SETTINGS_FILE says what we want: {"settings": {"PrologFlags": ["Contain"], "PreemptType": "preempt/qos"},
-"own": {"slurm": "...", "gres": "...", "cgroup": "..."}, "hooks": {...}, "pending": {...}}. A list is added to what slurm.conf has, a
-text replaces it. `own` are lines of the user's, which slurmctld has been tried with. gres.conf and cgroup.conf get an included
-file of ours only if the user has lines for them. `pending` are programs around jobs that no node was idle for yet: they are
+"own": {"slurm": "...", "gres": "...", "job_submit": "..."}, "hooks": {...}, "pending": {...}}. A list is added to what slurm.conf has, a
+text replaces it. `own` are lines of the user's, which slurmctld has been tried with. gres.conf and others get an included
+file of ours only if the user has lines for them. job_submit.lua is the user's as a whole. `pending` are programs around jobs that no node was idle for yet: they are
 tried now, and become `hooks`.
 """
 
@@ -36,11 +36,19 @@ LOCK = "/run/cdk-hyperpod-slurm-conf.lock"
 HISTORY = "/var/lib/cdk-hyperpod/slurm_conf.json"
 """When we put our line back, in seconds since 1970."""
 MOST_RESTORES, RESTORES_WITHIN_S = 5, 600
-OTHER_CONFS = {"gres": "gres.conf", "cgroup": "cgroup.conf"}
+OTHER_CONFS = {"gres": "gres.conf", "cgroup": "cgroup.conf", "job_container": "job_container.conf"}
 """Slurm's other files that may get an included file."""
+WHOLE = {"job_submit": "job_submit.lua"}
+"""Files that are the user's as a whole. One that left the cluster file stays, and Slurm does not read it any more."""
+PLUGINS: Mapping[str, Mapping[str, Any]] = {
+    "job_container": {"JobContainerType": "job_container/tmpfs"},
+    "job_submit": {"JobSubmitPlugins": ["lua"]},
+}
+"""By file: the settings of slurm.conf with which Slurm reads it. The user's own lines may have others."""
 NEED_RESTART = (
     "AccountingStorageEnforce",
     "AccountingStorageTRES",
+    "JobSubmitPlugins",
     "PreemptMode",
     "PreemptType",
     "PriorityType",
@@ -108,6 +116,8 @@ def included_name(conf: str) -> str:
 def files_with(settings: Mapping[str, Any], own: Mapping[str, str], etc: Path) -> dict[str, str]:
     """Every file that includes lines of ours, and every included file, by name, as `keep` leaves them."""
     slurm_conf = _read(etc / "slurm.conf")
+    for name in sorted(own):
+        settings = {**settings, **PLUGINS.get(name, {})}
     files = {"slurm.conf": with_include(slurm_conf), INCLUDED: included(slurm_conf, settings, own.get("slurm", ""))}
     for name, conf in OTHER_CONFS.items():
         inner = included_name(conf)
@@ -117,6 +127,7 @@ def files_with(settings: Mapping[str, Any], own: Mapping[str, str], etc: Path) -
         elif (etc / inner).exists():
             # Slurm may still include it.
             files[inner] = f"# {OWN_MARK}\n"
+    files.update({file: f"-- {OWN_MARK}\n{own[name]}" for name, file in WHOLE.items() if own.get(name)})
     return files
 
 
@@ -158,7 +169,7 @@ def keep(settings: Mapping[str, Any], now: float, own: Mapping[str, str] | None 
     before = {name: _read(etc / name) for name in after}
     for action in sorted(needs(before, after)):
         owe(action)
-    ours = [name for name in after if name.startswith("cdk-hyperpod")]
+    ours = [name for name in after if name.startswith("cdk-hyperpod") or name in WHOLE.values()]
     for name in ours:
         write_file(str(Path(SLURM_CONF).with_name(name)), after[name])
     theirs = [name for name in after if name not in ours and before[name] != after[name]]

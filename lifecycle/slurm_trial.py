@@ -43,6 +43,7 @@ PROGRAMS = (
 """Settings that name a program on the controller."""
 FILES = ("JobCompLoc", "SlurmctldLogFile", "SlurmSchedLogFile", "SlurmctldPidFile")
 """Settings that name a file on the controller, in a folder that must exist. JobCompLoc may be something else."""
+NO_IDLE_NODE = "no compute node is idle"
 LOOKS = 15
 """At nodes that have not answered yet."""
 UNREADABLE = re.compile(r"Parsing error|unrecognized key|read/parse")
@@ -52,7 +53,8 @@ ENTER = """
 set -e
 ip link set lo up
 for address in $ADDRESSES; do ip address add $address dev lo; done
-exec slurmctld -D -c -f "$1"
+# The lua plug-in looks for its file beside SLURM_CONF.
+SLURM_CONF=$1 exec slurmctld -D -c -f "$1"
 """
 REFUSED, NOT_INSTALLED = 98, 99
 """Exit codes of a trial on a node."""
@@ -302,7 +304,7 @@ def _encoded(text: str) -> str:
 
 def try_on_nodes(script: str, seconds: float, most: int) -> tuple[str, str]:
     """Run a script on one idle node, and on another if it fails there. Returns passed, failed or untried, and why."""
-    why = "no compute node is idle"
+    why = NO_IDLE_NODE
     failed = ""
     for node in idle_nodes(most):
         log("INFO", f"trying it on the node {node.name}")

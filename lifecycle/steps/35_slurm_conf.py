@@ -41,6 +41,7 @@ from slurm_conf import (
     OTHER_CONFS,
     SLURM_CONF,
     TIMER,
+    WHOLE,
     all_settings,
     alone,
     files_with,
@@ -139,6 +140,8 @@ def _put(content: dict[str, Any], old: dict[str, str], problems: list[str]) -> N
     write_file(SETTINGS, json.dumps(content, sort_keys=True) + "\n")
     try:
         keep(all_settings(content), time.time(), content["own"])
+        if content["own"].get("job_container") != old.get("job_container"):
+            _try_container()
     except StepError as error:
         if content["own"] == old:
             raise
@@ -146,6 +149,15 @@ def _put(content: dict[str, Any], old: dict[str, str], problems: list[str]) -> N
         content["own"] = old
         write_file(SETTINGS, json.dumps(content, sort_keys=True) + "\n")
         keep(all_settings(content), time.time(), old)
+
+
+def _try_container() -> None:
+    """Raise StepError if no job starts on an idle node: slurmd reads job_container.conf only for a job."""
+    outcome, why = slurm_trial.try_on_nodes("exit 0", slurm_trial.NODE_TRIAL_S, 2)
+    if outcome != "passed" and why != slurm_trial.NO_IDLE_NODE:
+        raise StepError(f"with job_container.conf, {why}")
+    if outcome != "passed":
+        log("WARNING", f"job_container.conf is not tried: {why}")
 
 
 def _installed() -> dict[str, Any]:
@@ -170,7 +182,7 @@ def _own_lines(
     settings: Mapping[str, Any], wanted: Mapping[str, Any], old: dict[str, str], problems: list[str]
 ) -> dict[str, str]:
     """The user's lines: the new ones if Slurm takes them, else those that are in place."""
-    new = {name: _text(SCRIPTS / OWN_FILES / f"{name}.conf") for name in wanted.get("conf") or ()}
+    new = {name: _text(SCRIPTS / OWN_FILES / WHOLE.get(name, f"{name}.conf")) for name in wanted.get("conf") or ()}
     etc = on_node(SLURM_CONF).parent
     if new == old or not new or not (etc / "slurm.conf").is_file():
         return new if not new or new == old else old

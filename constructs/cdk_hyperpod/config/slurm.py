@@ -201,6 +201,13 @@ class SlurmFiles:
     """A file with lines of gres.conf. Absent: none."""
     cgroup: str | None = None
     """A file with lines of cgroup.conf. Absent: none."""
+    job_container: str | None = None
+    """A file with lines of job_container.conf, such as AutoBasePath=true and BasePath=/opt/local/jobs. Jobs then have a
+    /tmp of their own: the library sets JobContainerType=job_container/tmpfs, and one job on an idle node tries it.
+    Absent: none."""
+    job_submit: str | None = None
+    """A file that becomes job_submit.lua, which sees each job before Slurm accepts it. The library sets
+    JobSubmitPlugins=lua. Absent: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +318,7 @@ class SlurmConfig:
     qos: tuple[SlurmQos, ...] = ()
     """QOS: priorities, limits and preemption for jobs. Absent: Slurm's own, normal."""
     conf: SlurmFiles | None = None
-    """Files with lines of yours for slurm.conf, gres.conf and cgroup.conf. Absent: none."""
+    """Files with lines of yours for slurm.conf and Slurm's other files. Absent: none."""
     prolog: str | None = None
     """A folder beside this file. root runs its programs on each node of a job before the job starts, in the order of
     their names, after a Prolog that slurm.conf has already. A program that fails or takes too long drains the node, and

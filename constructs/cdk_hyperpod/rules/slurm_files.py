@@ -1,4 +1,4 @@
-"""Rules of the files for Slurm that a cluster file names: lines of slurm.conf, gres.conf and cgroup.conf, and programs around jobs.
+"""Rules of the files for Slurm that a cluster file names: lines of slurm.conf and other files, job_submit.lua, and programs around jobs.
 
 These rules read the disk, so they run where a folder is known: for a cluster file, and for an upload. Source: slurm.conf(5).
 """
@@ -16,8 +16,14 @@ from ..typed.regular_file import opened_regular
 from ..typed.words import show
 from .own_scripts import NAME, is_leftover
 
-CONFS = ("slurm", "gres", "cgroup")
-"""The fields of SlurmFiles. Each is the name of one of Slurm's files."""
+CONFS = {
+    "slurm": "slurm.conf",
+    "gres": "gres.conf",
+    "cgroup": "cgroup.conf",
+    "job_container": "job_container.conf",
+    "job_submit": "job_submit.lua",
+}
+"""The fields of SlurmFiles, each with the file of Slurm's."""
 HOOKS = ("prolog", "epilog")
 """The settings that name a folder of programs."""
 MAX_CONF_BYTES = 65_536
@@ -67,6 +73,7 @@ REFUSED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "gres": {},
     "cgroup": {},
+    "job_container": {},
 }
 """By file: the settings that cannot be in it, each with who sets it and what to do instead."""
 LEAST_JOB_AGE = 300
@@ -140,7 +147,7 @@ def _check_conf(name: str, file: str, base: Path, path: str) -> Iterator[Finding
             remedy="save it as such",
         )
         return
-    for number, line in _lines(text):
+    for number, line in _lines(text) if name in REFUSED else ():
         yield from _check_line(name, line, f"line {number} of {show(file)}", path)
 
 

@@ -193,7 +193,7 @@ class LifecycleScripts(Construct):
         :param on_script_failure: fail: the node fails if one of your scripts fails. continue: its log names the script.
         :param partitions: settings of partitions, by name. Default: - as HyperPod has them.
         :param qos: QOS: priorities, limits and preemption for jobs. Default: - Slurm's own, normal.
-        :param conf: files with lines of yours for slurm.conf, gres.conf and cgroup.conf. Default: - none.
+        :param conf: files with lines of yours for slurm.conf and Slurm's other files. Default: - none.
         :param prolog: a folder of programs that run on each node of a job before it starts. Default: - none.
         :param epilog: the same after a job. Default: - none.
         :param hook_seconds: how many seconds each program of `prolog` and `epilog` may take. Default: 60.

@@ -38,7 +38,7 @@ class SlurmQueues:
     def files(self) -> Iterator[tuple[str, bytes]]:
         """The names and contents of the files that are uploaded."""
         for name, file in self._confs():
-            yield f"{_FOLDER}/{name}.conf", file.read_bytes()
+            yield f"{_FOLDER}/{CONFS[name]}", file.read_bytes()
         for kind, folder in self._folders():
             for program in programs(folder):
                 yield f"{_FOLDER}/{kind}.d/{program.name}", program.read_bytes()

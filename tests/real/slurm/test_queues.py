@@ -243,6 +243,51 @@ def test_wrong_lines_stop_nothing(queues: Queues) -> None:
     queues.cluster.await_idle()
 
 
+LUA = """\
+function slurm_job_submit(desc, parts, uid)
+  if desc.comment == "refuse" then
+    slurm.log_user("not today")
+    return slurm.ERROR
+  end
+  return slurm.SUCCESS
+end
+function slurm_job_modify(desc, job, parts, uid)
+  return slurm.SUCCESS
+end
+"""
+
+
+# slurmd of 22.05 has to be restarted for another JobContainerType.
+@pytest.mark.parametrize("queues", [NEWER], indirect=True, scope="module")
+def test_a_private_tmp_and_a_job_submit_script_are_tried_and_work(queues: Queues) -> None:
+    def scripts(lua: str, base: str) -> Path:
+        def change(slurm: Path) -> None:
+            (slurm / "job_submit.lua").write_text(lua)
+            (slurm / "job_container.conf").write_text(f"AutoBasePath=true\nBasePath={base}\n")
+            settings = json.loads((slurm.parent / "cluster.json").read_text())
+            settings["slurm"]["conf"] += ["job_container", "job_submit"]
+            (slurm.parent / "cluster.json").write_text(json.dumps(settings))
+
+        return queues.changed(change)
+
+    for lua, base, why in (("function (", "/opt/jobs", "job_submit.lua"), (LUA, "/tmp", "with job_container.conf")):
+        done = queues.run_step(scripts(lua, base))
+        assert done.returncode == 1
+        assert why in done.errors[0], done
+        queues.cluster.await_idle()
+    try:
+        done = queues.run_step(scripts(LUA, "/opt/jobs"))
+        assert done.returncode == 0, done
+        queues.gpu.run("touch /tmp/of-the-node")
+        listed = queues.cluster.login.run("cd /; srun --quiet --chdir=/ ls -A /tmp", user="alice")
+        assert "of-the-node" not in listed
+        refused = queues.cluster.login.try_run("cd /tmp; sbatch --comment=refuse --wrap true", user="alice")
+        assert "not today" in refused.output, refused
+    finally:
+        assert queues.run_step(queues.scripts).returncode == 0
+        queues.cluster.await_idle()
+
+
 @pytest.mark.parametrize("queues", [OLDER], indirect=True, scope="module")
 def test_a_prolog_that_fails_everywhere_drains_no_node(queues: Queues) -> None:
     def break_it(slurm: Path) -> None:

@@ -248,7 +248,7 @@ CASES: Mapping[str, Case] = {
     "SlurmQos.preempt_mode": ("queued", {"slurm.qos.0.preempt_mode": "cancel"}, "slurm.qos[low]"),
     **{
         f"SlurmFiles.{name}": ("queued", {f"slurm.conf.{name}": f"{HOOKS}/./extra.conf"}, f"slurm.conf.{name}")
-        for name in ("slurm", "gres", "cgroup")
+        for name in ("slurm", "gres", "cgroup", "job_container", "job_submit")
     },
     "SlurmAccount.qos": ("queued", {"slurm.accounts.0.qos": ["normal"]}, "slurm.accounts[research]"),
     "SlurmConfig.metadata_users": ("drained", {"slurm.metadata_users": []}, "slurm.metadata_users"),

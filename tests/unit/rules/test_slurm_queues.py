@@ -110,7 +110,7 @@ def test_a_key_of_hyperpod_or_of_the_library_is_refused_however_it_is_written(tm
         pytest.param("#" * (MAX_CONF_BYTES + 1), "slurm-file-too-large", id="too large"),
     ],
 )
-@pytest.mark.parametrize("name", ["slurm", "gres", "cgroup"])
+@pytest.mark.parametrize("name", ["slurm", "gres", "cgroup", "job_container"])
 def test_a_line_that_slurm_could_not_read(tmp_path: Path, name: str, content: str | bytes, code: str | None) -> None:
     assert lines(tmp_path, name, content) == ([(code, f"slurm.conf.{name}")] if code else [])
 

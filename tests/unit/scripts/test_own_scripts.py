@@ -109,7 +109,13 @@ def test_they_are_uploaded_with_the_library_s_by_their_content(folder: Path) -> 
 
 FOR_SLURM = {
     "slurm": {
-        "conf": {"slurm": "extra.conf", "gres": "gres.conf", "cgroup": "cgroup.conf"},
+        "conf": {
+            "slurm": "extra.conf",
+            "gres": "gres.conf",
+            "cgroup": "cgroup.conf",
+            "job_container": "tmp.conf",
+            "job_submit": "submit.lua",
+        },
         "prolog": "prolog.d",
         "epilog": "epilog.d",
     }
@@ -118,6 +124,8 @@ SLURM_FILES = {
     "slurm/slurm.conf": "extra.conf",
     "slurm/gres.conf": "gres.conf",
     "slurm/cgroup.conf": "cgroup.conf",
+    "slurm/job_container.conf": "tmp.conf",
+    "slurm/job_submit.lua": "submit.lua",
     "slurm/prolog.d/10-test": "prolog.d/10-test",
     "slurm/epilog.d/10-test": "epilog.d/10-test",
 }
