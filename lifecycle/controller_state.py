@@ -38,13 +38,18 @@ RESTORED = f"{HERE}/state-restored.json"
 LOCK = "/run/cdk-hyperpod-state.lock"
 STATE, ACCOUNTING = "state", "accounting"
 KEPT = {STATE: 10, ACCOUNTING: 3}
+ANSWER_S = 20
 KEPT_OF_EARLIER, EARLIER = 2, 3
 """Besides, so many of each of the last controllers: until somebody looks, a copy that was refused must not be gone."""
 ARCHIVE, MANIFEST = "archive", "manifest.json"
 STATE_FILES = re.compile(
-    r"[a-z_]+_state|assoc_usage|qos_usage|last_config_lite|last_tres|priority_last_decay_ran|clustername|dbd\.messages"
+    r"(assoc_mgr|fed_mgr|front_end|job|node|part|resv|trigger)_state|assoc_usage|qos_usage|last_config_lite|last_tres|"
+    r"(burst_buffer_cray|burst_buffer_lua|elasticsearch|jobcomp_kafka|slingshot)_state|priority_last_decay_ran|clustername|dbd\.messages"
 )
-"""The files in StateSaveLocation that are copied. No key is among them (jwt_hs256.key, slurm.key)."""
+"""The files in StateSaveLocation that are copied: what slurmctld and its plug-ins write there, in Slurm 22.05 to 26.05. A pattern such as
+_state would also take certmgr_state, which has a private key. Nor are jwt_hs256.key and slurm.key copied."""
+USERS_FILES = re.compile(r"hash\.\d/[^/]+/[^/]+|crontab/crontab\.\d+")
+"""The scripts and environments of jobs, and what users gave scrontab."""
 COPY = re.compile(r"(state|accounting)-(\d{6})-(\d{8})")
 
 
@@ -78,6 +83,13 @@ def parse_copy(name: str) -> Copy | None:
 
 
 # -- the folder
+
+
+def check_answers(path: str) -> None:
+    """Raise Unusable if the file system does not answer: a step that touched it would hang with it. Another process asks."""
+    mount = Path(path).parents[1]
+    if run("stat", "--file-system", str(on_node(str(mount))), timeout_s=ANSWER_S).returncode == 124:
+        raise Unusable(f"{mount} does not answer within {ANSWER_S} s; look at the status of the file system")
 
 
 class Folder:
@@ -240,21 +252,21 @@ def _open_folder(path: str) -> int:
 
 
 def own_id() -> str:
-    """The id of this controller."""
+    """The id of this controller. Empty: it has not taken the folder over yet."""
     file = on_node(SELF)
-    if not file.exists():
-        write_file(SELF, f"{uuid.uuid4().hex}\n", mode=0o600)
-    return file.read_text("utf-8").strip()
+    return file.read_text("utf-8").strip() if file.exists() else ""
 
 
 def take_over(folder: Folder) -> int:
     """Make this controller the one that writes here. Returns its number. An older controller then stops copying."""
     owner = folder.read("owner.json")
-    if owner.get("controller") == own_id():
+    own = own_id() or uuid.uuid4().hex
+    if owner.get("controller") == own:
         return int(owner["epoch"])
     copies = [*folder.copies(STATE), *folder.copies(ACCOUNTING)]
     epoch = 1 + max([int(owner.get("epoch", 0)), *(copy.epoch for copy in copies)])
-    folder.write("owner.json", {"schema": 1, "epoch": epoch, "controller": own_id(), "since": round(time.time())})
+    folder.write("owner.json", {"schema": 1, "epoch": epoch, "controller": own, "since": round(time.time())})
+    write_file(SELF, f"{own}\n", mode=0o600)
     return epoch
 
 

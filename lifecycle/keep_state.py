@@ -7,8 +7,8 @@ this node. It changes nothing in Slurm. If a newer controller has taken the fold
 
 from __future__ import annotations
 
+import contextlib
 import gzip
-import io
 import json
 import os
 import re
@@ -31,10 +31,12 @@ from controller_state import (
     alone,
     identity,
     next_job_id,
+    own_id,
     owned,
     slurm_settings,
     slurm_version,
     state_folder,
+    take_over,
 )
 from lib import StepError, last_line, log, on_node, run, run_step
 from restored_jobs import settle_later
@@ -44,7 +46,7 @@ COPIED = f"{HERE}/state-copied.json"
 DUMP_S = 3600
 LOOKS = 20
 """slurmctld replaces a file by removing and linking it, so for a moment it does not exist."""
-JOB_FOLDER = re.compile(r"hash\.\d")
+USERS_FOLDER = re.compile(r"hash\.\d|crontab")
 DATABASE_CONFS = ("/opt/slurm/etc/slurmdbd.conf", "/etc/slurm/slurmdbd.conf")
 LOCAL = ("", "localhost", "127.0.0.1", "::1")
 
@@ -63,7 +65,8 @@ def keep(path: str) -> None:
 
 
 def _keep(folder: Folder) -> None:
-    epoch = owned(folder)
+    # While the controller was set up, the file system may have been full or out of reach.
+    epoch = owned(folder) if own_id() else take_over(folder)
     if epoch is None:
         log("INFO", f"another controller writes to {folder.path}; this one does not")
         return
@@ -132,11 +135,9 @@ def write_archive(state: Path, file: BinaryIO) -> None:
     """The archive of a state: the files as slurmctld wrote each of them, and then the jobs' scripts, by tar, which is quicker."""
     with tarfile.open(fileobj=file, mode="w|", format=tarfile.GNU_FORMAT, bufsize=1 << 20) as archive:
         for name in sorted({entry.name for entry in _entries(state)} | {"job_state"}):
-            content = _read_whole(state / name)
-            if content is not None:
-                _put(archive, name, content)
+            _add_file(archive, state / name)
     file.flush()
-    folders = sorted(each.name for each in state.iterdir() if JOB_FOLDER.fullmatch(each.name))
+    folders = sorted(each.name for each in state.iterdir() if USERS_FOLDER.fullmatch(each.name))
     if not folders:
         return
     command = ["tar", "--create", "--file=-", "--format=gnu", f"--directory={state}", *folders]
@@ -148,29 +149,21 @@ def write_archive(state: Path, file: BinaryIO) -> None:
         raise StepError(f"`{' '.join(command)}` failed: {last_line(done.stderr)}; the last copy stays")
 
 
-def _put(archive: tarfile.TarFile, name: str, content: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size, member.mode = len(content), 0o600
-    archive.addfile(member, io.BytesIO(content))
-
-
-def _read_whole(path: Path) -> bytes | None:
+def _add_file(archive: tarfile.TarFile, path: Path) -> None:
+    """Add a file as it is when it is opened: slurmctld puts a new one in its place, and does not change it."""
     for _ in range(LOOKS):
-        content = _read_once(path)
-        if content is not None:
-            return content
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            break
         time.sleep(0.01)
-    return None
-
-
-def _read_once(path: Path) -> bytes | None:
-    """A file as it was when it was opened: slurmctld puts a new one in its place, and does not change it."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
+    else:
+        return
     with os.fdopen(fd, "rb") as file:
-        return file.read() if stat.S_ISREG(os.fstat(fd).st_mode) else None
+        found = os.fstat(fd)
+        member = tarfile.TarInfo(path.name)
+        member.size, member.mode = found.st_size, 0o600
+        if stat.S_ISREG(found.st_mode):
+            archive.addfile(member, file)
 
 
 def _partitions() -> dict[str, str]:

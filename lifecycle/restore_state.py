@@ -27,6 +27,7 @@ from controller_state import (
     SLURM_CONF,
     STATE,
     STATE_FILES,
+    USERS_FILES,
     Copy,
     Folder,
     Unusable,
@@ -40,7 +41,7 @@ from controller_state import (
     state_folder,
     take_over,
 )
-from keep_state import JOB_FOLDER, local_database
+from keep_state import local_database
 from lib import (
     StepError,
     install_unit,
@@ -156,11 +157,15 @@ def restore(path: str, by_hand: str = "", *, closes: bool = False) -> None:
 def _restore(path: str, by_hand: str, *, closes: bool) -> None:
     folder = Folder(path)
     try:
-        take_over(folder)
+        try:
+            take_over(folder)
+        except OSError as error:
+            # It can be read all the same. The timer takes it over later.
+            log("WARNING", f"{path} cannot be written: {error.strerror}")
         settings = slurm_settings()
         try:
             _restore_chosen(folder, settings, by_hand, closes=closes)
-        except Unusable:
+        except (StepError, OSError):
             if not by_hand:
                 try:
                     _begin_ids_above(folder, settings, closes=closes)
@@ -240,30 +245,34 @@ class _Restore:
     def run(self) -> None:
         """All of it, with one outage of slurmctld."""
         heal(self.state)
-        self._unpack()
-        has_history = self._restore_accounting()
-        if not has_history:
-            # slurmctld does not start with another id than the database's, and a new database has another one.
-            with contextlib.suppress(FileNotFoundError):
-                (self.new / "clustername").unlink()
-        early = self._jobs_of_before()
-        with _usual_slurmctld_off():
-            try:
-                self._swap()
-                held_back = self._meet(early)
-                _restored(self.copy.name, self.manifest.get("partitions"))
-            except (StepError, OSError) as error:
-                heal(self.state)
-                raise Unusable(
-                    f"{self.copy.name} is not used, and the controller goes on without it: {error}"
-                ) from error
+        try:
+            self._unpack()
+            has_history = self._restore_accounting()
+            if not has_history:
+                # slurmctld does not start with another id than the database's, and a new database has another one.
+                with contextlib.suppress(FileNotFoundError):
+                    (self.new / "clustername").unlink()
+            early = self._jobs_of_before()
+            with _usual_slurmctld_off():
+                held_back = self._start_with_it(early)
+        finally:
+            shutil.rmtree(self.new, ignore_errors=True)
         shutil.rmtree(self.before, ignore_errors=True)
-        shutil.rmtree(self.new, ignore_errors=True)
         hold_count = f", {held_back} jobs are held" if held_back else ""
         log(
             "INFO",
             f"the controller's state is back, as of {time.strftime('%H:%M:%S UTC', time.gmtime(self.manifest['time']))}{hold_count}",
         )
+
+    def _start_with_it(self, early: frozenset[int]) -> int:
+        try:
+            self._swap()
+            held_back = self._meet(early)
+            _restored(self.copy.name, self.manifest.get("partitions"))
+        except (StepError, OSError) as error:
+            heal(self.state)
+            raise Unusable(f"{self.copy.name} is not used, and the controller goes on without it: {error}") from error
+        return held_back
 
     # -- files
 
@@ -275,8 +284,8 @@ class _Restore:
             ) as archive:
                 for member in archive:
                     _unpack_one(archive, member, self.new)
-        except (tarfile.TarError, EOFError) as error:
-            raise Unusable(f"{self.copy.name} cannot be unpacked: {one_line(error)}") from error
+        except (tarfile.TarError, EOFError, OSError) as error:
+            raise Unusable(f"{self.copy.name} cannot be unpacked to {self.state}: {one_line(error)}") from error
         for each in (self.new, *self.new.rglob("*")):
             shutil.chown(each, self.user)
             each.chmod(0o700 if each.is_dir() else 0o600)
@@ -452,8 +461,8 @@ def _unpack_one(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path)
     if member.isdir():
         return
     parts = member.name.split("/")
-    known = STATE_FILES.fullmatch(parts[0]) if len(parts) == 1 else JOB_FOLDER.fullmatch(parts[0])
-    if not member.isreg() or not known or ".." in parts or len(parts) not in (1, 3):
+    known = STATE_FILES.fullmatch(member.name) or USERS_FILES.fullmatch(member.name)
+    if not member.isreg() or not known or ".." in parts:
         raise Unusable(f"the archive has {one_line(member.name)[:80]}, which is no part of a state")
     path = target.joinpath(*parts)
     path.parent.mkdir(parents=True, exist_ok=True)

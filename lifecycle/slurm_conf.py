@@ -6,10 +6,10 @@ it. Step slurm_conf runs this, and a systemd path unit does, whenever slurm.conf
 differs, so its own writing ends there; where somebody keeps taking the line out, it gives up for ten minutes.
 
 SETTINGS_FILE says what we want: {"settings": {"PrologFlags": ["Contain"], "PreemptType": "preempt/qos"},
-"own": {"slurm": "...", "gres": "...", "job_submit": "..."}, "hooks": {...}, "pending": {...}}. A list is added to what slurm.conf has, a
-text replaces it. `own` are lines of the user's, which slurmctld has been tried with. gres.conf and others get an included
-file of ours only if the user has lines for them. job_submit.lua is the user's as a whole. `pending` are programs around jobs that no node was idle for yet: they are
-tried now, and become `hooks`.
+"own": {"slurm": "...", "gres": "...", "job_submit": "..."}, "hooks": {...}, "pending": {...}}. A list is added to what slurm.conf has,
+a text replaces it. `own` are lines of the user's, which slurmctld has been tried with. gres.conf and others get an included file
+of ours only if the user has lines for them. job_submit.lua is the user's as a whole, so that the lines that Lua names are the
+user's. `pending` are programs around jobs that no node was idle for yet: they are tried now, and become `hooks`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_RESTORES, RESTORES_WITHIN_S = 5, 600
 OTHER_CONFS = {"gres": "gres.conf", "cgroup": "cgroup.conf", "job_container": "job_container.conf"}
 """Slurm's other files that may get an included file."""
 WHOLE = {"job_submit": "job_submit.lua"}
-"""Files that are the user's as a whole. One that left the cluster file stays, and Slurm does not read it any more."""
+"""Files that are the user's as a whole. If one leaves the cluster file, it stays on the node and Slurm does not read it."""
 PLUGINS: Mapping[str, Mapping[str, Any]] = {
     "job_container": {"JobContainerType": "job_container/tmpfs"},
     "job_submit": {"JobSubmitPlugins": ["lua"]},
@@ -127,7 +127,7 @@ def files_with(settings: Mapping[str, Any], own: Mapping[str, str], etc: Path) -
         elif (etc / inner).exists():
             # Slurm may still include it.
             files[inner] = f"# {OWN_MARK}\n"
-    files.update({file: f"-- {OWN_MARK}\n{own[name]}" for name, file in WHOLE.items() if own.get(name)})
+    files.update({file: own[name] for name, file in WHOLE.items() if own.get(name)})
     return files
 
 

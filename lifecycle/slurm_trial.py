@@ -47,8 +47,10 @@ NO_IDLE_NODE = "no compute node is idle"
 LOOKS = 15
 """At nodes that have not answered yet."""
 UNREADABLE = re.compile(r"Parsing error|unrecognized key|read/parse")
-LIKELY = re.compile(r"unrecognized|cannot|couldn't|invalid|parsing", re.IGNORECASE)
+LIKELY = re.compile(r"unrecognized|cannot|couldn't|invalid|parsing|\.lua\b", re.IGNORECASE)
 """In the line that says why a daemon ends. Others are only warnings."""
+FOLLOWS = re.compile(r"cannot create|callback failed")
+"""In lines on a plug-in that does not load. What it said itself comes before."""
 ENTER = """
 set -e
 ip link set lo up
@@ -185,7 +187,7 @@ def _await_start(process: subprocess.Popen[bytes], logs: Sequence[Path]) -> str 
         if STARTED in text:
             return None
         if ended:
-            return reason_in(text)
+            return reason_in(text.replace(str(logs[0].parent / "etc"), SLURM_ETC))
         time.sleep(0.1)
     return f"it did not start within {TRIAL_S} s"
 
@@ -198,7 +200,7 @@ def reason_in(text: str) -> str:
     fatal = next((place for place, line in enumerate(told) if line.startswith("fatal:")), None)
     if fatal is None:
         return last_line("\n".join(own))
-    before = told[:fatal]
+    before = [line for line in told[:fatal] if not FOLLOWS.search(line)] or told[:fatal]
     likely = [line for line in before if LIKELY.search(line)] or before
     return "; ".join([*likely[-1:], told[fatal]])[:400]
 

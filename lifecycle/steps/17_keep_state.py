@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from controller_state import RESTORED, STATE, Folder, take_over
+from controller_state import RESTORED, STATE, Folder, check_answers, take_over
 from lib import PROGRAMS, StepError, install_program, install_unit, log, must_run, on_node, run, run_step, write_file
 from restore_state import restore
 
@@ -52,17 +52,17 @@ WantedBy=timers.target
 def give_back(path: str, *, closes: bool) -> None:
     """Restore, unless this is a running controller. What cannot be restored is a warning: the controller must come up."""
     chosen = os.environ.get("RESTORE_STATE", "")
-    if chosen == "list":
-        _list(path)
-        return
-    if chosen:
-        restore(path, chosen)
-        return
-    if os.environ.get(ALONE):
+    if os.environ.get(ALONE) and not chosen:
         return
     try:
-        restore(path, closes=closes)
+        check_answers(path)
+        if chosen == "list":
+            _list(path)
+        else:
+            restore(path, chosen, closes=closes and not chosen)
     except (StepError, OSError) as error:
+        if chosen:
+            raise
         log(
             "WARNING",
             f"the state of the controller before is not restored: {error}; to choose a copy by hand: cdk-hyperpod lifecycle run restore-state",
@@ -70,12 +70,9 @@ def give_back(path: str, *, closes: bool) -> None:
 
 
 def keep(path: str) -> None:
-    """Start the timer."""
+    """Start the timer. Where there is no copy yet is a warning: the controller must come up."""
     if os.environ.get("RESTORE_STATE") == "list":
         return
-    folder = Folder(path)
-    take_over(folder)
-    folder.close()
     if not on_node(RESTORED).exists():
         # A controller that runs keeps what it has.
         write_file(RESTORED, json.dumps({"copy": "", "time": round(time.time()), "partitions": {}}) + "\n", mode=0o600)
@@ -87,6 +84,17 @@ def keep(path: str) -> None:
     install_unit(f"{UNIT}.timer", TIMER)
     if run("systemctl", "is-active", f"{UNIT}.timer").returncode != 0:
         must_run("systemctl", "enable", "--now", "--quiet", f"{UNIT}.timer")
+    try:
+        check_answers(path)
+        folder = Folder(path)
+        try:
+            take_over(folder)
+        finally:
+            folder.close()
+    except (StepError, OSError) as error:
+        if os.environ.get(ALONE):
+            raise
+        log("WARNING", f"the controller's state is not copied: {error}; a timer tries it again each minute")
 
 
 def _close_partitions() -> None:

@@ -76,6 +76,8 @@ REFUSED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "job_container": {},
 }
 """By file: the settings that cannot be in it, each with who sets it and what to do instead."""
+LUA_FUNCTIONS = ("slurm_job_submit", "slurm_job_modify")
+"""Slurm loads no job_submit.lua without them."""
 LEAST_JOB_AGE = 300
 """Slurm's default. The drain agent reads in Slurm how its backups ended."""
 _JOB_AGE = re.compile(r"(?:^|\s)MinJobAge\s*=\s*(\d+)", re.IGNORECASE)
@@ -147,8 +149,22 @@ def _check_conf(name: str, file: str, base: Path, path: str) -> Iterator[Finding
             remedy="save it as such",
         )
         return
-    for number, line in _lines(text) if name in REFUSED else ():
-        yield from _check_line(name, line, f"line {number} of {show(file)}", path)
+    if name in REFUSED:
+        for number, line in _lines(text):
+            yield from _check_line(name, line, f"line {number} of {show(file)}", path)
+    else:
+        yield from _check_lua(text, file, path)
+
+
+def _check_lua(text: str, file: str, path: str) -> Iterator[Finding]:
+    for function in LUA_FUNCTIONS:
+        if function not in text:
+            yield Finding(
+                code="slurm-lua-function-missing",
+                path=path,
+                problem=f"{show(file)} has no function {function}, without which Slurm does not load it",
+                remedy="add one that returns slurm.SUCCESS",
+            )
 
 
 def _check_job_age(file: str, base: Path, path: str) -> Iterator[Finding]:

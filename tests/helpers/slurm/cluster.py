@@ -91,7 +91,8 @@ _REMOVE_DISK = "umount --lazy /run/hub/nodes/$1/root && umount --lazy /run/hub/n
 _FIND_CHANGES = """
 cd /run/hub/nodes/$1/disk
 find . -newercc /run/before-$1 ! -type d ! -path './var/log/*' ! -path './tmp/*' ! -path './var/tmp/*' \\
-	! -path './var/spool/slurm*' ! -path './var/lib/mysql/*' ! -path './var/lib/systemd/*' ! -path './var/cache/*'
+	! -path './var/spool/slurm*' ! -path './var/lib/mysql/*' ! -path './var/lib/systemd/*' ! -path './var/cache/*' \\
+	! -path './var/lib/cdk-hyperpod/state-copied.json'
 """
 
 # In a control group of its own: two systemds in one would end one another's services.
@@ -354,7 +355,7 @@ class Node:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Assert that the block leaves the node's disk as it is: logs, downloads and what daemons keep apart.
+        """Assert that the block leaves the node's disk as it is: logs, downloads, what daemons keep, and notes on copies apart.
 
         Daemons of Slurm are the same processes afterwards.
         """

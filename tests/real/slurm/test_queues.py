@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from helpers.repository import ROOT
 from helpers.slurm.cluster import Cluster, Node, Provisioning, slurm_cluster
 from helpers.slurm.scripts import packed
 
@@ -115,7 +116,7 @@ def packed_once(base: Path) -> Path:
     folder.mkdir(exist_ok=True)
     users = [{"name": "alice", "uid": 3001, "group": "research"}, {"name": "bob", "uid": 3002, "group": "research"}]
     # The steps that have their own tests take most of the time.
-    off = dict.fromkeys(("clock", "keep_state", "drain", "upgrades", "system", "container_data", "checks"), False)
+    off = dict.fromkeys(("clock", "drain", "upgrades", "system", "container_data", "checks"), False)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         ready = folder / "ready"
@@ -243,40 +244,34 @@ def test_wrong_lines_stop_nothing(queues: Queues) -> None:
     queues.cluster.await_idle()
 
 
-LUA = """\
-function slurm_job_submit(desc, parts, uid)
-  if desc.comment == "refuse" then
-    slurm.log_user("not today")
-    return slurm.ERROR
-  end
-  return slurm.SUCCESS
-end
-function slurm_job_modify(desc, job, parts, uid)
-  return slurm.SUCCESS
-end
-"""
+LUA = (ROOT / "tests/helpers/slurm/job_submit.lua").read_text()
 
 
 # slurmd of 22.05 has to be restarted for another JobContainerType.
 @pytest.mark.parametrize("queues", [NEWER], indirect=True, scope="module")
 def test_a_private_tmp_and_a_job_submit_script_are_tried_and_work(queues: Queues) -> None:
-    def scripts(lua: str, base: str) -> Path:
+    def scripts(lua: str, container: str) -> Path:
         def change(slurm: Path) -> None:
             (slurm / "job_submit.lua").write_text(lua)
-            (slurm / "job_container.conf").write_text(f"AutoBasePath=true\nBasePath={base}\n")
+            (slurm / "job_container.conf").write_text(container)
             settings = json.loads((slurm.parent / "cluster.json").read_text())
             settings["slurm"]["conf"] += ["job_container", "job_submit"]
             (slurm.parent / "cluster.json").write_text(json.dumps(settings))
 
         return queues.changed(change)
 
-    for lua, base, why in (("function (", "/opt/jobs", "job_submit.lua"), (LUA, "/tmp", "with job_container.conf")):
-        done = queues.run_step(scripts(lua, base))
+    right = "AutoBasePath=true\nBasePath=/opt/jobs\n"
+    for lua, container, why in (
+        ("\nfunction (", right, "/opt/slurm/etc/job_submit.lua:2: "),
+        ("", right, "/opt/slurm/etc/job_submit.lua: missing required function"),
+        (LUA, "BasePath=/absent/jobs\n", "with job_container.conf"),
+    ):
+        done = queues.run_step(scripts(lua, container))
         assert done.returncode == 1
         assert why in done.errors[0], done
         queues.cluster.await_idle()
     try:
-        done = queues.run_step(scripts(LUA, "/opt/jobs"))
+        done = queues.run_step(scripts(LUA, right))
         assert done.returncode == 0, done
         queues.gpu.run("touch /tmp/of-the-node")
         listed = queues.cluster.login.run("cd /; srun --quiet --chdir=/ ls -A /tmp", user="alice")

@@ -38,6 +38,7 @@ OWN_KEY = "arn:aws:kms:us-west-2:111122223333:key/99999999-0000-1111-2222-333344
 EVERYTHING, EKS, EXISTING, OWN_EKS = "everything", "eks", "existing", "eks_existing"
 AGENT = "../../../examples/monitoring_agent/scripts"
 HOOKS = "../../../examples/gpu_prolog/slurm"
+LUA = "../../../tests/helpers/slurm/job_submit.lua"
 P5, MIXED = "instance_groups.2", "instance_groups.5"
 
 # By setting: the file, what is changed in it, and the path that the change has.
@@ -248,8 +249,9 @@ CASES: Mapping[str, Case] = {
     "SlurmQos.preempt_mode": ("queued", {"slurm.qos.0.preempt_mode": "cancel"}, "slurm.qos[low]"),
     **{
         f"SlurmFiles.{name}": ("queued", {f"slurm.conf.{name}": f"{HOOKS}/./extra.conf"}, f"slurm.conf.{name}")
-        for name in ("slurm", "gres", "cgroup", "job_container", "job_submit")
+        for name in ("slurm", "gres", "cgroup", "job_container")
     },
+    "SlurmFiles.job_submit": ("queued", {"slurm.conf.job_submit": LUA}, "slurm.conf.job_submit"),
     "SlurmAccount.qos": ("queued", {"slurm.accounts.0.qos": ["normal"]}, "slurm.accounts[research]"),
     "SlurmConfig.metadata_users": ("drained", {"slurm.metadata_users": []}, "slurm.metadata_users"),
     "SlurmConfig.drain": (EVERYTHING, {"slurm.drain": {}}, "slurm.drain"),

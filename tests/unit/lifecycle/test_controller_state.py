@@ -8,18 +8,23 @@ import io
 import json
 import os
 import struct
+import subprocess
 import sys
 import tarfile
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import pytest
 
 from helpers.lifecycle.programs import load
 
-restore = load("restore_state.py")
-state, keep, jobs = (sys.modules[name] for name in ("controller_state", "keep_state", "restored_jobs"))
+step = load("steps/17_keep_state.py")
+restore, state, keep, jobs = (
+    sys.modules[name] for name in ("restore_state", "controller_state", "keep_state", "restored_jobs")
+)
 
 OWN = {"cluster": "llm-train", "arn": "abcdefghijkl"}
 ABOUT = {"schema": 1, **OWN, "slurm": "24.11.5", "time": 1_700_000_000}
@@ -61,6 +66,83 @@ def test_a_copy_is_root_s_alone_and_nothing_is_left_of_one_that_fails(folder: An
         folder.add(state.Copy("state", 1, 2), ABOUT, full)
     assert os.listdir(folder.root) == [copy.name]
     assert restore.choose(folder, OWN, "24.11.5")[0] == copy, "the older copy is used"
+
+
+FOLDER = "/fsx/.copies/llm-train"
+
+
+@pytest.fixture
+def tmpfs(root: Path) -> Iterator[Path]:
+    """A shared file system of 64 kB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    fsx = root / "fsx"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=755", "tmpfs", fsx], check=True)
+    yield fsx
+    subprocess.run(["umount", "--lazy", fsx], check=True)
+
+
+def fill(fsx: Path) -> None:
+    with contextlib.suppress(OSError):
+        (fsx / "full").write_bytes(b"x" * 65_536)
+
+
+def close(fsx: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", fsx], check=True)
+
+
+@pytest.mark.parametrize("spoil", [fill, close])
+def test_the_last_copy_is_used_and_the_controller_comes_up_if_the_file_system_cannot_be_written(
+    tmpfs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, spoil: Callable[[Path], None]
+) -> None:
+    folder = state.Folder(FOLDER)
+    copy = add(folder, 1)
+    folder.write("last.json", {"state": copy.name})
+    spoil(tmpfs)
+    with pytest.raises(OSError, match=r"No space|Read-only"):
+        folder.add(state.Copy("state", 1, 2), ABOUT, lambda file: file.write(b"x" * 9000))
+    used: list[Any] = []
+    monkeypatch.setattr(restore._Restore, "run", lambda self: used.append(self.copy))
+    monkeypatch.setattr(restore, "slurm_version", lambda: "24.11.5")
+    step.give_back(FOLDER, closes=False)
+    assert used == [copy]
+    keep_it(monkeypatch)
+    assert "the controller's state is not copied: " in capsys.readouterr().err
+    folder.close()
+
+
+def keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step that starts the timer, without systemd."""
+    monkeypatch.setattr(step, "run", lambda *_: SimpleNamespace(returncode=0))
+    monkeypatch.setattr(step, "install_unit", lambda *_: None)
+    step.keep(FOLDER)
+
+
+def test_a_file_system_that_does_not_answer_holds_no_step_up(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    (root / "stat").write_text("#!/bin/sh\nexec sleep 60\n")
+    (root / "stat").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{root}:{os.environ['PATH']}")
+    monkeypatch.setattr(state, "ANSWER_S", 0.2)
+    step.give_back(FOLDER, closes=False)
+    keep_it(monkeypatch)
+    said = capsys.readouterr().err
+    assert said.count("/fsx does not answer within 0.2 s; look at the status of the file system") == 2
+    assert not (root / "fsx/.copies").exists(), "nothing touched it"
+    monkeypatch.setenv("PROVISION_ALONE", "keep_state")
+    with pytest.raises(state.Unusable, match="does not answer"):
+        keep_it(monkeypatch)
+    # It answers again.
+    monkeypatch.setattr(keep, "settle_later", lambda: None)
+    monkeypatch.setattr(keep, "slurm_version", lambda: "24.11.5")
+    monkeypatch.setattr(keep, "_partitions", dict)
+    (root / "var/spool").mkdir(parents=True)
+    (root / "var/spool/job_state").write_bytes(job_state(7))
+    keep.keep(FOLDER)
+    folder = state.Folder(FOLDER)
+    assert [each.name for each in folder.copies("state")] == ["state-000001-00000001"]
+    folder.close()
 
 
 def loosen(path: Path) -> None:
@@ -228,12 +310,15 @@ def slurm(folder: Path) -> Path:
         "clustername",
         "jwt_hs256.key",
         "slurm.key",
+        "certmgr_state",
         "heartbeat",
         "job_state.new",
         "job_state.old",
     ):
         (folder / name).write_text(name)
     (folder / "job_state").write_bytes(job_state(4711))
+    (folder / "crontab").mkdir()
+    (folder / "crontab/crontab.3001").write_text("@daily")
     return folder
 
 
@@ -245,25 +330,74 @@ def test_the_archive_has_the_state_and_no_key(tmp_path: Path) -> None:
         archive.seek(0)
         with tarfile.open(fileobj=archive, mode="r|", ignore_zeros=True) as opened:
             names = [member.name for member in opened if member.isreg()]
-    assert names == ["clustername", "job_state", "node_state", "resv_state", "hash.7/job.7/script"]
+    assert names == [
+        "clustername",
+        "job_state",
+        "node_state",
+        "resv_state",
+        "crontab/crontab.3001",
+        "hash.7/job.7/script",
+    ]
     assert state.next_job_id(found) == 4711
     (found / "job_state").write_bytes(b"\xff\xff\xff\xff")
     assert state.next_job_id(found) == 0
 
 
+def test_a_large_state_takes_little_memory(tmp_path: Path) -> None:
+    with (tmp_path / "job_state").open("wb") as file:
+        file.truncate(100_000_000)
+    tracemalloc.start()
+    with (tmp_path / "archive").open("wb") as archive:
+        keep.write_archive(tmp_path, archive)
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+
+
+def test_a_disk_that_is_full_leaves_nothing_of_a_restore(
+    tmpfs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """StateSaveLocation is the file system of 64 kB here."""
+    folder = state.Folder("/copies/llm-train")
+    copy = state.Copy("state", 1, 1)
+    source = slurm(tmp_path / "of-before")
+    (source / "node_state").write_bytes(b"x" * 100_000)
+    folder.add(copy, ABOUT, lambda file: keep.write_archive(source, file))
+    (tmpfs / "job_state").write_bytes(job_state(3))
+    monkeypatch.setattr(restore, "run", lambda *_, **__: None)
+    work = restore._Restore(folder, {"statesavelocation": "/fsx"}, copy, ABOUT, closes=False)
+    with pytest.raises(state.Unusable, match=rf"{copy.name} cannot be unpacked to {tmpfs}: .*No space left"):
+        work.run()
+    assert os.listdir(tmpfs) == ["job_state"]
+    folder.close()
+
+
 def test_a_file_that_slurmctld_is_replacing_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """slurmctld removes job_state, and links the new one in its place."""
     monkeypatch.setattr(keep.time, "sleep", lambda _: (tmp_path / "job_state").write_text("new"))
-    assert keep._read_whole(tmp_path / "job_state") == b"new"
+    with tarfile.open(tmp_path / "archive", mode="w|") as archive:
+        keep._add_file(archive, tmp_path / "job_state")
+    with tarfile.open(tmp_path / "archive") as archive:
+        assert archive.extractfile("job_state").read() == b"new"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
-    "name", ["../etc/passwd", "/etc/passwd", "hash.1/../../x", "jwt_hs256.key", "hash.1/job.1", "other/job.1/script"]
+    "name",
+    [
+        "../etc/passwd",
+        "/etc/passwd",
+        "hash.1/../../x",
+        "jwt_hs256.key",
+        "hash.1/job.1",
+        "hash.1/a/../x",
+        "hash.1/../x",
+        "crontab/x",
+        "other/job.1/script",
+    ],
 )
 def test_an_archive_with_anything_else_is_refused(tmp_path: Path, name: str) -> None:
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as archive:
-        keep._put(archive, name, b"x")
+        archive.addfile(tarfile.TarInfo(name))
     content.seek(0)
     with tarfile.open(fileobj=content) as archive, pytest.raises(state.Unusable, match="no part of a state"):
         restore._unpack_one(archive, archive.next(), tmp_path)

@@ -115,6 +115,14 @@ def test_a_line_that_slurm_could_not_read(tmp_path: Path, name: str, content: st
     assert lines(tmp_path, name, content) == ([(code, f"slurm.conf.{name}")] if code else [])
 
 
+@pytest.mark.parametrize(("content", "missing"), [("", 2), ("function slurm_job_submit()", 1), ("A = 'x'", 2)])
+def test_slurm_loads_no_lua_file_without_its_functions(tmp_path: Path, content: str, missing: int) -> None:
+    expected = [("slurm-lua-function-missing", "slurm.conf.job_submit")] * missing
+    assert lines(tmp_path, "job_submit", content) == expected
+    both = "function slurm_job_submit() end\nslurm_job_modify = slurm_job_submit\n"
+    assert lines(tmp_path, "job_submit", both) == []
+
+
 @pytest.mark.parametrize(
     ("line", "refused"), [("MinJobAge=299", True), ("minjobage = 0", True), ("MinJobAge=300", False)]
 )

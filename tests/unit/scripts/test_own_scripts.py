@@ -134,7 +134,7 @@ SLURM_FILES = {
 
 def test_they_are_uploaded_together_with_slurm_s_files_and_each_file_changes_the_prefix(folder: Path) -> None:
     for name in SLURM_FILES.values():
-        script(folder / name, "#!/bin/bash\n" if "/" in name else "# none\n")
+        script(folder / name, "#!/bin/bash\n" if "/" in name else "# slurm_job_submit slurm_job_modify\n")
     settings = {**FOR_ALL, **FOR_WORK, **FOR_SLURM}
     made = assembly(folder, settings)
     first = prefixes(made)
