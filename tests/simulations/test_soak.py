@@ -40,6 +40,7 @@ FOUND = {
     10_004_058: "a node to take was replaced by HyperPod, and the newcomer's job ended under on_timeout: fail",
     30_000_046: "nodes that were still starting when prepare looked got another image",
     30_006_992: "prepare accepted the live image while an operator's update to another one was in progress",
+    10_000_203: "the judge took nodes for ready that an agent without a backup could not save",
     20_000_660: "a drainer failed for minutes, an autoscaler launched a node meanwhile, and CloudFormation ended one at random",
 }
 """Seeds of lifetimes that found a fault of the function, and the fault."""

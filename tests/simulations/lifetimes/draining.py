@@ -202,11 +202,14 @@ class Draining:
         raise Refused(code, f"{operation}: {code}", 403 if code == "AccessDenied" else 503)
 
     def all_ready(self, heard: Heard, request_ids: set[str]) -> bool:
-        """Whether the agent now reports all requested nodes as ready."""
+        """Whether the agent now reports all requested nodes as ready, and as saved if they must be."""
         told = {} if heard.found is None or heard.silent else heard.found["nodes"]
         wanted = self.wanted()
         return bool(wanted) and all(
-            node in told and told[node]["state"] == "ready" and told[node]["requests"].get("deployment") in request_ids
+            node in told
+            and told[node]["state"] == "ready"
+            and (told[node]["saved"] or not self._must)
+            and told[node]["requests"].get("deployment") in request_ids
             for node in wanted
         )
 

@@ -51,7 +51,7 @@ class Forger:
         if kind in OTHER_PROPERTIES and request.rollback and self.life.switches.events_show != "whole":
             return  # Nothing confirms them in a rollback then (docs/adr/0019).
         forged = KINDS[kind](self, copy.deepcopy(dict(event)))
-        if forged is None:
+        if forged is None or forged == event:
             return
         self.life.tell(f"    a forged event: {kind}")
         self._send(make, request, forged, kind)

@@ -206,7 +206,7 @@ def test_events_that_are_denied_fail_an_update_before_it_changes_anything() -> N
     train = Stack(SIX, timings=QUICK)
     train.events_fail, train.events_fail_until = "AccessDenied", train.clock.now() + 10_000
     assert train.deploy(FIVE) == "rolled back"
-    assert "Reading the stack's events: AccessDenied" in train.reasons[0]
+    assert "Reading the stack's events (cloudformation:DescribeStackEvents): AccessDenied" in train.reasons[0]
     assert not ended(train)
 
 

@@ -25,6 +25,12 @@ def four(timings: Timings = QUICK, **behaviour: Any) -> Stack:
     return Stack(FOUR, timings=timings, behaviour=Behaviour(**behaviour))
 
 
+def begins(train: Stack, template: Template, kind: str) -> None:
+    """CloudFormation begins with the resource in an update."""
+    train._is("UPDATE_IN_PROGRESS")
+    train._event(kind, "physical", "UPDATE_IN_PROGRESS", template.prepare if kind == PREPARE else template.finalize)
+
+
 def event(request: str, template: Template, kind: str = PREPARE, old: Template | None = None) -> dict[str, Any]:
     properties = [
         None if each is None else (each.prepare if kind == PREPARE else each.finalize) for each in (template, old)
@@ -51,6 +57,7 @@ def changes(train: Stack) -> dict[str, int]:
 def test_physical_id_never_changes(kind: str) -> None:
     train = four()
     made = train.provider.on_event(event("Create", FOUR, kind))["PhysicalResourceId"]
+    begins(train, TWO, kind)
     kept = train.provider.on_event({**event("Update", TWO, kind, FOUR), "PhysicalResourceId": made})
     assert kept["PhysicalResourceId"] == made
 
@@ -206,7 +213,7 @@ def test_nothing_is_done_without_the_stacks_status(kind: str, code: str) -> None
         train.provider.on_event(event("Update", template, kind, both))
     reason = str(caught.value)
     assert codes(reason) == ["scale-down-failed", "stack-status-unreadable"]
-    assert f"Reading the stack's status: {code}: not now." in reason
+    assert f"Reading the stack's status (cloudformation:DescribeStacks): {code}: not now." in reason
     assert 60 < train.clock.now() - began <= READ_PATIENCE.total_seconds()
 
 
@@ -575,6 +582,7 @@ def test_failure_of_the_function_is_one_sentence(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ScaleDownError, match=r"\[scale-down-failed\]\. Reading the cluster: KeyError: 'ClusterArn'\."):
         train.provider.on_event(event("Update", TWO, PREPARE, FOUR))
     train.clock.advance(60)
+    begins(train, TWO, PREPARE)
     started = event("Update", TWO, PREPARE, FOUR)
     started |= train.provider.on_event(started)
     breaks(train, monkeypatch, 60)

@@ -13,12 +13,15 @@ from typing import Any
 from ..common import api
 from . import messages
 from .actions import Wait
+from .call_errors import read_failed
+from .cluster import DesiredGroup
 from .event import Event
-from .poll import Poll, wait_if_abandoned
+from .poll import Poll, previous_properties, wait_if_abandoned
 from .poll_state import State
-from .properties import FINALIZE, PREPARE
+from .properties import FINALIZE, PREPARE, read_properties, spec_with
 from .record import Record, agrees, digest, earlier_properties, read_record, seal, template_properties
-from .rollback import LATE, STALE
+from .results import ScaleDownError
+from .rollback import LATE, PATIENCE, STALE
 from .services import Services
 from .stack_events import ROLLBACK_BEGINS, clusters_reached
 
@@ -27,39 +30,51 @@ IN_PROGRESS = {"Create": "CREATE_IN_PROGRESS", "Update": "UPDATE_IN_PROGRESS"}
 
 
 def sealed(event: Event, state: State, services: Services) -> State:
-    """The state with a seal, which on_event alone can make: it knows an id from the stack's events. Without a task it needs none.
+    """The state with a seal, which on_event alone can make: it knows an id from the stack's events. It makes one only for a request that
+    the stack's record confirms. Without a task it needs none.
 
-    Raises api.CALL_ERRORS if an update cannot read the events. A rollback and finalize must not end here, and go without.
+    Raises ScaleDownError if the record does not confirm an update. A rollback and finalize must not end here: their polls try again.
     """
     if state.pending is False:
         return state
     must = event.kind == PREPARE and not state.rolling_back
-
     try:
-        record = _read_begun(event, state, services, patient=must)
+        found = _seal_in_time(event, state, services, patient=must)
+        if isinstance(found, State):
+            return found
+        reasons = [found.why, *messages.failures.as_reasons(messages.failures.NOT_CONFIRMED)]
     except api.CALL_ERRORS as error:
-        if must:
-            raise
-        services.log(f"cannot read the stack's events: {api.reason(error)}")
-        return state
-    if record is None or not _is_in_progress(record, event, state):
-        services.log("the stack's events do not show this request")
-        return state
-    return replace(state, seal=seal(record, event_digest(event, state)))
+        reasons = read_failed(error)
+    if must:
+        raise ScaleDownError(messages.failures.failed(event.cluster, reasons))
+    services.log("; ".join(reasons))
+    return replace(state, pending=None, picked=())
 
 
-def _read_begun(event: Event, state: State, services: Services, *, patient: bool) -> Record | None:
-    """The record, once it shows this request, or after LATE."""
+def _seal_in_time(event: Event, state: State, services: Services, *, patient: bool) -> State | Wait:
+    """The sealed state, once the record shows this request. The last reason if it never does."""
 
-    def read() -> Record | None:
-        return read_record(services.read_events(event.stack), event.stack, event.kind, event.resource)
+    def seal_once() -> State | Wait:
+        return _seal_once(event, state, services)
 
-    until = services.now() + LATE
+    until = max(services.now() + LATE, state.began + PATIENCE)
     while True:
-        record = services.read_patiently(read, began=state.began) if patient else read()
-        if (record is not None and _is_in_progress(record, event, state)) or services.now() >= until:
-            return record
+        found = services.read_patiently(seal_once, began=state.began) if patient else seal_once()
+        if isinstance(found, State) or services.now() >= until:
+            return found
         services.sleep(STALE.total_seconds())
+
+
+def _seal_once(event: Event, state: State, services: Services) -> State | Wait:
+    events = services.read_events(event.stack)
+    record = read_record(events, event.stack, event.kind, event.resource)
+    if record is None or not _is_in_progress(record, event, state):
+        return messages.waits.NOT_RECORDED
+    if not _asks_for(record, event, state, services):
+        return messages.waits.OTHER_REQUEST
+    unconfirmed = frozenset[str]() if state.rolling_back else _unconfirmed_groups(event, events)
+    state = replace(state, recorded=record.began, unconfirmed=unconfirmed)
+    return replace(state, seal=seal(record, event_digest(event, state)))
 
 
 def event_digest(event: Event, state: State) -> str:
@@ -78,23 +93,22 @@ def wait_unless_asked(poll: Poll) -> Wait | None:
 
 def wait_if_unconfirmed(poll: Poll) -> Wait | None:
     """The same, without the first. A rollback that cannot read the record continues: a wait would end it as UPDATE_ROLLBACK_FAILED."""
-    event = poll.event
+    event, state, services = poll.event, poll.state, poll.services
     try:
-        events = poll.services.read_events(event.stack)
-        record = read_record(events, event.stack, event.kind, event.resource)
-        if record is None or not _is_in_progress(record, event, poll.state):
+        record = read_record(services.read_events(event.stack), event.stack, event.kind, event.resource)
+        if record is None or not _is_in_progress(record, event, state):
             return messages.waits.NOT_RECORDED
         if _is_undecided(record, poll):
             return messages.waits.NOT_DECIDED
-        if not (_is_sealed(record, poll.state) or _needs_no_seal(poll)):
+        if state.seal is not None and seal(record, state.digest) == state.seal:
+            return None
+        if not _needs_no_seal(poll):
             return messages.waits.NOT_SEALED
-        if not _asks_for(record, poll):
-            return messages.waits.OTHER_REQUEST
-        return _wait_for_old_properties(poll, events)
+        return None if _asks_for(record, event, state, services) else messages.waits.OTHER_REQUEST
     except api.CALL_ERRORS as error:
         if not (poll.rolling_back and api.is_denied(error)):
             raise
-        poll.services.log(f"cannot read the stack's record: {api.reason(error)}")
+        services.log(f"cannot read the stack's record: {api.reason(error)}")
         return None
 
 
@@ -110,10 +124,6 @@ def _is_in_progress(record: Record, event: Event, state: State) -> bool:
 def _is_undecided(record: Record, poll: Poll) -> bool:
     """Whether CloudFormation's own request may still be at its first look, which takes LATE if there is something to do."""
     return poll.state.pending is not False and record.began is not None and poll.services.now() < record.began + LATE
-
-
-def _is_sealed(record: Record, state: State) -> bool:
-    return state.seal is not None and seal(record, state.digest) == state.seal
 
 
 def _needs_no_seal(poll: Poll) -> bool:
@@ -134,31 +144,30 @@ def _needs_no_seal(poll: Poll) -> bool:
     return state.reached is None or state.reached == clusters_reached(services.read_events(event.stack), event.stack)
 
 
-def _asks_for(record: Record, poll: Poll) -> bool:
-    """Whether the record has the event's properties. If events do not show them, the stack's template does."""
-    properties = poll.event.properties
+def _asks_for(record: Record, event: Event, state: State, services: Services) -> bool:
+    """Whether the record has the event's properties. If events do not show them, the stack's template does. AWS does not document which
+    template it shows while a stack rolls back."""
     if record.properties is not None:
-        return agrees(record.properties, properties)
-    template = template_properties(poll.services.read_template(poll.event.stack), poll.event.resource)
-    # AWS does not document which template it shows while a stack rolls back.
-    return poll.rolling_back or agrees(template, properties)
+        return agrees(record.properties, event.properties)
+    if state.rolling_back:
+        return True
+    return agrees(template_properties(services.read_template(event.stack), event.resource), event.properties)
 
 
-def _wait_for_old_properties(poll: Poll, events: Iterator[Mapping[str, Any]]) -> Wait | None:
-    """A wait if this poll may have planned to send specifications that nothing confirms. The next one plans without them.
+def _unconfirmed_groups(event: Event, events: Iterator[Mapping[str, Any]]) -> frozenset[str]:
+    """Groups of which nothing confirms what an update sends with a count: the specification that the old properties have.
 
-    An update sends a group as the old properties have it. One that the new properties have, too, needs no other confirmation.
+    One that the new properties have, too, needs no other confirmation. `events`: those before the ones of this request.
     """
-    record = poll.state.record
-    if poll.rolling_back or poll.previous is None:
-        return None
-    specs = {group.name: group.spec for group in poll.desired.groups}
-    changed = {group.name for group in poll.previous.groups if group.spec != specs.get(group.name, group.spec)}
-    if not changed:
-        return None
-    old = poll.event.old_properties
-    if any(agrees(each, old) for each in earlier_properties(events, poll.event.resource)):
-        changed = set()
-    is_news = changed != record.unconfirmed
-    record.unconfirmed = frozenset(changed)
-    return messages.waits.OVERTAKEN if is_news else None
+    previous, desired = previous_properties(event), read_properties(event.properties, kind=event.kind)
+    specs = {group.name: _sent(group) for group in desired.groups}
+    old = previous.groups if previous else ()
+    changed = frozenset(group.name for group in old if _sent(group) != specs.get(group.name, _sent(group)))
+    if changed and any(agrees(each, event.old_properties) for each in earlier_properties(events, event.resource)):
+        return frozenset()
+    return changed
+
+
+def _sent(group: DesiredGroup) -> Mapping[str, Any]:
+    """What is sent with any count of the group."""
+    return spec_with(group, count=0, minimum=0)

@@ -6,9 +6,9 @@ from ..common import api, sentences
 from . import messages
 
 _READS = {
-    "DescribeStacks": "Reading the stack's status",
-    "DescribeStackEvents": "Reading the stack's events",
-    "GetTemplate": "Reading the stack's template",
+    "DescribeStacks": "Reading the stack's status (cloudformation:DescribeStacks)",
+    "DescribeStackEvents": "Reading the stack's events (cloudformation:DescribeStackEvents)",
+    "GetTemplate": "Reading the stack's template (cloudformation:GetTemplate)",
     "GetObject": "Reading the status of the drain agent",
     "PutObject": "Sending the drain request",
 }

@@ -103,6 +103,8 @@ class Group:
     """AutoPatchConfig and ScheduledUpdateConfig, as UpdateCluster takes them."""
     image: Spec = field(default_factory=dict)
     """What DescribeCluster shows of the nodes' image (images.SHOWN)."""
+    shown: Spec = field(default_factory=dict)
+    """All that DescribeCluster shows, with `patching`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +243,7 @@ class RequestContext:
     minimum_blocks: bool = False
     """HyperPod has just rejected the deletion of nodes, maybe because of a live minimum."""
     unconfirmed: frozenset[str] = frozenset()
-    """Groups whose specification in `previous` nothing confirms, so it is not sent."""
+    """Groups whose specification in `previous` CloudFormation's record does not confirm."""
     rolling_back: bool = False
     updated: datetime | None = None
     """In a rollback: when the failed update of the stack began. None: CloudFormation does not report it."""

@@ -13,6 +13,7 @@ from . import messages
 from .actions import Lower, Wait
 from .choice import GroupPlan
 from .cluster import MOVING, Cluster, DesiredGroup, Group, Node, RequestContext
+from .properties import spec_with
 from .worst_case import wait_before_count, wait_while_terminating
 
 
@@ -73,15 +74,24 @@ class GroupView:
     @property
     def spec(self) -> DesiredGroup | None:
         """What to send with a count of the group: the group as CloudFormation knows the live one, because an update may still be
-        cancelled before it reaches the cluster. None: CloudFormation does not know it, so no count is sent.
+        cancelled before it reaches the cluster. None: CloudFormation does not know it, so no count is sent. Nor is one if neither
+        CloudFormation's record nor HyperPod shows that the group is like that.
 
         In a rollback it is unknown which of the two the live group is. The group that it returns to is valid in either case.
         """
         if self.context.rolling_back:
             return self.wanted
-        if self.context.previous is None or self.group.name in self.context.unconfirmed:
-            return None
-        return next((each for each in self.context.previous.groups if each.name == self.group.name), None)
+        known = self.context.previous.groups if self.context.previous else ()
+        before = next((each for each in known if each.name == self.group.name), None)
+        if before is None or self.group.name not in self.context.unconfirmed:
+            return before
+        return before if self._is_shown(before) else None
+
+    def _is_shown(self, before: DesiredGroup) -> bool:
+        """Whether HyperPod shows all that is sent with a count, so that nothing but the count changes."""
+        sent, wanted = (spec_with(each, count=0, minimum=0) for each in (before, self.wanted))
+        names = (sent.keys() | wanted.keys()) - {"InstanceCount", "MinInstanceCount"}
+        return all((self.group.shown.get(name) or None) == (sent.get(name) or None) for name in names)
 
 
 Condition = Callable[[GroupView], Wait | Lower | None]

@@ -43,8 +43,6 @@ class DeletionRecord:
     releases_again: bool = False
     """Its first look found nothing to do. Since then it has released nodes that another request held, or may not have had the
     permission to."""
-    unconfirmed: frozenset[str] = frozenset()
-    """Groups whose earlier specification CloudFormation's record does not confirm."""
     resumed: Rollback | None = None
     """A rollback whose first look found nothing to do, and that has something to do since then. None: it is not such a rollback."""
 

@@ -25,7 +25,11 @@ def find_requester(poll: Poll, *, before: bool = False) -> DrainRequester | None
     if drain is None:
         return None
     drain_request = DrainRequest(
-        drain=drain, began=poll.state.began, now=poll.services.now(), rolling_back=poll.rolling_back
+        drain=drain,
+        began=poll.state.began,
+        now=poll.services.now(),
+        recorded=poll.state.recorded,
+        rolling_back=poll.rolling_back,
     )
     must = poll.event.kind == PREPARE and not poll.rolling_back
     return DrainRequester(drain_request, _channel(poll, drain), must=must)

@@ -33,14 +33,7 @@ def first_look(event: Event, services: Services) -> State:
     state = State(began=services.now())
     if event.request != "Delete":
         state = _look(event, state, services)
-    return _sealed(event, replace(state, looked=services.now()), services)
-
-
-def _sealed(event: Event, state: State, services: Services) -> State:
-    try:
-        return sealed(event, state, services)
-    except api.CALL_ERRORS as error:
-        raise ScaleDownError(messages.failures.failed(event.cluster, read_failed(error))) from None
+    return sealed(event, replace(state, looked=services.now()), services)
 
 
 def _look(event: Event, state: State, services: Services) -> State:

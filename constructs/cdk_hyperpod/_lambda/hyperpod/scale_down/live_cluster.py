@@ -56,6 +56,7 @@ def _live_group(group: Mapping[str, Any], staying: Mapping[str, int]) -> Group:
         ),
         patching=patching(group),
         image={member: group.get(member) for member in SHOWN},
+        shown={**group, **patching(group)},
     )
 
 

@@ -78,7 +78,7 @@ class Poll:
             drained_within=drained_within,
             doubting=self.age < self._patience_for_counts(patience),
             young=self._deletes_nodes and self.age < patience,
-            unconfirmed=state.record.unconfirmed,
+            unconfirmed=state.unconfirmed,
             rolling_back=state.rolling_back,
             updated=state.updated,
             reached=state.reached,

@@ -10,6 +10,8 @@ The state between polls is what on_event returns. CDK's provider framework adds 
 - Unlaunched: group -> how many of its nodes were not launched yet when the request began. Newest: the latest LaunchTime of the
   others, in seconds, or null.
 - Settling: nodes were to be deleted, were terminating, or the list differed from the counts.
+- RecordedAt: when CloudFormation's events show that the request began, in seconds, or null. Unconfirmed: groups whose earlier
+  specification nothing confirms.
 - Seal: shows that on_event wrote all this (authentic.py). null: there is nothing to do, or the stack's events could not be read.
 """
 
@@ -59,6 +61,10 @@ class State:
     """What was deleted for it. It stays in this process."""
     settling: bool = False
     """Nodes were to be deleted, were terminating, or the list differed from the counts."""
+    recorded: datetime | None = None
+    """When the request began, as CloudFormation's events show it. None: they do not."""
+    unconfirmed: frozenset[str] = frozenset()
+    """Groups whose earlier specification CloudFormation's record does not confirm."""
     seal: str | None = None
     """Shows that on_event wrote the state. None: it is not sealed."""
     digest: str = ""
@@ -83,6 +89,8 @@ class State:
             "Unlaunched": dict(self.unlaunched),
             "Newest": _optional(datetime.timestamp, self.newest),
             "Settling": self.settling,
+            "RecordedAt": _optional(datetime.timestamp, self.recorded),
+            "Unconfirmed": sorted(self.unconfirmed),
             "Seal": self.seal,
         }
 
@@ -143,6 +151,8 @@ def read_state(event: Mapping[str, Any]) -> State:
         unlaunched=event["Unlaunched"],
         newest=_optional(_from_seconds, event["Newest"]),
         settling=event["Settling"],
+        recorded=_optional(_from_seconds, event.get("RecordedAt")),
+        unconfirmed=frozenset(event.get("Unconfirmed", ())),
         seal=event.get("Seal"),
     )
 

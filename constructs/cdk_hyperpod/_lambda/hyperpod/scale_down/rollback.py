@@ -20,6 +20,9 @@ from .stack_events import clusters_reached, is_left_over
 LATE = timedelta(seconds=65)
 """Maximum age of what CloudFormation reports of a stack: its status and its events."""
 
+PATIENCE = timedelta(minutes=5)
+"""How long on_event waits, from the request's beginning, for events that are later than that. The function has ten minutes."""
+
 STALE = timedelta(seconds=10)
 """For so long after a read, others are taken to have done nothing meanwhile."""
 
@@ -75,7 +78,7 @@ class _Rollback:
 
 def _read_rollback(event: Event, state: State, services: Services) -> _Rollback:
     """Reads the events until they show the rollback that the stack's status shows."""
-    until = services.now() + LATE
+    until = max(services.now() + LATE, state.began + PATIENCE)
     while True:
         first, again = tee(services.read_events(event.stack))
         left_over = is_left_over(first, event.stack, event.resource, state.began)

@@ -97,6 +97,8 @@ class DrainRequest:
     drain: DrainSettings
     began: datetime
     now: datetime
+    recorded: datetime | None = None
+    """When it began, as CloudFormation's events show it. None: they do not."""
     rolling_back: bool = False
     partly_deleted: frozenset[str] = frozenset()
     """Groups in which some of the nodes to delete are no longer listed. Whether this request deleted them or HyperPod replaced them is not known."""
@@ -105,8 +107,8 @@ class DrainRequest:
 
     @property
     def request_id(self) -> str:
-        """The same at every poll."""
-        return f"{self.began:%Y%m%dT%H%M%S}"
+        """The same at every poll, and if CloudFormation's event comes twice."""
+        return f"{self.recorded or self.began:%Y%m%dT%H%M%S}"
 
     @property
     def forces(self) -> bool:

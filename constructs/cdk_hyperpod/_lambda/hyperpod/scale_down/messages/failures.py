@@ -41,6 +41,13 @@ STATUS_UNKNOWN = Failure(
     remedy="find what denies its permission cloudformation:DescribeStacks on its own stack, then try again",
 )
 
+NOT_CONFIRMED = Failure(
+    code="request-not-confirmed",
+    problem="nothing was changed, because the guard does only what CloudFormation's own events and template ask for",
+    remedy="deploy again. If it fails once more, compare this resource's ResourceProperties in "
+    "`aws cloudformation describe-stack-events` with the template",
+)
+
 OVERTAKEN_FIRST = Failure(
     code="cluster-changed-meanwhile",
     problem="nothing was changed, because another request changed the cluster while S3 or the drainer did not respond",
