@@ -40,6 +40,8 @@ FOUND = {
     10_004_058: "a node to take was replaced by HyperPod, and the newcomer's job ended under on_timeout: fail",
     30_000_046: "nodes that were still starting when prepare looked got another image",
     30_006_992: "prepare accepted the live image while an operator's update to another one was in progress",
+    800_059: "events without properties kept the guard from lowering a minimum that HyperPod enforces",
+    808_323: "the judge took an event that is the real one for a forged one",
     10_000_203: "the judge took nodes for ready that an agent without a backup could not save",
     20_000_660: "a drainer failed for minutes, an autoscaler launched a node meanwhile, and CloudFormation ended one at random",
 }

@@ -9,15 +9,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
+from cdk_hyperpod._lambda.hyperpod.common.sentences import DENIED_HINT
+from cdk_hyperpod._lambda.hyperpod.scale_down import authentic
 from cdk_hyperpod._lambda.hyperpod.scale_down.poll_state import State
 from cdk_hyperpod._lambda.hyperpod.scale_down.provider import ScaleDownError
 from cdk_hyperpod._lambda.hyperpod.scale_down.record import agrees, earlier_properties, read_record, template_properties
 from cdk_hyperpod_local.hyperpod import Timings
-from helpers.scale_down.stack import DRAIN, FINALIZE, PREPARE, STACK_ID, Stack, Template, group
+from helpers.findings import codes
+from helpers.scale_down.stack import DRAIN, FINALIZE, LAMBDA, PREPARE, STACK_ID, Stack, Template, group
 
 Json = dict[str, Any]
 Forge = Callable[[Stack, Json], Json]
+MINUTES = [60.0 * n for n in range(11)]
 QUICK = Timings(boot=60, shut_down=60, launch=10)
 SIX = Template(groups=(group("p5", 6), group("old", 2)))
 FIVE = Template(groups=(group("p5", 5), group("old", 2)))
@@ -154,6 +159,72 @@ def test_forged_poll_without_a_task_releases_no_node_of_a_group_to_delete(kind: 
     assert forged
 
 
+def test_replays_through_on_event_neither_restart_a_drain_nor_delete_another_node() -> None:
+    """They are the event in progress once more. The drain has CloudFormation's time, and not theirs."""
+    train = Stack(Template(groups=(group("p5", 6),), drain=DRAIN), timings=QUICK)
+    newest, looks = ids(train, "p5")[-1], list[Json]()
+    train.agent.runs(newest, MINUTES[10])
+    poll, look = train.provider.is_complete, train.provider.on_event
+    requested = set[str]()
+
+    def on_event(event: Mapping[str, Any]) -> Any:
+        looks.extend([copy.deepcopy(dict(event))] if event["ResourceType"] == PREPARE else [])
+        return look(event)
+
+    def is_complete(event: Mapping[str, Any]) -> Any:
+        answer = poll(event)
+        if event["ResourceType"] == PREPARE:
+            replayed = {**looks[-1], "OldResourceProperties": fewer(looks[-1])["ResourceProperties"]}
+            with contextlib.suppress(ScaleDownError):
+                replayed |= json.loads(json.dumps(look(replayed)))
+                train.clock.advance(70)
+                poll(replayed)
+        requested.update(each["request"] for each in train.agent.request()["nodes"])
+        return answer
+
+    pytest.MonkeyPatch().setattr(train.provider, "is_complete", is_complete)
+    pytest.MonkeyPatch().setattr(train.provider, "on_event", on_event)
+    five = Template(groups=(group("p5", 5),), nodes_to_delete=(newest,), drain=DRAIN)
+    assert train.deploy(five) == "complete", train.reasons
+    assert len(looks) == 1
+    assert len(requested) == 1
+    assert ended(train) == {newest}
+
+
+@pytest.mark.parametrize("of", ["the update before", "the failed update", "another stack", "a creation", "a deletion"])
+def test_replays_through_on_event_change_nothing_of_a_rollback(of: str) -> None:
+    train = Stack(SIX, timings=QUICK)
+    poll, look, looks = train.provider.is_complete, train.provider.on_event, list[Json]()
+
+    def on_event(event: Mapping[str, Any]) -> Any:
+        looks.extend([copy.deepcopy(dict(event))] if event["ResourceType"] == PREPARE else [])
+        return look(event)
+
+    pytest.MonkeyPatch().setattr(train.provider, "on_event", on_event)
+    assert train.deploy(FIVE) == "complete"
+    assert train.deploy(SIX) == "complete"
+    here, before = set(ids(train, "p5")), ended(train)
+    answers: list[str] = []
+
+    def forge(_: Stack, __: Json) -> Json:
+        updates, other = [each for each in looks if each["RequestType"] == "Update"], {"StackId": f"{STACK_ID}0"}
+        more = {
+            "another stack": other,
+            "a creation": {"RequestType": "Create"},
+            "a deletion": {"RequestType": "Delete"},
+        }
+        replayed = {**updates[2 if of == "the failed update" else 0], **more.get(of, {})}
+        answers.append("")
+        return replayed | json.loads(json.dumps(look(replayed)))
+
+    raised = Template(groups=(group("p5", 8), group("old", 2)))
+    assert train.deploy(raised, fail="after", meanwhile=lambda: attacked(train, forge)) == "rolled back", train.reasons
+    assert answers
+    assert poll is not train.provider.is_complete
+    assert set(ids(train, "p5")) == here
+    assert not (ended(train) - before) & here
+
+
 def test_replayed_event_changes_nothing() -> None:
     train = Stack(SIX, timings=QUICK)
     seen: list[Json] = []
@@ -202,12 +273,108 @@ def test_template_confirms_where_events_show_nothing(forged: str) -> None:
     assert ended(train) == {newest}
 
 
-def test_events_that_are_denied_fail_an_update_before_it_changes_anything() -> None:
+# -- a record that is late, or cannot be read --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"), [("AccessDenied", DENIED_HINT), ("Throttling", "Find the cause, then deploy again")]
+)
+def test_events_that_cannot_be_read_fail_an_update_before_it_changes_anything(code: str, hint: str) -> None:
     train = Stack(SIX, timings=QUICK)
-    train.events_fail, train.events_fail_until = "AccessDenied", train.clock.now() + 10_000
+    began = train.clock.now()
+    train.events_fail, train.events_fail_until = code, began + 400
     assert train.deploy(FIVE) == "rolled back"
-    assert "Reading the stack's events (cloudformation:DescribeStackEvents): AccessDenied" in train.reasons[0]
+    assert (
+        f"Reading the stack's events (cloudformation:DescribeStackEvents): {code}: not now. {hint}" in train.reasons[0]
+    )
+    assert train.clock.now() - began < MINUTES[10]
     assert not ended(train)
+
+
+def test_template_that_is_denied_fails_an_update_that_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = Stack(SIX, timings=QUICK)
+    train.shows = lambda _: None
+
+    def denied(**_: str) -> Json:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "GetTemplate")
+
+    monkeypatch.setattr(train, "get_template", denied)
+    assert train.deploy(FIVE) == "rolled back"
+    assert (
+        f"Reading the stack's template (cloudformation:GetTemplate): AccessDenied: no. {DENIED_HINT}"
+        in train.reasons[0]
+    )
+    assert not ended(train)
+
+
+@pytest.mark.parametrize("late", [MINUTES[2], MINUTES[4]])
+def test_deployment_ends_with_events_that_are_minutes_late(late: float) -> None:
+    train = Stack(SIX, timings=QUICK)
+    train.events_late = late
+    newest = ids(train, "p5")[-1]
+    assert train.deploy(FIVE) == "complete", train.reasons
+    assert ended(train) == {newest}
+
+
+def test_events_that_are_too_late_fail_an_update_within_minutes() -> None:
+    """It cannot delete anything any more, so it does not wait for an hour."""
+    train = Stack(SIX, timings=QUICK)
+    train.clock.advance(MINUTES[10])
+    train.events_late, began = MINUTES[10], train.clock.now()
+    assert train.deploy(FIVE) == "rolled back"
+    assert codes(train.reasons[0]) == ["scale-down-failed", "request-not-confirmed"]
+    assert train.clock.now() - began < MINUTES[10]
+    assert not ended(train)
+
+
+def test_rollback_whose_events_fail_after_its_first_look_ends_when_they_can_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    train = Stack(SIX, timings=QUICK)
+    here = set(ids(train, "p5"))
+    seals = authentic._seal_once
+
+    def throttled(*known: Any) -> Any:
+        raise ClientError({"Error": {"Code": "Throttling", "Message": "not now"}}, "DescribeStackEvents")
+
+    def fails() -> None:
+        monkeypatch.setattr(authentic, "_seal_once", throttled)
+
+    assert train.deploy(Template(groups=(group("p5", 8),)), fail="after", meanwhile=fails) == "rolled back", (
+        train.reasons
+    )
+    assert seals is not authentic._seal_once
+    assert set(ids(train, "p5")) == here
+
+
+# -- calls ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "shows", [lambda text: text, lambda _: None, lambda text: text[:40]], ids=["whole", "absent", "cut"]
+)
+def test_change_costs_one_call_more(shows: Callable[[str], str | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """on_event has compared the properties, so a poll reads the events once before its change, and no template."""
+    train = Stack(SIX, timings=QUICK)
+    train.shows = shows
+    events, templates, poll = list[int](), list[bool](), train.provider.is_complete
+    get_template = train.get_template
+
+    def read_template(**named: str) -> Json:
+        templates.append(train.polling)
+        return get_template(**named)
+
+    def is_complete(event: Mapping[str, Any]) -> Any:
+        before = train.looks_at_events
+        answer = poll(event)
+        events.append(train.looks_at_events - before)
+        return answer
+
+    monkeypatch.setattr(train, "get_template", read_template)
+    monkeypatch.setattr(train.provider, "is_complete", is_complete)
+    assert train.deploy(FIVE) == "complete", train.reasons
+    assert sum(events) == train.hyperpod.changes(principal=LAMBDA)["BatchDeleteClusterNodes"] == 1
+    assert templates == ([] if shows("{}") == "{}" and shows("x" * 50) == "x" * 50 else [False])
 
 
 # -- the record -------------------------------------------------------------------------------------------------------

@@ -387,3 +387,14 @@ def test_spec(previous: Desired | None, rolling_back: bool, count: int | None) -
     wanted = desired(desired_group(count=6))
     view = view_of(live(group(), nodes=EIGHT), wanted, previous=previous, rolling_back=rolling_back)
     assert (view.spec.count if view.spec else None) == count
+
+
+@pytest.mark.parametrize("shown", ["a role", "another role"])
+def test_spec_that_the_record_does_not_confirm_is_sent_if_hyperpod_shows_it(shown: str) -> None:
+    before = desired_group(count=8)
+    cluster = live(
+        group(shown={**before.spec, "ExecutionRole": before.spec["ExecutionRole"] if shown == "a role" else "other"}),
+        nodes=EIGHT,
+    )
+    view = view_of(cluster, desired(desired_group(count=6)), previous=BEFORE, unconfirmed=frozenset({"p5"}))
+    assert (view.spec is not None) is (shown == "a role")

@@ -84,7 +84,7 @@ def test_an_update_that_is_cancelled_while_it_looks_takes_nothing(
     train._event(PREPARE, "prepare", "UPDATE_IN_PROGRESS")
     train._cancel = (PREPARE, 3)
     three = replace(FOUR, groups=(group("p5", 3),))
-    with pytest.raises(ScaleDownError, match="cancelled|do not show"):
+    with pytest.raises(ScaleDownError, match=r"cancelled|do not show"):
         train.custom(PREPARE, three.prepare, FOUR.prepare)
     assert train.status == "UPDATE_ROLLBACK_IN_PROGRESS"
     assert not train.hyperpod.changes(principal=LAMBDA)
@@ -97,7 +97,7 @@ def test_a_guard_that_is_new_in_an_update_that_is_cancelled_takes_nothing() -> N
     train.clock.advance(40)
     train._is("UPDATE_ROLLBACK_IN_PROGRESS")
     train._cancel = (PREPARE, 3)
-    with pytest.raises(ScaleDownError, match="cancelled|do not show"):
+    with pytest.raises(ScaleDownError, match=r"cancelled|do not show"):
         train.custom(PREPARE, replace(FOUR, groups=(group("p5", 3),)).prepare, None)
     assert not train.hyperpod.changes(principal=LAMBDA)
 

@@ -21,7 +21,7 @@ LATE = timedelta(seconds=65)
 """Maximum age of what CloudFormation reports of a stack: its status and its events."""
 
 PATIENCE = timedelta(minutes=5)
-"""How long on_event waits, from the request's beginning, for events that are later than that. The function has ten minutes."""
+"""How long on_event waits for CloudFormation's record of a request, from its beginning. The function has ten minutes."""
 
 STALE = timedelta(seconds=10)
 """For so long after a read, others are taken to have done nothing meanwhile."""
@@ -78,7 +78,7 @@ class _Rollback:
 
 def _read_rollback(event: Event, state: State, services: Services) -> _Rollback:
     """Reads the events until they show the rollback that the stack's status shows."""
-    until = max(services.now() + LATE, state.began + PATIENCE)
+    until = services.now() + LATE
     while True:
         first, again = tee(services.read_events(event.stack))
         left_over = is_left_over(first, event.stack, event.resource, state.began)
