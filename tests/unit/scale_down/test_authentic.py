@@ -215,7 +215,7 @@ def test_replays_through_on_event_change_nothing_of_a_rollback(of: str) -> None:
         }
         replayed = {**updates[2 if of == "the failed update" else 0], **more.get(of, {})}
         answers.append("")
-        return replayed | json.loads(json.dumps(look(replayed)))
+        return {**replayed, **json.loads(json.dumps(look(replayed)))}
 
     raised = Template(groups=(group("p5", 8), group("old", 2)))
     assert train.deploy(raised, fail="after", meanwhile=lambda: attacked(train, forge)) == "rolled back", train.reasons
