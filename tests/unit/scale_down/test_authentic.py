@@ -383,7 +383,8 @@ def test_change_costs_one_call_more(shows: Callable[[str], str | None], monkeypa
 def event(resource: str, status: str, properties: object = None) -> Json:
     """As DescribeStackEvents shows it."""
     shown = {} if properties is None else {"ResourceProperties": json.dumps(properties)}
-    return {"LogicalResourceId": resource, "ResourceStatus": status, "EventId": f"{resource}-{status}", **shown}
+    named = {"LogicalResourceId": resource, "ResourceType": PREPARE, "EventId": f"{resource}-{status}"}
+    return {**named, "ResourceStatus": status, **shown}
 
 
 STACK = {"PhysicalResourceId": STACK_ID, "EventId": "0a1b", "ResourceStatus": "UPDATE_IN_PROGRESS"}
@@ -395,6 +396,15 @@ def test_record_ends_at_the_stacks_own_newest_event() -> None:
     assert record is not None
     assert (record.status, record.operation, record.properties) == ("", "0a1b", None)
     assert read_record(iter([event("A", "UPDATE_IN_PROGRESS")]), STACK_ID, PREPARE, "A") is None
+
+
+@pytest.mark.parametrize("kind", [FINALIZE, None])
+def test_record_is_of_the_type_that_the_event_says(kind: str | None) -> None:
+    """prepare releases the nodes that finalize deletes, and both have the same properties but for one."""
+    shown = {**event("A", "UPDATE_IN_PROGRESS"), "ResourceType": kind}
+    record = read_record(iter([shown, STACK]), STACK_ID, PREPARE, "A")
+    assert record is not None
+    assert not record.status
 
 
 def test_old_properties_are_those_of_the_last_success_and_of_failures_since() -> None:

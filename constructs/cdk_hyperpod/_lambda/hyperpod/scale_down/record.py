@@ -52,7 +52,7 @@ def read_record(events: Iterator[Mapping[str, Any]], stack: str, kind: str, reso
         if is_of_stack(event, stack):
             return _record(event, own)
         # prepare and finalize of one stack have the same properties but for one, and prepare releases what finalize deletes.
-        if event.get("LogicalResourceId") == resource and event.get("ResourceType", kind) == kind:
+        if event.get("LogicalResourceId") == resource and event.get("ResourceType") == kind:
             own.append(event)
     return None
 
