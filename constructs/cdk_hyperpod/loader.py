@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import select
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,6 +23,8 @@ from .typed.yaml_text import ConflictProblem, TabProblem, YamlProblem, decoded, 
 
 MAX_FILE_BYTES = 1_048_576
 """A cluster file with 100 groups has a tenth of this."""
+_SILENCE_S = 10.0
+"""How long a pipe may be silent. A program that writes the file into it takes less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +88,7 @@ def _part(warning: Finding) -> str:
 
 def _read(path: Path, source: str) -> str:
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+        content = _first_bytes(path)
         if len(content) > MAX_FILE_BYTES:
             raise ConfigError([_TOO_LARGE], source)
         return decoded(content)
@@ -104,6 +108,23 @@ def _read(path: Path, source: str) -> str:
             remedy="name a readable file",
         )
         raise ConfigError([unreadable], source) from None
+
+
+def _first_bytes(path: Path) -> bytes:
+    """The file's content, or one byte more than a file may have. A pipe is read, too, but nothing is waited for without end."""
+    at_once = getattr(os, "O_NONBLOCK", 0)
+    with open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | at_once)) as file:
+        # A file of the kernel, such as /proc/kmsg, is a regular one without a size, and may wait like a pipe.
+        may_wait = at_once and os.fstat(file.fileno()).st_size == 0
+        content = b""
+        while len(content) <= MAX_FILE_BYTES:
+            if may_wait and not select.select([file], [], [], _SILENCE_S)[0]:
+                raise OSError(errno.ETIMEDOUT, f"nothing came from it for {_SILENCE_S:g} seconds")
+            some = file.read(MAX_FILE_BYTES + 1 - len(content))
+            if some == b"":
+                break
+            content += some or b""
+        return content
 
 
 _TOO_LARGE = Finding(

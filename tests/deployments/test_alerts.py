@@ -183,10 +183,9 @@ def test_a_minimum_is_given_up(life: Rehearsal, subscriber: Subscriber) -> None:
     in_service(life)
 
 
-def test_a_thousand_failures_at_once_are_a_message_for_each_group(life: Rehearsal, subscriber: Subscriber) -> None:
-    """No event of HyperPod is folded into the message of another group."""
+def test_a_thousand_failures_of_a_hundred_groups_are_twenty_messages(life: Rehearsal, subscriber: Subscriber) -> None:
     since, sqs = subscriber.mark(), life.aws.client("sqs")
-    failures = [cluster_event(SCRIPTS, group=f"g{number % 20}", node=node_id(number)) for number in range(1000)]
+    failures = [cluster_event(SCRIPTS, group=f"g{number % 100}", node=node_id(number)) for number in range(1000)]
     with unread(life):
         for start in range(0, 1000, 10):
             bodies = enumerate(map(json.dumps, failures[start : start + 10]))
@@ -195,6 +194,8 @@ def test_a_thousand_failures_at_once_are_a_message_for_each_group(life: Rehearsa
         assert waiting(life) == 1000
     wait_for(lambda: waiting(life) == 0, seconds=60)
     assert kinds(subscriber, since) == ["lifecycle-script"] * 20
+    groups = [each["MessageAttributes"]["group"]["Value"] for each in subscriber.messages(since)]
+    assert {*groups[:-1], *json.loads(groups[-1])} == {f"g{number}" for number in range(100)}
 
 
 @contextmanager

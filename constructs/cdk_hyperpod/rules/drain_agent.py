@@ -50,9 +50,9 @@ def check_drain_agent(config: ClusterConfig) -> Iterator[Finding]:
         yield from _check_started(config)
     if is_known(slurm.drain):
         yield from _check_operators(slurm.drain.operators)
-    storage_known = config.storage is None or is_known(config.storage)
-    if is_known(slurm.drain) and isinstance(slurm.drain.backup, DrainBackup) and storage_known:
-        yield from check_backup(slurm.drain.backup, mount_paths(config), "slurm.drain.backup")
+    if is_known(slurm.drain) and isinstance(slurm.drain.backup, DrainBackup):
+        mounts = mount_paths(config) if config.storage is None or is_known(config.storage) else None
+        yield from check_backup(slurm.drain.backup, mounts, "slurm.drain.backup")
 
 
 def _check_operators(operators: object) -> Iterator[Finding]:
@@ -84,10 +84,8 @@ def _check_started(config: ClusterConfig) -> Iterator[Finding]:
         )
 
 
-def check_backup(backup: DrainBackup, mounts: frozenset[str], path: str) -> Iterator[Finding]:
-    """Settings of a backup that are missing or cannot be combined, and folders that cannot be saved."""
-    if not isinstance(backup.paths, tuple) or not is_known(backup.hook) or not is_known(backup.to):
-        return
+def check_backup(backup: DrainBackup, mounts: frozenset[str] | None, path: str) -> Iterator[Finding]:
+    """Settings of a backup that are missing or cannot be combined, and folders that cannot be saved. `mounts`: None if unknown."""
     if backup.hook is not None:
         if backup.on_unsavable == "skip":
             yield Finding(
@@ -105,23 +103,9 @@ def check_backup(backup: DrainBackup, mounts: frozenset[str], path: str) -> Iter
                     remedy="remove one of the two",
                 )
         return
-    yield from check_repeated(backup.paths, f"{path}.paths")
-    if not 1 <= len(backup.paths) <= MOST_PATHS:
-        yield Finding(
-            code="backup-paths-wrong-number",
-            path=f"{path}.paths",
-            problem=f"there are {len(backup.paths)} folders",
-            remedy=f"use 1 to {MOST_PATHS}, or a `hook` of your own, or remove slurm.drain.backup",
-        )
-    if backup.to is None:
-        yield Finding(
-            code="backup-target-missing",
-            path=f"{path}.to",
-            problem="is missing, so the copy has no target",
-            remedy="add a folder such as /fsx/backup, or use a `hook` of your own in place of both",
-        )
-        return
-    yield from _check_folders(backup.paths, backup.to, mounts, path)
+    if isinstance(backup.paths, tuple):
+        yield from _check_folders(backup.paths, backup.to, mounts or frozenset(), f"{path}.paths")
+    yield from _check_target(backup.to, mounts, f"{path}.to")
 
 
 def _is_system_folder(folder: PurePosixPath) -> bool:
@@ -131,28 +115,52 @@ def _is_system_folder(folder: PurePosixPath) -> bool:
     )
 
 
-def _check_folders(paths: tuple[str, ...], target: str, mounts: frozenset[str], path: str) -> Iterator[Finding]:
-    """Folders that contain the target or are shared, and a target that is lost with the node."""
-    to = PurePosixPath(target)
-    if not mounts:
+def _check_target(target: str | None, mounts: frozenset[str] | None, path: str) -> Iterator[Finding]:
+    """A target that is missing, or lost with the node."""
+    if target is None:
+        yield Finding(
+            code="backup-target-missing",
+            path=path,
+            problem="is missing, so the copy has no target",
+            remedy="add a folder such as /fsx/backup, or use a `hook` of your own in place of both",
+        )
+    elif is_known(target) and mounts == frozenset():
         yield Finding(
             code="backup-target-without-storage",
-            path=f"{path}.to",
+            path=path,
             problem=f"{target} is on the node's own disk, so the copy would be lost with the node",
             remedy="add storage, and put the copy there",
         )
-    elif not any(PurePosixPath(mount) in to.parents for mount in mounts):
+    elif (
+        is_known(target)
+        and mounts
+        and not any(PurePosixPath(mount) in PurePosixPath(target).parents for mount in mounts)
+    ):
         some_mounts = " or ".join(sorted(mounts))
         yield Finding(
             code="backup-target-not-on-storage",
-            path=f"{path}.to",
+            path=path,
             problem=f"{target} is not on the file's storage, so the copy would be lost with the node",
             remedy=f"put it below {some_mounts}",
         )
-    for item_path, item in zip(item_paths(f"{path}.paths", paths), paths, strict=True):
+
+
+def _check_folders(paths: tuple[str, ...], target: str | None, mounts: frozenset[str], path: str) -> Iterator[Finding]:
+    """Too many or too few folders, those that contain the target, and those that are shared or belong to the system."""
+    yield from check_repeated(paths, path)
+    if not 1 <= len(paths) <= MOST_PATHS:
+        yield Finding(
+            code="backup-paths-wrong-number",
+            path=path,
+            problem=f"there are {len(paths)} folders",
+            remedy=f"use 1 to {MOST_PATHS}, or a `hook` of your own, or remove slurm.drain.backup",
+        )
+    above_target = PurePosixPath(target).parents if target is not None and is_known(target) else ()
+    for item_path, item in zip(item_paths(path, paths), paths, strict=True):
         if not is_known(item):
             continue
         source = PurePosixPath(item)
+        shared = next((mount for mount in sorted(mounts) if PurePosixPath(mount) in (source, *source.parents)), None)
         if _is_system_folder(source):
             yield Finding(
                 code="backup-of-system-folder",
@@ -160,16 +168,14 @@ def _check_folders(paths: tuple[str, ...], target: str, mounts: frozenset[str], 
                 problem=f"{item} belongs to the operating system, and contains secrets but no work of users",
                 remedy="name folders with work, such as /opt/dlami/nvme/work",
             )
-            continue
-        shared = next((mount for mount in sorted(mounts) if PurePosixPath(mount) in (source, *source.parents)), None)
-        if shared is not None:
+        elif shared is not None:
             yield Finding(
                 code="backup-of-shared-folder",
                 path=item_path,
                 problem=f"{item} is on {shared}, which all nodes share, so it is not lost with the node",
                 remedy="name folders on the nodes' own disks, such as /opt/dlami/nvme/work",
             )
-        elif source in to.parents:
+        elif source in above_target:
             yield Finding(
                 code="backup-of-its-target",
                 path=item_path,

@@ -41,7 +41,8 @@ def check_storage(storage: StorageConfig, path: str = "storage") -> Iterator[Fin
     yield from _check_mount_path(storage.mount_path, f"{path}.mount_path")
     if storage.file_system_id is not None:
         yield from _check_existing(storage, path)
-    elif storage.capacity_gib is None:
+        return
+    if storage.capacity_gib is None:
         yield Finding(
             code="file-system-missing",
             path=path,
@@ -49,7 +50,8 @@ def check_storage(storage: StorageConfig, path: str = "storage") -> Iterator[Fin
             remedy="add capacity_gib: 1200 or more, or file_system_id and mount_name",
         )
     else:
-        yield from _check_new(storage, path)
+        yield from _check_capacity(storage, path)
+    yield from _check_new(storage, path)
 
 
 def check_efa(config: ClusterConfig) -> Iterator[Finding]:
@@ -119,7 +121,16 @@ def _hides(mount_path: str, path: str, example: str) -> Finding:
 
 def _check_openzfs(storage: StorageConfig, path: str) -> Iterator[Finding]:
     openzfs = storage.openzfs
-    if openzfs is None or not is_known(openzfs) or not is_known(openzfs.mount_path):
+    if openzfs is None or not is_known(openzfs):
+        return
+    if is_known(storage.file_system_id) and openzfs.file_system_id == storage.file_system_id:
+        yield Finding(
+            code="openzfs-is-lustre",
+            path=f"{path}.openzfs.file_system_id",
+            problem=f"{openzfs.file_system_id} is the Lustre file system",
+            remedy="name the OpenZFS file system",
+        )
+    if not is_known(openzfs.mount_path):
         return
     # /home is possible: the image has only the home of its own user there.
     if openzfs.mount_path != "/home" and is_the_nodes_own(openzfs.mount_path):
@@ -133,13 +144,6 @@ def _check_openzfs(storage: StorageConfig, path: str) -> Iterator[Finding]:
             path=f"{path}.openzfs.mount_path",
             problem=f"{homes} overlaps {lustre}, where Lustre is mounted",
             remedy="mount them side by side, such as at /home and /fsx",
-        )
-    if is_known(storage.file_system_id) and openzfs.file_system_id == storage.file_system_id:
-        yield Finding(
-            code="openzfs-is-lustre",
-            path=f"{path}.openzfs.file_system_id",
-            problem=f"{openzfs.file_system_id} is the Lustre file system",
-            remedy="name the OpenZFS file system",
         )
 
 
@@ -163,14 +167,14 @@ def _check_existing(storage: StorageConfig, path: str) -> Iterator[Finding]:
 
 def _check_new(storage: StorageConfig, path: str) -> Iterator[Finding]:
     for field in _OF_AN_EXISTING_ONE:
-        if getattr(storage, field) is not None:
+        # Without a capacity, the finding about both names file_system_id already.
+        if storage.capacity_gib is not None and getattr(storage, field) is not None:
             yield Finding(
                 code="existing-file-system-setting",
                 path=f"{path}.{field}",
                 problem="describes an existing file system, but file_system_id is missing",
                 remedy="remove it, or add file_system_id",
             )
-    yield from _check_capacity(storage, path)
     iops = storage.metadata_iops
     if iops is not None and is_known(iops) and iops not in METADATA_IOPS:
         yield Finding(

@@ -603,9 +603,8 @@ def _check_drain(drain: object, orchestrator: object, source: object, mounts: Se
             remedy="remove it, or use the library's scripts",
         )
     config = drain.drain if isinstance(drain, DrainChannel) else drain
-    paths = _known_paths(mounts)
-    if config.backup is not None and paths is not None:
-        yield from check_backup(config.backup, paths, "drain.backup")
+    if config.backup is not None:
+        yield from check_backup(config.backup, _known_paths(mounts), "drain.backup")
 
 
 def _known_paths(mounts: Sequence[object]) -> frozenset[str] | None:

@@ -1,18 +1,24 @@
-"""An instance's metadata for tests, run where the agent reaches it: the credentials of the node's role, by IMDSv2 alone.
+"""The instances' metadata for tests, run where nodes reach it: the credentials of the asking node's role, by IMDSv2 alone.
 
-    python3 metadata.py PORT FILE
+    with metadata_of(cluster, {node: credentials}): ...
 
-FILE: {"token": the session's token, "credentials": what EC2 answers for the role}. The standard library only.
+It runs beside the nodes, as a program of its own: `metadata.py FILE`. The standard library only.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from helpers.slurm.cluster import Cluster, Node
+
+ADDRESS = "169.254.169.254"
 ROLE = "/latest/meta-data/iam/security-credentials/"
 
 
@@ -28,7 +34,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("X-aws-ec2-metadata-token") != self.known["token"]:
             self._answer(401, "")
         elif self.path in (ROLE, f"{ROLE}node"):
-            self._answer(200, "node" if self.path == ROLE else json.dumps(self.known["credentials"]))
+            credentials = self.known["credentials"][self.client_address[0]]
+            self._answer(200, "node" if self.path == ROLE else json.dumps(credentials))
         else:
             self._answer(404, "")
 
@@ -42,6 +49,26 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+@contextmanager
+def metadata_of(
+    cluster: Cluster, credentials: Mapping[Node, Mapping[str, str]], *, token: str = "token"
+) -> Iterator[None]:
+    """Each node reaches the metadata at its usual address. `credentials`: what EC2 answers for a node's role."""
+    known = {"token": token, "credentials": {node.instance.address: found for node, found in credentials.items()}}
+    file = cluster.folder / "metadata.json"
+    file.write_text(json.dumps(known))
+    for node in cluster.nodes:
+        node.run(f"ip route replace {ADDRESS} dev eth0")
+    script = f"ip address add {ADDRESS}/32 dev br0; echo $$ >/run/metadata.pid; exec {sys.executable} -I {__file__} $1"
+    server = cluster.start_in_hub(script, str(file), console=cluster.folder / "metadata.console")
+    try:
+        cluster.until(lambda: cluster.controller.try_run(f"echo >/dev/tcp/{ADDRESS}/80").returncode == 0, "it listens")
+        yield
+    finally:
+        cluster.run_in_hub(f"ip address del {ADDRESS}/32 dev br0; kill $(cat /run/metadata.pid)")
+        server.wait()
+
+
 if __name__ == "__main__":
-    Handler.known = json.loads(Path(sys.argv[2]).read_text())
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+    Handler.known = json.loads(Path(sys.argv[1]).read_text())
+    ThreadingHTTPServer((ADDRESS, 80), Handler).serve_forever()

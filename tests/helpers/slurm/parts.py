@@ -43,6 +43,7 @@ NODE_PACKAGES = (
     "rsync",
     "python3",
     "iproute2",
+    "nftables",
     "procps",
     "logrotate",
     "jq",
@@ -51,7 +52,7 @@ NODE_PACKAGES = (
     "libfaketime",
 )
 """What both images of a node consist of. libslurm-dev: the header that the auto-resume plugin is compiled with."""
-MACHINE_PACKAGES = (*NODE_PACKAGES, "systemd-container", "debootstrap", "gcc", "libc6-dev", "nftables")
+MACHINE_PACKAGES = (*NODE_PACKAGES, "systemd-container", "debootstrap", "gcc", "libc6-dev")
 POLICY = Path("/usr/sbin/policy-rc.d")
 FIRST_LINE = "#!/bin/sh\n# No package starts its daemon on this machine (cdk-hyperpod, tests/helpers/slurm/parts.py).\nexit 101\n"
 FETCH_LIMIT_S = 15 * 60

@@ -19,11 +19,11 @@ from helpers.slurm import drains as asking
 from helpers.slurm.cluster import Cluster, Node
 from helpers.slurm.drains import Drains
 from helpers.slurm.hyperpod import SLURM_ETC
+from helpers.slurm.metadata import metadata_of
 from helpers.slurm.process_list import PATTERNS, forms
 
 pytestmark = [pytest.mark.usefixtures("provisioned"), pytest.mark.setups("24.11-extended")]
 HERE = Path(__file__).resolve().parents[2] / "helpers" / "slurm"
-METADATA_PORT = 9001
 CREDENTIALS = {
     "AccessKeyId": f"ASIA{random.token_hex(8).upper()}",
     "SecretAccessKey": random.token_urlsafe(30),
@@ -86,23 +86,14 @@ def watched(node: Node, secrets: dict[str, bytes]) -> Iterator[Watch]:
 def agent(cluster: Cluster) -> Iterator[Drains]:
     """With credentials from the metadata. Its calls of Slurm's programs are slowed down, so that none is missed."""
     controller = cluster.controller
-    with asking.agent(cluster) as drains:
-        controller.write("/srv/metadata.py", (HERE / "metadata.py").read_text())
-        known = {"token": IMDS_TOKEN, "credentials": CREDENTIALS}
-        controller.write("/srv/metadata.json", json.dumps(known), "600")
-        controller.run(
-            f"systemd-run --quiet --unit=metadata python3 /srv/metadata.py {METADATA_PORT} /srv/metadata.json"
-        )
+    with asking.agent(cluster) as drains, metadata_of(cluster, {controller: CREDENTIALS}, token=IMDS_TOKEN):
         for program in AGENT_CALLS:
             # It makes one backup, and repeats its requests.
             seconds = 1 if program == "sbatch" else 0.05
             slow = f'#!/bin/bash\nsleep {seconds}\nexec /usr/bin/{program} "$@"\n'
             controller.write(f"/srv/before/{program}", slow, "755")
-        bucket = asking.OWN_BUCKET["AWS_ENDPOINT_URL_S3"]
-        metadata = f"http://127.0.0.1:{METADATA_PORT}/latest"
-        asking.set_up(cluster, {"AWS_ENDPOINT_URL_S3": bucket, "PROVISION_METADATA": metadata})
+        asking.set_up(cluster, {"AWS_ENDPOINT_URL_S3": asking.OWN_BUCKET["AWS_ENDPOINT_URL_S3"]})
         yield drains
-        controller.run("systemctl stop metadata; rm /srv/metadata.py /srv/metadata.json")
 
 
 @contextmanager

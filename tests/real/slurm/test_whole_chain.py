@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
@@ -29,10 +29,11 @@ from helpers.deployments.permissions import may
 from helpers.local_aws.fixtures import running_engine
 from helpers.local_aws.rehearsal import Rehearsal, resized
 from helpers.slurm import drains as asking
-from helpers.slurm.cluster import Cluster, Node
+from helpers.slurm.cluster import Cluster, Node, Result
 from helpers.slurm.drains import Drains
-from helpers.slurm.hyperpod import CLUSTER_NAME
+from helpers.slurm.hyperpod import CLUSTER_NAME, SLURM_ETC
 from helpers.slurm.local_aws import reached_from, stand_for, take_on
+from helpers.slurm.metadata import ADDRESS, metadata_of
 from helpers.slurm.scripts import CONFIG
 
 pytestmark = [pytest.mark.usefixtures("provisioned"), pytest.mark.setups("24.11-extended")]
@@ -184,18 +185,6 @@ def test_what_the_controller_s_role_is_used_for(drains: OverAws, roles: dict[str
     assert asked - {("s3:ListBucket", True)} == {(action, True) for action in rights}
 
 
-@pytest.mark.parametrize("group", ["p5", "trn1", "login"])
-def test_no_other_node_writes_or_reads_the_channel(drains: OverAws, roles: dict[str, str], group: str) -> None:
-    aws = drains.life.aws
-    take_on(aws, roles[group])
-    s3 = aws.client_as(name_of(roles[group]), "s3")
-    for key in (STATUS, BY_OPERATOR, BY_DEPLOYMENT):
-        denied(s3.put_object, Key=key, Body=b"{}")
-        denied(s3.get_object, Key=key)
-        denied(s3.delete_object, Key=key)
-    denied(s3.list_objects_v2)
-
-
 def test_the_controller_s_role_asks_for_nothing_itself(drains: OverAws, roles: dict[str, str]) -> None:
     s3 = drains.life.aws.client_as(name_of(roles["controller"]), "s3")
     for key in (BY_OPERATOR, BY_DEPLOYMENT):
@@ -205,6 +194,110 @@ def test_the_controller_s_role_asks_for_nothing_itself(drains: OverAws, roles: d
 
 def denied(call: Any, **arguments: Json) -> None:
     assert not may(call, Bucket=BUCKET, **arguments)
+
+
+# -- a Slurm user on each node type ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def metadata(cluster: Cluster, life: Rehearsal, roles: dict[str, str]) -> Iterator[None]:
+    """Whoever reaches it gets the credentials of the node's role."""
+    names = {
+        "AccessKeyId": "AWS_ACCESS_KEY_ID",
+        "SecretAccessKey": "AWS_SECRET_ACCESS_KEY",
+        "Token": "AWS_SESSION_TOKEN",
+    }
+    given = {group: take_on(life.aws, arn) for group, arn in roles.items()}
+    of_group = {group: {name: keys[key] for name, key in names.items()} for group, keys in given.items()}
+    with metadata_of(cluster, {node: of_group[node.instance.group] for node in cluster.nodes}):
+        yield
+
+
+TAKE_ROLE = f"""
+import json, urllib.request
+def ask(path, method="GET", **headers):
+    request = urllib.request.Request("http://{ADDRESS}/latest" + path, method=method, headers=headers)
+    return urllib.request.build_opener(urllib.request.ProxyHandler({{}})).open(request, timeout=10).read().decode()
+token = {{"X-aws-ec2-metadata-token": ask("/api/token", "PUT")}}
+role = "/meta-data/iam/security-credentials/"
+print(ask(role + ask(role, **token), **token))
+"""
+PYTHON = "python3 -I -"
+IN_A_JOB = "srun --quiet -p p5 -w {} {}"
+
+
+def s3_with(aws: LocalAws, credentials: str) -> Any:
+    """A client with what the metadata answered."""
+    given = json.loads(credentials)
+    return environment.client(
+        aws.place,
+        "s3",
+        region=aws.region,
+        account=given["AccessKeyId"],
+        secret=given["SecretAccessKey"],
+        token=given["Token"],
+    )
+
+
+@pytest.mark.usefixtures("metadata")
+def test_a_user_on_the_controller_does_not_become_the_agent(cluster: Cluster, drains: OverAws) -> None:
+    controller, rules = cluster.controller, "nft list table inet cdk_hyperpod_metadata"
+    table, settings = controller.run(rules), controller.read(SETTINGS)
+    root = s3_with(drains.life.aws, controller.run(PYTHON, stdin=TAKE_ROLE))
+    status = json.dumps(drains.status()).encode()
+    assert may(root.put_object, Bucket=BUCKET, Key=STATUS, Body=status), "whoever has the role is the agent"
+    for way in (PYTHON, f"unshare --user --map-root-user {PYTHON}", f"setsid --wait {PYTHON}"):
+        refused = controller.try_run(way, user="alice", stdin=TAKE_ROLE)
+        assert refused.returncode != 0 and "Connection refused" in refused.output, refused
+    for way in (
+        "nft delete table inet cdk_hyperpod_metadata",
+        "systemctl stop cdk-hyperpod-metadata",
+        f"systemctl stop {asking.UNIT}",
+        "systemd-run --pipe true",
+        "sudo -n true",
+        f"echo {{}} >{SETTINGS}",
+        f"cat {SLURM_ETC}/slurmdbd.conf",
+        f"tr '\\0' '\\n' </proc/$(systemctl show --property MainPID --value {asking.UNIT})/environ",
+        f"scontrol update nodename={cluster.compute[0].name} state=drain reason=cdk-hyperpod:deployment:1:saved",
+        "scontrol create reservation reservationname=mine nodes=ALL users=alice starttime=now duration=1",
+        f"srun --immediate=2 -w {controller.name} true",
+    ):
+        assert controller.try_run(way, user="alice").returncode != 0, way
+    assert (controller.run(rules), controller.read(SETTINGS)) == (table, settings)
+
+
+@pytest.mark.usefixtures("metadata")
+@pytest.mark.parametrize("node_type", ["compute", "login"])
+def test_a_user_on_another_node_forges_nothing_with_its_role(
+    cluster: Cluster, drains: OverAws, changed: Callable[[Callable[[Any], None]], Path], node_type: str
+) -> None:
+    """And does not get the role if the file has `metadata_users`."""
+    node = cluster.login if node_type == "login" else cluster.compute[0]
+
+    def as_alice(command: str, stdin: str = "") -> Result:
+        run = command if node is cluster.login else IN_A_JOB.format(node.name, command)
+        return cluster.login.try_run(run, user="alice", stdin=stdin)
+
+    s3 = s3_with(drains.life.aws, as_alice(PYTHON, TAKE_ROLE).output)
+    for key in (STATUS, BY_OPERATOR, BY_DEPLOYMENT):
+        denied(s3.put_object, Key=key, Body=b"{}")
+        denied(s3.get_object, Key=key)
+        denied(s3.delete_object, Key=key)
+    denied(s3.list_objects_v2)
+    login = as_alice(f"ssh -o BatchMode=yes -o ConnectTimeout=10 {cluster.controller.name} hostname")
+    assert login.returncode == 255 and "Permission denied" in login.output, login
+
+    def close(content: Any) -> None:
+        content["metadata_users"] = []
+
+    step = f"{node.download(changed(close))}/steps/32_metadata.py"
+    node.run(f"cd $(dirname {step})/.. && python3 -B {step} cluster.json {node_type}", env={"PYTHONPATH": "."})
+    try:
+        refused = as_alice(PYTHON, TAKE_ROLE)
+        assert refused.returncode != 0 and "Connection refused" in refused.output, refused
+        assert node.run(PYTHON, stdin=TAKE_ROLE)
+    finally:
+        node.run("nft delete table inet cdk_hyperpod_metadata")
 
 
 @pytest.fixture

@@ -108,12 +108,50 @@ def test_an_unhealthy_node_does_not_explain_the_record_of_another() -> None:
     assert node_id(1) not in account.messages[1]["Message"]
 
 
-def test_each_incident_of_hyperpod_has_a_message() -> None:
+def test_up_to_twenty_incidents_of_hyperpod_have_a_message_each() -> None:
     account = Account()
-    deliver(account, *(cluster_event(SCRIPTS, group=f"g{number:02}", reason="1") for number in range(30)))
+    deliver(account, *(cluster_event(SCRIPTS, group=f"g{number:02}", reason="1") for number in range(20)))
     assert subjects(account) == [
-        f"[llm-train] g{number:02}: 1 node failed in the lifecycle scripts" for number in range(30)
+        f"[llm-train] g{number:02}: 1 node failed in the lifecycle scripts" for number in range(20)
     ]
+
+
+def test_a_thousand_events_of_a_hundred_groups_are_twenty_messages_and_the_last_leaves_none_out() -> None:
+    account = Account()
+    alerts = account.alerts()
+    events = [
+        *(cluster_event(SCRIPTS, group=f"g{number % 100}", node=node_id(number), reason="1") for number in range(1000)),
+        *failed_launch("g7", node_id(2000), "no capacity"),
+    ]
+    for _ in range(2):
+        assert deliver(account, *events, alerts=alerts) == []
+    assert len(account.messages) == 20, "none is sent again"
+    last = account.messages[-1]
+    assert last["Subject"] == "[llm-train] 82 more failures"
+    lines = [line for line in last["Message"].splitlines() if line.startswith("- ")]
+    assert len(lines) == 82
+    listed = {line[2:].partition(":")[0] for line in lines}
+    own = {subject.split()[1].rstrip(":") for subject in subjects(account)[:-1]}
+    assert own | listed == {f"g{number}" for number in range(100)} and own & listed <= {"g7"}
+    assert lines[-1] == (
+        f"- g7: 1 node failed to launch. HyperPod: {failed_launch('g7')[0]['detail']['EventDetails']['Description']} "
+        f"Reason: no capacity Nodes: {node_id(2000)}"
+    )
+    attributes = last["MessageAttributes"]
+    assert attributes["kind"] == {"DataType": "String.Array", "StringValue": '["lifecycle-script", "launch"]'}
+    assert attributes["level"] == {"DataType": "String", "StringValue": "Error"}
+    assert {*json.loads(attributes["group"]["StringValue"])} == listed
+
+
+def test_a_list_of_failures_that_is_too_long_for_sns_is_more_than_one_message() -> None:
+    account = Account()
+    names = [f"g{number:03}{'x' * 59}" for number in range(300)]
+    deliver(account, *(cluster_event(SCRIPTS, group=name, reason="\U0001f4a5" * 600) for name in names))
+    assert len(account.messages) < 30
+    sizes = [len(json.dumps(each, ensure_ascii=False).encode()) for each in account.messages]
+    assert max(sizes) < 200_000, "SNS takes 262,144 bytes"
+    text = "\n".join(each["Message"] for each in account.messages)
+    assert {name: text.count(f"{name}: 1 node failed") for name in names[19:]} == dict.fromkeys(names[19:], 1)
 
 
 def test_a_minimum_that_is_given_up_explains_the_cluster_s_state() -> None:

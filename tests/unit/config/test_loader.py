@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cdk_hyperpod import loader
 from cdk_hyperpod.errors import ConfigError
 from cdk_hyperpod.loader import MAX_FILE_BYTES, load_config
 from cdk_hyperpod.typed.yaml_text import MAX_VALUES
@@ -255,6 +256,21 @@ def test_a_stream_without_end_is_refused() -> None:
     with refused(("file-too-large", "")) as caught:
         load_config("/dev/zero")
     assert caught.value.source == "/dev/zero"
+
+
+@pytest.mark.parametrize("has_writer", [False, True])
+def test_a_pipe_from_which_nothing_comes_is_not_waited_for_without_end(
+    has_writer: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader, "_SILENCE_S", 0.1)
+    pipe = tmp_path / "cluster.yaml"
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR) if has_writer else None
+    with refused(("file-unreadable", "")) as caught:
+        load_config(pipe)
+    assert "(nothing came from it for 0.1 seconds)" in str(caught.value)
+    if writer is not None:
+        os.close(writer)
 
 
 def test_a_pipe_is_read_like_a_file() -> None:

@@ -122,6 +122,21 @@ def test_what_cannot_work_is_refused(changes: dict[str, Any], says: tuple[str, s
     assert says in validate(changes)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        ({"slurm": {"drain": {"backup": {"paths": ["/etc"]}}}}, ("backup-target-missing", "slurm.drain.backup.to")),
+        (drain(["/etc"], "/fsx"), ("value-malformed", "slurm.drain.backup.to")),
+        (drain(["/etc"], storage={"capacity_gib": "large"}), ("value-of-wrong-type", "storage.capacity_gib")),
+        (drain(["/etc"], storage="fsx"), ("value-not-settings", "storage")),
+    ],
+    ids=["no target", "an invalid target", "an invalid storage", "no storage"],
+)
+def test_folders_are_judged_whatever_else_is_wrong(other: tuple[dict[str, Any], tuple[str, str]]) -> None:
+    changes, finding = other
+    assert {finding, ("backup-of-system-folder", "slurm.drain.backup.paths[0]")} <= {*validate(changes)}
+
+
 EXISTING = {"name": "shared", "security_group_id": "sg-0123456789abcdef0"}
 
 

@@ -24,6 +24,7 @@ def linked(*paths: str, **settings: object) -> dict[str, Any]:
     ("bad", "expected", "good"),
     [
         pytest.param({}, [("file-system-missing", "storage")], new(), id="neither new nor existing"),
+        pytest.param({"metadata_iops": 9000, "mount_name": "fsx"}, [("file-system-missing", "storage"), ("metadata-iops-not-supported", "storage.metadata_iops")], new(), id="neither, and another setting"),
         # Capacity
         pytest.param(new(1000), [("capacity-not-supported", "storage.capacity_gib")], new(1200), id="capacity: too little"),
         pytest.param(new(0), [("capacity-not-supported", "storage.capacity_gib")], new(2400), id="capacity: none"),

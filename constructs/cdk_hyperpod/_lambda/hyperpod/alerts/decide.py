@@ -1,8 +1,8 @@
 """What becomes of a batch of records: incidents, the events to describe, messages, and records that failed. Pure.
 
 The batch is the incident. Faults of one kind in one group are one message. A fault that another one explains, such as the second
-event of a failed launch, is part of that one. HyperPod's events come first, and each has a message of its own. Any process on a node
-can write a health record, so records explain no event, and their messages are limited.
+event of a failed launch, is part of that one. HyperPod's events come first. Above a bound the last message lists them, and leaves none
+out. Any process on a node can write a health record, so records explain no event, and their messages are limited.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from .live import Live
 from .memory import ANY, Memory, Reported
 from .message import Answer, Incident, Look, Message
 
+MOST_EVENT_MESSAGES = 20
+"""Of HyperPod's events of one batch. The last one lists all others, or more than one if they are too long for it."""
 MOST_RECORD_MESSAGES = 5
-"""Of the health records of one batch. The last one lists the rest."""
+"""Of the health records of one batch. The last one lists some of the rest."""
 MOST_DESCRIBED = 10
 """Calls of DescribeClusterEvent for one batch."""
 _LEVELS = ("Error", "Warn", "Info")
@@ -132,18 +134,22 @@ def messages(
     """The messages of a batch. `answers`: of DescribeClusterEvent, by event id."""
     with_reasons = [_with_answer(incident, answers) for incident in found]
     news = [new for incident in with_reasons for new in _news(incident, memory, now)]
-    events = [message.of_incident(each, look) for each in news if each.kind != HEALTH_RECORD]
-    found_on_nodes = [each for each in news if each.kind == HEALTH_RECORD]
-    return [*events, *_of_records(found_on_nodes, look, min(MOST_RECORD_MESSAGES, memory.record_messages_left(now)))]
+    events, others = _split([each for each in news if each.kind != HEALTH_RECORD], MOST_EVENT_MESSAGES)
+    most = min(MOST_RECORD_MESSAGES, memory.record_messages_left(now))
+    # Of records without a message, the log group alone has them.
+    records, rest = _split([each for each in news if each.kind == HEALTH_RECORD], most) if most else ([], [])
+    return [
+        *(message.of_incident(each, look) for each in events),
+        *message.of_other_events(others, look),
+        *(message.of_incident(each, look) for each in records),
+        *([message.of_other_records(rest, look)] if rest else []),
+    ]
 
 
-def _of_records(found: Sequence[Incident], look: Look, most: int) -> list[Message]:
-    """At most so many messages of health records. Of none, the log group alone has them."""
-    if most == 0:
-        return []
+def _split(found: Sequence[Incident], most: int) -> tuple[Sequence[Incident], Sequence[Incident]]:
+    """Incidents that have a message each, and those of the last message."""
     own = found if len(found) <= most else found[: most - 1]
-    rest = found[len(own) :]
-    return [*(message.of_incident(each, look) for each in own), *([message.of_rest(rest, look)] if rest else [])]
+    return own, found[len(own) :]
 
 
 def _with_answer(incident: Incident, answers: Mapping[str, Answer]) -> Incident:

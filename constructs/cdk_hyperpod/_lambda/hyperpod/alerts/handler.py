@@ -11,6 +11,7 @@ Environment: CLUSTER_ARN, TOPIC_ARN, QUEUE_URL, LOG_GROUP (HyperPod's log group 
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import traceback
@@ -149,7 +150,7 @@ class Alerts:
                 yield event_id, Answer(problem=problem)
 
     def _send(self, message: Message) -> bool:
-        attributes = {name: {"DataType": "String", "StringValue": value} for name, value in message.attributes.items()}
+        attributes = {name: _attribute(values) for name, values in message.attributes.items()}
         try:
             self._clients("sns").publish(
                 TopicArn=self._topic_arn,
@@ -288,6 +289,13 @@ class Alerts:
         yield from map(str, problems(self._topic_arn, attributes, policy))
         if problem:
             yield problem
+
+
+def _attribute(values: Sequence[str]) -> dict[str, str]:
+    """As SNS takes it."""
+    if len(values) == 1:
+        return {"DataType": "String", "StringValue": values[0]}
+    return {"DataType": "String.Array", "StringValue": json.dumps([*values], ensure_ascii=False)}
 
 
 def _failed(operation: str, error: Exception) -> str:

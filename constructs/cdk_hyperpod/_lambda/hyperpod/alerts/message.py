@@ -23,8 +23,10 @@ SHOWN = 10
 """Instance ids in a message."""
 _ALIKE = 3
 """Different texts of one kind in a message."""
-_REST = 30
-"""Incidents in a message about the rest."""
+_RECORDS = 30
+"""Incidents in a message about the other health records."""
+_EVENTS_BYTES = 100_000
+"""Of the lines of a message about other events. With its attributes, which repeat the groups, it is below SNS's 262,144 bytes."""
 WRITTEN = "written on the node: "
 """Before each text of a health record."""
 _FAULT = r"[A-Za-z0-9_.-]{1,64}"
@@ -114,7 +116,8 @@ class Message:
 
     subject: str
     body: str
-    attributes: Mapping[str, str]
+    attributes: Mapping[str, Sequence[str]]
+    """Each has a value at least."""
     records: Sequence[str]
     incidents: Sequence[Incident]
 
@@ -142,11 +145,10 @@ def of_incident(incident: Incident, look: Look) -> Message:
         *_labelled("Page:", [f"{PAGE}, in the folder that `cdk-hyperpod docs` prints"]),
         *_labelled("First:", [_first(incident)]),
     ]
-    group = f"{incident.group}: " if incident.group else ""
     return Message(
-        subject=subject(f"[{look.name}] {group}{title}"),
+        subject=subject(f"[{look.name}] {_title(incident)}"),
         body="\n".join([f"{begin[:1].upper()}{begin[1:]}", "", *parts, ""]),
-        attributes=_attributes(look.name, incident.group, incident.kind, incident.level),
+        attributes=_attributes(look.name, [incident]),
         records=incident.records,
         incidents=[incident],
     )
@@ -155,32 +157,71 @@ def of_incident(incident: Incident, look: Look) -> Message:
 _LIMIT = f"at most {RECORDS_AN_HOUR} such messages an hour. Any process on a node can write a record; all of them are in the log group."
 
 
-def of_rest(rest: Sequence[Incident], look: Look) -> Message:
+def of_other_events(others: Sequence[Incident], look: Look) -> list[Message]:
+    """All incidents of HyperPod that have no message of their own, each in a line: one message, or more if they are long."""
+    return [
+        _list_of([incident for incident, _ in part], [line for _, line in part], f"{len(part)} more failures", look)
+        for part in _parts([(incident, _line(incident)) for incident in others])
+    ]
+
+
+def _parts(lines: Sequence[tuple[Incident, str]]) -> list[list[tuple[Incident, str]]]:
+    """As few parts as have room for the lines, in their order."""
+    parts: list[list[tuple[Incident, str]]] = []
+    size = _EVENTS_BYTES
+    for each in lines:
+        length = len(each[1].encode()) + 1
+        if size + length > _EVENTS_BYTES:
+            parts.append([])
+            size = 0
+        parts[-1].append(each)
+        size += length
+    return parts
+
+
+def _line(incident: Incident) -> str:
+    """What the incident's own message would say."""
+    said = {"HyperPod": _words(incident), "Reason": _reasons(incident), "Nodes": _nodes(incident)}
+    return f"- {_title(incident)}. " + " ".join(
+        f"{label}: {'; '.join(texts)}" for label, texts in said.items() if texts
+    )
+
+
+def of_other_records(rest: Sequence[Incident], look: Look) -> Message:
     """One message of all health records that have none of their own."""
     lines = []
-    for incident in rest[:_REST]:
-        group = f"{incident.group}: " if incident.group else ""
+    for incident in rest[:_RECORDS]:
         reason = "".join(f" ({WRITTEN}{each})" for each in incident.reasons[:1])
-        lines.append(text(f"- {group}{headline(incident)}{reason}", 400))
-    if len(rest) > _REST:
-        lines.append(f"- and {len(rest) - _REST} more")
-    title = f"{len(rest)} more kinds of health records"
-    level = min((incident.level for incident in rest), key=("Error", "Warn", "Info").index)
+        lines.append(text(f"- {_title(incident)}{reason}", 400))
+    if len(rest) > _RECORDS:
+        lines.append(f"- and {len(rest) - _RECORDS} more")
+    return _list_of(
+        rest, [*lines, "", *_labelled("Limit:", [_LIMIT])], f"{len(rest)} more kinds of health records", look
+    )
+
+
+def _list_of(found: Sequence[Incident], lines: Sequence[str], title: str, look: Look) -> Message:
     body = [
         f"Cluster {look.name}: {title} at the same time.",
         "",
         *lines,
         "",
-        *_labelled("Limit:", [_LIMIT]),
         *_labelled("Next:", [_command("watch", look)]),
+        *_labelled("Page:", [f"{PAGE}, in the folder that `cdk-hyperpod docs` prints"]),
+        "",
     ]
     return Message(
         subject=subject(f"[{look.name}] {title}"),
-        body="\n".join([*body, *_labelled("Page:", [f"{PAGE}, in the folder that `cdk-hyperpod docs` prints"]), ""]),
-        attributes=_attributes(look.name, "", HEALTH_RECORD, level),
-        records=[record for incident in rest for record in incident.records],
-        incidents=list(rest),
+        body="\n".join(body),
+        attributes=_attributes(look.name, found),
+        records=[record for incident in found for record in incident.records],
+        incidents=list(found),
     )
+
+
+def _title(incident: Incident) -> str:
+    group = f"{incident.group}: " if incident.group else ""
+    return f"{group}{headline(incident)}"
 
 
 def headline(incident: Incident) -> str:
@@ -209,10 +250,16 @@ def subject(line: str) -> str:
     return plain if len(plain) <= SUBJECT else f"{plain[: SUBJECT - 3].rstrip()}..."
 
 
-def _attributes(cluster: str, group: str, kind: str, level: str) -> dict[str, str]:
-    """SNS accepts no empty value."""
-    values = {"cluster": cluster, "group": group, "kind": kind, "level": level}
-    return {name: value for name, value in values.items() if value}
+def _attributes(cluster: str, found: Sequence[Incident]) -> dict[str, list[str]]:
+    """For subscription filters: a message about several incidents passes those that one of them passes."""
+    values = {
+        "cluster": [cluster],
+        "group": [incident.group for incident in found],
+        "kind": [incident.kind for incident in found],
+        "level": [incident.level for incident in found],
+    }
+    distinct = {name: [*dict.fromkeys(filter(None, each))] for name, each in values.items()}
+    return {name: each for name, each in distinct.items() if each}
 
 
 def _labelled(label: str, lines: Sequence[str]) -> list[str]:
