@@ -104,8 +104,8 @@ def check_backup(backup: DrainBackup, mounts: frozenset[str] | None, path: str) 
                 )
         return
     if isinstance(backup.paths, tuple):
-        yield from _check_folders(backup.paths, backup.to, mounts or frozenset(), f"{path}.paths")
-    yield from _check_target(backup.to, mounts, f"{path}.to")
+        yield from _check_folders(backup.paths, backup.to, mounts or frozenset(), path)
+    yield from _check_target(backup.to, mounts, path)
 
 
 def _is_system_folder(folder: PurePosixPath) -> bool:
@@ -120,14 +120,14 @@ def _check_target(target: str | None, mounts: frozenset[str] | None, path: str) 
     if target is None:
         yield Finding(
             code="backup-target-missing",
-            path=path,
+            path=f"{path}.to",
             problem="is missing, so the copy has no target",
             remedy="add a folder such as /fsx/backup, or use a `hook` of your own in place of both",
         )
     elif is_known(target) and mounts == frozenset():
         yield Finding(
             code="backup-target-without-storage",
-            path=path,
+            path=f"{path}.to",
             problem=f"{target} is on the node's own disk, so the copy would be lost with the node",
             remedy="add storage, and put the copy there",
         )
@@ -139,7 +139,7 @@ def _check_target(target: str | None, mounts: frozenset[str] | None, path: str) 
         some_mounts = " or ".join(sorted(mounts))
         yield Finding(
             code="backup-target-not-on-storage",
-            path=path,
+            path=f"{path}.to",
             problem=f"{target} is not on the file's storage, so the copy would be lost with the node",
             remedy=f"put it below {some_mounts}",
         )
@@ -147,16 +147,16 @@ def _check_target(target: str | None, mounts: frozenset[str] | None, path: str) 
 
 def _check_folders(paths: tuple[str, ...], target: str | None, mounts: frozenset[str], path: str) -> Iterator[Finding]:
     """Too many or too few folders, those that contain the target, and those that are shared or belong to the system."""
-    yield from check_repeated(paths, path)
+    yield from check_repeated(paths, f"{path}.paths")
     if not 1 <= len(paths) <= MOST_PATHS:
         yield Finding(
             code="backup-paths-wrong-number",
-            path=path,
+            path=f"{path}.paths",
             problem=f"there are {len(paths)} folders",
             remedy=f"use 1 to {MOST_PATHS}, or a `hook` of your own, or remove slurm.drain.backup",
         )
     above_target = PurePosixPath(target).parents if target is not None and is_known(target) else ()
-    for item_path, item in zip(item_paths(path, paths), paths, strict=True):
+    for item_path, item in zip(item_paths(f"{path}.paths", paths), paths, strict=True):
         if not is_known(item):
             continue
         source = PurePosixPath(item)
