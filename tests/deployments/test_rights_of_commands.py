@@ -85,6 +85,7 @@ UNTRIED = {
             *(("patch", right) for right in ("s3:PutObject", "kms:GenerateDataKey")),
             *(("patch", right) for right in ("lambda:InvokeFunction", "cloudwatch:DescribeAlarms")),
             ("patch", "iam:SimulatePrincipalPolicy"),
+            ("patch", "ec2:DescribeImages"),
         ],
         "only a patch that is carried out needs it: tests/unit/cli/patch/test_patch.py",
     ),

@@ -5,15 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import parse_request, request_key
 from cdk_hyperpod._lambda.hyperpod.drainer.event import parse_event
+from cdk_hyperpod.cli import live
 from simulations.lifetimes.agent import status as agent_status
 from unit.cli.conftest import FakeAws
 
 Json = Any
 OPERATOR = request_key("small", "operator")
+
+
+def live_node(name: str, **more: Any) -> live.Node:
+    """A node that runs. Times are in seconds since 1970."""
+    usual: Json = {"group": "work", "instance_id": name or None, "status": "Running", "instance_type": "ml.p5.48xlarge"}
+    usual |= dict.fromkeys(("logical_id", "launched", "image", "image_status", "host")) | {"message": ""}
+    times = {key: datetime.fromtimestamp(more[key], UTC) for key in ("updated", "launched") if key in more}
+    return live.Node(**{**usual, **more, **times})
 
 
 @dataclass

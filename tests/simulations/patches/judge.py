@@ -17,6 +17,11 @@ HELD_S = 7200.0
 """How long after the end of an update a node may be held while the command lives."""
 SLACK_S = 180.0
 """What the agent's looks and a full minute take."""
+JOINED_DURING_THE_UPDATE = "joined during the update"
+"""The exemption of a pod on an EKS node that HyperPod replaced and then updated: nothing can hold a node that Kubernetes does not have
+yet, and a budget protects a pod that began before the next look (docs/not-guaranteed.md)."""
+LOOK_S = 150.0
+"""Until the command has seen a node that has just joined."""
 LEASE_S = 600.0
 """The lease of a run that has sent nothing."""
 _TIME = re.compile(r"until (\d{4}-\d\d-\d\d \d\d:\d\d) UTC")
@@ -32,6 +37,8 @@ class Judge:
     operator_holds: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Node -> from when until when a colleague's drain keeps jobs away."""
     calls: list[Update] = field(default_factory=list)
+    exempt: list[str] = field(default_factory=list)
+    """What ended a job unasked, and cannot be avoided: by name."""
 
     def fault(self, what: str) -> None:
         self.world.note(f"FAULT {what}")
@@ -46,10 +53,17 @@ class Judge:
 
     def job_ended(self, job: Job, by: str) -> None:
         """By somebody: did the user say so?"""
-        if by.startswith("image of patch") and not (self.world.switches.eks and self._is_forced()):
+        if by.startswith("image of patch") and self._has_joined_during_the_update(job):
+            self.exempt.append(JOINED_DURING_THE_UPDATE)
+        elif by.startswith("image of patch") and not (self.world.switches.eks and self._is_forced()):
             self.fault(f"job ended unasked: by the {by}")
         if by == "force of patch" and not self._is_forced():
             self.fault("job ended unasked: before --force-after of the run that shows it")
+
+    def _has_joined_during_the_update(self, job: Job) -> bool:
+        joined, is_protected = job.node.joins, job.protected and self.world.switches.eks
+        accepted = self.calls[-1].accepted if self.calls else joined
+        return is_protected and joined > accepted and job.began < joined + LOOK_S
 
     def _is_forced(self) -> bool:
         now = self.world.now

@@ -45,6 +45,7 @@ class Outcome:
     faults: list[str]
     outcomes: dict[str, int]
     calls: int
+    exempt: list[str]
     story: str = ""
 
 
@@ -194,7 +195,11 @@ class Scenario:
             self._run_out()
         time.run(world.now + (0.5 if random.random() < 0.8 else 30) * HOUR)
         return Outcome(
-            self.seed, list(dict.fromkeys(self.judge.faults)), dict(self.judge.outcomes()), len(self.judge.calls)
+            self.seed,
+            list(dict.fromkeys(self.judge.faults)),
+            dict(self.judge.outcomes()),
+            len(self.judge.calls),
+            self.judge.exempt,
         )
 
     def _run_out(self) -> None:
@@ -359,6 +364,8 @@ def report(outcomes: Sequence[Outcome]) -> str:
         f"{len(outcomes)} patches, {sum(each.calls for each in outcomes)} updates accepted; "
         + ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
     ]
+    exempt = Counter(name for outcome in outcomes for name in outcome.exempt)
+    lines += [f"  exempt: {count} jobs, {name}" for name, count in exempt.items()]
     kinds: dict[str, list[int]] = {}
     for outcome in outcomes:
         for kind in dict.fromkeys(re.sub(r"i-\w+|\d+", "…", fault)[:90] for fault in outcome.faults):

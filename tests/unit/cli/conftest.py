@@ -50,6 +50,8 @@ class FakeAws:
     """SERVICE:method that are refused."""
     alarms: set[str] = field(default_factory=set)
     """Names of the alarms that CloudWatch has."""
+    architecture: str | None = "x86_64"
+    """Of every AMI. Absent: EC2 has none of them."""
     drainer: Callable[[Json], Json] | None = None
     """The drainer's answer to an event. Absent: there is no such function."""
 
@@ -109,6 +111,11 @@ class _Client:
 
     def _describe_alarms(self, AlarmNames: Sequence[str], **_: object) -> Json:
         return {"MetricAlarms": [{"AlarmName": name} for name in AlarmNames if name in self.fake_aws.alarms]}
+
+    def _describe_images(self, ImageIds: Sequence[str]) -> Json:
+        if self.fake_aws.architecture is None:
+            raise refused("InvalidAMIID.NotFound", f"The image ids '{ImageIds}' do not exist", "DescribeImages")
+        return {"Images": [{"ImageId": each, "Architecture": self.fake_aws.architecture} for each in ImageIds]}
 
     def _invoke(self, FunctionName: str, Payload: bytes) -> Json:
         if self.fake_aws.drainer is None:

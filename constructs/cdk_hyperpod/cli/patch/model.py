@@ -9,6 +9,7 @@ from typing import Any
 
 from ..._lambda.hyperpod.common.drain_protocol import NodeStatus
 from ..._lambda.hyperpod.scale_down.images import DEFAULT, is_release
+from ..live import Node
 
 UPDATING = ("Pending", "InProgress", "RollbackInProgress")
 """SoftwareUpdateStatus while HyperPod works (botocore)."""
@@ -48,21 +49,10 @@ class Options:
     force_s: int | None = None
     """Seconds after which jobs are ended. None: never."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """One node of a group."""
-
-    id: str
-    """Its instance id. Empty: it has no instance yet."""
-    status: str
-    host: str | None = None
-    image: str | None = None
-    """Its release. None: not reported."""
-    image_status: str | None = None
-    updated: float | None = None
-    """When HyperPod updated its software last, in seconds since 1970. None: not reported."""
-    launched: float | None = None
+    @property
+    def image(self) -> str:
+        """The image that they name. Empty: that of the file, or the latest."""
+        return self.release or self.image_id or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +64,7 @@ class Group:
     software: str | None
     """SoftwareUpdateStatus. None: there never was an update."""
     current: int
-    target: int
+    """CurrentCount, or else TargetCount."""
     minimum: int
     node_type: str | None = None
     """Controller, Login or Compute. None: not under Slurm."""
@@ -86,10 +76,7 @@ class Group:
     """TargetStateCount: how many running nodes have the desired image. None: not reported."""
     coming: tuple[str, ...] = ()
     """The desired AMI and release, as far as they are reported: those of the nodes after an update that is under way."""
-    cluster_updates: bool = False
-    """The cluster's status shows an update, and no group does."""
     nodes: tuple[Node, ...] = ()
-    """As they were listed last."""
 
     @property
     def is_updating(self) -> bool:
@@ -105,7 +92,7 @@ class Group:
     @property
     def with_jobs(self) -> tuple[Node, ...]:
         """Its nodes that may have jobs or pods, or get some: all that exist and do not terminate."""
-        return tuple(node for node in self.nodes if node.id and node.status != "ShuttingDown")
+        return tuple(node for node in self.nodes if node.instance_id and node.status != "ShuttingDown")
 
     def contradicts(self, wanted: str) -> bool:
         """Whether HyperPod reports that it installs another image than the one that was named."""
@@ -124,6 +111,7 @@ class Plan:
     """A release, an AMI, DEFAULT or LATEST."""
     drained_by: DrainedBy
     node_type: str | None = None
+    instance_types: tuple[str, ...] = ()
     rolling: Mapping[str, Any] | None = None
     """DeploymentConfig of UpdateClusterSoftware. None: all nodes at once."""
     why_not: str = ""
@@ -157,12 +145,16 @@ class Hold:
     until: float
     """Until when the nodes are waited for. While HyperPod updates them: until when they are held, whatever becomes of this process."""
     updates: bool = False
+    kept: float | None = None
+    """Until when they are held at least, because an earlier call may still end jobs."""
 
     @staticmethod
-    def to_drain(now: float, options: Options) -> Hold:
+    def to_drain(now: float, options: Options, kept: float | None = None) -> Hold:
         """From now on, as the options say."""
         until, force = now + options.drain_for_s, options.force_s
-        return Hold(began=now, deadline=until if force is None else now + force, force=force is not None, until=until)
+        return Hold(
+            began=now, deadline=until if force is None else now + force, force=force is not None, until=until, kept=kept
+        )
 
     @staticmethod
     def to_update(now: float, until: float | None = None) -> Hold:
@@ -172,7 +164,7 @@ class Hold:
 
     def lease(self, now: float) -> float:
         """Until when a request holds a node that is written now."""
-        return self.until if self.updates else now + LEASE_S
+        return self.until if self.updates else max(now + LEASE_S, self.kept or 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +208,12 @@ class Progress:
     """HyperPod accepted the call."""
     seen: bool = False
     """HyperPod was seen at work since."""
+    rolled_back: bool = False
+    """HyperPod was seen putting the old image back since: then it is over with this update."""
     until: float | None = None
-    """Until when its nodes are held for the update. None: it was not sent."""
+    """Until when its nodes are held for the update, or for an earlier one that may still be at work. None: neither."""
+    unconfirmed: bool = False
+    """A process has waited for evidence in vain. The next one sends the update again."""
     done: bool = False
     """The group is patched."""
 
@@ -251,7 +247,7 @@ class Run:
 
     def held(self, now: float) -> Iterator[str]:
         """The groups whose nodes it holds for an update."""
-        return (name for name in self.updating if (self.groups[name].until or 0.0) > now)
+        return (name for name, each in self.groups.items() if (each.until or 0.0) > now and not each.done)
 
     @property
     def request_id(self) -> str:

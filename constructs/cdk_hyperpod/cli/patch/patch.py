@@ -19,12 +19,11 @@ from ..live import LiveError, Target
 from ..nodes.drain import parse_span
 from ..options import config_option, json_option, permissions, profile_option, yes_option
 from . import view
-from .drains import DrainerDrains, Drains, NoDrains, open_drains
-from .images import wanted_of
+from .drains import DrainerDrains, Drains, nothing_drains, open_drains
 from .model import LEASE_S, DrainedBy, Options, Plan, Report, Run
 from .patcher import Outcome, Patcher
 from .plans import left_out, make_plans, unknown_groups
-from .reading import Calls, Reader
+from .reading import Reader
 from .refusals import Preview, refuse
 from .run_record import LocalRecord, choose_run, local_record, new_run
 from .steps import DONE, IS_ROLLED_BACK
@@ -69,10 +68,11 @@ steps of a patch day.
         *("s3:GetObject", "s3:PutObject", "s3:ListBucket", "kms:Decrypt", "kms:GenerateDataKey"),
         *("sagemaker:DescribeClusterNode", "lambda:InvokeFunction", "cloudwatch:DescribeAlarms"),
         *("sagemaker:ListClusterEvents", "sagemaker:DescribeClusterEvent", "iam:SimulatePrincipalPolicy"),
+        "ec2:DescribeImages",
         besides="Under Slurm those of S3 and KMS are needed on the drain bucket and its key, under EKS InvokeFunction on the "
         "drainer. DescribeAlarms is needed for `rolling.rollback_alarms`, ListTags if another app has the cluster, "
         "DescribeClusterNode for nodes whose name has no address. Those for events show why an update failed. "
-        "SimulatePrincipalPolicy, on your own role, finds a missing UpdateClusterSoftware before the drain.",
+        "SimulatePrincipalPolicy, on your own role, finds a missing UpdateClusterSoftware before the drain, and DescribeImages an AMI that the nodes cannot run.",
     ),
 )
 @click.argument("groups", nargs=-1, metavar="[GROUP]…")
@@ -203,8 +203,7 @@ class _Command:
     def __init__(self, target: Target, options: Options, printer: _Printer, *, yes: bool) -> None:
         assert target.config is not None
         self._config: ClusterConfig = target.config
-        self._calls = Calls(target.client)
-        self._target = replace(target, client=self._calls.client)
+        self._target = target
         self._options = options
         self._printer = printer
         self._yes = yes
@@ -212,7 +211,7 @@ class _Command:
 
     def show(self) -> int:
         """Show what would be done. Returns the exit code."""
-        described = self._reader.describe()
+        described = live.describe(self._target)
         self._drains = open_drains(self._target, self._config, described)
         preview = self._preview(described, None, self._held(self._drains.shared()))
         self._show_or_refuse(preview)
@@ -220,7 +219,7 @@ class _Command:
 
     def run(self) -> int:
         """Patch. Returns the exit code."""
-        described = self._reader.describe()
+        described = live.describe(self._target)
         account = str(described["ClusterArn"]).split(":")[4]
         with local_record(account, self._target.region, self._target.name) as local:
             self._drains = open_drains(self._target, self._config, described)
@@ -254,7 +253,7 @@ class _Command:
             raise
 
     def _choose(self, local: LocalRecord, shared: Run | None, now: float, fresh: Run | None = None) -> Run:
-        made = fresh or new_run(local, wanted=wanted_of(self._options), typed=self._options.groups)
+        made = fresh or new_run(local, wanted=self._options.image, typed=self._options.groups)
         return choose_run(shared, local.read(), replace(made, until=now + LEASE_S), now)
 
     def _say_nothing_needed(self, local: LocalRecord, unfinished: Run) -> int:
@@ -268,7 +267,6 @@ class _Command:
     def _patcher(self, local: LocalRecord, run: Run, is_confirmed: bool) -> Patcher:
         return Patcher(
             reader=self._reader,
-            calls=self._calls,
             drains=self._drains,
             local=local,
             run=run,
@@ -289,7 +287,6 @@ class _Command:
         return frozenset() if earlier is None else frozenset(earlier.held(now))
 
     def _preview(self, described: live.Reply, run: Run | None, held: frozenset[str]) -> Preview:
-        self._reader.list_all(described)
         groups = self._reader.groups(described)
         by_name = {str(group["InstanceGroupName"]): group for group in live.groups(described)}
         plans = make_plans(self._options, self._config, groups, by_name, {} if run is None else run.groups)
@@ -301,16 +298,15 @@ class _Command:
         holds_nodes = run is not None and run.groups
         if isinstance(self._drains, DrainerDrains) and not is_drained and not holds_nodes:
             # It has nothing to drain, so it does not have to exist.
-            self._drains = NoDrains(described)
-        has_channel = (
-            self._drains.exists if isinstance(self._drains, DrainerDrains) else not isinstance(self._drains, NoDrains)
-        )
+            self._drains = nothing_drains(described)
         begun = () if run is None or not run.groups else (*run.typed, *run.groups)
         unknown = unknown_groups(self._options, groups)
         gone = [name for name in unknown if name in begun]
         may_update, unknown_why = self._may_update(described, plans)
+        wrong_images, unread = self._reader.wrong_images(plans)
         notes = [
             *([f"whether you may call UpdateClusterSoftware is unknown: {unknown_why}"] if unknown_why else []),
+            *([f"whether the AMI fits the instance types is unknown: {unread}"] if unread else []),
             *(f"{name} was deleted meanwhile" for name in gone),
             *(
                 f"{name} is not patched: it is the Slurm controller. Add --controller (docs/patch.md)"
@@ -328,11 +324,12 @@ class _Command:
             cluster_status=tables.shown(described["ClusterStatus"], 100),
             deployment=deployment,
             report=report,
-            has_channel=has_channel,
+            has_channel=self._drains.exists,
             must_save=_must_save(self._config),
             updating=frozenset() if run is None else run.updating,
             held=held,
             missing_alarms=self._reader.missing_alarms(plans),
+            wrong_images=wrong_images,
             may_update=may_update,
             notes=notes,
         )

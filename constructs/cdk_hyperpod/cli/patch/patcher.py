@@ -13,19 +13,15 @@ from ..._lambda.hyperpod.common import api
 from ..._lambda.hyperpod.scale_down.images import is_release
 from ...errors import HyperPodError
 from .. import aws, live, tables
+from ..live import Node
 from ..nodes.operator_channel import DrainError
 from .drains import DrainerDrains, Drains
-from .model import LATEST, SYSTEM_UPDATING, DrainedBy, Group, Hold, Node, Options, Plan, Progress, Report, Run
-from .reading import Calls, Reader
+from .images import is_of_others
+from .model import LATEST, SYSTEM_UPDATING, DrainedBy, Group, Hold, Options, Plan, Progress, Report, Run
+from .reading import Reader
 from .run_record import AnotherRunError, LocalRecord
-from .steps import DONE, HAS_FAILED, Case, Finish, Relist, Resume, Step, Stop, Update, Wait, next_step
+from .steps import DONE, HAS_FAILED, Case, Finish, Resume, Step, Stop, Update, Wait, next_step
 
-POLL_S = 60.0
-"""Seconds between two looks of three calls each."""
-CALL_S = 15.0
-"""Seconds for each call of a look that has more of them: at most four calls a minute."""
-LIST_S = 110.0
-"""Seconds for each page of nodes between two lists of a group: 6,758 nodes take 68 calls."""
 QUIET_S = 1800.0
 """How long nothing is printed while only numbers change."""
 FAILING_S = 1800.0
@@ -59,12 +55,9 @@ class _Look:
     """What one look has read."""
 
     began: float
-    described: live.Reply
     group: Group | None
     report: Report
     deployment: str
-    reads_stack: bool
-    """False: the lease was renewed, and the stack was not read besides."""
 
 
 @dataclass
@@ -75,14 +68,10 @@ class _Turn:
     hold: Hold
     nodes: dict[str, Node] = field(default_factory=dict)
     """The union of all lists: what one leaves out stays held."""
-    listed: float = 0.0
-    """When its nodes were listed last."""
     foreign: str = ""
     """An update that this command did not send, as it was seen last."""
     worked: float = 0.0
     """When a sign of this run's update was seen last."""
-    shown: frozenset[object] = frozenset()
-    """All that HyperPod has reported of images until then."""
 
 
 @dataclass
@@ -90,7 +79,6 @@ class Patcher:
     """One run of `patch`, from the confirmation on."""
 
     reader: Reader
-    calls: Calls
     drains: Drains
     local: LocalRecord
     run: Run
@@ -102,12 +90,11 @@ class Patcher:
     has_released: bool = False
     """At its end it holds no node."""
     _turn: _Turn | None = None
-    _look_age: float = 0.0
+    _looked: _Look | None = None
     _said: str = ""
     _said_at: float = 0.0
     _failing: float | None = None
     """Since when looks have failed without a break."""
-    _has_read_stack: bool = False
 
     @staticmethod
     def wait(seconds: float) -> None:
@@ -117,7 +104,6 @@ class Patcher:
     def patch(self, plans: Sequence[Plan]) -> Outcome:
         """Patch the groups in their order, until one fails. Releases what it holds, however it ends."""
         finished = False
-        self.calls.made = 0
         try:
             for plan in plans:
                 stop = self._patch_group(plan)
@@ -146,10 +132,14 @@ class Patcher:
         reasons: list[str] = []
         if sent is not None:
             with suppress(HyperPodError, *api.CALL_ERRORS):
-                reasons = self.reader.reasons(self.reader.describe(), plan.group, sent)
+                reasons = self.reader.reasons(plan.group, sent)
         outcome = self._outcome(plans, stop, reasons)
         # What failed begins anew with the next run.
-        self.run = replace(self.run, groups={name: each for name, each in self.run.groups.items() if each.done})
+        failed, is_held = self._progress(plan), self._held_for_an_update() is not None
+        groups = {name: each for name, each in self.run.groups.items() if each.done}
+        if is_held and (stop.may_go_on or failed.sent is None):
+            groups[plan.group] = replace(failed, unconfirmed=stop.may_go_on)
+        self.run = replace(self.run, groups=groups)
         return outcome
 
     # -- its end ------------------------------------------------------------------------------------------------------
@@ -162,8 +152,8 @@ class Patcher:
         if held is not None:
             # Jobs would start on them, and end with the old image.
             tables.complain(
-                f"the nodes stay held until {_time(held)}, because HyperPod replaces their image. The same command goes on "
-                "from there, and releases them"
+                f"the nodes stay held until {_time(held)}, because HyperPod may still replace their image. The same command goes "
+                "on from there, and releases them. `cdk-hyperpod drain --release` releases them at once"
             )
             return
         try:
@@ -180,9 +170,9 @@ class Patcher:
     def _held_for_an_update(self) -> float | None:
         """Until when nodes are held, if it stops while HyperPod replaces their image, as far as it knows."""
         plan = self._turn.plan if self._turn else None
-        if plan is None or plan.drained_by not in (DrainedBy.AGENT, DrainedBy.DRAINER):
+        if plan is None or not _is_held(plan) or plan.group not in self.run.held(self.drains.now()):
             return None
-        return self._progress(plan).until if plan.group in self.run.updating else None
+        return self._progress(plan).until
 
     def _by_hand(self) -> str:
         if isinstance(self.drains, DrainerDrains):
@@ -203,7 +193,7 @@ class Patcher:
                     raise
                 if not tries and self._turn:
                     self._say(self._turn.plan.group, f"the nodes are released at the next try: {_words(error)}")
-            self.wait(10 if tries else POLL_S)
+            self.wait(10 if tries else self.drains.look_s)
 
     # -- one group --------------------------------------------------------------------------------------------------
 
@@ -215,8 +205,10 @@ class Patcher:
             if isinstance(step, Update):
                 step = self._try_to_update(turn)
             if isinstance(step, Resume):
-                self._note(plan, Progress())
-                turn.hold = Hold.to_drain(self.drains.now(), self.options)
+                progress = self._progress(plan)
+                kept = progress.until if progress.unconfirmed else None
+                turn.hold = Hold.to_drain(self.drains.now(), self.options, kept)
+                self._note(plan, Progress(until=kept))
             if isinstance(step, Stop):
                 return step
             if isinstance(step, Finish):
@@ -224,43 +216,32 @@ class Patcher:
                 return None
             if isinstance(step, Wait):
                 self._say(plan.group, step.why)
-            self._pause()
+            self._pause(turn)
 
     def _begin(self, plan: Plan) -> _Turn:
         now, progress = self.drains.now(), self._progress(plan)
         self._said, self._failing = "", None
         if progress.sent is None:
             # The clock of --drain-for and --force-after begins with the run that shows them.
-            hold = Hold.to_drain(now, self.options)
+            hold = Hold.to_drain(now, self.options, progress.until)
         else:
             hold = Hold.to_update(progress.sent, progress.until)
-        self._turn = _Turn(plan, hold, worked=now if progress.seen else progress.sent or 0.0)
+        self._turn = _Turn(
+            plan, hold, worked=now if progress.seen and not progress.unconfirmed else progress.sent or 0.0
+        )
         self._note(plan, progress)
         return self._turn
 
     def _look_and_decide(self, turn: _Turn) -> Step:
         """The next step. A look that fails is repeated for some time."""
         try:
-            look = self._look(turn)
-            step = next_step(self._case(turn, look, fresh=False))
-            if isinstance(step, Relist):
-                step = self._decide_by_a_list(turn, look)
-            if isinstance(step, Update) and not look.reads_stack:
-                return Wait("looks once more for a deployment")
+            self._looked = look = self._look(turn)
         except (HyperPodError, *api.CALL_ERRORS) as error:
-            return self._after_failed_look(turn, error)
+            return self._after_failed_look(error)
         self._failing = None
-        self._look_age = look.began
-        return step
+        return next_step(self._case(turn, look))
 
-    def _decide_by_a_list(self, turn: _Turn, look: _Look) -> Step:
-        self._list(turn, look.described)
-        group = self._group(look.described, turn.plan)
-        if group is not None:
-            self._note_what_is_live(turn, group)
-        return next_step(self._case(turn, replace(look, group=group), fresh=True))
-
-    def _after_failed_look(self, turn: _Turn, error: Exception) -> Step:
+    def _after_failed_look(self, error: Exception) -> Step:
         if isinstance(error, live.NoClusterError):
             return Stop(HAS_FAILED, "the cluster was deleted meanwhile")
         now = self.drains.now()
@@ -271,88 +252,55 @@ class Patcher:
 
     def _look(self, turn: _Turn) -> _Look:
         began = self.drains.now()
-        described = self.reader.describe()
-        group = self._group(described, turn.plan)
+        described = live.describe(self.reader.target)
+        group = self.reader.group(described, turn.plan.group)
         if group is not None:
-            if not turn.nodes:
-                turn.listed = began
-            turn.nodes |= {node.id: node for node in group.with_jobs}
+            turn.nodes |= {node.name: node for node in group.with_jobs}
             self._note_what_is_live(turn, group)
-        # A look has four calls at most: the next one reads the stack again.
-        reads_stack = self._progress(turn.plan).sent is None and not (self.drains.is_due() and self._has_read_stack)
-        deployment = self.reader.deployment(described) if reads_stack else ""
-        self._has_read_stack = reads_stack
-        return _Look(began, described, group, self._hold(turn, group, deployment), deployment, reads_stack)
-
-    def _group(self, described: live.Reply, plan: Plan) -> Group | None:
-        return next((group for group in self.reader.groups(described) if group.name == plan.group), None)
-
-    def _list(self, turn: _Turn, described: live.Reply) -> None:
-        before = self.calls.made
-        self.reader.list_group(described, turn.plan.group)
-        # The pages of a list come on top of four calls a minute.
-        self.calls.made = before + 1
-        turn.listed = self.drains.now()
-        group = self._group(described, turn.plan)
-        turn.nodes |= {} if group is None else {node.id: node for node in group.with_jobs}
+        deployment = self.reader.deployment(described) if self._progress(turn.plan).sent is None else ""
+        nodes = turn.nodes.values() if group is not None and _is_held(turn.plan) else ()
+        return _Look(began, group, self.drains.hold(self.run, [*nodes], turn.hold), deployment)
 
     def _note_what_is_live(self, turn: _Turn, group: Group) -> None:
-        """An update that is under way is this run's if it has sent one, and otherwise another one's."""
+        """An update that is under way is this run's if it has sent one, unless the evidence says otherwise."""
         plan, progress, now = turn.plan, self._progress(turn.plan), self.drains.now()
+        if group.is_updating:
+            is_foreign = is_of_others(plan.wanted, group, progress)
+            turn.foreign = " to ".join([group.software or SYSTEM_UPDATING, *group.coming[-1:]]) if is_foreign else ""
         if progress.sent is None:
-            if group.is_updating:
-                turn.foreign = " to ".join([group.software or SYSTEM_UPDATING, *group.coming[-1:]])
             return
-        shown = {group.on_desired, *((node.id, node.image, node.updated) for node in group.nodes)}
-        if progress.seen and not shown <= turn.shown:
-            turn.worked = now
-        turn.shown |= shown
         has_moved = group.software != progress.before
-        if (group.is_updating or group.cluster_updates or has_moved) and not progress.seen:
+        is_first = (group.is_updating or has_moved) and not progress.seen
+        noted = replace(
+            progress,
+            seen=progress.seen or is_first,
+            before="" if has_moved else progress.before,
+            rolled_back=progress.rolled_back or group.is_rolling_back,
+        )
+        if noted != progress:
+            self._note(plan, noted)
+        if group.is_updating or is_first:
             turn.worked = now
-            progress = replace(progress, seen=True)
-        if has_moved:
-            progress = replace(progress, before="")
-        if progress != self._progress(plan):
-            self._note(plan, progress)
-        if not (group.is_updating or group.cluster_updates):
-            return
-        turn.worked = now
-        if turn.hold.until - now < RENEW_UPDATE_S:
+        if group.is_updating and turn.hold.until - now < RENEW_UPDATE_S:
             self._hold_for_update(turn)
 
     def _hold_for_update(self, turn: _Turn) -> None:
         turn.hold = Hold.to_update(self.drains.now())
         self._note(turn.plan, replace(self._progress(turn.plan), until=turn.hold.until))
-        if turn.plan.drained_by in (DrainedBy.AGENT, DrainedBy.DRAINER):
+        if _is_held(turn.plan):
             self._say(turn.plan.group, f"if this command is lost, the nodes stay held until {_time(turn.hold.until)}")
 
-    def _hold(self, turn: _Turn, group: Group | None, deployment: str) -> Report:
-        """Hold the nodes, which renews the lease, and read the report."""
-        is_drained = turn.plan.drained_by in (DrainedBy.AGENT, DrainedBy.DRAINER)
-        if not is_drained and isinstance(self.drains, DrainerDrains):
-            # It would release the nodes that it is not asked to hold, and there are none.
-            return Report()
-        if group is None or deployment:
-            # The guard requests its own drains now. Under Slurm the looks that do not read the stack renew the lease.
-            return Report()
-        return self.drains.hold(self.run, tuple(turn.nodes.values()) if is_drained else (), turn.hold)
-
-    def _case(self, turn: _Turn, look: _Look, *, fresh: bool) -> Case:
-        group, now = look.group, self.drains.now()
-        pages = len(turn.nodes) // live.PAGE_SIZE + 1
-        listed = {node.id for node in group.nodes} if group else set()
+    def _case(self, turn: _Turn, look: _Look) -> Case:
+        listed = {node.name for node in look.group.nodes} if look.group else set()
         return Case(
             plan=turn.plan,
-            group=group,
+            group=look.group,
             progress=self._progress(turn.plan),
             report=look.report,
             hold=turn.hold,
-            now=now,
+            now=self.drains.now(),
             deployment=look.deployment,
-            fresh=fresh,
-            may_list=now - turn.listed >= LIST_S * pages,
-            earlier={name: node for name, node in turn.nodes.items() if name not in listed},
+            earlier=[node for name, node in turn.nodes.items() if name not in listed],
             foreign=turn.foreign,
             worked=turn.worked,
             must_save=self.must_save,
@@ -366,9 +314,7 @@ class Patcher:
         try:
             return self._update(turn)
         except (HyperPodError, *api.CALL_ERRORS) as error:
-            return self._after_failed_look(turn, error)
-        finally:
-            self.calls.made = 0
+            return self._after_failed_look(error)
 
     def _update(self, turn: _Turn) -> Wait:
         """Send UpdateClusterSoftware.
@@ -376,28 +322,25 @@ class Patcher:
         The hold that lasts as long as the update, and the record that it may have arrived, are written before. What has changed
         since the look, and a look that is too old, wait for the next one.
         """
-        plan = turn.plan
-        first = {node.id for node in self._known(plan)}
-        described = self.reader.describe()
-        self.reader.list_group(described, plan.group)
-        group = self._group(described, plan)
-        if group is None or (why := _why_not_now(group, first, plan)):
-            return Wait(why if group else "the group is not there any more")
-        hold = (
-            turn.hold if plan.drained_by in (DrainedBy.NONE, DrainedBy.HYPERPOD) else Hold.to_update(self.drains.now())
-        )
+        plan, look = turn.plan, self._looked
+        group = self.reader.group(live.describe(self.reader.target), plan.group)
+        if look is None or look.group is None or group is None:
+            return Wait("the group is not there any more")
+        if why := _why_not_now(group, look.group, plan):
+            return Wait(why)
+        hold = Hold.to_update(self.drains.now()) if _is_held(plan) else turn.hold
         if hold.updates:
             self._say(
                 plan.group,
                 f"the update is sent. If this command is lost, the nodes stay held until {_time(hold.until)}",
             )
-            self.drains.hold(self.run, tuple(turn.nodes.values()), hold)
+            self.drains.hold(self.run, [*turn.nodes.values()], hold)
         now = self.drains.now()
         sent = Progress(sent=now, before=group.software, until=hold.until if hold.updates else None)
         self._note(plan, sent)
         self.drains.save(self.run)
-        if self.drains.now() - self._look_age > LOOK_S:
-            self._note(plan, Progress())
+        if self.drains.now() - look.began > LOOK_S:
+            self._note(plan, Progress(until=turn.hold.kept))
             return Wait("the last look is too old. It looks again")
         try:
             self.reader.target.client("sagemaker").update_cluster_software(
@@ -412,10 +355,6 @@ class Patcher:
             self.drains.save(self.run)
         return Wait("HyperPod has accepted the update")
 
-    def _known(self, plan: Plan) -> tuple[Node, ...]:
-        """Its nodes by the last list."""
-        return tuple(node for node in self.reader.listed(plan.group) if node.id and node.status != "ShuttingDown")
-
     def _after_failed_update(self, turn: _Turn, error: Exception) -> Wait:
         """Raises DrainError unless the same call may succeed later."""
         plan, sent = turn.plan, self._progress(turn.plan)
@@ -425,7 +364,7 @@ class Patcher:
             turn.worked = self.drains.now()
             return Wait(f"it is unknown whether the update has arrived: {aws.sentence(error)}")
         # The next look finds that the group was deleted, or that another update is under way.
-        self._note(plan, Progress())
+        self._note(plan, Progress(until=turn.hold.kept))
         if aws.is_gone(error):
             return Wait(aws.sentence(error))
         if not is_busy(error):
@@ -439,8 +378,7 @@ class Patcher:
         self._note(turn.plan, replace(self._progress(turn.plan), done=True))
         note = f" ({step.note})" if step.note else ""
         self._say(turn.plan.group, f"patched{note}")
-        if not (isinstance(self.drains, DrainerDrains) and turn.plan.drained_by is not DrainedBy.DRAINER):
-            self._release(self.run, finished=False)
+        self._release(self.run, finished=False)
 
     # -- the record, and what is printed ------------------------------------------------------------------------------
 
@@ -460,19 +398,22 @@ class Patcher:
         line = f"{tables.now():%H:%M:%S} {group}: {tables.shown(text)}"
         self.emit("step", [line], {"group": group, "text": tables.shown(text)})
 
-    def _pause(self) -> None:
-        made, self.calls.made = self.calls.made, 0
-        self.wait(max(POLL_S, made * CALL_S))
+    def _pause(self, turn: _Turn) -> None:
+        # A page of nodes more for each hundred of them.
+        self.wait(self.drains.look_s + len(turn.nodes) // live.PAGE_SIZE)
 
 
-def _why_not_now(group: Group, first: set[str], plan: Plan) -> str:
+def _is_held(plan: Plan) -> bool:
+    """Whether this command holds the nodes."""
+    return plan.drained_by in (DrainedBy.AGENT, DrainedBy.DRAINER)
+
+
+def _why_not_now(group: Group, before: Group, plan: Plan) -> str:
     """What has changed since the look before the call. Empty: nothing."""
     if group.is_updating:
         return "HyperPod has changed the group at the last moment"
-    if plan.drained_by in (DrainedBy.NONE, DrainedBy.HYPERPOD):
-        return ""
-    second = {node.id for node in group.with_jobs}
-    if first != second or len(second) < group.current:
+    first, second = ({node.name for node in each.with_jobs} for each in (before, group))
+    if _is_held(plan) and (first != second or len(second) < group.current):
         return f"two lists differ: HyperPod lists {len(first)} and {len(second)} of {group.current} nodes"
     return ""
 

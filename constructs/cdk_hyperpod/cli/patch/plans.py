@@ -74,6 +74,7 @@ def _plan(
         wanted=wanted,
         drained_by=_drained_by(options, group, is_eks=config.orchestrator == "eks", is_rolling=rolling is not None),
         node_type=group.node_type,
+        instance_types=of_file.all_instance_types if of_file is not None else (),
         rolling=None if rolling is None else deployment_config(rolling),
         why_not=why_not,
         older=newest if newest is not None and not why_not and is_older(wanted, newest) else "",

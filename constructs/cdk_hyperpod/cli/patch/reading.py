@@ -1,52 +1,24 @@
-"""What `patch` reads of HyperPod and of the stack. Every call is counted, because looks are as far apart as their calls allow."""
+"""What `patch` reads of HyperPod and of the stack, besides what `live` does."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from ..._lambda.hyperpod.common import api
+from ...facts.instance_types import catalogue
 from ...names import cluster_stack_name
 from .. import aws, live, tables
 from ..deployment.deployed_stack import tagged_stack
-from ..live import Target
+from ..live import Node, Target
 from ..nodes.events import event_reasons
 from ..nodes.watch_view import is_under_way
-from .model import SYSTEM_UPDATING, Group, Node, Plan
+from .model import Group, Plan
 
 _MOST_EVENTS = 20
-
-
-@dataclass
-class Calls:
-    """Clients that count their calls."""
-
-    clients: Callable[[str], Any]
-    made: int = 0
-
-    def client(self, service: str) -> Any:
-        """A client of the service."""
-        return _Counted(self, self.clients(service))
-
-
-@dataclass
-class _Counted:
-    _calls: Calls
-    _client: Any
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._client, name)
-        if not callable(found):
-            return found
-
-        def call(**given: Any) -> Any:
-            self._calls.made += 1
-            return found(**given)
-
-        return call
 
 
 @dataclass
@@ -55,70 +27,41 @@ class Reader:
 
     target: Target
     _stack: str = ""
-    _listed: dict[str, tuple[Node, ...]] = field(default_factory=dict)
 
-    def describe(self) -> live.Reply:
-        """DescribeCluster. Raises LiveError."""
-        return live.describe(self.target)
-
-    def list_all(self, described: live.Reply) -> None:
-        """List the nodes of all groups."""
-        self._keep(live.nodes(self.target, described))
-
-    def list_group(self, described: live.Reply, group: str) -> None:
-        """List the nodes of one group."""
-        self._listed[group] = ()
-        self._keep(live.nodes(self.target, described, group))
-
-    def listed(self, group: str) -> tuple[Node, ...]:
-        """Its nodes, as they were listed last."""
-        return self._listed.get(group, ())
-
-    def _keep(self, nodes: Iterable[live.Node]) -> None:
-        found: dict[str, list[Node]] = {}
-        for node in nodes:
-            found.setdefault(node.group, []).append(_node(node))
-        self._listed |= {name: tuple(of_group) for name, of_group in found.items()}
-
-    def groups(self, described: live.Reply) -> list[Group]:
-        """The groups, with their nodes as they were listed last."""
+    def groups(self, described: live.Reply, only: str | None = None) -> list[Group]:
+        """The groups with their nodes, of which each 100 cost a call. `only`: the nodes of this group alone are listed."""
+        listed: dict[str, list[Node]] = {}
+        for node in live.nodes(self.target, described, only):
+            listed.setdefault(node.group, []).append(node)
         kinds = live.node_types(self.target, described)
-        found = [
-            read_group(
-                group, kinds.get(str(group["InstanceGroupName"])), self._listed.get(str(group["InstanceGroupName"]), ())
-            )
+        return [
+            read_group(group, kinds.get(name), listed.get(name, ()))
             for group in live.groups(described)
+            for name in [str(group["InstanceGroupName"])]
         ]
-        if described["ClusterStatus"] != SYSTEM_UPDATING or any(group.is_updating for group in found):
-            return found
-        return [replace(group, cluster_updates=True) for group in found]
+
+    def group(self, described: live.Reply, name: str) -> Group | None:
+        """One group with its nodes. None: it does not exist any more."""
+        return next((group for group in self.groups(described, name) if group.name == name), None)
 
     def deployment(self, described: live.Reply) -> str:
         """The stack that a deployment is changing, with its status. Empty: none."""
-        if not self._stack:
-            self._stack = cluster_stack_name(self.target.name)
-            found = self._describe_stack()
-            if found is None:
-                # Another app has the cluster.
-                sagemaker = self.target.client("sagemaker")
-                self._stack = tagged_stack(api.read_tags(sagemaker, str(described["ClusterArn"]))) or self._stack
-                found = self._describe_stack()
-        else:
-            found = self._describe_stack()
-        if found is None or not is_under_way(found):
-            return ""
-        return tables.shown(f"{found['StackName']} ({found['StackStatus']})")
+        found = self._describe_stack(self._stack or cluster_stack_name(self.target.name))
+        if found is None and not self._stack:
+            # Another app has the cluster.
+            sagemaker = self.target.client("sagemaker")
+            self._stack = tagged_stack(api.read_tags(sagemaker, str(described["ClusterArn"]))) or ""
+            found = self._describe_stack(self._stack) if self._stack else None
+        self._stack = self._stack or cluster_stack_name(self.target.name)
+        return tables.shown(f"{found['StackName']} ({found['StackStatus']})") if found and is_under_way(found) else ""
 
-    def _describe_stack(self) -> live.Reply | None:
-        from botocore.exceptions import ClientError  # type: ignore[import-untyped]
-
+    def _describe_stack(self, name: str) -> live.Reply | None:
         try:
-            (found,) = self.target.client("cloudformation").describe_stacks(StackName=self._stack)["Stacks"]
-        except ClientError as error:
+            stack: live.Reply = self.target.client("cloudformation").describe_stacks(StackName=name)["Stacks"][0]
+        except api.CALL_ERRORS as error:
             if "does not exist" in str(error):
                 return None
             raise
-        stack: live.Reply = found
         return stack
 
     def may_update(self, described: live.Reply) -> tuple[bool | None, str]:
@@ -143,6 +86,31 @@ class Reader:
         missing = found.get("MissingContextValues")
         return (None, f"a condition depends on {', '.join(missing)}") if missing else (False, "")
 
+    def wrong_images(self, plans: Iterable[Plan]) -> tuple[dict[str, str], str]:
+        """Group -> why it cannot run its AMI, which HyperPod would refuse only after the drain; and why that is unknown."""
+        by_ami: dict[str, list[Plan]] = {}
+        for plan in plans:
+            if plan.is_needed and plan.wanted.startswith("ami-"):
+                by_ami.setdefault(plan.wanted, []).append(plan)
+        wrong: dict[str, str] = {}
+        for ami, of_ami in by_ami.items():
+            try:
+                found = self.target.client("ec2").describe_images(ImageIds=[ami]).get("Images")
+            except api.CALL_ERRORS as error:
+                if not api.code(error).startswith("InvalidAMIID."):
+                    return wrong, aws.sentence(error)
+                found = None
+            have = str(found[0].get("Architecture", "")) if found else None
+            wrong |= {plan.group: why for plan in of_ami if (why := self._why_wrong(plan, have))}
+        return wrong, ""
+
+    def _why_wrong(self, plan: Plan, have: str | None) -> str:
+        if have is None:
+            return f"EC2 has no image {plan.wanted} for your account in {self.target.region}"
+        needs = {catalogue()[name].architecture for name in plan.instance_types if name in catalogue()}
+        wrong = sorted(needs - {have}) if have else []
+        return f"{plan.wanted} is built for {have}, and the group's instance type needs {wrong[0]}" if wrong else ""
+
     def missing_alarms(self, plans: Iterable[Plan]) -> list[str]:
         """Alarms of `rolling` that CloudWatch does not have. One call for a hundred names."""
         names = sorted({name for plan in plans if plan.is_needed for name in _alarm_names(plan.rolling)})
@@ -156,9 +124,9 @@ class Reader:
             }
         return [name for name in names if name not in known]
 
-    def reasons(self, described: live.Reply, group: str, since: float) -> list[str]:
+    def reasons(self, group: str, since: float) -> list[str]:
         """What HyperPod's events say about a failure in the group, newest first, and why they could not be read."""
-        if not live.is_continuous(described):
+        if not live.is_continuous(live.describe(self.target)):
             return []
         sagemaker = self.target.client("sagemaker")
         try:
@@ -202,14 +170,14 @@ def _text(value: object) -> str | None:
     return tables.shown(value, 100) if value else None
 
 
-def read_group(reply: Mapping[str, Any], node_type: str | None, nodes: tuple[Node, ...]) -> Group:
-    """A group of DescribeCluster."""
+def read_group(reply: Mapping[str, Any], node_type: str | None, nodes: Sequence[Node]) -> Group:
+    """A group of DescribeCluster. What is absent is unknown: without CurrentCount, the list has to have as many nodes as are wanted, and
+    without Status HyperPod itself refuses a call while it is at work."""
     return Group(
         name=str(reply["InstanceGroupName"]),
         status=_text(reply.get("Status")) or "InService",
         software=_text(reply.get("SoftwareUpdateStatus")),
-        current=reply.get("CurrentCount") or 0,
-        target=reply.get("TargetCount") or 0,
+        current=reply.get("CurrentCount", reply.get("TargetCount")) or 0,
         minimum=reply.get("MinCount") or 0,
         node_type=node_type,
         image_id=_text(reply.get("CurrentImageId")),
@@ -219,21 +187,5 @@ def read_group(reply: Mapping[str, Any], node_type: str | None, nodes: tuple[Nod
         coming=tuple(
             image for each in ("DesiredImageId", "DesiredImageReleaseVersion") if (image := _text(reply.get(each)))
         ),
-        nodes=nodes,
+        nodes=tuple(nodes),
     )
-
-
-def _node(node: live.Node) -> Node:
-    return Node(
-        id=_text(node.instance_id) or "",
-        status=_text(node.status) or "",
-        host=node.host,
-        image=_text(node.image),
-        image_status=_text(node.image_status),
-        updated=_seconds(node.updated),
-        launched=_seconds(node.launched),
-    )
-
-
-def _seconds(time: datetime | None) -> float | None:
-    return None if time is None else time.timestamp()

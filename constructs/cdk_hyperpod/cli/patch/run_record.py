@@ -44,8 +44,13 @@ def choose_run(shared: Run | None, own: Run | None, fresh: Run, now: float) -> R
     """
     _refuse_another(shared, own, now)
     unfinished = shared or own
-    if unfinished is None or now > unfinished.until + KEPT_S or unfinished.wanted != fresh.wanted:
+    if unfinished is None or now > unfinished.until + KEPT_S:
         return fresh
+    if unfinished.wanted != fresh.wanted:
+        # Its update may still be at work.
+        return replace(
+            fresh, groups={name: Progress(until=unfinished.groups[name].until) for name in unfinished.held(now)}
+        )
     return replace(unfinished, by=fresh.by, owner=fresh.owner, until=fresh.until)
 
 
@@ -106,7 +111,9 @@ def _progress(found: object) -> Progress | None:
         before=before if isinstance(before, str) else None,
         accepted=found.get("accepted") is True,
         seen=found.get("seen") is True,
+        rolled_back=found.get("rolled_back") is True,
         until=_number(found.get("until")),
+        unconfirmed=found.get("unconfirmed") is True,
         done=found.get("done") is True,
     )
 

@@ -6,20 +6,19 @@ of UpdateClusterSoftware, and AFTER it. After the call no rule leads to another 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ..._lambda.hyperpod.common.drain_protocol import NO_INSTANCE, NodeStatus
-from ..._lambda.hyperpod.common.sentences import join_clauses, some
-from .evidence import Images, judge_images
-from .model import ENDS, FAILED, ROLLED_BACK, SUCCEEDED, DrainedBy, Group, Hold, Node, Plan, Progress, Report
+from ..._lambda.hyperpod.common.sentences import join_clauses, several, some
+from ..live import Node
+from .images import Images, judge_images
+from .model import ENDS, FAILED, ROLLED_BACK, SUCCEEDED, DrainedBy, Group, Hold, Plan, Progress, Report
 
 DONE, REFUSED, IS_ROLLED_BACK, HAS_FAILED = 0, 1, 3, 4
 """Exit codes of `patch`."""
 SETTLE_S = 900.0
 """How long HyperPod may take to show an update that it has accepted, and nodes to report their image."""
-DOUBT_S = 180.0
-"""How long reports of HyperPod may differ, once it has reported success."""
 QUIET_S = 5400.0
 """How long an update that reports no end may show no sign of work before it counts as over."""
 SILENT_LIMIT_S = 600.0
@@ -38,18 +37,13 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Relist:
-    """List the group's nodes again, and decide anew."""
-
-
-@dataclass(frozen=True, slots=True)
 class Update:
     """Send UpdateClusterSoftware."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The call has not arrived: drain and send again."""
+    """The call has not arrived, or was not confirmed: drain and send again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +61,11 @@ class Stop:
     why: str
     on_old_image: tuple[str, ...] = ()
     """Nodes on the old image, if some of the group have the new one."""
+    may_go_on: bool = False
+    """HyperPod may still replace images: the nodes stay held as long as an update may take."""
 
 
-Step = Wait | Relist | Update | Resume | Finish | Stop
+Step = Wait | Update | Resume | Finish | Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +81,8 @@ class Case:
     now: float
     deployment: str = ""
     """The stack that a deployment is changing. Empty: none."""
-    fresh: bool = False
-    """The nodes were listed at this look."""
-    may_list: bool = True
-    """Another list is due: those of large groups cost many calls."""
-    earlier: Mapping[str, Node] = field(default_factory=dict)
-    """Nodes of earlier lists that the last one does not have. They stay held."""
+    earlier: Sequence[Node] = ()
+    """Nodes of earlier lists that this look's does not have. They stay held."""
     foreign: str = ""
     """An update that this command did not send, as it was seen last."""
     worked: float = 0.0
@@ -106,8 +98,10 @@ class Case:
             raise AssertionError  # _is_gone comes first
         return self.group
 
-    def stop(self, why: str, on_old_image: Sequence[str] = (), code: int = HAS_FAILED) -> Stop:
-        return Stop(code, f"{self.plan.group}: {why}", tuple(on_old_image))
+    def stop(
+        self, why: str, on_old_image: Sequence[str] = (), code: int = HAS_FAILED, *, may_go_on: bool = False
+    ) -> Stop:
+        return Stop(code, f"{self.plan.group}: {why}", tuple(on_old_image), may_go_on)
 
 
 Rule = Callable[[Case], Step | None]
@@ -116,11 +110,8 @@ Rule = Callable[[Case], Step | None]
 def next_step(case: Case) -> Step:
     """The next step, by the first rule that applies."""
     rules = BEFORE if case.progress.sent is None else AFTER
-    for rule in (_is_gone, _needs_a_list, *rules):
-        step = rule(case)
-        if step is not None:
-            return step
-    return Update() if case.progress.sent is None else _judge_end(case)
+    found = (rule(case) for rule in (_is_gone, *rules))
+    return next(step for step in found if step is not None)
 
 
 def _is_gone(case: Case) -> Step | None:
@@ -129,28 +120,26 @@ def _is_gone(case: Case) -> Step | None:
     return case.stop("the group was deleted meanwhile")
 
 
-def _needs_a_list(case: Case) -> Step | None:
-    """HyperPod may have replaced a node, or have added one, with the counts as they were."""
-    return Relist() if not case.fresh and case.may_list else None
+def _yields_to_another_update(case: Case) -> Step | None:
+    """AutoPatch, a schedule, or a colleague. Jobs that began now would end with it, so the nodes stay held until it is over."""
+    if not case.foreign:
+        return None
+    what = f"HyperPod has begun an update that this command did not send ({case.foreign})"
+    if case.live.is_updating:
+        return Wait(f"{what}. The nodes stay held until it is over")
+    return case.stop(f"{what}. Look at `cdk-hyperpod nodes`, and patch again")
 
 
 # -- after the call -----------------------------------------------------------------------------------------------------
-
-
-def _installs_another_image(case: Case) -> Step | None:
-    """A release or an AMI was named, and HyperPod reports another one to come."""
-    if not case.live.is_updating or case.live.is_rolling_back or not case.live.contradicts(case.plan.wanted):
-        return None
-    return _await_end(case, f"HyperPod installs {case.live.coming[-1]}, and not {case.plan.wanted}")
 
 
 def _follow(case: Case) -> Step | None:
     group = case.live
     if group.is_rolling_back:
         return Wait("HyperPod puts the old image back")
-    if not (group.is_updating or group.cluster_updates):
+    if not group.is_updating:
         return None
-    return Wait(f"HyperPod replaces the image of {_nodes(group.current)} ({group.software or group.status})")
+    return Wait(f"HyperPod replaces the image of {several(group.current, 'node')} ({group.software or group.status})")
 
 
 def _has_ended_badly(case: Case) -> Step | None:
@@ -167,32 +156,16 @@ def _has_ended_badly(case: Case) -> Step | None:
 def _has_an_unknown_status(case: Case) -> Step | None:
     """A status that this version does not know is neither work nor an end: HyperPod has the time of an update to change it."""
     software = case.live.software
-    if software is None or software in ENDS or software == case.progress.before:
+    if software is None or software in (*ENDS, case.progress.before) or case.progress.unconfirmed:
         return None
     what = f"HyperPod reports the update as {software}, which this version does not know"
     if case.now - case.worked < SETTLE_S:
         return Wait(what)
-    if not case.fresh:
-        return Relist()
-    return case.stop(what, _on_old_image(case))
+    return case.stop(what, _on_old_image(case), may_go_on=True)
 
 
-AFTER: Sequence[Rule] = (
-    _installs_another_image,
-    _follow,
-    _has_ended_badly,
-    _has_an_unknown_status,
-)
-"""None of them applies: the update is not shown, or shows no work any more. The evidence decides (`_judge_end`)."""
-
-
-def _judge_end(case: Case) -> Step:
-    step = _judge_list(case)
-    # An old list ends nothing.
-    return step if case.fresh or isinstance(step, Wait) else Wait("HyperPod's next list of nodes decides")
-
-
-def _judge_list(case: Case) -> Step:
+def _judge_evidence(case: Case) -> Step:
+    """The update is not shown, or shows no work any more."""
     found = judge_images(case.plan.wanted, case.live, case.progress)
     is_end = case.live.software == SUCCEEDED and case.progress.before != SUCCEEDED
     if found.all_new and (is_end or case.now - case.worked >= SETTLE_S):
@@ -201,18 +174,18 @@ def _judge_list(case: Case) -> Step:
     limit, why = _patience(case, found, is_end=is_end)
     if case.now - case.worked < limit:
         return Wait(why)
+    if found.old and is_end and case.progress.has_arrived:
+        return case.stop(f"HyperPod has skipped {several(len(found.old), 'node')}", found.old)
+    if case.progress.unconfirmed or (found.old and not case.progress.has_arrived):
+        return Resume()
     if not case.progress.has_arrived:
         unknown = "it is unknown whether HyperPod got the call, and whether the nodes have the image"
-        return Resume() if found.old else case.stop(f"not confirmed: {unknown}")
-    if found.old and is_end:
-        return case.stop(f"HyperPod has skipped {_nodes(len(found.old))}", found.old)
-    return case.stop(f"not confirmed: {found.words}", found.old)
+        return case.stop(f"not confirmed: {unknown}", may_go_on=True)
+    return case.stop(f"not confirmed: {found.words}", found.old, may_go_on=not is_end)
 
 
 def _patience(case: Case, found: Images, *, is_end: bool) -> tuple[float, str]:
     """How long evidence is waited for since the last sign of work, and what is printed meanwhile."""
-    if is_end and found.old:
-        return DOUBT_S, f"{_nodes(len(found.old))} on the old image, though HyperPod reports success"
     if is_end:
         return SETTLE_S, f"HyperPod reports success; {found.words}"
     if case.progress.seen:
@@ -224,22 +197,16 @@ def _on_old_image(case: Case) -> tuple[str, ...]:
     return judge_images(case.plan.wanted, case.live, case.progress).old
 
 
-def _await_end(case: Case, what: str) -> Step:
-    """The nodes stay held while HyperPod replaces their images, for whomever."""
-    return Wait(f"{what}. The nodes stay held until it is over") if case.live.is_updating else case.stop(what)
+AFTER: Sequence[Rule] = (
+    _yields_to_another_update,
+    _follow,
+    _has_ended_badly,
+    _has_an_unknown_status,
+    _judge_evidence,
+)
 
 
 # -- before the call: others --------------------------------------------------------------------------------------------
-
-
-def _yields_to_another_update(case: Case) -> Step | None:
-    """AutoPatch, a schedule, or a colleague. Jobs that began now would end with it, so the nodes stay held until it is over."""
-    if not case.foreign:
-        return None
-    what = f"HyperPod has begun an update that this command did not send ({case.foreign})"
-    if case.live.is_updating:
-        return Wait(f"{what}. The nodes stay held until it is over")
-    return case.stop(f"{what}. Look at `cdk-hyperpod nodes`, and patch again")
 
 
 def _yields_to_a_deployment(case: Case) -> Step | None:
@@ -297,26 +264,29 @@ def _is_refused(case: Case) -> Step | None:
 
 
 def _cannot_be_drained(case: Case) -> Step | None:
-    never = [f"{node.id}: {why}" for node in _drained(case) if (why := _why_never(node, case))]
+    never = [f"{node.name}: {why}" for node in _drained(case) if (why := _why_never(node, case))]
     return case.stop(some(never, SHOWN)) if never else None
 
 
 def _drains(case: Case) -> Step | None:
-    waits = {node.id: why for node in _drained(case) if (why := why_not_ready(node, case))}
+    waits = {node.name: why for node in _drained(case) if (why := why_not_ready(node, case))}
     if not waits:
         return None
     shown = some([f"{node} {why}" for node, why in waits.items()], SHOWN)
-    return _in_time(case, join_clauses(f"{_nodes(len(waits))} not ready: {shown}", case.report.problem))
+    return _in_time(case, join_clauses(f"{several(len(waits), 'node')} not ready: {shown}", case.report.problem))
 
 
-def _confirms_the_list(case: Case) -> Step | None:
-    """A node may have been launched since the nodes were listed, and a list may leave one out."""
-    if not case.fresh:
-        return Relist()
-    listed = len(case.live.with_jobs)
-    if listed >= case.live.current:
-        return None
-    return _in_time(case, f"HyperPod lists {listed} of {_nodes(case.live.current)}")
+def _has_it_by_now(case: Case) -> Step | None:
+    """Another operator's update was at work during the drain."""
+    found, group = judge_images(case.plan.wanted, case.live, Progress()), case.live
+    is_shown = group.image_status in (None, "UpToDate") or group.image == case.plan.wanted
+    return Finish("another update has installed the image meanwhile") if found.all_new and is_shown else None
+
+
+def _updates(case: Case) -> Step:
+    """Unless the list leaves out a node."""
+    listed, count = len(case.live.with_jobs), case.live.current
+    return Update() if listed >= count else _in_time(case, f"HyperPod lists {listed} of {several(count, 'node')}")
 
 
 BEFORE: Sequence[Rule] = (
@@ -330,15 +300,15 @@ BEFORE: Sequence[Rule] = (
     _is_refused,
     _cannot_be_drained,
     _drains,
-    _confirms_the_list,
+    _has_it_by_now,
+    _updates,
 )
-"""None of them applies: the group is updated."""
 
 
 def _drained(case: Case) -> list[Node]:
     """Every node that may have jobs, and those of earlier lists, unless what drains knows that they are gone."""
-    gone = (node for node in case.earlier.values() if not _is_gone_for_good(case.report.nodes.get(node.id)))
-    return [*case.live.with_jobs, *gone]
+    earlier = (node for node in case.earlier if not _is_gone_for_good(case.report.nodes.get(node.name)))
+    return [*case.live.with_jobs, *earlier]
 
 
 def _is_gone_for_good(status: NodeStatus | None) -> bool:
@@ -349,7 +319,7 @@ def _is_gone_for_good(status: NodeStatus | None) -> bool:
 
 def why_not_ready(node: Node, case: Case) -> str:
     """What keeps a node. Empty: it may be updated."""
-    status = case.report.nodes.get(node.id)
+    status = case.report.nodes.get(node.name)
     if status is None:
         return f"is {node.status}, and not held yet" if node.status != "Running" else "has not been reported yet"
     if status.state == "ready":
@@ -374,12 +344,13 @@ def _runs_nothing(node: Node, status: NodeStatus, case: Case) -> bool:
         return False
     if case.plan.drained_by is DrainedBy.AGENT:
         return True
-    return case.now - max(case.hold.began, node.launched or 0.0) >= JOIN_S
+    launched = node.launched.timestamp() if node.launched else 0.0
+    return case.now - max(case.hold.began, launched) >= JOIN_S
 
 
 def _why_never(node: Node, case: Case) -> str:
     """Why no wait helps. Empty: one may."""
-    status = case.report.nodes.get(node.id)
+    status = case.report.nodes.get(node.name)
     if status is None:
         return ""
     if status.state == "backup-failed" and case.must_save:
@@ -399,7 +370,3 @@ def _in_time(case: Case, why: str) -> Step:
     if case.now < case.hold.until:
         return Wait(why)
     return case.stop(f"the time of --drain-for is over; {why}")
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"

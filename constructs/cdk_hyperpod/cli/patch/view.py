@@ -59,7 +59,7 @@ def status_of(group: Group) -> str:
 def _work(group: Group, report: Report) -> str:
     if not group.nodes:
         return "-"
-    busy = {node.id: report.busy[node.id] for node in group.nodes if node.id in report.busy}
+    busy = {node.name: report.busy[node.name] for node in group.nodes if node.name in report.busy}
     if not busy:
         is_known = report.is_read and not report.silence and group.node_type in (None, "Compute")
         return "nothing" if is_known else "-"
@@ -124,5 +124,5 @@ def _content(plan: Plan, group: Group, report: Report) -> dict[str, Any]:
         "status": group.status,
         "software_update_status": group.software,
         "emptied_by": plan.drained_by.name.lower(),
-        "busy": {node.id: list(report.busy[node.id]) for node in group.nodes if node.id in report.busy},
+        "busy": {node.name: list(report.busy[node.name]) for node in group.nodes if node.name in report.busy},
     }

@@ -17,7 +17,7 @@ import yaml
 
 from cdk_hyperpod.cli import tables
 from cdk_hyperpod.cli.patch import model, patcher, run_record
-from cdk_hyperpod.cli.patch.drains import NoDrains
+from cdk_hyperpod.cli.patch.drains import nothing_drains
 from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, group
 from cdk_hyperpod_local.hyperpod.samples import eks as eks_cluster
 from helpers.cli.patching import OPERATOR, World
@@ -124,10 +124,11 @@ def test_it_drains_patches_follows_and_releases(world: World, run: Run) -> None:
 def test_while_it_waits_it_makes_four_calls_a_minute_at_most(world: World, run: Run) -> None:
     world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 5 * 3600)
     assert run("patch", "--yes")[0] == 0
-    assert len(world.waits) > 300 and min(world.waits) >= 60
+    assert len(world.waits) > 200
     # At its beginning, and around its only action, it also lists, sends, and writes its record.
-    busy = [number for number, calls in enumerate(world.calls_of_waits) if calls > 4]
-    assert len(busy) <= 3, [world.calls_of_waits[number] for number in busy]
+    looks = zip(world.calls_of_waits, [0.0, *world.waits], strict=False)
+    busy = [(calls, waited) for calls, waited in looks if calls > 4 * waited / 60]
+    assert len(busy) <= 3, busy
     assert sum(world.calls_of_waits) / (sum(world.waits) / 60) <= 4
 
 
@@ -935,6 +936,24 @@ def test_nodes_that_hyperpod_skips_are_named(eks: World, run: Run) -> None:
     assert code == 4 and f"on the old image: {one}\n" in err
 
 
+@pytest.mark.parametrize(
+    ("architecture", "says"),
+    [
+        (None, "EC2 has no image ami-0123456789abcdef0 for your account in us-west-2; name"),
+        ("arm64", "ami-0123456789abcdef0 is built for arm64, and the group's instance type needs x86_64; name"),
+    ],
+)
+def test_an_ami_that_the_nodes_cannot_run_is_found_before_the_drain(
+    world: World, run: Run, architecture: str | None, says: str
+) -> None:
+    world.aws.architecture = architecture
+    code, _, err = run("patch", "--image-id", "ami-0123456789abcdef0", "--yes")
+    assert (code, codes(err), world.requests()) == (1, ["patch-image-wrong"], {}) and says in err
+    world.aws.denied.add("ec2:describe_images")
+    code, out, _ = run("patch", "--image-id", "ami-0123456789abcdef0", "--dry-run")
+    assert code == 0 and "note: whether the AMI fits the instance types is unknown: your credentials lack" in out
+
+
 def test_an_older_release_needs_the_groups_name(eks: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, err = run("patch", "--release", "1.0.0", "--yes")
     assert code == 1 and "and 1.0.0 is older. Its fixes are lost." in err and sent(eks) == []
@@ -1086,7 +1105,7 @@ def test_a_drainer_that_cannot_keep_a_run_is_deployed_first(eks: World, run: Run
 def test_without_a_drain_times_are_of_hyperpods_clock() -> None:
     """By a slow clock an update of this morning would prove that the nodes were patched just now."""
     date = "Sat, 28 Nov 2026 09:00:00 GMT"
-    drains = NoDrains({"ResponseMetadata": {"HTTPHeaders": {"date": date}}})
+    drains = nothing_drains({"ResponseMetadata": {"HTTPHeaders": {"date": date}}})
     assert abs(drains.now() - datetime(2026, 11, 28, 9, tzinfo=UTC).timestamp()) < 60
 
 

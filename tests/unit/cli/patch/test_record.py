@@ -54,6 +54,8 @@ def test_another_machines_run_goes_on_when_its_lease_is_over() -> None:
 def test_a_run_of_yesterday_or_for_another_image_is_not_gone_on_with() -> None:
     assert choose_run(run("old", until=NOW - KEPT_S - 1), None, FRESH, NOW) == FRESH
     assert choose_run(run("old", until=NOW, wanted="1.3.0"), None, FRESH, NOW) == FRESH
+    updating = run("old", until=NOW, wanted="1.3.0", work=Progress(sent=NOW, until=NOW + 9))
+    assert choose_run(updating, None, FRESH, NOW).groups == {"work": Progress(until=NOW + 9)}, "it may be at work"
 
 
 @given(

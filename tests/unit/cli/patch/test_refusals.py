@@ -10,13 +10,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdk_hyperpod.cli.live import Node
 from cdk_hyperpod.cli.patch import view
 from cdk_hyperpod.cli.patch.images import is_older, newest_release, wanted_image, why_not_due
-from cdk_hyperpod.cli.patch.model import DrainedBy, Group, Node, Options, Plan, Progress, Report
+from cdk_hyperpod.cli.patch.model import DrainedBy, Group, Options, Plan, Progress, Report
 from cdk_hyperpod.cli.patch.patcher import update_request
 from cdk_hyperpod.cli.patch.plans import left_out, make_plans
 from cdk_hyperpod.cli.patch.refusals import Preview, refuse
 from cdk_hyperpod.config.cluster import ClusterConfig, InstanceGroup
+from helpers.cli.patching import live_node
 from helpers.findings import found
 from helpers.validating import changed, load_text
 
@@ -26,11 +28,11 @@ OLD = datetime(2025, 12, 31, tzinfo=UTC)
 
 
 def node(number: int = 0, **more: Any) -> Node:
-    return Node(**{"id": f"i-{number:08x}", "status": "Running", **more})
+    return live_node(f"i-{number:08x}", **more)
 
 
 def group(name: str = "work", **more: Any) -> Group:
-    usual: dict[str, Any] = {"status": "InService", "software": None, "current": 1, "target": 1, "minimum": 0}
+    usual: dict[str, Any] = {"status": "InService", "software": None, "current": 1, "minimum": 0}
     return Group(**{"name": name, **usual, "nodes": (node(),), **more})
 
 
@@ -85,6 +87,10 @@ def of_eks(**more: Any) -> dict[str, Any]:
         ),
         ({"plans": [plan(drained_by=DrainedBy.NONE, node_type="Controller")], "options": Options(controller=True)}, []),
         ({"missing_alarms": ["nccl"]}, [("patch-alarm-unknown", "rolling.rollback_alarms")]),
+        (
+            {"wrong_images": {"work": "is built for arm64"}, "options": Options(image_id=AMI)},
+            [("patch-image-wrong", "--image-id")],
+        ),
         ({"deployment": "small (UPDATE_IN_PROGRESS)"}, [("patch-stack-in-progress", "")]),
         ({"report": Report(held_by_deployment=("i-1",))}, [("patch-guard-at-work", "")]),
         ({"cluster_status": "Updating"}, [("patch-cluster-not-in-service", "")]),

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeStatus
-from cdk_hyperpod.cli.patch.evidence import judge_images
-from cdk_hyperpod.cli.patch.model import DrainedBy, Group, Hold, Node, Options, Plan, Progress, Report
+from cdk_hyperpod.cli.live import Node
+from cdk_hyperpod.cli.patch.images import LAUNCH_S, is_of_others, judge_images
+from cdk_hyperpod.cli.patch.model import DrainedBy, Group, Hold, Options, Plan, Progress, Report
 from cdk_hyperpod.cli.patch.steps import (
-    DOUBT_S,
     HAS_FAILED,
     IS_ROLLED_BACK,
     JOIN_S,
@@ -22,13 +22,13 @@ from cdk_hyperpod.cli.patch.steps import (
     SILENT_LIMIT_S,
     Case,
     Finish,
-    Relist,
     Resume,
     Stop,
     Update,
     Wait,
     next_step,
 )
+from helpers.cli.patching import live_node
 
 NOW = 1_800_000_000.0
 ONE, TWO = "i-0123456789abcdef0", "i-0fedcba9876543210"
@@ -39,16 +39,16 @@ SENT = Progress(sent=NOW - 300, accepted=True, seen=True)
 
 
 def node(name: str = ONE, **more: Any) -> Node:
-    return Node(**{"id": name, "status": "Running", **more})
+    return live_node(name, **more)
 
 
 def group(**more: Any) -> Group:
-    usual: dict[str, Any] = {"name": "work", "status": "InService", "software": None, "current": 2, "target": 2}
+    usual: dict[str, Any] = {"name": "work", "status": "InService", "software": None, "current": 2}
     return Group(**{**usual, "minimum": 0, "nodes": (node(ONE), node(TWO)), **more})
 
 
 def case(**more: Any) -> Case:
-    """All nodes are ready, and were listed just now."""
+    """All nodes are ready."""
     usual: dict[str, Any] = {
         "plan": Plan(group="work", wanted="latest", drained_by=DrainedBy.AGENT, node_type="Compute"),
         "group": group(),
@@ -56,7 +56,6 @@ def case(**more: Any) -> Case:
         "report": Report(nodes={ONE: READY, TWO: READY}),
         "hold": DRAIN,
         "now": NOW,
-        "fresh": True,
         "worked": NOW - 60,
     }
     return Case(**{**usual, **more})
@@ -66,14 +65,20 @@ def of_way(way: DrainedBy, **more: Any) -> Plan:
     return Plan(**{"group": "work", "wanted": "latest", "drained_by": way, **more})
 
 
-def test_ready_nodes_are_updated_once_they_are_listed_again() -> None:
+def test_ready_nodes_are_updated() -> None:
     assert next_step(case()) == Update()
-    assert next_step(case(fresh=False)) == Relist()
+
+
+def test_what_another_operator_has_patched_meanwhile_is_not_sent_again() -> None:
+    new = (node(ONE, image_status="UpToDate"), node(TWO, image_status="UpToDate"))
+    found = case(group=group(nodes=new, image_status="UpToDate"))
+    assert isinstance(next_step(found), Finish)
+    assert next_step(replace(found, group=group(nodes=new, image_status="UpdateAvailable"))) == Update()
 
 
 @pytest.mark.parametrize("way", [DrainedBy.NONE, DrainedBy.HYPERPOD])
 def test_without_a_drain_of_ours_it_updates_at_once(way: DrainedBy) -> None:
-    assert next_step(case(plan=of_way(way), report=Report(), fresh=False, may_list=False)) == Update()
+    assert next_step(case(plan=of_way(way), report=Report())) == Update()
 
 
 @pytest.mark.parametrize(
@@ -163,13 +168,12 @@ HALF = (node(ONE, updated=NOW), node(TWO, image_status="UpdateAvailable"))
         (SENT, {"software": "Succeeded", "nodes": NEW}, 0, Finish),
         (SENT, {"software": "Succeeded"}, SETTLE_S - 1, Wait),
         (SENT, {"software": "Succeeded"}, SETTLE_S, Stop),
-        (SENT, {"software": "Succeeded", "nodes": HALF}, DOUBT_S - 1, Wait),
-        (SENT, {"software": "Succeeded", "nodes": HALF}, DOUBT_S, Stop),
+        (SENT, {"software": "Succeeded", "nodes": HALF}, SETTLE_S - 1, Wait),
+        (SENT, {"software": "Succeeded", "nodes": HALF}, SETTLE_S, Stop),
         # Only nodes or the cluster have shown it.
         (SENT, {"nodes": HALF}, QUIET_S - 1, Wait),
         (SENT, {"nodes": HALF}, QUIET_S, Stop),
         (SENT, {"on_desired": 2}, SETTLE_S, Finish),
-        (SENT, {"cluster_updates": True}, 9e9, Wait),
         # Bad ends, and words that this version does not know.
         (ACCEPTED, {"software": "RollbackComplete"}, 0, Stop),
         (SENT, {"software": "PartiallySucceeded", "nodes": NEW}, SETTLE_S - 1, Wait),
@@ -190,9 +194,47 @@ HALF = (node(ONE, updated=NOW), node(TWO, image_status="UpdateAvailable"))
 def test_what_became_of_the_call(progress: Progress, more: dict[str, Any], quiet: float, step: type) -> None:
     found = case(progress=progress, group=group(**more), worked=NOW - quiet)
     assert type(next_step(found)) is step
-    if step in (Finish, Resume):
-        assert isinstance(next_step(replace(found, fresh=False)), Relist)
-        assert isinstance(next_step(replace(found, fresh=False, may_list=False)), Wait), "an old list ends nothing"
+
+
+@pytest.mark.parametrize(
+    ("more", "may_go_on"),
+    [
+        ({}, True),
+        ({"software": "InReview"}, True),
+        ({"software": "Succeeded", "nodes": HALF}, False),
+        ({"software": "RollbackComplete"}, False),
+        ({"software": "Failed"}, False),
+    ],
+)
+def test_while_no_end_is_known_the_nodes_stay_held(more: dict[str, Any], may_go_on: bool) -> None:
+    step = next_step(case(progress=SENT, group=group(**more), worked=0))
+    assert isinstance(step, Stop) and step.may_go_on is may_go_on
+
+
+def test_what_was_not_confirmed_is_sent_again_by_the_next_run_unless_it_is_known_by_then() -> None:
+    found = case(progress=replace(SENT, unconfirmed=True), worked=0)
+    assert next_step(found) == Resume()
+    assert isinstance(next_step(replace(found, group=group(nodes=NEW))), Finish)
+    assert next_step(replace(found, group=group(software="Completed"))) == Resume()
+    assert isinstance(next_step(replace(found, group=group(software="InProgress"))), Wait)
+    kept = Hold.to_drain(NOW, Options(), NOW + 9e3)
+    assert kept.lease(NOW) == NOW + 9e3 and kept.lease(NOW + 9e3) > NOW + 9e3
+
+
+@pytest.mark.parametrize(
+    ("progress", "more", "is_anothers"),
+    [
+        (Progress(), {"software": "InProgress"}, True),
+        (SENT, {"software": "InProgress"}, False),
+        # A rollback is the end of an update.
+        (replace(SENT, rolled_back=True), {"software": "InProgress"}, True),
+        (replace(SENT, rolled_back=True), {"software": "RollbackInProgress"}, False),
+        # The list is older than the end.
+        (replace(SENT, rolled_back=True), {"software": "RollbackComplete", "status": "SystemUpdating"}, False),
+    ],
+)
+def test_whose_update_it_is(progress: Progress, more: dict[str, Any], is_anothers: bool) -> None:
+    assert is_of_others("latest", group(**more), progress) is is_anothers
 
 
 def test_a_status_that_nobody_knows_is_named() -> None:
@@ -203,8 +245,8 @@ def test_a_status_that_nobody_knows_is_named() -> None:
 def test_another_image_than_the_named_one_is_no_success() -> None:
     named = of_way(DrainedBy.AGENT, wanted="1.3.0")
     coming = {"coming": ("ami-0", "1.4.0")}
-    step = next_step(case(plan=named, progress=SENT, group=group(software="InProgress", **coming)))
-    assert isinstance(step, Wait) and "installs 1.4.0, and not 1.3.0" in step.why
+    assert is_of_others("1.3.0", group(software="InProgress", **coming), SENT)
+    assert not is_of_others("1.3.0", group(software="RollbackInProgress", **coming), SENT)
     done = group(software="Succeeded", on_desired=2, nodes=NEW, **coming)
     assert isinstance(next_step(case(plan=named, progress=SENT, group=done, worked=0)), Stop)
 
@@ -233,6 +275,8 @@ def test_nodes_that_hyperpod_skipped_are_named() -> None:
         ("latest", NEW, 1, (), (ONE, TWO)),
         # New nodes get the desired image; those that do not run are not counted.
         ("latest", (node(ONE, updated=NOW), node(TWO, launched=NOW)), None, (), ()),
+        # The call was on its way when this one was launched.
+        ("latest", (node(ONE, updated=NOW), node(TWO, launched=NOW - LAUNCH_S)), None, (), (TWO,)),
         ("latest", (node(ONE), node(TWO, status="Failure")), 1, (), (TWO,)),
     ],
 )
@@ -335,16 +379,10 @@ def test_a_list_has_to_account_for_the_count() -> None:
 
 
 def test_what_a_list_leaves_out_is_still_drained() -> None:
-    found = case(group=group(nodes=(node(ONE),), current=1), earlier={TWO: node(TWO)})
+    found = case(group=group(nodes=(node(ONE),), current=1), earlier=[node(TWO)])
     assert isinstance(next_step(replace(found, report=Report(nodes={ONE: READY, TWO: BUSY}))), Wait)
     gone = NodeStatus(state="unknown", message="is no instance of this cluster: it was replaced")
     assert next_step(replace(found, report=Report(nodes={ONE: READY, TWO: gone}))) == Update()
-
-
-def test_lists_are_read_again_all_the_time() -> None:
-    busy = case(report=Report(nodes={ONE: BUSY, TWO: BUSY}), fresh=False)
-    assert next_step(busy) == Relist()
-    assert isinstance(next_step(replace(busy, may_list=False)), Wait), "lists of large groups cost many calls"
 
 
 # -- what holds of every case
@@ -383,29 +421,30 @@ CASES = st.builds(
     ),
     now=st.sampled_from([NOW, NOW + 3600]),
     deployment=st.sampled_from(["", "", "small"]),
-    fresh=st.booleans(),
     must_save=st.booleans(),
-)
+).map(lambda found: replace(found, foreign=_foreign(found)))
+
+
+def _foreign(found: Case) -> str:
+    return "InProgress" if found.group and found.group.is_updating and found.progress.sent is None else ""
 
 
 @given(CASES)
 def test_it_updates_only_what_is_empty_and_no_ones_elses(found: Case) -> None:
     step = next_step(found)
-    if found.fresh:
-        assert not isinstance(step, Relist), "a list is asked for once a look"
     if not isinstance(step, Update):
         return
     assert found.group is not None and not found.group.is_updating and not found.deployment
     if found.plan.drained_by in (DrainedBy.AGENT, DrainedBy.DRAINER):
-        assert found.fresh and not found.report.silence and not found.report.held_by_deployment
+        assert not found.report.silence and not found.report.held_by_deployment
         reported = found.report.nodes
-        assert all(reported[each.id].state in ("ready", "unknown") for each in found.group.with_jobs)
+        assert all(reported[each.name].state in ("ready", "unknown") for each in found.group.with_jobs)
 
 
 @given(CASES)
 def test_it_never_waits_for_ever(found: Case) -> None:
-    """Only HyperPod's own work, and its next list, have no end that is known."""
-    if not found.fresh or (found.group is not None and found.group.is_updating):
+    """Only HyperPod's own work has no end that is known."""
+    if found.group is not None and found.group.is_updating:
         return
     assert not isinstance(next_step(replace(found, now=NOW + 9e9)), Wait)
 
@@ -413,6 +452,6 @@ def test_it_never_waits_for_ever(found: Case) -> None:
 @given(CASES)
 def test_what_it_finishes_was_updated(found: Case) -> None:
     if isinstance(next_step(found), Finish):
-        assert found.progress.sent is not None and found.group is not None
+        assert found.group is not None
         assert found.group.software in (None, "Succeeded", found.progress.before)
         assert judge_images(found.plan.wanted, found.group, found.progress).all_new
