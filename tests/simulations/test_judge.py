@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
+from cdk_hyperpod._lambda.hyperpod.scale_down import authentic, prepare
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.requester import RetryBudget
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll import wait_if_abandoned
 from cdk_hyperpod._lambda.hyperpod.scale_down.provider import Provider, ScaleDownError
 from simulations.lifetimes.cloudformation import STACK, TAG
 from simulations.lifetimes.function import Killed, MakeProvider
@@ -144,6 +146,24 @@ class NeverLooksAtItsStack(Broken):
                 return cloudformation().describe_stack_events(**asked)
 
         super().__init__(sagemaker, Blind, **more)
+
+
+class BelievesEachEvent(Provider):
+    """Its polls do not look whether CloudFormation asks for what an event says."""
+
+    def is_complete(self, event: Mapping[str, Any]) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(prepare, "wait_unless_asked", wait_if_abandoned)
+            return super().is_complete(event)
+
+
+class SealsEachEvent(Provider):
+    """on_event does not look whether CloudFormation asks for what an event says."""
+
+    def on_event(self, event: Mapping[str, Any]) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(authentic, "_asks_for", lambda *_: True)
+            return super().on_event(event)
 
 
 class RefusesInARollback(Broken):
@@ -477,6 +497,8 @@ def kinds(make: Any, profile: str, lifetimes: int, *, until: str = "") -> set[st
         (SaysThatNothingStands, "drift", "a group is being deleted in silence"),
         (SaysThatAllGoes, "faults", "tells of a deletion that is none"),
         (Lingers, "rollbacks", "waits with nothing to take"),
+        (BelievesEachEvent, "rollbacks", "a forged event changes the cluster"),
+        (SealsEachEvent, "rollbacks", "a forged event changes the cluster"),
         (NeverLooksAtItsStack, "rollbacks", "a change for a deployment that is over"),
         (RefusesInARollback, "rollbacks", "a rollback gets stuck"),
         (SaysTooMuch, "drift", "not one readable sentence"),
