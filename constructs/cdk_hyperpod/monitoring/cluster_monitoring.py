@@ -246,7 +246,8 @@ class ClusterMonitoring(Construct):
             free_storage_percent=config.free_storage_percent,
             encryption_key=encryption_key,
         )
-        Annotations.of(made).acknowledge_warning("cdk-hyperpod:no-cluster-events", "It is a warning of the file.")
+        for code in ("no-cluster-events", _OPEN_METADATA.code):
+            Annotations.of(made).acknowledge_warning(f"cdk-hyperpod:{code}", "It is a warning of the file.")
         return made
 
     def metric_missing_nodes(
@@ -477,6 +478,8 @@ class ClusterMonitoring(Construct):
             self._warn([_NO_HEALTH_RECORDS])
             return
         log.send_health_records(self.function)
+        if not self._cluster.limits_metadata:
+            self._warn([_OPEN_METADATA])
 
 
 _MISSING = Finding(
@@ -496,6 +499,13 @@ _FIFO = Finding(
     path="topic",
     problem="is a FIFO topic, and alarms send to standard topics only",
     remedy="give it a standard topic",
+)
+_OPEN_METADATA = Finding(
+    code="monitoring-with-open-metadata",
+    path="cluster",
+    problem="lets every job use the role of its node and write health records, whose text the subscribers get",
+    remedy="give its LifecycleScripts metadata_users: [], or the users whose jobs need the role (docs/node-role.md)",
+    level="warning",
 )
 _NO_HEALTH_RECORDS = Finding(
     code="no-health-records",

@@ -18,6 +18,7 @@ from cdk_hyperpod import (
     HyperPodNetwork,
     IHyperPodCluster,
     InstanceGroup,
+    LifecycleScripts,
     LustreFileSystem,
     load_config,
 )
@@ -365,6 +366,17 @@ def test_a_log_group_of_another_app_is_told(cluster: Callable[[Stack], IHyperPod
     stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
     ClusterMonitoring(stack, "Monitoring", cluster=cluster(stack))
     assert warnings(stack, "GPU faults under Slurm raise no message") == warned
+
+
+@pytest.mark.parametrize(("metadata_users", "warned"), [(None, 1), ((), 0)])
+def test_open_metadata_is_a_warning(metadata_users: tuple[str, ...] | None, warned: int) -> None:
+    stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
+    key = kms.Key(stack, "Key")
+    scripts = LifecycleScripts(
+        stack, "Scripts", cluster_name="train", encryption_key=key, metadata_users=metadata_users
+    )
+    ClusterMonitoring(stack, "Monitoring", cluster=of_this_app(stack, lifecycle_scripts=scripts, encryption_key=key))
+    assert warnings(stack, "lets every job use the role of its node and write health records") == warned
 
 
 def test_a_cluster_of_another_stack_of_the_app_is_told_too() -> None:

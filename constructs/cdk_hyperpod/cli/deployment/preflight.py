@@ -363,6 +363,7 @@ def _roles(config: ClusterConfig) -> list[str]:
     """The existing roles that the file names."""
     roles = {
         *(config.lifecycle.writers if config.lifecycle else ()),
+        *(config.slurm.drain.operators if config.slurm and config.slurm.drain else ()),
         *(config.eks.admin_role_arns if config.eks else ()),
     }
     for team in config.teams:

@@ -45,6 +45,7 @@ from cdk_hyperpod.config.cluster import (
 from cdk_hyperpod.config.eks import EksConfig, ExistingEksCluster
 from cdk_hyperpod.config.lifecycle import LifecycleConfig
 from cdk_hyperpod.config.monitoring import MonitoringConfig
+from cdk_hyperpod.config.slurm import DrainAgentConfig, SlurmConfig
 from cdk_hyperpod.config.teams import Team
 from cdk_hyperpod.facts.instance_types import catalogue
 from cdk_hyperpod_local.hyperpod import ApiError, HyperPod, Place, Plan, limits
@@ -413,15 +414,19 @@ def of_named(config: ClusterConfig, system: Mapping[str, Any]) -> dict[str, Row]
     return {row.check: row for row in rows(config, state)}
 
 
-def test_a_role_is_looked_for_in_its_own_account_by_its_whole_arn() -> None:
+@pytest.mark.parametrize(
+    "named",
+    [
+        lambda arn: replace(CONFIG, lifecycle=LifecycleConfig(writers=(arn,))),
+        lambda arn: replace(CONFIG, slurm=SlurmConfig(drain=DrainAgentConfig(operators=(arn,)))),
+    ],
+    ids=["writers", "operators"],
+)
+def test_a_role_is_looked_for_in_its_own_account_by_its_whole_arn(named: Callable[[str], ClusterConfig]) -> None:
     """GetRole takes a name: the same name in another account, or with another path, is another role."""
     own, other = "arn:aws:iam::000000000000:role/", "arn:aws:iam::999999999999:role/"
     found = {
-        arn: next(
-            row
-            for check, row in of_named(replace(CONFIG, lifecycle=LifecycleConfig(writers=(arn,))), LUSTRE).items()
-            if check.startswith("role ")
-        )
+        arn: next(row for check, row in of_named(named(arn), LUSTRE).items() if check.startswith("role "))
         for arn in (f"{own}ci", f"{own}ops/ci", f"{own}none", f"{other}ci", f"{other}none")
     }
     assert [row.verdict for row in found.values()] == [
