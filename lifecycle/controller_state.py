@@ -2,6 +2,7 @@
 
     FOLDER/owner.json                  the controller that may write here: the newest one
     FOLDER/last.json                   the last copy that was made
+    FOLDER/ids.json                    the first job id of the last controller that was restored
     FOLDER/state-000002-00000017/      the 17th copy of the second controller: archive and manifest.json
     FOLDER/accounting-000002-00000003/ a dump of the accounting database, in the same form
 
@@ -42,6 +43,8 @@ ANSWER_S = 20
 KEPT_OF_EARLIER, EARLIER = 2, 3
 """Besides, so many of each of the last controllers: until somebody looks, a copy that was refused must not be gone."""
 ARCHIVE, MANIFEST = "archive", "manifest.json"
+IDS = "ids.json"
+"""With which job id the last restored controller began: another one may be restored before there is a copy of this one."""
 STATE_FILES = re.compile(
     r"(assoc_mgr|fed_mgr|front_end|job|node|part|resv|trigger)_state|assoc_usage|qos_usage|last_config_lite|last_tres|"
     r"(burst_buffer_cray|burst_buffer_lua|elasticsearch|jobcomp_kafka|slingshot)_state|priority_last_decay_ran|clustername|dbd\.messages"
@@ -171,8 +174,8 @@ class Folder:
                 shutil.rmtree(self.root / name, ignore_errors=True)
 
     def names(self) -> Iterator[dict[str, Any]]:
-        """What the copies of the state and last.json say, whether they can be used or not."""
-        for name in ("last.json", *(f"{copy.name}/{MANIFEST}" for copy in self.copies(STATE))):
+        """What the copies of the state, ids.json and last.json say, whether they can be used or not."""
+        for name in (IDS, "last.json", *(f"{copy.name}/{MANIFEST}" for copy in self.copies(STATE))):
             with contextlib.suppress(Unusable, OSError):
                 yield self.read(name)
 

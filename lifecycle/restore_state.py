@@ -15,7 +15,8 @@ import re
 import shutil
 import tarfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from closed import close
 from controller_state import (
     ACCOUNTING,
     ARCHIVE,
+    IDS,
     RESTORED,
     SLURM_CONF,
     STATE,
@@ -60,7 +62,7 @@ from restored_jobs import ACTIVE, hold, named, note_unsure, queue, ran_in, reaso
 UNIT = "cdk-hyperpod-restore"
 """The transient unit of the slurmctld that meets the nodes."""
 RUNNING = "/run/cdk-hyperpod-restoring"
-"""Exists while the usual slurmctld must not start."""
+"""Exists while the usual slurmctld must not start. It has the name of the copy that is restored."""
 NOT_NOW = f"[Unit]\nConditionPathExists=!{RUNNING}\n"
 CONF = "/run/cdk-hyperpod-restore"
 NEW, BEFORE = ".cdk-hyperpod-new", ".cdk-hyperpod-before"
@@ -81,6 +83,16 @@ def first_id(last: int, evidence: Sequence[int], age_s: float, most_ids: int = M
     above = max([last, *evidence]) + STEPS_OF_IDS * hours
     first = math.ceil(above / STEPS_OF_IDS) * STEPS_OF_IDS
     return first if first < most_ids else None
+
+
+def _take_first_id(folder: Folder, given: Sequence[int], age_s: float) -> int | None:
+    """The first new job id above all that the folder names or that are known otherwise. The folder then names this one, too."""
+    named_ids = [about["last_job_id"] for about in folder.names() if isinstance(about.get("last_job_id"), int)]
+    first = first_id(0, [*given, *named_ids], age_s)
+    if first is not None:
+        with contextlib.suppress(OSError):
+            folder.write(IDS, {"last_job_id": first, "time": round(time.time())})
+    return first
 
 
 def why_not(manifest: Mapping[str, Any], own: Mapping[str, str], version: str) -> str | None:
@@ -139,19 +151,58 @@ def restore(path: str, by_hand: str = "", *, closes: bool = False) -> None:
 
     `closes`: waiting jobs start only after the step slurm_conf, which opens the cluster.
     """
-    if on_node(RESTORED).exists() and not by_hand:
-        return
+    if by_hand or not on_node(RESTORED).exists():
+        _alone(partial(_restore, path, by_hand, closes=closes))
+
+
+def end_killed(*, starts: bool) -> None:
+    """End what a restore that was killed has left: the controller's own state is back, and slurmctld may start.
+
+    `starts`: no later step starts it. It must not meet the nodes before the next restore.
+    """
+    state = state_folder(slurm_settings())
+    if any(path.exists() for path in (on_node(RUNNING), *_left_in(state))):
+        _alone(partial(_end_killed, state, starts=starts))
+
+
+def _alone(work: Callable[[], None]) -> None:
     deadline = time.monotonic() + START_S
     while True:
         with alone() as first:
             if first:
-                _restore(path, by_hand, closes=closes)
+                work()
                 return
         if time.monotonic() > deadline:
             raise StepError(
                 "the controller's state is being copied, which does not end; look at cdk-hyperpod-state.service"
             )
         time.sleep(1)
+
+
+def _end_killed(state: Path, *, starts: bool) -> None:
+    log("WARNING", "a restore of the controller's state was killed; it is undone, unless it had come to its end")
+    marker = on_node(RUNNING)
+    starts = starts or run("systemctl", "is-active", "slurmctld.service").returncode == 0
+    must_run("systemctl", "stop", "slurmctld.service")
+    if not _is_restored(marker.read_text("utf-8") if marker.exists() else ""):
+        heal(state)
+    for path in _left_in(state):
+        shutil.rmtree(path, ignore_errors=True)
+    if marker.exists():
+        marker.unlink()
+    if starts:
+        must_run("systemctl", "start", "slurmctld.service")
+
+
+def _left_in(state: Path) -> tuple[Path, ...]:
+    return (state / BEFORE, state / f"{BEFORE}.part", state / NEW)
+
+
+def _is_restored(name: str) -> bool:
+    try:
+        return bool(name) and json.loads(on_node(RESTORED).read_text("utf-8"))["copy"] == name
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _restore(path: str, by_hand: str, *, closes: bool) -> None:
@@ -198,7 +249,7 @@ def _begin_ids_above(folder: Folder, settings: Mapping[str, str], *, closes: boo
     state = state_folder(settings)
     if last <= next_job_id(state):
         return
-    first = first_id(last, [], time.time() - max(float(about.get("time", 0)) for about in known))
+    first = _take_first_id(folder, [last], time.time() - max(float(about.get("time", 0)) for about in known))
     if first is None:
         raise StepError(f"the copies name job {last}, and Slurm's ids end soon after it")
     with _usual_slurmctld_off():
@@ -212,9 +263,10 @@ def _begin_ids_above(folder: Folder, settings: Mapping[str, str], *, closes: boo
 
 
 @contextlib.contextmanager
-def _usual_slurmctld_off() -> Iterator[None]:
+def _usual_slurmctld_off(copy: str = "") -> Iterator[None]:
+    """Keep the usual slurmctld from starting. `copy`: the name of the copy that is restored meanwhile."""
     install_unit("slurmctld.service.d/cdk-hyperpod-restore.conf", NOT_NOW)
-    on_node(RUNNING).touch()
+    on_node(RUNNING).write_text(copy, "utf-8")
     try:
         must_run("systemctl", "stop", "slurmctld.service")
         yield
@@ -244,7 +296,6 @@ class _Restore:
 
     def run(self) -> None:
         """All of it, with one outage of slurmctld."""
-        heal(self.state)
         try:
             self._unpack()
             has_history = self._restore_accounting()
@@ -253,8 +304,15 @@ class _Restore:
                 with contextlib.suppress(FileNotFoundError):
                     (self.new / "clustername").unlink()
             early = self._jobs_of_before()
-            with _usual_slurmctld_off():
-                held_back = self._start_with_it(early)
+            given = [
+                number for number in (*early, next_job_id(self.state), next_job_id(self.new)) if number < MAX_JOB_ID
+            ]
+            first = _take_first_id(self.folder, given, time.time() - float(self.manifest["time"]))
+            if on_node(RESTORED).exists():
+                # Chosen by hand. Until this one is restored, none is.
+                _restored("")
+            with _usual_slurmctld_off(self.copy.name):
+                held_back = self._start_with_it(early, first)
         finally:
             shutil.rmtree(self.new, ignore_errors=True)
         shutil.rmtree(self.before, ignore_errors=True)
@@ -264,10 +322,10 @@ class _Restore:
             f"the controller's state is back, as of {time.strftime('%H:%M:%S UTC', time.gmtime(self.manifest['time']))}{hold_count}",
         )
 
-    def _start_with_it(self, early: frozenset[int]) -> int:
+    def _start_with_it(self, early: frozenset[int], first: int | None) -> int:
         try:
             self._swap()
-            held_back = self._meet(early)
+            held_back = self._meet(early, first)
             _restored(self.copy.name, self.manifest.get("partitions"))
         except (StepError, OSError) as error:
             heal(self.state)
@@ -374,12 +432,10 @@ class _Restore:
 
     # -- the nodes
 
-    def _meet(self, early: frozenset[int]) -> int:
+    def _meet(self, early: frozenset[int], first: int | None) -> int:
         """Start slurmctld with all partitions down, and hold what may have run. Returns how many jobs are held."""
         seen = self.log.stat().st_size if self.log.is_file() else 0
-        age = time.time() - float(self.manifest["time"])
-        evidence = [number for number in early if number < MAX_JOB_ID]
-        with _other_slurmctld(first_id(next_job_id(self.state), evidence, age)):
+        with _other_slurmctld(first):
             jobs = queue()
             ran = early | self._await_nodes(seen)
             now = queue()
@@ -440,9 +496,10 @@ def _other_slurmctld(first: int | None) -> Iterator[None]:
     try:
         _await_slurmctld()
         yield
-    finally:
         # It writes its state when it ends.
         must_run("systemctl", "stop", f"{UNIT}.service")
+    finally:
+        run("systemctl", "stop", f"{UNIT}.service")
         shutil.rmtree(conf, ignore_errors=True)
 
 

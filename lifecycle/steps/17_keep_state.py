@@ -18,7 +18,7 @@ from pathlib import Path
 
 from controller_state import RESTORED, STATE, Folder, check_answers, take_over
 from lib import PROGRAMS, StepError, install_program, install_unit, log, must_run, on_node, run, run_step, write_file
-from restore_state import restore
+from restore_state import end_killed, restore
 
 MODULES = ("controller_state.py", "restored_jobs.py", "keep_state.py")
 UNIT = "cdk-hyperpod-state"
@@ -52,6 +52,7 @@ WantedBy=timers.target
 def give_back(path: str, *, closes: bool) -> None:
     """Restore, unless this is a running controller. What cannot be restored is a warning: the controller must come up."""
     chosen = os.environ.get("RESTORE_STATE", "")
+    end_killed(starts=bool(os.environ.get(ALONE)))
     if os.environ.get(ALONE) and not chosen:
         return
     try:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from helpers.slurm import drains as asking
@@ -34,8 +35,11 @@ for i in {{1..3000}}; do [ ! -e {MARKS}/over ] || exit 0; sleep 0.1; done
 """
 KILLED = """
 cd {folder}; setsid bash ./controller.sh </dev/null >/dev/null 2>&1 &
-run=$!; sleep {seconds}; kill -9 -- -$run
+run=$!
+until [ {at} = script ] || [ -e /run/cdk-hyperpod-restoring ] || ! kill -0 $run; do sleep 0.05; done
+sleep {seconds}; kill -9 -- -$run
 """
+"""`at` script: a moment after the script has begun; restore: a moment after slurmctld was stopped for the restore."""
 
 
 @dataclass
@@ -132,10 +136,18 @@ class Replacing:
             self.cluster.until(lambda: self.controller.try_run(met).returncode == 0, "slurmctld has met the nodes", 30)
         folder = self.controller.download(self.scripts)
         for _ in range(kills):
-            self.controller.run(KILLED.format(folder=folder, seconds=f"{self.random.uniform(0.5, 8):.2f}"))
+            at, most = self.random.choice([("script", 8.0), ("restore", 4.0)])
+            self.controller.run(KILLED.format(folder=folder, at=at, seconds=f"{self.random.uniform(0, most):.2f}"))
         result = self.controller.provision(self.scripts)
         self.seconds, self.said = result.seconds, result.lines
         assert result.returncode == 0, result
+
+    @property
+    def restoring(self) -> float:
+        """Seconds that the restore took, and a controller without a copy does not need."""
+        lines = [line for line in self.said if "restoring state-" in line or "the controller's state is back" in line]
+        times = [datetime.fromisoformat(line.split()[0].rstrip("Z")) for line in lines]
+        return (times[-1] - times[0]).total_seconds() if len(times) > 1 else 0.0
 
     # -- after
 
@@ -289,7 +301,10 @@ def main() -> None:
             replacing = Replacing(cluster, drains, scripts, chosen.seed)
             for number in range(chosen.times):
                 found = once(replacing, kills=number % 3)
-                print(f"{version}, {mode}, {number + 1}: {replacing.seconds:.1f} s, {len(found)} faults", flush=True)
+                print(
+                    f"{version}, {mode}, {number + 1}: {replacing.seconds:.1f} s, restore {replacing.restoring:.0f} s, {len(found)} faults",
+                    flush=True,
+                )
                 faults += found
     print(json.dumps(faults, indent=1))
     raise SystemExit(1 if faults else 0)

@@ -226,6 +226,10 @@ def test_job_ids_begin_above_those_of_copies_that_cannot_be_used(
     folder.write("last.json", {"last_job_id": 20, "time": now})
     restore._begin_ids_above(folder, {}, closes=False)
     assert ids == [60_000, 60_000], "they do"
+    (root / "var/spool/job_state").unlink()
+    restore._begin_ids_above(folder, {}, closes=False)
+    assert ids[2:] == [70_000], "this one was replaced before there was a copy of it"
+    assert restore._take_first_id(folder, [91_000, 14], 60) == 110_000, "given out since the copy that a person chooses"
 
 
 @pytest.mark.parametrize(
@@ -343,14 +347,31 @@ def test_the_archive_has_the_state_and_no_key(tmp_path: Path) -> None:
     assert state.next_job_id(found) == 0
 
 
-def test_a_large_state_takes_little_memory(tmp_path: Path) -> None:
-    with (tmp_path / "job_state").open("wb") as file:
-        file.truncate(100_000_000)
+def test_a_copy_takes_little_of_the_processor_and_little_memory(
+    root: Path, folder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most 2 s for 10,000 jobs. These are 1,000."""
+    found = root / "state"
+    for number in range(1000):
+        job = found / f"hash.{number % 10}/job.{number}"
+        job.mkdir(parents=True)
+        (job / "script").write_bytes(b"#" * 2000)
+        (job / "environment").write_bytes(b"A=b\0" * 1500)
+    with (found / "job_state").open("wb") as file:
+        file.truncate(16_000_000)
+    monkeypatch.setattr(keep, "_partitions", dict)
+    epoch = state.take_over(folder)
     tracemalloc.start()
-    with (tmp_path / "archive").open("wb") as archive:
-        keep.write_archive(tmp_path, archive)
-    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    before = processor_s()
+    keep.copy_state(folder, epoch, found, ABOUT)
+    assert processor_s() - before < 0.2
+    assert tracemalloc.get_traced_memory()[1] < 8_000_000
     tracemalloc.stop()
+
+
+def processor_s() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def test_a_disk_that_is_full_leaves_nothing_of_a_restore(
@@ -403,19 +424,31 @@ def test_an_archive_with_anything_else_is_refused(tmp_path: Path, name: str) -> 
         restore._unpack_one(archive, archive.next(), tmp_path)
 
 
-@pytest.mark.parametrize("killed_after", range(9))
-def test_a_swap_that_is_killed_anywhere_is_undone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int
+@pytest.mark.parametrize("killed_after", [*range(9), 99])
+@pytest.mark.parametrize("restored", ["", "state-000001-00000001", "state-000001-00000002"])
+def test_a_restore_that_is_killed_anywhere_is_undone_unless_it_had_come_to_its_end(
+    root: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int, restored: str
 ) -> None:
-    monkeypatch.setattr(restore, "run", lambda *_, **__: None)
-    found = slurm(tmp_path)
+    commands: list[tuple[str, ...]] = []
+
+    def command(*words: str, **_: object) -> SimpleNamespace:
+        commands.append(words)
+        return SimpleNamespace(returncode=3)
+
+    monkeypatch.setattr(restore, "run", command)
+    monkeypatch.setattr(restore, "must_run", command)
+    found = slurm(root / "var/spool")
     (found / "clustername").unlink()  # is removed by an undone swap
-    before = {path.relative_to(found): path.read_bytes() for path in found.rglob("*") if path.is_file()}
+    before = contents(found)
     work = object.__new__(restore._Restore)
     work.state, work.new, work.before = found, found / restore.NEW, found / restore.BEFORE
     (work.new / "hash.9/job.9").mkdir(parents=True)
     (work.new / "hash.9/job.9/script").write_text("new")
     (work.new / "job_state").write_text("new")
+    (root / "run").mkdir()
+    (root / "run/cdk-hyperpod-restoring").write_text("state-000001-00000002")
+    if restored:
+        restore._restored(restored)
     real, left = Path.rename, [killed_after]
 
     def rename(path: Path, target: Path) -> Path:
@@ -428,8 +461,21 @@ def test_a_swap_that_is_killed_anywhere_is_undone(
         patch.setattr(Path, "rename", rename)
         with contextlib.suppress(KeyboardInterrupt):
             work._swap()
-    restore.heal(found)
-    assert {path.relative_to(found): path.read_bytes() for path in found.rglob("*") if path.is_file()} == before
+    restore.end_killed(starts=True)
+    assert not (root / "run/cdk-hyperpod-restoring").exists()
+    assert not [path for path in found.iterdir() if path.name.startswith(".cdk-hyperpod")]
+    assert commands[-1] == ("systemctl", "start", "slurmctld.service")
+    commands.clear()
+    restore.end_killed(starts=True)
+    assert commands == []
+    if killed_after == 99 and restored == "state-000001-00000002":
+        assert (found / "job_state").read_text() == "new"
+    elif restored != "state-000001-00000002":
+        assert contents(found) == before
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 # -- jobs
