@@ -394,7 +394,6 @@ def test_a_patch_that_is_carried_out(
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(patcher.Patcher, "wait", staticmethod(wait))
-    monkeypatch.setattr(patcher, "LIST_S", 0.2)
     rights = [each for each in listed("patch") if each != missing]
     status = operate(aws, monkeypatch, ["patch", "work", "--yes"], rights)
     out, err = capsys.readouterr()

@@ -38,7 +38,6 @@ def aws(cluster: Cluster, drains: Drains, scripts: Path, tmp_path: Path, monkeyp
     found = Aws(cluster, drains, scripts)
     monkeypatch.setattr(live, "clients", lambda *_: found.client)
     monkeypatch.setattr(patcher.Patcher, "wait", staticmethod(lambda seconds: time.sleep(0.5)))
-    monkeypatch.setattr(patcher, "LIST_S", 0.5)
     return found
 
 

@@ -17,7 +17,13 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NO_INSTANCE, NodeStatus
+from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import (
+    NO_INSTANCE,
+    NodeRequest,
+    NodeStatus,
+    make_node_request,
+    make_request,
+)
 from cdk_hyperpod._lambda.hyperpod.scale_down import messages
 from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import DrainSettings, Node
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.channels import UnansweredError, parse
@@ -101,6 +107,28 @@ def settled(agent: Controller) -> bool:
     """Nothing of the agent's is left on any node that stays."""
     agent.catch_up()
     return not agent.held
+
+
+def test_a_node_that_a_patch_holds_is_waited_for_until_its_patch_ends() -> None:
+    train = four()
+    agent, newest, now = train.agent, ids(train, "p5")[-1], train.clock.now()
+    address = train.client.describe_cluster_node(ClusterName="train", NodeId=newest)["NodeDetails"]["PrivatePrimaryIp"]
+    held = NodeRequest(
+        writer="operator",
+        request_id="patch-1",
+        instance=newest,
+        address=str(address),
+        deadline=now + 20 * MINUTE,
+        expires=now + 20 * MINUTE,
+        force=False,
+        backup=False,
+    )
+    agent.bucket.put("requests/operator.json", json.dumps(make_request("one", [make_node_request(held)])).encode())
+    agent.catch_up()
+    template = Template(groups=(group("p5", 3),), nodes_to_delete=(newest,), drain=DRAIN)
+    assert train.deploy(template) == "complete", train.reasons
+    assert gone(train).keys() == {newest} and gone(train)[newest] >= now + 20 * MINUTE
+    assert any("`cdk-hyperpod patch` holds" in line for line in train.log)
 
 
 def test_nodes_go_when_every_one_is_ready_and_saved() -> None:
