@@ -19,6 +19,8 @@ def test_no_random_patch_has_a_fault(eks: bool) -> None:
     ("seed", "why"),
     [
         (3152, "only nodes show an update, an hour apart: after `not confirmed` they stay held"),
+        (2247, "nodes that have the image get it again, an hour apart"),
+        (1568, "the first list has no nodes"),
         (2204, "AutoPatch installs an older image while the command is dead: it is not this command's update"),
     ],
 )
@@ -28,7 +30,7 @@ def test_a_seed_that_had_a_fault(seed: int, why: str) -> None:
 
 @pytest.mark.parametrize(
     ("eks", "protected", "after_s", "spared"),
-    [(True, True, 60, True), (True, True, LOOK_S + 60, False), (True, False, 60, False), (False, True, 60, False)],
+    [(True, True, 60, True), (True, True, LOOK_S + 60, False), (True, False, 60, False), (False, False, 60, True)],
 )
 def test_what_nothing_can_hold_is_exempt_by_name(eks: bool, protected: bool, after_s: float, spared: bool) -> None:
     world = World(Switches(eks=eks), seed=0)

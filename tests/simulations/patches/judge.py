@@ -18,10 +18,11 @@ HELD_S = 7200.0
 SLACK_S = 180.0
 """What the agent's looks and a full minute take."""
 JOINED_DURING_THE_UPDATE = "joined during the update"
-"""The exemption of a pod on an EKS node that HyperPod replaced and then updated: nothing can hold a node that Kubernetes does not have
-yet, and a budget protects a pod that began before the next look (docs/not-guaranteed.md)."""
+"""The exemption of a node that HyperPod replaced in the second of the call and then updated: nothing can hold a node that Slurm or
+Kubernetes does not have yet. A job that began before the next look runs on, and so does a pod that a budget protects
+(docs/not-guaranteed.md)."""
 LOOK_S = 150.0
-"""Until the command has seen a node that has just joined."""
+"""Until a node that has just joined is held."""
 LEASE_S = 600.0
 """The lease of a run that has sent nothing."""
 _TIME = re.compile(r"until (\d{4}-\d\d-\d\d \d\d:\d\d) UTC")
@@ -61,9 +62,9 @@ class Judge:
             self.fault("job ended unasked: before --force-after of the run that shows it")
 
     def _has_joined_during_the_update(self, job: Job) -> bool:
-        joined, is_protected = job.node.joins, job.protected and self.world.switches.eks
+        joined, stays = job.node.joins, job.protected or not self.world.switches.eks
         accepted = self.calls[-1].accepted if self.calls else joined
-        return is_protected and joined > accepted and job.began < joined + LOOK_S
+        return stays and joined > accepted and job.began < joined + LOOK_S
 
     def _is_forced(self) -> bool:
         now = self.world.now

@@ -130,8 +130,8 @@ class Images:
     unknown: tuple[str, ...] = ()
     counted: int | None = None
     """TargetStateCount. None: not reported, or it proves nothing."""
-    updated: bool = False
-    """HyperPod has updated a node since the call."""
+    updated: int = 0
+    """How many nodes HyperPod has updated since the call."""
 
     @property
     def all_new(self) -> bool:
@@ -171,7 +171,7 @@ def judge_images(wanted: str, group: Group, progress: Progress) -> Images:
         old=tuple(old),
         unknown=tuple(unknown),
         counted=counted,
-        updated=any(_by_update(node, wanted, sent) for node in nodes),
+        updated=sum(bool(_by_update(node, wanted, sent)) for node in nodes),
     )
 
 

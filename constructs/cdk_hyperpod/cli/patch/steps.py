@@ -168,11 +168,12 @@ def _judge_evidence(case: Case) -> Step:
     """The update is not shown, or shows no work any more."""
     found = judge_images(case.plan.wanted, case.live, case.progress)
     is_end = case.live.software == SUCCEEDED and case.progress.before != SUCCEEDED
-    if found.all_new and (is_end or case.now - case.worked >= SETTLE_S):
+    limit, why = _patience(case, found, is_end=is_end)
+    is_over = case.now - case.worked >= limit
+    if found.all_new and (is_end or is_over):
         is_untouched = not case.progress.seen and not found.updated
         return Finish("HyperPod had nothing to update" if is_untouched else "")
-    limit, why = _patience(case, found, is_end=is_end)
-    if case.now - case.worked < limit:
+    if not is_over:
         return Wait(why)
     if found.old and is_end and case.progress.has_arrived:
         return case.stop(f"HyperPod has skipped {several(len(found.old), 'node')}", found.old)
@@ -188,7 +189,8 @@ def _patience(case: Case, found: Images, *, is_end: bool) -> tuple[float, str]:
     """How long evidence is waited for since the last sign of work, and what is printed meanwhile."""
     if is_end:
         return SETTLE_S, f"HyperPod reports success; {found.words}"
-    if case.progress.seen:
+    if case.progress.seen and found.updated < found.nodes:
+        # Nodes that have the image may get it again.
         return QUIET_S, f"HyperPod reports no end; {found.words}"
     return SETTLE_S, "HyperPod has accepted the update, and has not begun it yet"
 

@@ -173,7 +173,9 @@ HALF = (node(ONE, updated=NOW), node(TWO, image_status="UpdateAvailable"))
         # Only nodes or the cluster have shown it.
         (SENT, {"nodes": HALF}, QUIET_S - 1, Wait),
         (SENT, {"nodes": HALF}, QUIET_S, Stop),
-        (SENT, {"on_desired": 2}, SETTLE_S, Finish),
+        (SENT, {"on_desired": 2}, QUIET_S - 1, Wait),
+        (SENT, {"on_desired": 2}, QUIET_S, Finish),
+        (SENT, {"nodes": NEW}, SETTLE_S, Finish),
         # Bad ends, and words that this version does not know.
         (ACCEPTED, {"software": "RollbackComplete"}, 0, Stop),
         (SENT, {"software": "PartiallySucceeded", "nodes": NEW}, SETTLE_S - 1, Wait),
