@@ -150,6 +150,8 @@ class Patcher:
         self.local.write(None if finished else left)
         held = self._held_for_an_update()
         if held is not None:
+            with suppress(HyperPodError, *api.CALL_ERRORS):
+                self.drains.save(self.run)
             # Jobs would start on them, and end with the old image.
             tables.complain(
                 f"the nodes stay held until {_time(held)}, because HyperPod may still replace their image. The same command goes "

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from botocore.exceptions import ReadTimeoutError  # type: ignore[import-untyped]
 
 from cdk_hyperpod.cli import tables
 from cdk_hyperpod.cli.patch import model, patcher, run_record
@@ -650,6 +651,25 @@ def test_the_nodes_are_held_as_long_as_the_printed_time_from_the_call_on(world: 
     shown = {datetime.fromtimestamp(each, UTC).strftime("until %Y-%m-%d %H:%M UTC") for each in until}
     assert code == 130 and len(shown) == 1 and min(until) > world.now + 23 * 3600
     assert shown.pop() in err and "If this command is lost, the nodes stay held until" in out
+
+
+def test_what_is_not_confirmed_stays_held_and_the_same_command_sends_it_again(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object, **__: Json) -> Json:
+        raise ReadTimeoutError(endpoint_url="https://sagemaker")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(world.aws.model.client()), "update_cluster_software", lost, raising=False)
+        code, out, err = run("patch", "--yes")
+    assert (code, sent(world)) == (4, []) and "not confirmed" in err, out + err
+    assert {*world.held} == {*world.aws.nodes("work")} and all(
+        e["expires"] > world.now + 8e4 for e in world.held.values()
+    )
+    world.aws.model.clock.advance(1200)
+    world.look()
+    code, out, err = run("patch", "--yes")
+    assert (code, sent(world), world.requests()) == (0, ["work"], {}), out + err
 
 
 class Failing:
