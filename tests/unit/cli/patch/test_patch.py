@@ -666,8 +666,7 @@ def test_what_is_not_confirmed_stays_held_and_the_same_command_sends_it_again(
     assert {*world.held} == {*world.aws.nodes("work")} and all(
         e["expires"] > world.now + 8e4 for e in world.held.values()
     )
-    world.aws.model.clock.advance(1200)
-    world.look()
+    world.wait(1200)
     code, out, err = run("patch", "--yes")
     assert (code, sent(world), world.requests()) == (0, ["work"], {}), out + err
 
