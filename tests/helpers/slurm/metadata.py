@@ -57,14 +57,14 @@ def metadata_of(
     known = {"token": token, "credentials": {node.instance.address: found for node, found in credentials.items()}}
     file = cluster.folder / "metadata.json"
     file.write_text(json.dumps(known))
-    for node in cluster.nodes:
-        node.run(f"ip route replace {ADDRESS} dev eth0")
+    cluster.on_each(lambda node: node.run(f"ip route add {ADDRESS} dev eth0"))
     script = f"ip address add {ADDRESS}/32 dev br0; echo $$ >/run/metadata.pid; exec {sys.executable} -I {__file__} $1"
     server = cluster.start_in_hub(script, str(file), console=cluster.folder / "metadata.console")
     try:
         cluster.until(lambda: cluster.controller.try_run(f"echo >/dev/tcp/{ADDRESS}/80").returncode == 0, "it listens")
         yield
     finally:
+        cluster.on_each(lambda node: node.run(f"ip route del {ADDRESS} dev eth0"))
         cluster.run_in_hub(f"ip address del {ADDRESS}/32 dev br0; kill $(cat /run/metadata.pid)")
         server.wait()
 
