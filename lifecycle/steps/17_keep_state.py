@@ -51,18 +51,18 @@ WantedBy=timers.target
 
 def give_back(path: str, *, closes: bool) -> None:
     """Restore, unless this is a running controller. What cannot be restored is a warning: the controller must come up."""
-    chosen = os.environ.get("RESTORE_STATE", "")
-    end_killed(starts=bool(os.environ.get(ALONE)))
-    if os.environ.get(ALONE) and not chosen:
-        return
+    chosen, is_alone = os.environ.get("RESTORE_STATE", ""), bool(os.environ.get(ALONE))
     try:
+        end_killed(starts=is_alone)
+        if is_alone and not chosen:
+            return
         check_answers(path)
         if chosen == "list":
             _list(path)
         else:
             restore(path, chosen, closes=closes and not chosen)
     except (StepError, OSError) as error:
-        if chosen:
+        if is_alone:
             raise
         log(
             "WARNING",

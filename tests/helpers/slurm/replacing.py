@@ -139,7 +139,7 @@ class Replacing:
             at, most = self.random.choice([("script", 8.0), ("restore", 4.0)])
             self.controller.run(KILLED.format(folder=folder, at=at, seconds=f"{self.random.uniform(0, most):.2f}"))
         result = self.controller.provision(self.scripts)
-        self.seconds, self.said = result.seconds, result.lines
+        self.seconds, self.said = result.seconds, result.output.splitlines()
         assert result.returncode == 0, result
 
     @property
