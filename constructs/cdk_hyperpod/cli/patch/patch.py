@@ -49,14 +49,15 @@ Without GROUP, all groups are patched, but the Slurm controller only with
 (`image_release_version`, `image_id`), else HyperPod's latest one.
 
 If it is killed, the same command goes on from what is live. Ctrl-C releases the
-nodes, unless HyperPod replaces their image already: then they stay held, and the
-update goes on. What a dead command holds is released after 10 minutes: by the
-drain agent under Slurm, and under EKS by the next call of this command.
+nodes, unless HyperPod may be replacing their image: then they stay held, at most
+until the time that it printed. What a command holds that died before the update
+is released after 10 minutes: by the drain agent under Slurm, and under EKS by the
+next call of this command.
 
 Exit code 0: patched, or nothing to patch. 3: HyperPod put the old image back. 4:
-failed, or the time of --drain-for is over; the message names the nodes that are
-left on the old image. 1: refused, and nothing was changed. docs/patch.md has the
-steps of a patch day.
+failed, not confirmed, or the time of --drain-for is over; the message names the
+nodes that are left on the old image. 1: refused, and nothing was changed.
+docs/patch.md has the steps of a patch day.
 """
 
 

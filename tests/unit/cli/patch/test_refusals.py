@@ -16,6 +16,7 @@ from cdk_hyperpod.cli.patch.images import is_older, newest_release, wanted_image
 from cdk_hyperpod.cli.patch.model import DrainedBy, Group, Options, Plan, Progress, Report
 from cdk_hyperpod.cli.patch.patcher import update_request
 from cdk_hyperpod.cli.patch.plans import left_out, make_plans
+from cdk_hyperpod.cli.patch.reading import read_group
 from cdk_hyperpod.cli.patch.refusals import Preview, refuse
 from cdk_hyperpod.config.cluster import ClusterConfig, InstanceGroup
 from helpers.cli.patching import live_node
@@ -43,6 +44,14 @@ def plan(name: str = "work", **more: Any) -> Plan:
 def preview(**more: Any) -> Preview:
     usual: dict[str, Any] = {"options": Options(), "plans": [plan()], "groups": [group()], "created": NEW}
     return Preview(**{"cluster": "small", **usual, **more})
+
+
+def test_what_is_absent_is_unknown() -> None:
+    """Without CurrentCount the list has to have the nodes that are wanted; no other absent field proves an image."""
+    absent = read_group({"InstanceGroupName": "work", "TargetCount": 3}, None, ())
+    assert (absent.current, absent.status, absent.software, absent.on_desired) == (3, "InService", None, None)
+    assert read_group({"InstanceGroupName": "work", "CurrentCount": 0, "TargetCount": 3}, None, ()).current == 0
+    assert why_not_due("latest", group(), {}, None, typed=False) == ""
 
 
 def test_nothing_speaks_against_it() -> None:
