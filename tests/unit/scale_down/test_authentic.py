@@ -6,6 +6,7 @@ import contextlib
 import copy
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -263,6 +264,48 @@ def test_deployment_and_rollback_end_whatever_events_show(shows: Callable[[str],
     assert set(ids(train, "p5")) == here
 
 
+@pytest.mark.parametrize("template", [False, True])
+def test_a_record_may_show_question_marks_for_other_characters(template: bool) -> None:
+    """GetTemplate does, and so a tag or `retry` with an umlaut differs from the request's."""
+
+    def shows(text: str) -> str | None:
+        return None if template else json.dumps(json.loads(text.replace("\\u00fc", "?")))
+
+    train = Stack(replace(SIX, retry="f\u00fcr"), timings=QUICK)
+    train.shows = shows
+    get_template = train.get_template
+    train.get_template = lambda **named: json.loads(json.dumps(get_template(**named)).replace("\\u00fc", "?"))  # type: ignore[method-assign]
+    assert train.deploy(replace(FIVE, retry="f\u00fcr alle")) == "complete", train.reasons
+    assert train.deploy(replace(SIX, retry="f\u00fcr"), fail="after") == "rolled back", train.reasons
+
+
+OF_STACK = {"ResourceType": "AWS::CloudFormation::Stack", "LogicalResourceId": "train", "PhysicalResourceId": STACK_ID}
+BETWEEN: dict[str, Json] = {
+    "the stack's resources are configured": {**OF_STACK, "DetailedStatus": "CONFIGURATION_COMPLETE"},
+    "a hook on the stack": {**OF_STACK, "ResourceStatus": None, "HookType": "AWS::EarlyValidation::Check"},
+    "a resource with the stack's id": {**OF_STACK, "ResourceType": "Custom::AWS", "LogicalResourceId": "Theirs"},
+}
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+def test_deployment_and_rollback_end_with_events_that_are_no_new_operation(between: str) -> None:
+    train = Stack(SIX, timings=QUICK)
+
+    def before(call: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str, Any]], Any]:
+        def called(event: Mapping[str, Any]) -> Any:
+            told = {"ResourceStatus": train.status, "Timestamp": train.now(), **BETWEEN[between]}
+            told = {key: value for key, value in told.items() if value is not None}
+            train.events.append({"EventId": f"event-{len(train.events)}", "StackName": "train", **told})
+            return call(event)
+
+        return called
+
+    for name in ("on_event", "is_complete"):
+        pytest.MonkeyPatch().setattr(train.provider, name, before(getattr(train.provider, name)))
+    assert train.deploy(FIVE) == "complete", train.reasons
+    assert train.deploy(SIX, fail="after") == "rolled back", train.reasons
+
+
 @pytest.mark.parametrize("forged", ["a lower count", "other names"])
 def test_template_confirms_where_events_show_nothing(forged: str) -> None:
     train = Stack(SIX, timings=QUICK)
@@ -429,6 +472,9 @@ def test_old_properties_are_those_of_the_last_success_and_of_failures_since() ->
         ({"G": {"Fn::Join": ["", ['{"R":"', {"Fn::GetAtt": ["R", "Arn"]}, '"}']]}}, {"G": '{"R":"arn:x"}'}, True),
         ({"G": {"Fn::Join": ["", ['{"R":"', {"Ref": "R"}, '"}']]}}, {"G": '{"R":"x","N":"1"}'}, False),
         ({"Names": {"Ref": "Parameter"}}, {"Names": ["i-1"]}, False),
+        ({"Tag": "M?nchen?"}, {"Tag": "M\u00fcnchen?"}, True),
+        ({"Groups": ['{"Tag":"?"}']}, {"Groups": ['{"Tag":""}']}, False),
+        ({"MaxNodes": "1?"}, {"MaxNodes": "16"}, False),
     ],
 )
 def test_what_agrees(recorded: Json, sent: Json, same: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from ..common.api import CALL_ERRORS, Reads, Reply, is_not_found, pages, read_tags
 from .cluster import Cluster
 from .live_cluster import read_cluster
+from .stack_events import has_new_status
 
 PAGE_SIZE = 100
 """Maximum of one ListClusterNodes (botocore: MaxResults)."""
@@ -112,5 +113,5 @@ def read_nodes(sagemaker: Reads, name: str) -> list[Reply]:
 
 
 def read_events(cloudformation: CloudFormation, stack: str) -> Iterator[Reply]:
-    """The stack's events, newest first."""
-    return pages(cloudformation.describe_stack_events, "StackEvents", {"StackName": stack})
+    """The stack's events that report a new status, newest first."""
+    return filter(has_new_status, pages(cloudformation.describe_stack_events, "StackEvents", {"StackName": stack}))

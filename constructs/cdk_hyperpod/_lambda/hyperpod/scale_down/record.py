@@ -23,6 +23,9 @@ _NOT_COMPARED = frozenset({"ServiceToken", "ServiceTimeout"})
 _HIDDEN = re.compile(r"\{\{resolve:[^}]*\}\}|\*{4,}")
 """What a record shows in the place of a value: a dynamic reference, or a parameter with NoEcho."""
 
+_NOT_ASCII = r"[?\x80-\U0010ffff]"
+"""What a question mark may stand for: GetTemplate shows one for each character outside ASCII (cloudformation-coverage-roadmap#1220)."""
+
 _ANY = r'[^"\\]*'
 """What an unknown part of a text may be. A group is JSON, so an unknown part must not add a key to it."""
 
@@ -123,7 +126,7 @@ def _plain(value: object, *, top: bool = False) -> object:
 def _pattern(value: object) -> str | None:
     """A regular expression for a text, or for an intrinsic function that gives one. None: it is a list or an object."""
     if isinstance(value, str):
-        return _ANY.join(map(re.escape, _HIDDEN.split(value)))
+        return _ANY.join(re.escape(part).replace(r"\?", _NOT_ASCII) for part in _HIDDEN.split(value))
     if not (isinstance(value, Mapping) and len(value) == 1):
         return None
     (name, argument), *_ = value.items()

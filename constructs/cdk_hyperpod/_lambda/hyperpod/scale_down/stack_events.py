@@ -87,11 +87,17 @@ def _physical_ids(reached: Sequence[Mapping[str, Any]], seen: Sequence[Mapping[s
     return frozenset(found)
 
 
+def has_new_status(event: Mapping[str, Any]) -> bool:
+    """Whether it reports that a stack or a resource has a new status. A hook's event does not, and may have none. CONFIGURATION_COMPLETE
+    repeats the status, also of a whole stack, while the stack is in progress."""
+    return not event.get("HookType") and event.get("DetailedStatus") != "CONFIGURATION_COMPLETE"
+
+
 def is_of_stack(event: Mapping[str, Any], stack: str) -> bool:
-    """Whether it is the stack's own event, and not one of a stack inside it."""
+    """Whether it is the stack's own event, and not one of a stack inside it, or of a resource that has the stack's id as its own."""
     physical = event.get("PhysicalResourceId")
     if physical:
-        return bool(physical == stack)
+        return bool(physical == stack) and event.get("ResourceType", STACK) == STACK
     return event.get("ResourceType") == STACK and event.get("LogicalResourceId") == event.get("StackName")
 
 
