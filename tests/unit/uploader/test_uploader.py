@@ -191,6 +191,7 @@ HOSTILE = {
     "a pipe": packed(more=fifo),
     "a name that leads out": packed({**FILES, "../other/on_create.sh": b""}),
     "a name that leads out later": packed({**FILES, "steps/../../a": b""}),
+    "no name": packed({**FILES, "aXb": b""}).replace(b"aXb", b"\0Xb"),
     "an absolute name": packed({**FILES, "/etc/passwd": b""}),
     "a name with backslashes": packed({**FILES, "..\\a": b""}),
     "a name that zipfile cuts": packed({**FILES, "aXb": b""}).replace(b"aXb", b"a\0b"),

@@ -638,8 +638,9 @@ def _decide_topic(arn: str, account: str, found: LiveTopic) -> Outcome:
 
 # -- doors ------------------------------------------------------------------------------------------------------------
 
-WRITES = ("s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject")
-"""Who may do these in the bucket of assets changes what is deployed (docs/bootstrap/doors/assets-bucket.json)."""
+WRITES = ("s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject", "s3:ReplicateDelete", "s3:ReplicateObject")
+"""Who may do these in the bucket of assets changes what is deployed (docs/bootstrap/doors/assets-bucket.json). The same as
+_common.buckets.WRITES."""
 _NEGATED = ("ArnNotEquals", "ArnNotLike", "StringNotEquals", "StringNotLike")
 _CLOSE = "(docs/deploy-permissions.md, Close the doors beside the stacks)"
 

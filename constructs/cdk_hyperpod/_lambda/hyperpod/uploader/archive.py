@@ -36,7 +36,7 @@ class Archive:
             self._zip = zipfile.ZipFile(file)
         except _UNREADABLE as error:
             raise ArchiveError("is not a zip") from error
-        entries = [entry for entry in self._zip.infolist() if not entry.is_dir()]
+        entries = [entry for entry in self._zip.infolist() if not entry.filename.endswith("/")]
         _check_entries(entries)
         self._entries = {entry.filename: entry for entry in entries}
         if len(self._entries) < len(entries):

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
+from cdk_hyperpod._common import buckets
 from cdk_hyperpod.cli import aws
 from cdk_hyperpod.cli.deployment.account_state import AccountState, LiveCluster, LiveGroup, LivePlan, NotRead
 from cdk_hyperpod.cli.deployment.preflight import NOT_READ, lines, read_account_state
@@ -618,6 +619,12 @@ def test_who_may_write_cdks_assets(changes: dict[str, Any], closed: bool) -> Non
 @pytest.mark.parametrize("policy", [None, "", "no", "[]", "null", '{"Statement": "x"}', '{"Statement": [1]}'])
 def test_a_policy_that_is_none_closes_nothing(policy: str | None) -> None:
     assert not is_walled(ASSETS, policy)
+
+
+def test_an_asset_is_written_as_any_object_is() -> None:
+    """By another bucket's replication rule, too: CDK's bucket is versioned."""
+    assert set(json.loads(assets_policy())["Statement"][0]["Action"]) == {*buckets.WRITES}
+    assert not is_walled(ASSETS, assets_policy(Action=[each for each in buckets.WRITES if "Replicate" not in each]))
 
 
 class Iam:
