@@ -164,15 +164,25 @@ def _report(message: str) -> None:
 
 
 def _drain(reason: str) -> None:
-    """Drain the node with the reason that names the program. Slurm's own says only that the Prolog failed."""
+    """Drain the node with the reason that names the program. Slurm's own says only that the Prolog failed.
+
+    A node that is drained keeps its reason: of the program itself, the drain agent, or HyperPod, which replaces a node by its reason.
+    """
     node = os.environ.get("SLURMD_NODENAME")
     if not node or os.environ.get(TRIAL):
         return
-    command = ["scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason[:200]}"]
     try:
-        subprocess.run(command, env={"PATH": PATH, **os.environ}, timeout=30, check=False, stdin=subprocess.DEVNULL)
+        shown = _scontrol("--oneliner", "show", "node", node)
+        if not re.search(r" State=\S*DRAIN", shown.partition(" Reason=")[0]):
+            _scontrol("update", f"nodename={node}", "state=drain", f"reason={reason[:200]}")
     except (OSError, subprocess.TimeoutExpired) as error:
         _report(f"the reason is not set: {error}")
+
+
+def _scontrol(*words: str) -> str:
+    done = subprocess.run(["scontrol", *words], env={"PATH": PATH, **os.environ}, timeout=30, check=False,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)  # fmt: skip
+    return done.stdout.decode("utf-8", "replace")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import collections
 import contextlib
 import json
 import os
@@ -487,25 +488,46 @@ def make_users(cluster_file: str) -> None:
         return
     ours = sorted({*made, *(user.name for user in users)})
     our_groups = sorted({*made_groups, *gids})
-    commands = list(commands_for(users, gids, read_accounts(), ours, our_groups))
+    node = read_accounts()
+    commands = list(commands_for(users, gids, node, ours, our_groups))
     # Before the first user is made: after a kill, the next run must know which users are ours.
     write_file(MADE, json.dumps(ours) + "\n")
     write_file(MADE_GROUPS, json.dumps(our_groups) + "\n")
-    for command in commands:
-        log("INFO", " ".join(command))
-        must_run(*command)
     write_file("/etc/ssh/ssh_config.d/50-cdk-hyperpod.conf", SSH_CONFIG)
-    make_homes(users, gids)
+    ready = _brought_up(users, commands)
+    try:
+        make_homes(ready, {**node.gids, **gids})
+    finally:
+        # A home that cannot be made leaves nobody else without an account.
+        collections.deque(ready, maxlen=0)
     locked = len(set(ours) - {user.name for user in users})
     log("INFO", f"{len(users)} users are as the cluster file says" + (f", {locked} locked" if locked else ""))
 
 
-def make_homes(users: Sequence[User], gids: Mapping[str, int]) -> None:
+def _brought_up(users: Iterable[User], commands: Iterable[Sequence[str]]) -> Iterator[User]:
+    """Run the commands. Each user comes as soon as the account is right: keys are made while other accounts are."""
+    known = {user.name for user in users}
+    by_user: dict[str, list[Sequence[str]]] = {}
+    for command in commands:
+        is_first = command[0] == "groupadd" or command[-1] not in known
+        by_user.setdefault("" if is_first else command[-1], []).append(command)
+    _run_all(by_user.get("", ()))
+    for user in users:
+        _run_all(by_user.get(user.name, ()))
+        yield user
+
+
+def _run_all(commands: Iterable[Sequence[str]]) -> None:
+    for command in commands:
+        log("INFO", " ".join(command))
+        must_run(*command)
+
+
+def make_homes(users: Iterable[User], gids: Mapping[str, int]) -> None:
     """Make the users' homes, several at once."""
-    others = {} if all(user.group in gids for user in users) else read_accounts().gids
     running: list[Child] = []
     for user in users:
-        gid = gids[user.group] if user.group in gids else others[user.group]
+        gid = gids[user.group]
         make_home(user, gid)
         home = on_node(user.home)
         work = partial(furnish, user.name, home, user.ssh_public_keys)

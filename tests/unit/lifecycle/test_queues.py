@@ -460,20 +460,29 @@ def test_the_prolog_of_slurm_conf_runs_first_where_ours_replaces_it(node: Hooks,
     assert node.ran[2:] == ["10-a"]
 
 
-def test_a_failure_drains_the_node_with_the_program_s_name(node: Hooks, tmp_path: Path) -> None:
-    node.add("prolog.d/10-a", "echo GPU 3 is lost; exit 4")
+@pytest.mark.parametrize(
+    ("shown", "drains"),
+    [("State=IDLE+DRAIN Reason=Action:Replace [root@now]", False), ("State=MIXED+DRAIN Reason=cdk-hyperpod:d:1", False), ("State=IDLE Reason=State=DRAIN", True), ("", True)],
+)  # fmt: skip
+def test_a_failure_drains_the_node_with_the_program_s_name_and_a_drained_one_keeps_its_reason(
+    node: Hooks, tmp_path: Path, shown: str, drains: bool
+) -> None:
+    node.add("prolog.d/10 a", "echo GPU 3 is lost; exit 4")
     scontrol = tmp_path / "bin/scontrol"
     scontrol.parent.mkdir()
-    scontrol.write_text(f'#!/bin/bash\nprintf "%s\\n" "$@" >{tmp_path}/told\n')
+    scontrol.write_text(
+        f"#!/bin/bash\n[ $1 = update ] || {{ echo 'NodeName=ip-10-0-0-1 {shown}'; exit; }}\nprintf '%s\\n' \"$@\" >{tmp_path}/told\n"
+    )
     scontrol.chmod(0o755)
     node.run(
         "prolog", CDK_HYPERPOD_TRIAL="", SLURMD_NODENAME="ip-10-0-0-1", PATH=f"{tmp_path}/bin:{os.environ['PATH']}"
     )
-    assert (tmp_path / "told").read_text().splitlines() == [
+    assert (tmp_path / "told").exists() == drains
+    assert not drains or (tmp_path / "told").read_text().splitlines() == [
         "update",
         "nodename=ip-10-0-0-1",
         "state=drain",
-        "reason=Prolog error: prolog 10-a failed with exit code 4: GPU 3 is lost",
+        "reason=Prolog error: prolog 10 a failed with exit code 4: GPU 3 is lost",
     ]
 
 

@@ -240,6 +240,25 @@ def test_what_one_user_did_to_a_home_keeps_nobody_else_out(
     assert (tmp_path / "fsx/home/bob/.ssh/authorized_keys").is_file()
 
 
+def test_a_home_is_made_as_soon_as_its_owner_has_an_account_and_one_that_cannot_be_made_keeps_nobody_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = two_users(tmp_path, monkeypatch)
+    commands = [("groupadd", "bob"), ("useradd", "alice"), ("useradd", "bob"), ("usermod", "--lock", "left")]
+    monkeypatch.setattr(users, "commands_for", lambda *_: commands)
+    done: list[tuple[str, ...]] = []
+    monkeypatch.setattr(users, "must_run", lambda *words: "" if words[0] == "getent" else done.append(words))
+
+    def no_home(*_: object) -> None:
+        done.append(("home",))
+        raise users.StepError("no home")
+
+    monkeypatch.setattr(users, "make_home", no_home)
+    with pytest.raises(users.StepError, match="no home"):
+        users.make_users(file)
+    assert done == [commands[0], commands[3], commands[1], ("home",), commands[2]]
+
+
 def test_what_never_answers_in_a_home_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(users, "HOME_S", 0.1)
     me = User("me", os.geteuid(), "g", frozenset(), "/home")
