@@ -274,8 +274,11 @@ def take_over(folder: Folder) -> int:
 
 
 def owned(folder: Folder) -> int | None:
-    """The number of this controller. None: another one writes here."""
+    """The number of this controller, which takes a folder over that has no owner. None: another one writes here."""
     owner = folder.read("owner.json")
+    if not owner or not own_id():
+        # Somebody removed it, or the file system was full or out of reach while the controller was set up.
+        return take_over(folder)
     return int(owner["epoch"]) if owner.get("controller") == own_id() else None
 
 

@@ -31,12 +31,10 @@ from controller_state import (
     alone,
     identity,
     next_job_id,
-    own_id,
     owned,
     slurm_settings,
     slurm_version,
     state_folder,
-    take_over,
 )
 from lib import StepError, last_line, log, on_node, run, run_step
 from restored_jobs import settle_later
@@ -65,8 +63,7 @@ def keep(path: str) -> None:
 
 
 def _keep(folder: Folder) -> None:
-    # While the controller was set up, the file system may have been full or out of reach.
-    epoch = owned(folder) if own_id() else take_over(folder)
+    epoch = owned(folder)
     if epoch is None:
         log("INFO", f"another controller writes to {folder.path}; this one does not")
         return

@@ -85,10 +85,12 @@ def first_id(last: int, evidence: Sequence[int], age_s: float, most_ids: int = M
     return first if first < most_ids else None
 
 
-def _take_first_id(folder: Folder, given: Sequence[int], age_s: float) -> int | None:
+def _take_first_id(folder: Folder, given: Sequence[int], age_s: float, settings: Mapping[str, str]) -> int | None:
     """The first new job id above all that the folder names or that are known otherwise. The folder then names this one, too."""
     named_ids = [about["last_job_id"] for about in folder.names() if isinstance(about.get("last_job_id"), int)]
-    first = first_id(0, [*given, *named_ids], age_s)
+    most = settings.get("maxjobid", "")
+    # slurmctld does not start with a FirstJobId above its MaxJobId.
+    first = first_id(0, [*given, *named_ids], age_s, int(most) if most.isdigit() else MAX_JOB_ID)
     if first is not None:
         with contextlib.suppress(OSError):
             folder.write(IDS, {"last_job_id": first, "time": round(time.time())})
@@ -249,7 +251,8 @@ def _begin_ids_above(folder: Folder, settings: Mapping[str, str], *, closes: boo
     state = state_folder(settings)
     if last <= next_job_id(state):
         return
-    first = _take_first_id(folder, [last], time.time() - max(float(about.get("time", 0)) for about in known))
+    age_s = time.time() - max(float(about.get("time", 0)) for about in known)
+    first = _take_first_id(folder, [last], age_s, settings)
     if first is None:
         raise StepError(f"the copies name job {last}, and Slurm's ids end soon after it")
     with _usual_slurmctld_off():
@@ -307,7 +310,8 @@ class _Restore:
             given = [
                 number for number in (*early, next_job_id(self.state), next_job_id(self.new)) if number < MAX_JOB_ID
             ]
-            first = _take_first_id(self.folder, given, time.time() - float(self.manifest["time"]))
+            age_s = time.time() - float(self.manifest["time"])
+            first = _take_first_id(self.folder, given, age_s, self.settings)
             if on_node(RESTORED).exists():
                 # Chosen by hand. Until this one is restored, none is.
                 _restored("")
@@ -446,7 +450,7 @@ class _Restore:
                 log(
                     "WARNING", f"started after the last copy, and ended by Slurm: jobs {named(lost)}; submit them again"
                 )
-            ran |= started(now)
+            ran |= started(now, float(self.manifest["time"]))
             reasons = {job.id: reason_to_hold(job, ran, known) for job in now if job.id not in active}
             found = {number: reason for number, reason in reasons.items() if reason is not None}
             hold(found)

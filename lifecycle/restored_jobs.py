@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from lib import ask_slurm, log, on_node, run, write_file
@@ -23,6 +24,8 @@ FIELDS = "JobID:24,ArrayJobID:24,ArrayTaskID:24,State:24,Requeue:12,BatchFlag:12
 ACTIVE = ("RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED", "SIGNALING")
 MARK = "cdk-hyperpod: the controller was replaced"
 MOST_NAMED = 50
+UNSAVED_S = 60
+"""slurmctld writes its state some seconds after a change, and a copy takes some."""
 
 
 @dataclass(frozen=True)
@@ -81,14 +84,16 @@ def queue() -> list[Job]:
     return parse(ask_slurm("squeue", "--all", "--noheader", "--states=all", "-O", FIELDS))
 
 
-def started(jobs: Iterable[Job]) -> frozenset[int]:
-    """Of the jobs that wait, those that the accounting database knows to have started."""
-    ids = [str(job.id) for job in jobs if job.state == "PENDING"]
+def started(jobs: Iterable[Job], since: float) -> frozenset[int]:
+    """Of the jobs that wait, those that the accounting database knows to have run after this time.
+
+    A job that was preempted, or lost its node, has an earlier run there, and waits all the same.
+    """
     found: set[int] = set()
-    for begin in range(0, len(ids), 1000):
-        wanted = ",".join(ids[begin : begin + 1000])
+    begin = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since - UNSAVED_S))
+    for wanted in _lists(job.id for job in jobs if job.state == "PENDING"):
         done = run("sacct", "--allusers", "--allocations", "--duplicates", "--noheader", "--parsable2", f"--jobs={wanted}",
-                   "--format=JobIDRaw,State", timeout_s=60)  # fmt: skip
+                   f"--starttime={begin}", "--format=JobIDRaw,State", timeout_s=60)  # fmt: skip
         rows = (line.split("|") for line in done.stdout.splitlines() if done.returncode == 0)
         found |= {
             int(row[0])
@@ -100,16 +105,22 @@ def started(jobs: Iterable[Job]) -> frozenset[int]:
 
 def hold(reasons: Mapping[int, str]) -> None:
     """Hold jobs, so that their users can release them, and name them."""
-    for number, reason in sorted(reasons.items()):
-        run("scontrol", "uhold", str(number), timeout_s=30)
-        run("scontrol", "update", f"jobid={number}", f"admincomment={MARK}, and {reason}", timeout_s=30)
     by_reason: dict[str, list[int]] = {}
     for number, reason in reasons.items():
         by_reason.setdefault(reason, []).append(number)
     for reason, numbers in by_reason.items():
+        for some in _lists(numbers):
+            run("scontrol", "uhold", some)
+            run("scontrol", "update", f"jobid={some}", f"admincomment={MARK}, and {reason}")
         log(
             "WARNING", f"held because {reason}: jobs {named(numbers)}; look at their output, then `scontrol release ID`"
         )
+
+
+def _lists(numbers: Iterable[int]) -> Iterator[str]:
+    """Job ids as Slurm's commands take them: a command for each job would take most of the time of a restore."""
+    found = sorted(numbers)
+    return (",".join(map(str, found[begin : begin + 1000])) for begin in range(0, len(found), 1000))
 
 
 def named(numbers: Iterable[int]) -> str:
@@ -139,23 +150,18 @@ def settle(ran: frozenset[int], ended: frozenset[int]) -> frozenset[int]:
     on_nodes = _on_nodes(asked)
     lost = [job for job in asked if is_lost(job, on_nodes, ended)]
     why = "it ran when the last copy of the controller's state was made, and no node has it now"
-    for job in lost:
-        run("scontrol", *(("requeuehold",) if job.may_requeue else ("update",)), *_target(job), timeout_s=30)
-    hold({job.id: why for job in lost if job.may_requeue})
+    again = [job.id for job in lost if job.may_requeue]
+    for some in _lists(again):
+        run("scontrol", "requeuehold", some)
+    hold(dict.fromkeys(again, why))
     over = [job.id for job in lost if not job.may_requeue]
+    for some in _lists(over):
+        run("scontrol", "update", f"jobid={some}", f"admincomment={MARK}, and no node has the job now")
     if over:
         log("WARNING", f"ended, because no node has it now and it is submitted with --no-requeue: jobs {named(over)}")
         run("scancel", *map(str, over), timeout_s=60)
-    again = {job.id: why for job in jobs if job.state == "PENDING" and not job.held}
-    if again:
-        hold(again)
+    hold({job.id: why for job in jobs if job.state == "PENDING" and not job.held})
     return frozenset(job.id for job in active if job.id in unsure)
-
-
-def _target(job: Job) -> tuple[str, ...]:
-    if job.may_requeue:
-        return (str(job.id),)
-    return (f"jobid={job.id}", f"admincomment={MARK}, and no node has the job now")
 
 
 def silent_nodes() -> list[str]:

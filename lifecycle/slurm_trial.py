@@ -7,10 +7,12 @@ with a state folder of its own. slurmd of one idle node reads its copy and ends.
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -171,11 +173,14 @@ def _start(folder: Path) -> str | None:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            # Of its own, so that what job_submit.lua has started ends with it.
+            start_new_session=True,
         )
     try:
         return _await_start(process, [said, folder / "log"])
     finally:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 

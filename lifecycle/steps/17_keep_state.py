@@ -12,17 +12,35 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import signal
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from controller_state import RESTORED, STATE, Folder, check_answers, take_over
-from lib import PROGRAMS, StepError, install_program, install_unit, log, must_run, on_node, run, run_step, write_file
+from lib import (
+    KILLED_S,
+    PROGRAMS,
+    StepError,
+    install_program,
+    install_unit,
+    log,
+    must_run,
+    on_node,
+    run,
+    run_step,
+    write_file,
+)
 from restore_state import end_killed, restore
 
 MODULES = ("controller_state.py", "restored_jobs.py", "keep_state.py")
 UNIT = "cdk-hyperpod-state"
 ALONE = "PROVISION_ALONE"
+RESTORE_S = 900
+"""As long as a copy may take, with the accounting database. The probe before does not see every hang."""
 SERVICE = """\
 [Unit]
 Description=Copy the controller's state to the shared file system (cdk-hyperpod)
@@ -60,7 +78,7 @@ def give_back(path: str, *, closes: bool) -> None:
         if chosen == "list":
             _list(path)
         else:
-            restore(path, chosen, closes=closes and not chosen)
+            _bounded(partial(restore, path, chosen, closes=closes and not chosen), starts=is_alone)
     except (StepError, OSError) as error:
         if is_alone:
             raise
@@ -68,6 +86,45 @@ def give_back(path: str, *, closes: bool) -> None:
             "WARNING",
             f"the state of the controller before is not restored: {error}; to choose a copy by hand: cdk-hyperpod lifecycle run restore-state",
         )
+
+
+def _bounded(work: Callable[[], None], *, starts: bool) -> None:
+    """Restore in a process of its own. What waits for a file system that hangs may survive even SIGKILL, and is left behind."""
+    reading, writing = os.pipe()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        _work_and_exit(work, writing)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        if select.select([pipe], [], [], RESTORE_S)[0]:
+            why = pipe.read().decode("utf-8", "replace")
+        else:
+            why = f"it did not end within {RESTORE_S:g} s; look at the status of the file system"
+            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + KILLED_S
+    found, status = 0, 0
+    while not found and time.monotonic() < deadline:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        time.sleep(0 if found else 0.05)
+    if not found or os.WIFSIGNALED(status):
+        end_killed(starts=starts)
+    if why or status or not found:
+        raise StepError(why or "it was killed")
+
+
+def _work_and_exit(work: Callable[[], None], pipe: int) -> None:
+    """Never returns: what follows in this program is the other process's."""
+    code = 1
+    try:
+        work()
+        code = 0
+    except BaseException as error:  # noqa: BLE001
+        why = str(error) if isinstance(error, (StepError, OSError)) else repr(error)
+        os.write(pipe, why.encode("utf-8", "replace")[:4000])
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def keep(path: str) -> None:

@@ -7,10 +7,12 @@ import errno
 import io
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
 import tarfile
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -93,7 +95,7 @@ def close(fsx: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [fill, close])
 def test_the_last_copy_is_used_and_the_controller_comes_up_if_the_file_system_cannot_be_written(
-    tmpfs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, spoil: Callable[[Path], None]
+    tmpfs: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any, spoil: Callable[[Path], None]
 ) -> None:
     folder = state.Folder(FOLDER)
     copy = add(folder, 1)
@@ -101,13 +103,12 @@ def test_the_last_copy_is_used_and_the_controller_comes_up_if_the_file_system_ca
     spoil(tmpfs)
     with pytest.raises(OSError, match=r"No space|Read-only"):
         folder.add(state.Copy("state", 1, 2), ABOUT, lambda file: file.write(b"x" * 9000))
-    used: list[Any] = []
-    monkeypatch.setattr(restore._Restore, "run", lambda self: used.append(self.copy))
+    monkeypatch.setattr(restore._Restore, "run", lambda self: print(self.copy.name, file=sys.stderr))
     monkeypatch.setattr(restore, "slurm_version", lambda: "24.11.5")
     step.give_back(FOLDER, closes=False)
-    assert used == [copy]
+    assert f"\n{copy.name}\n" in capfd.readouterr().err
     keep_it(monkeypatch)
-    assert "the controller's state is not copied: " in capsys.readouterr().err
+    assert "the controller's state is not copied: " in capfd.readouterr().err
     folder.close()
 
 
@@ -143,6 +144,47 @@ def test_a_file_system_that_does_not_answer_holds_no_step_up(
     folder = state.Folder(FOLDER)
     assert [each.name for each in folder.copies("state")] == ["state-000001-00000001"]
     folder.close()
+
+
+def hang() -> None:
+    time.sleep(60)
+
+
+def end() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail() -> None:
+    raise KeyError("time")
+
+
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [(hang, "it did not end within 0.3 s; look at"), (end, "it was killed"), (fail, "KeyError('time')")],
+)
+def test_a_restore_that_hangs_or_breaks_lets_the_controller_come_up_with_its_own_state(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any, does: Callable[[], None], why: str
+) -> None:
+    found = slurm(root / "var/spool")
+    (root / "run").mkdir()
+    before = contents(found)
+    monkeypatch.setattr(restore, "run", lambda *_, **__: SimpleNamespace(returncode=3))
+    monkeypatch.setattr(restore, "must_run", lambda *_, **__: "")
+    monkeypatch.setattr(step, "RESTORE_S", 0.3)
+
+    def work(*_: object, **__: object) -> None:
+        with state.alone():
+            (found / restore.NEW).mkdir()
+            does()
+
+    monkeypatch.setattr(step, "restore", work)
+    step.give_back(FOLDER, closes=False)
+    said = capfd.readouterr().err
+    assert " WARNING " in said and f" the state of the controller before is not restored: {why}" in said
+    assert contents(found) == before
+    assert does is fail or not (found / restore.NEW).exists()
+    with state.alone() as first:
+        assert first
 
 
 def loosen(path: Path) -> None:
@@ -229,7 +271,10 @@ def test_job_ids_begin_above_those_of_copies_that_cannot_be_used(
     (root / "var/spool/job_state").unlink()
     restore._begin_ids_above(folder, {}, closes=False)
     assert ids[2:] == [70_000], "this one was replaced before there was a copy of it"
-    assert restore._take_first_id(folder, [91_000, 14], 60) == 110_000, "given out since the copy that a person chooses"
+    assert restore._take_first_id(folder, [91_000, 14], 60, {}) == 110_000, (
+        "given out since the copy that a person chooses"
+    )
+    assert restore._take_first_id(folder, [91_000], 60, {"maxjobid": "99999"}) is None, "slurmctld would not start"
 
 
 @pytest.mark.parametrize(
@@ -280,6 +325,13 @@ def test_the_newest_controller_alone_copies_and_its_copies_are_newer(root: Path,
     assert state.take_over(folder) == 2
     add(folder, 1, epoch=2)
     assert [copy.order for copy in folder.copies("state")] == [(2, 1), (1, 7)]
+
+
+def test_a_folder_whose_owner_was_removed_gets_copies_again(root: Path, folder: Any) -> None:
+    assert state.take_over(folder) == 1
+    add(folder, 1)
+    (folder.root / "owner.json").unlink()
+    assert state.owned(folder) == 2 == state.owned(folder)
 
 
 def test_old_copies_and_what_killed_ones_left_are_removed(folder: Any) -> None:
@@ -501,6 +553,22 @@ def test_a_job_of_the_copy_waits_unless_it_may_have_run(
     whole = jobs.Job(**{"id": 7, "array": 7, "is_array": False, "state": "PENDING", **job})
     found = jobs.reason_to_hold(whole, frozenset(ran), frozenset({7, 8}))
     assert found is None if why is None else why in found
+
+
+def test_jobs_are_held_by_a_few_commands_and_an_earlier_run_holds_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A preempted job, and one whose node failed, have an earlier run in the accounting database."""
+    commands: list[tuple[str, ...]] = []
+
+    def command(*words: str, **_: object) -> SimpleNamespace:
+        commands.append(words)
+        return SimpleNamespace(returncode=0, stdout="7|NODE_FAIL\n8|PENDING\n9|REQUEUED\n")
+
+    monkeypatch.setattr(jobs, "run", command)
+    jobs.hold(dict.fromkeys(range(1, 2501), "it has run"))
+    assert [words[1] for words in commands] == ["uhold", "update"] * 3 and commands[0][2].startswith("1,2,3,")
+    copied = time.mktime((2026, 11, 28, 12, 58, 37, 0, 0, 0))
+    assert jobs.started([jobs.Job(7, 7, False, "PENDING"), jobs.Job(5, 5, False, "RUNNING")], copied) == {7}
+    assert {"--jobs=7", "--starttime=2026-11-28T12:57:37"} < set(commands[-1])
 
 
 def test_what_slurmctld_logs_of_jobs_that_it_does_not_know() -> None:
