@@ -132,8 +132,8 @@ def faults_and_images_reach_a_subscriber(life: Rehearsal) -> None:
     (topic,) = outputs_of(life, "AlertsTopicArn")
     life.aws.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=subscriber.arn)
     node = list(life.nodes("p5"))[-1]
-    # On AWS it outlasts the window and the start of the function, too.
-    life.aws.change_hyperpod(timings={"repair": 8.0})
+    # On AWS it outlasts the window and the start of the function, too. A busy machine starts the function in ten seconds.
+    life.aws.change_hyperpod(timings={"repair": 20.0})
     with unscheduled(life):
         life.aws.change_hyperpod(node_faults={node: {"reason": "NvidiaErrorTerminate", "message": "Xid 79"}})
         life.wait_for(lambda: node not in life.nodes())
