@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,20 +73,50 @@ LONGEST = (
 )
 
 
+LEFT_OUT = pytest.StashKey[int]()
+"""How many tests with the marker `ci` this run leaves out."""
+
+
+def named_by(config: pytest.Config) -> list[Path]:
+    """The files and folders that the command line names."""
+    return [(config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args]
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out what is APART, unless the command line names it or something in it."""
     if collection_path not in {ROOT / path for paths in APART.values() for path in paths}:
         return None
-    named = [(config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args]
-    return None if any(path.is_relative_to(collection_path) for path in named) else True
+    return None if any(path.is_relative_to(collection_path) for path in named_by(config)) else True
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files of LONGEST, go on with those that have a slow test, and end with the quick ones."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what runs in CI, and begin with the files of LONGEST."""
+    named = named_by(config)
+    left_out, kept = [], []
+    for item in items:
+        in_ci = item.get_closest_marker("ci") and not os.environ.get("CI") and item.path not in named
+        (left_out if in_ci else kept).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+    config.stash[LEFT_OUT] = len(left_out)
     longest = [ROOT / "tests" / file for file in LONGEST]
+    items[:] = sorted(kept, key=lambda item: longest.index(item.path) if item.path in longest else len(longest))
 
-    def rank(item: pytest.Item) -> tuple[int, bool]:
-        return longest.index(item.path) if item.path in longest else len(longest), item.path not in slow
 
-    items.sort(key=rank)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker tells the process that prints the summary."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left out"] = session.config.stash.get(LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Each worker collects the same tests."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left out", 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what `make test` has left out."""
+    if left_out := config.stash.get(LEFT_OUT, 0):
+        terminalreporter.write_line(f"left out {left_out} tests that run in CI: CI=true make test")
