@@ -7,13 +7,18 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import aws_cdk
 import pytest
 import yaml
 from aws_cdk import App
 
+import app
+import stacks
+from cdk_hyperpod import HyperPodError
 from helpers.findings import refused, reported
 from stacks.boundary import BOUNDARY, read_permissions_boundary
 
@@ -60,6 +65,42 @@ def templates(outdir: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(outdir.glob("*.template.json"))}
 
 
+class Answer(NamedTuple):
+    """What app.py answered."""
+
+    returncode: int
+    stderr: str
+    outdir: Path
+
+
+RunHere = Callable[..., Answer]
+
+
+@pytest.fixture
+def run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunHere:
+    """app.py in this process, with the context that the CLI hands over."""
+    outdir = tmp_path / "out"
+
+    def run_here(**handed: object) -> Answer:
+        def given(*, context: Mapping[str, object], **more: Any) -> App:
+            return App(context={**context, **NO_COPIES, **handed}, **{**more, "outdir": str(outdir)})
+
+        monkeypatch.setattr(aws_cdk, "App", given)
+        return Answer(app.main(), capsys.readouterr().err, outdir)
+
+    return run_here
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that app.py synthesizes into by itself, from another folder."""
+    folder = tmp_path_factory.mktemp("alone")
+    done = run_app(folder / "out", cwd=folder)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not (folder / "cdk.out").exists()
+    return folder / "out"
+
+
 @pytest.fixture
 def other_file(tmp_path: Path) -> Path:
     """A good cluster file somewhere else."""
@@ -80,7 +121,7 @@ def bad_file(tmp_path: Path) -> Path:
     return path
 
 
-def assert_reports_the_three_mistakes(done: subprocess.CompletedProcess[str]) -> None:
+def assert_reports_the_three_mistakes(done: subprocess.CompletedProcess[str] | Answer) -> None:
     assert done.returncode == 1
     assert "bad.yaml: 3 errors" in done.stderr
     assert {*reported(done.stderr)} >= {
@@ -94,17 +135,14 @@ def assert_reports_the_three_mistakes(done: subprocess.CompletedProcess[str]) ->
 # -- app.py by itself -------------------------------------------------------------------------------------------------
 
 
-def test_app_py_synthesizes_where_cdk_outdir_says(tmp_path: Path) -> None:
-    done = run_app(tmp_path / "out", cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert sorted(templates(tmp_path / "out")) == sorted(f"{name}.template.json" for name in STACKS)
-    assert not (tmp_path / "cdk.out").exists()
+def test_app_py_synthesizes_where_cdk_outdir_says(alone: Path) -> None:
+    assert sorted(templates(alone)) == sorted(f"{name}.template.json" for name in STACKS)
 
 
-def test_app_py_reads_the_context_that_the_cli_hands_over(tmp_path: Path, other_file: Path) -> None:
-    done = run_app(tmp_path / "out", context={"config": str(other_file)})
+def test_app_py_reads_the_context_that_the_cli_hands_over(run_here: RunHere, other_file: Path) -> None:
+    done = run_here(config=str(other_file))
     assert done.returncode == 0, done.stderr
-    assert sorted(templates(tmp_path / "out")) == [
+    assert sorted(templates(done.outdir)) == [
         "hyperpod-other-cluster.template.json",
         "hyperpod-other-foundation.template.json",
     ]
@@ -115,8 +153,8 @@ def test_app_py_says_everything_that_is_wrong_with_a_file(tmp_path: Path, bad_fi
     assert not templates(tmp_path / "out")
 
 
-def test_a_file_that_does_not_exist_is_a_message(tmp_path: Path) -> None:
-    done = run_app(tmp_path / "out", context={"config": "no-such.yaml"})
+def test_a_file_that_does_not_exist_is_a_message(run_here: RunHere) -> None:
+    done = run_here(config="no-such.yaml")
     assert done.returncode == 1
     assert done.stderr.startswith(f"{ROOT / 'no-such.yaml'}: 1 error\n")
     assert reported(done.stderr) == [("file-not-found", "")]
@@ -130,36 +168,32 @@ def test_a_file_that_does_not_exist_is_a_message(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_folder_of_scripts_is_a_message(
-    files: dict[str, str] | None, message: str, tmp_path: Path, other_file: Path
+    files: dict[str, str] | None, message: str, tmp_path: Path, run_here: RunHere, other_file: Path
 ) -> None:
     other_file.write_text(other_file.read_text("utf-8") + "lifecycle: {scripts: scripts}\n", "utf-8")
     if files is not None:
         (tmp_path / "scripts").mkdir()
         for name, text in files.items():
             (tmp_path / "scripts" / name).write_text(text, "utf-8")
-    done = run_app(tmp_path / "out", context={"config": str(other_file)})
+    done = run_here(config=str(other_file))
     assert done.returncode == 1
     assert message in done.stderr
-    assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) <= 2
 
 
-def test_an_error_of_the_constructs_is_a_message_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_constructs_is_a_message_too(run_here: RunHere, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the loader lets through, the constructs validate again, and app.py must not show a stack trace."""
-    import app
-    import stacks
-    from cdk_hyperpod import HyperPodError
 
     def refuse(*_: object) -> None:
         raise HyperPodError("lifecycle.scripts: the folder is gone; put it back")
 
     monkeypatch.setattr(stacks, "add_stacks", refuse)
-    monkeypatch.setenv("CDK_OUTDIR", str(tmp_path))
-    assert app.main() == 1
+    done = run_here()
+    assert (done.returncode, done.stderr) == (1, "lifecycle.scripts: the folder is gone; put it back\n")
 
 
-def test_a_boundary_that_cdk_would_leave_out_in_silence_is_a_message(tmp_path: Path) -> None:
-    done = run_app(tmp_path / "out", context={BOUNDARY: "our-boundary"})
+def test_a_boundary_that_cdk_would_leave_out_in_silence_is_a_message(run_here: RunHere) -> None:
+    done = run_here(**{BOUNDARY: "our-boundary"})
     assert done.returncode == 1
     assert re.fullmatch(rf"context: 1 error\n  {BOUNDARY}: .*'our-boundary'.* \[boundary-invalid\]\n", done.stderr)
 
@@ -181,18 +215,22 @@ def test_no_boundary_is_left_out_in_silence(value: object) -> None:
 # -- the CDK CLI ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_cdk_synth_makes_what_app_py_makes_without_an_account_and_without_looking_anything_up(tmp_path: Path) -> None:
-    done = run("cdk", "synth", "--quiet", "--output", str(tmp_path / "cli"), CDK_VALIDATION="true")
+def test_cdk_synth_makes_what_app_py_makes_without_an_account_and_without_looking_anything_up(
+    tmp_path: Path, alone: Path
+) -> None:
+    """And it has nothing to say about the default cluster."""
+    done = run("cdk", "synth", "--quiet", "--output", str(tmp_path), CDK_VALIDATION="true")
     assert done.returncode == 0, done.stderr
-    assert run_app(tmp_path / "alone").returncode == 0
-    assert templates(tmp_path / "cli") == templates(tmp_path / "alone")
-    manifest = json.loads((tmp_path / "cli" / "manifest.json").read_text("utf-8"))
+    assert templates(tmp_path) == templates(alone)
+    manifest = json.loads((tmp_path / "manifest.json").read_text("utf-8"))
     assert "missing" not in manifest
     assert not (ROOT / "cdk.context.json").exists()
+    assert "warning" not in (done.stdout + done.stderr).lower()
+    assert "feature flags" not in done.stdout + done.stderr
+    assert "program.js" not in done.stdout + done.stderr, "a line of CDK's own code above a note"
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_the_cli_names_another_file_and_lists_its_stacks_in_the_order_of_deployment(
     tmp_path: Path, other_file: Path
 ) -> None:
@@ -201,37 +239,24 @@ def test_the_cli_names_another_file_and_lists_its_stacks_in_the_order_of_deploym
     assert (done.returncode, done.stdout.split()) == (0, ["hyperpod-other-foundation", "hyperpod-other-cluster"])
 
 
-@pytest.mark.slow
 def test_the_cli_fails_with_everything_that_is_wrong_with_a_file(tmp_path: Path, bad_file: Path) -> None:
     assert_reports_the_three_mistakes(run_cdk("synth", "-c", f"config={bad_file}", outdir=tmp_path / "out"))
 
 
-@pytest.mark.slow
-def test_a_boundary_that_the_cli_hands_over_as_text_reaches_every_role(tmp_path: Path) -> None:
+def test_a_boundary_that_the_cli_hands_over_as_text_reaches_every_role_and_warnings_reach_whoever_synthesizes(
+    tmp_path: Path,
+) -> None:
     boundary = '@aws-cdk/core:permissionsBoundary={"name": "our-boundary"}'
-    done = run_cdk("synth", "--quiet", "-c", boundary, outdir=tmp_path)
+    file = "config=tests/helpers/configs/existing.yaml"
+    done = run_cdk("synth", "--quiet", "-c", boundary, "-c", file, outdir=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert "cdk-hyperpod:file-system-in-another-zone" in done.stderr
     resources = [
         resource for text in templates(tmp_path).values() for resource in json.loads(text)["Resources"].values()
     ]
     roles = [resource["Properties"] for resource in resources if resource["Type"] == "AWS::IAM::Role"]
     assert len(roles) >= 5
     assert all("policy/our-boundary" in json.dumps(role.get("PermissionsBoundary")) for role in roles)
-
-
-@pytest.mark.slow
-def test_warnings_reach_whoever_synthesizes(tmp_path: Path) -> None:
-    done = run_cdk("synth", "--quiet", "-c", "config=tests/helpers/configs/existing.yaml", outdir=tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    assert "cdk-hyperpod:file-system-in-another-zone" in done.stderr
-
-
-@pytest.mark.slow
-def test_the_cli_has_nothing_to_say_about_the_default_cluster(tmp_path: Path) -> None:
-    done = run_cdk("synth", "--quiet", outdir=tmp_path / "out")
-    assert "warning" not in (done.stdout + done.stderr).lower()
-    assert "feature flags" not in done.stdout + done.stderr
-    assert "program.js" not in done.stdout + done.stderr, "a line of CDK's own code above a note"
 
 
 # -- examples ----------------------------------------------------------------------------------------------------------
