@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if (ROOT / "constructs" / "__init__.py").exists():
     pytest.exit("remove constructs/__init__.py: it hides PyPI's constructs", returncode=4)
 
+from botocore.loaders import JSONFileLoader  # type: ignore[import-untyped]
 from hypothesis import HealthCheck, settings
 
 import app
@@ -71,6 +74,15 @@ LONGEST = (
     "unit/local_aws/engine/test_eks_service.py",
     "unit/local_aws/engine/test_alerting.py",
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def models_are_read_once() -> Iterator[None]:
+    """botocore reads a service's model again for each client, which would take half of the time of the commands' tests."""
+    read = cache(partial(JSONFileLoader.load_file, JSONFileLoader()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", lambda _, path: read(path))
+        yield
 
 
 LEFT_OUT = pytest.StashKey[int]()

@@ -140,7 +140,9 @@ def synthesize(environment: Path, program: Path, outdir: Path) -> dict[str, str]
     return template_files(outdir)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    "name", [name if name == "eks_cluster" else pytest.param(name, marks=pytest.mark.ci) for name in EXAMPLES]
+)
 def test_examples_are_the_same_bytes_from_the_wheel(name: str, environment: Path, tmp_path: Path) -> None:
     made = synthesize(environment, ROOT / "examples" / name / "app.py", tmp_path)
     assert made
@@ -165,6 +167,7 @@ def new_app(request: pytest.FixtureRequest, environment: Path, tmp_path_factory:
     return folder
 
 
+@pytest.mark.ci
 def test_a_new_app_is_the_same_bytes_as_ours_of_its_file(new_app: Path, environment: Path, tmp_path: Path) -> None:
     made = synthesize(environment, new_app / "app.py", tmp_path)
     assert len(made) in (2, 4)

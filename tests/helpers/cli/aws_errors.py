@@ -8,7 +8,6 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import botocore.loaders  # type: ignore[import-untyped]
 import botocore.session  # type: ignore[import-untyped]
 import pytest
 from botocore.awsrequest import AWSResponse  # type: ignore[import-untyped]
@@ -98,7 +97,6 @@ def intercept(patch: pytest.MonkeyPatch, meet: Callable[[str], str | None]) -> N
     The attempts, the waits between them and the errors are botocore's own, but no wait takes time.
     """
     patch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _: None))  # only botocore's time.sleep
-    _read_models_once(patch)
     make = botocore.session.Session.create_client
 
     def create(session: Any, service: str, *arguments: Any, **more: Any) -> Any:
@@ -114,16 +112,3 @@ def intercept(patch: pytest.MonkeyPatch, meet: Callable[[str], str | None]) -> N
         return client
 
     patch.setattr(botocore.session.Session, "create_client", create)
-
-
-def _read_models_once(patch: pytest.MonkeyPatch) -> None:
-    """Share the session between runs of a command. Reading the service models again would take half of a run's time."""
-    read = botocore.loaders.JSONFileLoader.load_file
-    models: dict[str, Any] = {}
-
-    def load(loader: Any, path: str) -> Any:
-        if path not in models:
-            models[path] = read(loader, path)
-        return models[path]
-
-    patch.setattr(botocore.loaders.JSONFileLoader, "load_file", load)
