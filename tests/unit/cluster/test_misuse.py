@@ -167,7 +167,8 @@ class Dependencies:
     """A stack with everything that a construct may want beside it."""
 
     def __init__(self) -> None:
-        self.stack = Stack(App(), "Stack", env=Environment(region="us-west-2"))
+        no_limit = {"@aws-cdk/core:stackResourceLimit": 0}
+        self.stack = Stack(App(context=no_limit), "Stack", env=Environment(region="us-west-2"))
         self.key = encryption_key(self.stack, "Key", removal_policy=RemovalPolicy.DESTROY)
         self.network = HyperPodNetwork(
             self.stack,
@@ -602,8 +603,19 @@ def test_the_row_of_a_construct_is_right_and_whole(made: Callable[..., object], 
 def test_a_construct_with_one_wrong_argument(
     made: Callable[..., object], name: str, dependencies: Dependencies
 ) -> None:
+    _give(made, name, (ODD, None, [ODD]), dependencies)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("made", CONSTRUCTS, ids=lambda made: made.__name__)
+def test_a_construct_with_every_wrong_argument(made: Callable[..., object], dependencies: Dependencies) -> None:
+    for name in _parameters(made):
+        _give(made, name, WRONG, dependencies)
+
+
+def _give(made: Callable[..., object], name: str, values: tuple[Any, ...], dependencies: Dependencies) -> None:
     right = CONSTRUCTS[made](dependencies)
-    for wrong in WRONG:
+    for wrong in values:
         construct_id = dependencies.next_id()
         try:
             made(dependencies.stack, construct_id, **{**right, name: wrong})
@@ -616,7 +628,7 @@ def test_a_construct_with_one_wrong_argument(
                 assert isinstance(error, ConfigError)
                 assert any(_last(finding.path) == _last(name) for finding in error.findings)
         else:
-            assert wrong is not ODD
+            assert wrong is not ODD, name
 
 
 TOKENS: Mapping[str, tuple[str, Callable[[CfnParameter], object]]] = {
@@ -671,14 +683,19 @@ PASSED_ON: Mapping[Callable[..., object], set[str]] = {
 }
 
 
-@pytest.mark.parametrize("made", CONSTRUCTS, ids=lambda made: made.__name__)
-def test_a_token_in_place_of_an_argument(made: Callable[..., object]) -> None:
+@pytest.mark.parametrize(
+    "every_kind", [False, pytest.param(True, marks=pytest.mark.ci)], ids=["one kind", "every kind"]
+)
+def test_a_token_in_place_of_an_argument(every_kind: bool) -> None:
     """One finding, or the template refers to the parameter: at synth nobody takes it for a value."""
     dependencies = Dependencies()
-    passed: dict[str, str] = {}
+    passed: dict[Callable[..., object], dict[str, str]] = {made: {} for made in CONSTRUCTS}
     mounts: list[object] = []
-    for name in _parameters(made):
-        for kind, (parameter_type, use) in TOKENS.items():
+    arguments = [(made, number, name) for made in CONSTRUCTS for number, name in enumerate(_parameters(made))]
+    for made, number, name in arguments:
+        passed_on = [kind for kind in TOKENS if f"{name} {kind}" in PASSED_ON[made]]
+        for kind in TOKENS if every_kind else passed_on or [[*TOKENS][number % len(TOKENS)]]:
+            parameter_type, use = TOKENS[kind]
             parameter_id, construct_id = dependencies.next_id(), dependencies.next_id()
             token = use(CfnParameter(dependencies.stack, parameter_id, type=parameter_type))
             try:
@@ -692,7 +709,7 @@ def test_a_token_in_place_of_an_argument(made: Callable[..., object]) -> None:
                 child = dependencies.stack.node.try_find_child(construct_id)
                 assert child is None or child.node.children == []
             else:
-                passed[f"{name} {kind}"] = f'{{"Ref": "{parameter_id}"}}'
+                passed[made][f"{name} {kind}"] = f'{{"Ref": "{parameter_id}"}}'
                 mount = getattr(result, "mount", result)
                 if isinstance(mount, OpenZfsMount):
                     mounts += [mount.dns_name, mount.mount_path]
@@ -700,8 +717,9 @@ def test_a_token_in_place_of_an_argument(made: Callable[..., object]) -> None:
                     mounts += [mount.dns_name, mount.mount_name, mount.mount_path, mount.availability_zone]
     template = json.dumps([Template.from_stack(dependencies.stack).to_json(), dependencies.stack.resolve(mounts)])
 
-    assert {*passed} == PASSED_ON[made]
-    assert [what for what, reference in passed.items() if reference not in template] == []
+    assert {made: {*found} for made, found in passed.items()} == PASSED_ON
+    lost = [(made, what) for made in passed for what, reference in passed[made].items() if reference not in template]
+    assert lost == []
 
 
 def test_a_number_token_where_a_mapping_holds_text(dependencies: Dependencies) -> None:
