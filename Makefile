@@ -120,12 +120,8 @@ RULE_PACKS := tests/project/test_rule_packs.py
 TWO_AT_ONCE = $(MAKE) --no-print-directory --jobs=2 --output-sync=target
 
 .PHONY: test
-test: setup .kubernetes/ready #: Run every test except those of test-lives, test-kubernetes and test-slurm (8 minutes on two cores)
+test: setup .kubernetes/ready #: Run the tests for each change (5 minutes on two cores); with CI=true all except test-lives, test-kubernetes and test-slurm
 	@$(PYTEST) $(PYTEST_FLAGS)
-
-.PHONY: test-fast
-test-fast: setup .kubernetes/ready #: Run the tests that need no CDK CLI, no wheel and no 2,000 lifetimes (4 minutes on two cores)
-	@$(PYTEST) -m "not slow" $(PYTEST_FLAGS)
 
 .PHONY: test-lives
 test-lives: setup #: Deploy clusters to the local AWS, from creation to deletion (10 minutes on two cores)

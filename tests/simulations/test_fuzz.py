@@ -45,7 +45,7 @@ def test_no_case_ends_in_a_traceback_or_writes_outside_or_takes_much_memory(outc
     assert 5 < len(outcome["accepted"]) < CASES - 100
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_what_is_accepted_passes_cfn_lint(outcome: Json) -> None:
     from simulations.fuzz.sample import chosen, lint
 

@@ -26,7 +26,11 @@ from unit.cli.conftest import FakeAws, Run, deployed
 
 Json = Any
 FOLDER = ROOT / "tests" / "unit" / "cli" / "printed"
-SIZES = (0, 1, 6758)
+CASES = [
+    *((orchestrator, size) for orchestrator in ("slurm", "eks") for size in (0, 1)),
+    ("slurm", 6758),
+    pytest.param("eks", 6758, marks=pytest.mark.ci),
+]
 MOST = 30
 """Lines of an output that a file keeps; of a longer one, half of them from its beginning and half from its end."""
 TYPE = "ml.p5.48xlarge"
@@ -97,8 +101,7 @@ def shown(code: int, out: str, err: str) -> str:
 
 
 @pytest.mark.usefixtures("terminal")
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("orchestrator", ["slurm", "eks"])
+@pytest.mark.parametrize(("orchestrator", "size"), CASES)
 def test_what_every_command_prints(
     orchestrator: str, size: int, fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -692,7 +692,7 @@ def test_the_construct_refuses_what_the_file_refuses() -> None:
 # -- determinism and laziness -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_where_and_when_it_runs_changes_no_byte(tmp_path: Path) -> None:
     context = json.dumps({"config": str(EKS), "aws:cdk:disable-asset-staging": True})
     elsewhere = run_app(
