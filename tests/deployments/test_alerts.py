@@ -40,7 +40,6 @@ from helpers.local_aws import templates
 from helpers.local_aws.fixtures import running_engine
 from helpers.local_aws.rehearsal import Rehearsal
 
-pytestmark = pytest.mark.slow
 Json = Any
 P5 = "ml.p5.48xlarge"
 LOG = ["logs:CreateLogStream", "logs:PutLogEvents"]

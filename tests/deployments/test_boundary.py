@@ -21,7 +21,6 @@ from helpers.deployments.recipe import BOUNDARY, bootstrap, context
 from helpers.local_aws import templates
 from helpers.local_aws.rehearsal import Rehearsal
 
-pytestmark = pytest.mark.slow
 Json = Any
 
 QUALIFIER, TWIN = "bounded", "deploys-by-hand"

@@ -19,7 +19,6 @@ from cdk_hyperpod_local import installation
 from helpers import unbuilt
 from helpers.synthesis import ROOT
 
-pytestmark = pytest.mark.slow
 Json = Any
 Judge = Callable[..., bool]
 

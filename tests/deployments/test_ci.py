@@ -25,7 +25,6 @@ from helpers.github.runner import Job, Runner
 from helpers.pages import blocks, named
 from helpers.synthesis import ROOT
 
-pytestmark = pytest.mark.slow
 Json = Any
 NAME = "in-ci"
 REPOSITORY = "acme/cluster"

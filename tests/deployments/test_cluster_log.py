@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from cdk_hyperpod.cluster.cluster_log import KIND
 from cdk_hyperpod_local import assemblies
 from helpers.deployments.configs import STANDING
 from helpers.local_aws.rehearsal import Rehearsal
 
-pytestmark = pytest.mark.slow
 Json = Any
 RIGHTS = {"logs:AssociateKmsKey", "logs:CreateLogGroup", "logs:PutRetentionPolicy"}
 

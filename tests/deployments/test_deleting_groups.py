@@ -9,9 +9,6 @@ from helpers.deployments.configs import STANDING
 from helpers.deployments.steps import Step, refused, wait_until
 from helpers.local_aws.rehearsal import Rehearsal, taking, without_group
 
-pytestmark = pytest.mark.slow
-
-
 WITHOUT = without_group(STANDING, "trn1")
 
 

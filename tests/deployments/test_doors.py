@@ -14,7 +14,6 @@ from cdk_hyperpod_local.session import LocalAws
 from helpers.deployments.permissions import add_almighty_role, may
 from helpers.synthesis import ROOT
 
-pytestmark = pytest.mark.slow
 Json = Any
 SOMEBODY = "doors-somebody"
 OURS = "hyperpod-doors-FrameworkRole"

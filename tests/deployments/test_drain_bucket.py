@@ -19,7 +19,6 @@ from helpers.deployments.configs import small
 from helpers.deployments.permissions import ANYTHING, Edit, document, may
 from helpers.local_aws.rehearsal import Rehearsal
 
-pytestmark = pytest.mark.slow
 Json = Any
 
 NAME = "walled"

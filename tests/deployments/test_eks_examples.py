@@ -7,14 +7,11 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
-
 from cdk_hyperpod_local import kubectl
 from cdk_hyperpod_local.cdk import Cdk
 from cdk_hyperpod_local.session import LocalAws
 from helpers.synthesis import ROOT
 
-pytestmark = pytest.mark.slow
 EXAMPLES = ROOT / "examples"
 
 

@@ -27,7 +27,6 @@ from helpers.deployments.recipe import BOUNDARY, bootstrap, context
 from helpers.deployments.steps import Step, settle, wait_until
 from helpers.local_aws.rehearsal import Rehearsal, resized, taking
 
-pytestmark = pytest.mark.slow
 Json = Any
 
 NAME, QUALIFIER = "eks-life", "eksbounded"

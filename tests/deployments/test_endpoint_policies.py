@@ -26,7 +26,6 @@ from cdk_hyperpod_local.session import LocalAws
 from helpers.local_aws import templates
 from helpers.synthesis import flat, of_stack
 
-pytestmark = pytest.mark.slow
 Json = Any
 
 OURS = environment.ACCOUNT

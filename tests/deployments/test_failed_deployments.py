@@ -23,7 +23,6 @@ from helpers.local_aws import templates
 from helpers.local_aws.rehearsal import Edit, Rehearsal, broken, resized, taking, with_group, without_group
 from stacks import add_stacks
 
-pytestmark = pytest.mark.slow
 Json = Any
 
 

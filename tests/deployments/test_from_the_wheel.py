@@ -17,8 +17,6 @@ from cdk_hyperpod_local import daemon
 from cdk_hyperpod_local.places import Place
 from helpers.from_wheel import ROOT, run
 
-pytestmark = pytest.mark.slow
-
 PLAIN = """\
 Parameters: {Count: {Type: Number, Default: 3}}
 Resources:

@@ -8,8 +8,6 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from cdk_hyperpod_local import assemblies
 from cdk_hyperpod_local.cdk import Result
 from cdk_hyperpod_local.session import LocalAws
@@ -18,7 +16,6 @@ from helpers.deployments.steps import Step, settle
 from helpers.findings import codes
 from helpers.local_aws.rehearsal import Rehearsal, resized, taking
 
-pytestmark = pytest.mark.slow
 Json = Any
 BEFORE = Path(__file__).with_name("before_the_guard")
 """The templates of `small("upgrade")`, as the app made them before it had this guard (commit 9e73e18)."""

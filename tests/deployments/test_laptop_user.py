@@ -18,7 +18,6 @@ from cdk_hyperpod_local.session import LocalAws
 from helpers.local_aws.fixtures import REGION, running_engine
 from helpers.local_aws.sending import send
 
-pytestmark = pytest.mark.slow
 Json = Any
 TOKEN = "00000000-0000-4000-8000-000000000000"
 

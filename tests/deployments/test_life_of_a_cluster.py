@@ -16,7 +16,6 @@ from cdk_hyperpod_local.session import LocalAws
 from helpers.deployments.configs import TRN1, small
 from helpers.local_aws.rehearsal import Rehearsal, resized, with_group
 
-pytestmark = pytest.mark.slow
 Json = Any
 
 CLOUDFORMATION = "cloudformation.amazonaws.com"

@@ -17,7 +17,6 @@ from cdk_hyperpod_local import daemon
 from cdk_hyperpod_local.places import Place
 from helpers.synthesis import ROOT
 
-pytestmark = pytest.mark.slow
 ASK = "import boto3; print(*[c['ClusterName'] for c in boto3.client('sagemaker').list_clusters()['ClusterSummaries']])"
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from helpers.synthesis import ROOT, Template, flat, needs, templates_in
 
-pytestmark = pytest.mark.slow
 APP = ROOT / "tests" / "deployments" / "outside_app"
 SUBNETS = ["subnet-0123456789abcdef0", "subnet-0fedcba9876543210"]
 FOUND = {

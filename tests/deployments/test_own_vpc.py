@@ -17,7 +17,6 @@ from cdk_hyperpod_local import daemon
 from cdk_hyperpod_local.places import Place
 from cdk_hyperpod_local.session import LocalAws
 
-pytestmark = pytest.mark.slow
 ACCOUNT, REGION = "111122223333", "us-east-2"
 APP = f"""\
 from aws_cdk import App, CfnOutput, Environment, RemovalPolicy, Stack, aws_ec2 as ec2, aws_fsx as fsx

@@ -31,8 +31,6 @@ from helpers.local_aws.rehearsal import Edit, Rehearsal, broken, resized
 from helpers.pages import blocks
 from helpers.synthesis import ROOT
 
-pytestmark = pytest.mark.slow
-
 Json = Any
 NAME = "llm-train"
 IDS = ("i-0123456789abcdef0", "i-0fedcba9876543210")

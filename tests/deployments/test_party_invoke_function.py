@@ -14,7 +14,6 @@ from helpers.deployments.permissions import add_role
 from helpers.deployments.scripts_bucket import contents, name_of, upload_of, what_nodes_run
 from helpers.local_aws.rehearsal import Rehearsal
 
-pytestmark = pytest.mark.slow
 Json = Any
 PARTY = "party-invoke-function"
 

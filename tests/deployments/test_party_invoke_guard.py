@@ -22,7 +22,6 @@ from helpers.deployments.permissions import add_role
 from helpers.deployments.steps import Step
 from helpers.local_aws.rehearsal import Rehearsal, broken, resized, taking
 
-pytestmark = pytest.mark.slow
 Json = Any
 ROLE = "only-invokes-the-guard"
 

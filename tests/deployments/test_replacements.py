@@ -6,14 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from cdk_hyperpod._lambda.hyperpod.scale_down.messages import refusals
 from helpers.deployments.configs import STANDING, small
 from helpers.deployments.steps import Step, refused, settle
 from helpers.local_aws.rehearsal import Rehearsal, taking
 
-pytestmark = pytest.mark.slow
 Json = Any
 
 

@@ -19,7 +19,6 @@ from helpers.deployments.permissions import add_almighty_role, may
 from helpers.local_aws import rights, templates
 from helpers.local_aws.rehearsal import Rehearsal, broken, resized, taking, with_group, without_group
 
-pytestmark = pytest.mark.slow
 Json = Any
 
 UPLOADING = ("kms:GenerateDataKey", "s3:GetObject", "s3:PutObject")

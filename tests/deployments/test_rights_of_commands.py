@@ -28,7 +28,6 @@ from helpers.local_aws.fixtures import running_engine
 from helpers.validating import changed
 from simulations.lifetimes.agent import status as agent_status
 
-pytestmark = pytest.mark.slow
 Json = Any
 
 COMMANDS = {

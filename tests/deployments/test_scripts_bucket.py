@@ -23,7 +23,6 @@ from helpers.local_aws import templates
 from helpers.local_aws.rehearsal import Rehearsal
 from helpers.synthesis import ROOT
 
-pytestmark = pytest.mark.slow
 Json = Any
 
 WRITER, SOMEBODY = "bucket-writer", "bucket-somebody"

@@ -13,7 +13,6 @@ from helpers.deployments.steps import Step, refused, settle, wait_until
 from helpers.findings import codes
 from helpers.local_aws.rehearsal import Rehearsal, resized, taking, with_group
 
-pytestmark = pytest.mark.slow
 Json = Any
 
 P5 = "ml.p5.48xlarge"

@@ -15,7 +15,6 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from aws_cdk import App, Stack
 from aws_cdk.lambda_layer_awscli import AwsCliLayer
@@ -26,7 +25,6 @@ from cdk_hyperpod_local.session import LocalAws
 from helpers.deployments.steps import Step, settle
 from helpers.local_aws.rehearsal import Rehearsal, broken
 
-pytestmark = pytest.mark.slow
 Json = Any
 PREVIOUS = Path(__file__).with_name("previous_wheel")
 FILE = PREVIOUS / "cluster.yaml"

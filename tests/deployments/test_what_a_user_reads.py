@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from cdk_hyperpod._lambda.hyperpod.scale_down.messages import failures, refusals
@@ -19,7 +18,6 @@ from helpers.findings import codes
 from helpers.local_aws.rehearsal import Rehearsal, resized, taking, without_group
 from helpers.synthesis import ROOT
 
-pytestmark = pytest.mark.slow
 Json = Any
 
 

@@ -76,10 +76,10 @@ def test_what_runs_in_ci_runs_elsewhere_if_its_file_is_named(
 ) -> None:
     monkeypatch.setenv("CI", ci)
     config, lines = configured(*named), list[str]()
-    items = [Item(PATCHES), Item(PATCHES, "ci"), Item(SOAK, "ci"), Item(SOAK, "slow")]
+    items = [Item(PATCHES), Item(PATCHES, "ci"), Item(SOAK, "ci"), Item(SOAK, "setups")]
     plugin.pytest_collection_modifyitems(config, items)
     assert len(items) == 4 - left_out
-    assert {Item(SOAK, "slow"), Item(PATCHES)} <= {*items}
+    assert {Item(SOAK, "setups"), Item(PATCHES)} <= {*items}
     assert items[0].path == SOAK, "the longest first"
 
     # A worker of pytest-xdist tells it to the process that prints the summary.

@@ -24,8 +24,6 @@ CASES = [*FILES, *EXAMPLES]
 WRITTEN = ["hundred groups", "images", "init slurm", "init eks"]
 CLUSTERS = [case for case in CASES if case != "elastic_training"]  # which has an image's repository only
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:

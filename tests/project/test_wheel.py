@@ -16,8 +16,6 @@ from cdk_hyperpod._common.assets import drain_protocol
 from helpers.from_wheel import run
 from helpers.synthesis import EXAMPLES, ROOT, assembly_of_example, assembly_of_file, template_files
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def contents(wheel: Path) -> dict[str, zipfile.ZipInfo]:

@@ -36,7 +36,6 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Json:
     return json.loads(done.stdout)
 
 
-@pytest.mark.slow
 def test_no_case_ends_in_a_traceback_or_writes_outside_or_takes_much_memory(outcome: Json) -> None:
     assert outcome["bad"] == []
     assert outcome["memory_bytes"] < MAX_MEMORY_BYTES

@@ -14,7 +14,6 @@ SHARES = {"drains": 10, "evictions": 40, "patches": 20}
 """Of the profiles with seeds of their own, one lifetime in so many: one with EKS takes three times as long."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "lifetimes"), [(0, 300), pytest.param(300, 1700, marks=pytest.mark.ci)], ids=["first 300", "to 2,000"]
 )

@@ -147,7 +147,6 @@ def test_a_chart_without_lists_stays_as_it_is(tmp_path: Path) -> None:
     assert (list_values(files, KINDS), with_neuron_types(files, KINDS)) == ({}, files)
 
 
-@pytest.mark.slow
 def test_helm_runs_every_plug_in_on_every_type_that_has_its_device(tmp_path: Path) -> None:
     helm = real_helm(tmp_path)
     write_files(with_neuron_types(FILES, KINDS), tmp_path / "chart")
@@ -255,7 +254,6 @@ def test_only_what_is_turned_off_is_a_value() -> None:
     }
 
 
-@pytest.mark.slow
 def test_helm_leaves_out_what_is_turned_off(tmp_path: Path) -> None:
     off = ChartComponents(kubeflow_operator=False, mpi_operator=False, job_auto_restart=False, deep_health_check=False)
     write_files(FILES, tmp_path / "chart")

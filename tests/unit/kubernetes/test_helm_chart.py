@@ -137,7 +137,6 @@ def test_an_image_that_no_setting_can_change_is_refused_where_images_come_from_a
 # -- the real Helm ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("registry", [None, REGISTRY])
 def test_helm_takes_the_chart_with_our_values(helm: Path, tmp_path: Path, registry: str | None) -> None:
     HelmChart(pack(CHART, tmp_path / "chart.tgz")).write(tmp_path / "chart")

@@ -10,7 +10,6 @@ from cdk_hyperpod.cli.deployment.stack_failures import read_failure
 from cdk_hyperpod_local.session import LocalAws
 from helpers.local_aws import templates
 
-pytestmark = pytest.mark.slow
 Json = Any
 TAKEN = "taken-by-another-stack"
 

@@ -18,7 +18,6 @@ from cdk_hyperpod_local.session import LocalAws
 from helpers.local_aws import templates
 from helpers.local_aws.fixtures import SPEED, running_engine
 
-pytestmark = pytest.mark.slow
 Json = Any
 NAME, BUCKET = "orchestra", "sagemaker-orchestra"
 

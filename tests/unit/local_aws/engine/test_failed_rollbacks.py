@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from cdk_hyperpod_local.session import LocalAws
 from helpers.local_aws import templates
 
-pytestmark = pytest.mark.slow
 Json = Any
 
 STACK = "failing-back"

@@ -10,8 +10,6 @@ import pytest
 
 from cdk_hyperpod_local.session import LocalAws
 
-pytestmark = pytest.mark.slow
-
 FAILING = "def handler(event, context):\n    print('printed')\n    raise ValueError('thrown')\n"
 
 

@@ -17,7 +17,6 @@ from cdk_hyperpod_local.session import LocalAws
 from helpers.local_aws.fixtures import REGION, running_engine
 from helpers.local_aws.sending import send
 
-pytestmark = pytest.mark.slow
 WRONG = "wrong"
 
 

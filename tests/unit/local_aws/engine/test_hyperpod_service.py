@@ -13,7 +13,6 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod_local.session import LocalAws
 
-pytestmark = pytest.mark.slow
 Json = Any
 NAME, BUCKET = "service", "sagemaker-scripts"
 

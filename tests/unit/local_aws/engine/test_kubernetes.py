@@ -30,7 +30,6 @@ from cdk_hyperpod_local.engine.kubernetes.tokens import Callers
 from helpers.kubernetes import sdk
 from helpers.synthesis import ROOT
 
-pytestmark = pytest.mark.slow
 Json = Any
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

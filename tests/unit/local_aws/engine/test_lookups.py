@@ -10,7 +10,6 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from cdk_hyperpod_local.session import LocalAws
 from helpers.local_aws import templates
 
-pytestmark = pytest.mark.slow
 Json = Any
 TYPE = "p5.48xlarge"
 

@@ -12,7 +12,6 @@ from cdk_hyperpod_local.session import LocalAws
 from helpers.local_aws import templates
 from helpers.local_aws.fixtures import SPEED
 
-pytestmark = pytest.mark.slow
 Json = Any
 
 

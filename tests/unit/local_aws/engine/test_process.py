@@ -40,14 +40,12 @@ def listening(pid: int) -> set[str]:
     return found
 
 
-@pytest.mark.slow
 def test_listens_on_loopback_and_one_port_only(engine: LocalAws) -> None:
     pid = daemon.running(engine.place)
     assert pid is not None
     assert listening(pid) == {f"127.0.0.1:{engine.place.port}"}
 
 
-@pytest.mark.slow
 def test_two_engines_share_nothing(engine: LocalAws) -> None:
     with running_engine(bootstrap=False) as other:
         templates.deploy(other, "other", {"Parameter": PARAMETER})
@@ -58,7 +56,6 @@ def test_two_engines_share_nothing(engine: LocalAws) -> None:
             daemon.start(Place(other.place.port, home=other.place.home / "elsewhere"), speed=1.0)
 
 
-@pytest.mark.slow
 def test_state_outlives_the_process_and_nothing_else_does() -> None:
     with running_engine(bootstrap=False, keeps_state=True) as aws:
         bucket = {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "sagemaker-kept"}}
@@ -84,7 +81,6 @@ def test_state_outlives_the_process_and_nothing_else_does() -> None:
     assert pid is not None and not Path(f"/proc/{pid}").exists()
 
 
-@pytest.mark.slow
 def test_ends_with_its_folder_and_with_its_owner() -> None:
     """After `make clean` with a running engine, and after a killed test run, no process and no folder remain."""
     with running_engine(bootstrap=False) as aws, subprocess.Popen(["sleep", "60"]) as owner:
@@ -110,7 +106,6 @@ def lives(pid: int) -> bool:
         return False
 
 
-@pytest.mark.slow
 def test_ends_while_a_custom_resource_waits() -> None:
     """A function that never answers blocks a thread for an hour. The engine ends all the same."""
     with running_engine(bootstrap=False) as aws:

@@ -17,7 +17,6 @@ from cdk_hyperpod.loader import load_config
 from cdk_hyperpod_local.session import LocalAws
 from helpers.validating import ROOT, changed
 
-pytestmark = pytest.mark.slow
 DENY = {"Effect": "Deny", "Action": "servicequotas:*", "Resource": "*"}
 ALLOW = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 

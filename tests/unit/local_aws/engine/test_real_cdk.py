@@ -13,7 +13,6 @@ from cdk_hyperpod_local.cdk import Cdk
 from cdk_hyperpod_local.session import LocalAws
 from helpers.local_aws import templates
 
-pytestmark = pytest.mark.slow
 Json = Any
 
 

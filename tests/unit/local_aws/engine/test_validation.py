@@ -79,7 +79,6 @@ def test_what_replaces_a_cluster() -> None:
     assert SCHEMAS.create_only("AWS::SageMaker::Cluster", "us-west-2") == ("ClusterName", "VpcConfig")
 
 
-@pytest.mark.slow
 def test_refusal_reaches_the_stack(engine: LocalAws) -> None:
     resources = {
         "Group": {"Type": "AWS::Logs::LogGroup", "Properties": {"RetentionInDays": 4, "Retention": 1}},
@@ -91,7 +90,6 @@ def test_refusal_reaches_the_stack(engine: LocalAws) -> None:
     assert "#/RetentionInDays: 4 is not one of" in outcome.reasons[0]
 
 
-@pytest.mark.slow
 def test_conditions_see_functions_and_the_region(engine: LocalAws) -> None:
     conditions = {
         "Here": {"Fn::Equals": [{"Ref": "AWS::Region"}, "us-west-2"]},
@@ -105,7 +103,6 @@ def test_conditions_see_functions_and_the_region(engine: LocalAws) -> None:
     assert {item["LogicalResourceId"] for item in listed} == {"IfHere", "IfJoined"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bucket", "address"),
     [
