@@ -106,7 +106,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what runs in CI, and begin with the files of LONGEST."""
     named = named_by(config)
-    left_out, kept = [], []
+    left_out: list[pytest.Item] = []
+    kept: list[pytest.Item] = []
     for item in items:
         in_ci = item.get_closest_marker("ci") and not os.environ.get("CI") and item.path not in named
         (left_out if in_ci else kept).append(item)
