@@ -162,7 +162,7 @@ fuzz: setup #: Load CASES=10000 invalid cluster files (SEED selects others)
 	@PYTHONPATH=tests python -m simulations.fuzz --cases="$(CASES)" --seed="$(or $(SEED),0)"
 
 .PHONY: check
-check: #: Run everything that CI checks, except test-elastic and test-slurm
+check: #: Run what CI checks, except test-elastic and test-slurm; with CI=true without leaving tests out
 	@+$(TWO_AT_ONCE) check-static
 	@$(MAKE) --no-print-directory test test-kubernetes test-lives
 

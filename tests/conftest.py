@@ -127,8 +127,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Each worker collects the same tests."""
-    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left out", 0)
+    """Each worker collects the same tests. One that crashed tells nothing."""
+    if output := getattr(node, "workeroutput", None):
+        node.config.stash[LEFT_OUT] = output["left out"]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
