@@ -9,9 +9,10 @@ from simulations.patches.run import patch, report, run
 from simulations.patches.world import Job, Switches, Update, World
 
 
+@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 60), marks=pytest.mark.ci)], ids=str)
 @pytest.mark.parametrize("eks", [False, True], ids=["slurm", "eks"])
-def test_no_random_patch_has_a_fault(eks: bool) -> None:
-    outcomes = run(range(60), eks=eks, processes=1)
+def test_no_random_patch_has_a_fault(eks: bool, seeds: range) -> None:
+    outcomes = run(seeds, eks=eks, processes=1)
     assert not any(each.faults for each in outcomes), report(outcomes)
 
 
