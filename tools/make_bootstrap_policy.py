@@ -26,13 +26,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import cfnlint  # type: ignore[import-untyped]
-
 from cdk_hyperpod._common.tags import KEY_TAG
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "bootstrap"
-DATA = Path(cfnlint.__file__).parent / "data"
 # Regions in which a resource type is looked up, in this order: not every region's list has all types
 # (ClusterSchedulerConfig).
 REGIONS = ("us-west-2", "us-east-1")
@@ -190,7 +187,9 @@ Grants = dict[str, list[str]]  # the resources that each action may access
 @functools.cache
 def load(path: str) -> Json:
     """One of cfn-lint's data files. They are large and cached, so callers must not change the result."""
-    content: Json = json.loads((DATA / path).read_text("utf-8"))
+    import cfnlint  # type: ignore[import-untyped]
+
+    content: Json = json.loads((Path(cfnlint.__file__).parent / "data" / path).read_text("utf-8"))
     return content
 
 

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import botocore.session  # type: ignore[import-untyped]
-import cfnlint  # type: ignore[import-untyped]
 
 MOTO_VERSION = "5.2.5"
 FACTS = Path(__file__).resolve().parents[1] / "constructs" / "cdk_hyperpod" / "facts"
@@ -120,6 +119,8 @@ def instance_types(described: Mapping[str, Mapping[str, Any]]) -> dict[str, Fact
 
 def cluster_regions() -> dict[str, list[str]]:
     """Every region of botocore and cfn-lint, and whether it has `AWS::SageMaker::Cluster`."""
+    import cfnlint  # type: ignore[import-untyped]
+
     providers = Path(cfnlint.__file__).parent / "data" / "schemas" / "providers"
     # sam.json is the list of AWS::Serverless types, not a region.
     lists = {path.stem: json.loads(path.read_text("utf-8")) for path in providers.glob("*-*-*.json")}

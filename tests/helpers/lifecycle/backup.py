@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +16,6 @@ backup_job = load("agent/backup/job.py")
 content = load("agent/backup/content.py")
 copying = load("agent/backup/copying.py")
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="a backup is root's: it keeps owners")
-NEEDS_RSYNC = pytest.mark.skipif(
-    shutil.which("rsync") is None and "CI" not in os.environ,
-    reason="rsync is not installed: `make slurm-parts` installs it",
-)
 
 
 class Place:
@@ -55,6 +50,34 @@ class Place:
 def replace_write_all(monkeypatch: pytest.MonkeyPatch, write_all: Callable[[int, bytes, int], object]) -> None:
     for module in (content, copying):
         monkeypatch.setattr(module, "write_all", write_all)
+
+
+def lines_of(folder: Path) -> list[tuple[object, ...]]:
+    """All that a folder has, but its pipes, which are not saved: equal for two folders if one is the copy of the other."""
+    paths = sorted(path for path in folder.rglob("*") if not path.is_fifo())
+    first: dict[int, Path] = {}
+    lines = []
+    for path in [folder, *paths]:
+        found = path.lstat()
+        content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+        # Names of one file are told by the first of them; for a folder it is its own.
+        same = first.setdefault(found.st_ino, path).relative_to(folder)
+        attributes = {
+            name: os.getxattr(path, name, follow_symlinks=False) for name in os.listxattr(path, follow_symlinks=False)
+        }
+        lines.append(
+            (
+                path.relative_to(folder),
+                same,
+                found.st_mode,
+                found.st_uid,
+                found.st_gid,
+                found.st_mtime_ns,
+                attributes,
+                content,
+            )
+        )
+    return lines
 
 
 def sums_are_right(place: Place) -> bool:

@@ -8,6 +8,7 @@ import itertools
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -42,6 +43,7 @@ def _load(name: str, file: Path) -> ModuleType:
     return sys.modules[name]
 
 
+@cache
 def pythons() -> list[str]:
     """This Python, and one of the nodes' version if it is on this machine. pyenv may have a python3.8 that does not
     run."""

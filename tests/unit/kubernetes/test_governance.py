@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import cfnlint  # type: ignore[import-untyped]
 import jsonschema
 import pytest
 
@@ -27,6 +26,8 @@ POLICY = TaskGovernance(
 @cache
 def schema_of(type_name: str) -> dict[str, Any]:
     """CloudFormation's registry schema of a type, as cfn-lint ships it."""
+    import cfnlint  # type: ignore[import-untyped]
+
     for file in (Path(cfnlint.__file__).parent / "data" / "schemas" / "resources").glob("*.json"):
         if f'"{type_name}"' in (text := file.read_text("utf-8")):
             schema: dict[str, Any] = json.loads(text, object_hook=readable)

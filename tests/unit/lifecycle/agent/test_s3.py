@@ -155,7 +155,7 @@ def test_everybody_shares_s3_s_clock(bucket: Any, tmp_path: Path, monkeypatch: p
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{server.server_port}")
     bucket.get("c/one.json", "", 100)
-    assert abs(bucket.now() - time.time() - 300) < 3
+    assert abs(bucket.now() - time.time() - 300) < 60
     server.shutdown()
     server.server_close()
 
@@ -178,7 +178,7 @@ def test_no_other_answer_tells_the_time(bucket: Any, answers: Answers, said: str
     answers.said = said.encode()
     with contextlib.suppress(s3.S3Error):
         bucket.get("c/one.json", "", 100)
-    assert abs(bucket.now() - time.time()) < 3
+    assert abs(bucket.now() - time.time()) < 60
 
 
 def test_an_error_of_s3_s_tells_the_time(bucket: Any, answers: Answers) -> None:
