@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import cdk_hyperpod
+from tools import lanes
+from tools.lanes import ROOT, TESTS, may_import
 
-TESTS = Path(__file__).resolve().parent
-LIBRARY = TESTS.parent / "constructs" / "cdk_hyperpod"
-LOCAL_AWS = TESTS.parent / "local_aws" / "cdk_hyperpod_local"
+LIBRARY, LOCAL_AWS = ROOT / lanes.LIBRARY, ROOT / lanes.LOCAL_AWS
 FUNCTION = "_lambda"
 CDK = {"aws_cdk", "constructs", "jsii"}
 
@@ -66,13 +66,6 @@ def _room(module: str) -> str:
     return module.split(".")[0]
 
 
-def _may_import(room: str, package: Path = LIBRARY) -> set[str]:
-    """What the room's `__init__` says: rooms, modules, or `nothing`."""
-    text = ast.get_docstring(ast.parse((package / room.replace(".", "/") / "__init__.py").read_text("utf-8"))) or ""
-    (said,) = re.findall(r"May import: ([^.]\S*(?:, \S+)*)\.(?:\n|$)", text)
-    return set(said.split(", ")) - {"nothing"}
-
-
 ROOMS = [path.name for path in sorted(LIBRARY.iterdir()) if (path / "__init__.py").is_file()]
 WITHOUT_CDK = ("typed", "facts", "config", "kubernetes", "rules", "cli")
 LOCAL_ROOMS = [module for module, path in LOCAL_MODULES.items() if path.name == "__init__.py"]
@@ -109,7 +102,7 @@ def test_the_rooms_have_no_import_circle() -> None:
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_what_it_may_and_nothing_else(room: str) -> None:
     imported = {(module, name) for module in MODULES if _room(module) == room for name in _own(module)}
-    may = _may_import(room)
+    may = may_import(f"{lanes.LIBRARY}/{room}")
 
     assert {f"{module} imports {name}" for module, name in imported if not {name, _room(name)} & {room, *may}} == set()
     unused = {each for each in may if not any(f"{name}.".startswith(f"{each}.") for _, name in imported)}
@@ -234,7 +227,7 @@ def test_a_room_of_the_local_aws_imports_what_it_says_and_nothing_else(room: str
         if _local_room(module) == room
         for name in _local(module)
     }
-    may = _may_import(room, LOCAL_AWS)
+    may = may_import(f"{lanes.LOCAL_AWS}/{room.replace('.', '/')}")
 
     assert {f"{module} imports {name}" for module, name, of in imported if not {name, of} & {room, *may}} == set()
     assert may - {part for _, name, of in imported for part in (name, of)} == set(), "it says more than it imports"
