@@ -10,6 +10,8 @@ PROFILE ?=
 CDK_FLAGS ?=
 PLAN_FLAGS ?=
 PYTEST_FLAGS ?=
+LANE ?=
+CHANGED ?=
 
 # One profile for all commands that call AWS: a plan for one account is not valid for another.
 ifneq (,$(findstring --profile,$(CDK_FLAGS) $(PLAN_FLAGS)))
@@ -108,7 +110,7 @@ include local_aws/cdk_hyperpod_local/local.mk
 PYTEST = python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 # For tests that wait for clocks and polls half of their time: each core has work for two workers.
 WAITING_PYTEST = $(PYTEST) --numprocesses=$$((2 * $$(getconf _NPROCESSORS_ONLN)))
-# tests/conftest.py runs the following folders only if they are named.
+# The following folders run only if they are named (APART in tools/lanes.py).
 # Deployments to the local AWS over the whole life of a cluster, the tests of that engine, and an app with its own environment.
 LIVES := tests/deployments tests/unit/local_aws/engine
 # Tests on a real Kubernetes API server, which test-kubernetes builds.
@@ -120,8 +122,12 @@ RULE_PACKS := tests/project/test_rule_packs.py
 TWO_AT_ONCE = $(MAKE) --no-print-directory --jobs=2 --output-sync=target
 
 .PHONY: test
-test: setup .kubernetes/ready #: Run the tests for each change (5 minutes on two cores); with CI=true all except test-lives, test-kubernetes and test-slurm
+test: setup .kubernetes/ready #: Run the tests for each change (5 minutes on two cores), or a part: LANE=cli, CHANGED=origin/main; with CI=true all except test-lives, test-kubernetes and test-slurm
+ifeq (,$(LANE)$(CHANGED))
 	@$(PYTEST) $(PYTEST_FLAGS)
+else
+	@chosen=$$(python tools/lanes.py "$(LANE)" "$(CHANGED)"); test -z "$$chosen" || $(PYTEST) $(if $(CHANGED),-m "not ci") $(PYTEST_FLAGS) $$chosen
+endif
 
 .PHONY: test-lives
 test-lives: setup #: Deploy clusters to the local AWS, from creation to deletion (10 minutes on two cores)

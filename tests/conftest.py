@@ -20,8 +20,9 @@ from hypothesis import HealthCheck, settings
 
 import app
 from helpers.from_wheel import environment, wheel
+from tools.lanes import APART
 
-__all__ = ["environment", "wheel"]
+__all__ = ["APART", "environment", "wheel"]
 
 app.use_project_node()
 # Where `make` has set the local AWS up.
@@ -34,14 +35,6 @@ os.environ["CDK_VALIDATION"] = "false"
 settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("deep", max_examples=3_000, deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
-
-# What has a command of its own, and runs only where it is named: `pytest` alone runs what `make test` does.
-APART = {
-    "test-lives": ("tests/deployments", "tests/unit/local_aws/engine"),
-    "test-kubernetes": ("tests/real/kubernetes", "tests/real/drainer"),
-    "test-slurm": ("tests/real/slurm",),
-    "audit": ("tests/project/test_rule_packs.py",),
-}
 
 # Files that take longest, the longest first, as `pytest --durations=50` shows them: the workers share the files out in
 # this order, and none ends long after the others. The rest come next, in the order of their names.

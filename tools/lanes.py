@@ -1,4 +1,4 @@
-"""Prints what `make test` gives to pytest: all tests, a lane (LANE=cli), or what a change touches (CHANGED=origin/main).
+"""Prints the tests of a lane (`make test LANE=cli`), or those that a change touches (`make test CHANGED=origin/main`).
 
 A room is a folder whose `__init__.py` says what it may import; the tests of it are in the folder of its name in
 tests/unit. A changed file touches the lanes of its room and of all rooms that may import it, and the test files of the
@@ -132,7 +132,9 @@ def changed_since(ref: str) -> list[str]:
     git = functools.partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, check=False)
     done = git(["git", "diff", "--name-only", "--no-renames", "--merge-base", "--end-of-options", ref])
     if done.returncode:
-        known = git(["git", "for-each-ref", "--format=%(refname:short)"]).stdout.split()
+        known = git(
+            ["git", "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes", "refs/tags"]
+        ).stdout.split()
         raise SystemExit(f"CHANGED={ref}: git finds no such commit; give one, or {', '.join(known)}")
     return [*done.stdout.splitlines(), *git(["git", "ls-files", "--others", "--exclude-standard"]).stdout.splitlines()]
 
@@ -143,11 +145,9 @@ def chosen(lane: str, ref: str) -> tuple[list[str], str]:
         raise SystemExit(f"LANE={lane}: give one of {', '.join(LANES)}, and no CHANGED beside it")
     if lane:
         return tests_of(lane), f"the lane {lane}: {' '.join(tests_of(lane))}"
-    changed = changed_since(ref) if ref else []
+    changed = changed_since(ref)
     if shared := [path for path in changed if lane_of(path) is None]:
         return ["tests"], f"all tests: {shared[0]} has changed since {ref}, and is part of every lane"
-    if not ref:
-        return ["tests"], f"all tests; make test LANE={'|'.join(LANES)} or CHANGED=origin/main runs a part of them"
     lanes, files = touched(changed)
     tests = sorted({*files, *(test for each in lanes for test in tests_of(each))})
     first = f"{', '.join(changed[:3])}{' and others' * (len(changed) > 3)}"
