@@ -56,7 +56,7 @@ def lines_of(folder: Path) -> list[tuple[object, ...]]:
     """All that a folder has, but its pipes, which are not saved: equal for two folders if one is the copy of the other."""
     paths = sorted(path for path in folder.rglob("*") if not path.is_fifo())
     first: dict[int, Path] = {}
-    lines = []
+    lines: list[tuple[object, ...]] = []
     for path in [folder, *paths]:
         found = path.lstat()
         content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
