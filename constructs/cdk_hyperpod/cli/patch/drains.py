@@ -209,7 +209,8 @@ def merge(existing: Sequence[Record], addresses: Mapping[str, str], run: Run, ho
     # A backup gets the time of the hold, and not just the lease.
     own = [_request(run, node, hold, now, address=address, limit=hold.until) for node, address in addresses.items()]
     # A process that goes on with an update may have read a list that leaves a node out.
-    kept = [each for each in existing if hold.updates and is_of_patch(each) and each["id"] not in addresses]
+    is_kept = hold.updates or hold.kept is not None
+    kept = [each for each in existing if is_kept and is_of_patch(each) and each["id"] not in addresses]
     return [*_of_others(existing), *kept, *own]
 
 

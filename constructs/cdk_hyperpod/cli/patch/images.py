@@ -59,6 +59,8 @@ def why_not_due(wanted: str, group: Group, live: Mapping[str, Any], progress: Pr
     if group.is_updating:
         # HyperPod may show the new image before all nodes have it.
         return ""
+    if _is_short(group) and not group.contradicts(wanted):
+        return ""
     if wanted == LATEST or (wanted == DEFAULT and _outdated(group)):
         is_latest = group.image_status == "UpToDate" and not _outdated(group)
         return "up to date" if is_latest else ""
@@ -69,6 +71,11 @@ def why_not_due(wanted: str, group: Group, live: Mapping[str, Any], progress: Pr
     nodes = [{"InstanceGroupName": group.name, "CurrentImageReleaseVersion": node.image} for node in group.nodes]
     differs = re_imaged([{"InstanceGroupName": group.name, setting: wanted}], [live], nodes=nodes)
     return "" if differs else "runs it"
+
+
+def _is_short(group: Group) -> bool:
+    """Whether TargetStateCount shows that an update has left out nodes that run."""
+    return group.on_desired is not None and group.on_desired < sum(node.status == "Running" for node in group.nodes)
 
 
 def _outdated(group: Group) -> bool:

@@ -233,7 +233,7 @@ class Run:
     owner: str
     """The process that goes on with it: no other one may."""
     wanted: str
-    """The image that its options name. Another one begins another run."""
+    """The images that its options or the file name (plans.named_images). Others begin another run."""
     until: float
     """The end of its lease, in seconds since 1970. A process that lives renews it."""
     typed: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ from . import view
 from .drains import DrainerDrains, Drains, nothing_drains, open_drains
 from .model import LEASE_S, DrainedBy, Options, Plan, Report, Run
 from .patcher import Outcome, Patcher
-from .plans import left_out, make_plans, unknown_groups
+from .plans import left_out, make_plans, named_images, unknown_groups
 from .reading import Reader
 from .refusals import Preview, refuse
 from .run_record import LocalRecord, choose_run, local_record, new_run
@@ -254,7 +254,7 @@ class _Command:
             raise
 
     def _choose(self, local: LocalRecord, shared: Run | None, now: float, fresh: Run | None = None) -> Run:
-        made = fresh or new_run(local, wanted=self._options.image, typed=self._options.groups)
+        made = fresh or new_run(local, wanted=named_images(self._options, self._config), typed=self._options.groups)
         return choose_run(shared, local.read(), replace(made, until=now + LEASE_S), now)
 
     def _say_nothing_needed(self, local: LocalRecord, unfinished: Run) -> int:
@@ -349,14 +349,10 @@ class _Command:
             raise PatchRefusedError(findings)
 
     def _show(self, preview: Preview, findings: Sequence[Finding]) -> None:
+        colour = tables.colour_wanted() and not self._printer.as_json
+        table = view.table(preview.plans, preview.groups, preview.report, columns=tables.width(), colour=colour)
         lines = [
-            *view.table(
-                preview.plans,
-                preview.groups,
-                preview.report,
-                columns=tables.width(),
-                colour=tables.colour_wanted() and not self._printer.as_json,
-            ),
+            *(table if preview.plans else ()),
             *view.intentions(preview.plans, preview.groups, self._options),
             *(f"note: {note}" for note in preview.notes),
         ]
@@ -398,7 +394,8 @@ class _Command:
     def _type(self, name: str, lines: Sequence[str]) -> None:
         """Raises LiveError unless the user types the name. --yes does not answer for what cannot be undone."""
         if self._printer.as_json or not sys.stdin.isatty():
-            way = "Run it on a terminal, without --json" if lines else "To go on without confirmation, add --yes"
+            terminal = "Run it on a terminal, without --json" if self._printer.as_json else "Run it on a terminal"
+            way = terminal if lines else "To go on without confirmation, add --yes"
             raise LiveError("\n".join(["nothing was changed: there is no terminal to confirm on", *lines, way]))
         tables.say(*lines)
         tables.print_question(f"Type {name} to go on: ")
@@ -422,8 +419,8 @@ def _failure_lines(outcome: Outcome) -> Iterator[str]:
     yield from (f"  {tables.shown(reason)}" for reason in outcome.reasons)
     if outcome.on_old_image:
         yield f"on the old image: {', '.join(outcome.on_old_image)}"
-    if outcome.unpatched:
-        yield f"not patched: {', '.join(outcome.unpatched)}. Run the same command again to go on with them"
+    if outcome.left:
+        yield f"not patched: {', '.join(outcome.left)}. Run the same command again to go on with them"
 
 
 def _end_content(outcome: Outcome) -> dict[str, Any]:

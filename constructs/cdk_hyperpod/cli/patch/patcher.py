@@ -46,6 +46,8 @@ class Outcome:
     """Nodes on the old image, of a group that is partly updated."""
     unpatched: tuple[str, ...] = ()
     """Groups that it has not patched."""
+    left: tuple[str, ...] = ()
+    """Those with which the same command goes on."""
     reasons: tuple[str, ...] = ()
     """What HyperPod's events say."""
 
@@ -72,6 +74,8 @@ class _Turn:
     """An update that this command did not send, as it was seen last."""
     worked: float = 0.0
     """When a sign of this run's update was seen last."""
+    unanswered: int = 0
+    """How many of this run's calls got no answer."""
 
 
 @dataclass
@@ -95,6 +99,8 @@ class Patcher:
     _said_at: float = 0.0
     _failing: float | None = None
     """Since when looks have failed without a break."""
+    _leased: float = 0.0
+    """Until when nodes may be held by what was written."""
 
     @staticmethod
     def wait(seconds: float) -> None:
@@ -118,14 +124,20 @@ class Patcher:
 
     def _outcome(self, plans: Sequence[Plan], stop: Stop, reasons: Sequence[str] = ()) -> Outcome:
         done = [plan.group for plan in plans if self._progress(plan).done]
+        unpatched = [plan.group for plan in plans if plan.group not in done]
+        left = [] if stop.deleted == "cluster" else [each for each in unpatched if not self._is_deleted(each, stop)]
         return Outcome(
             code=stop.code,
             why=stop.why,
             patched=tuple(done),
             on_old_image=stop.on_old_image,
-            unpatched=tuple(plan.group for plan in plans if plan.group not in done),
+            unpatched=tuple(unpatched),
+            left=tuple(left),
             reasons=tuple(reasons),
         )
+
+    def _is_deleted(self, group: str, stop: Stop) -> bool:
+        return bool(stop.deleted) and self._turn is not None and self._turn.plan.group == group
 
     def _stopped(self, stop: Stop, plan: Plan, plans: Sequence[Plan]) -> Outcome:
         sent = self._progress(plan).sent
@@ -139,6 +151,9 @@ class Patcher:
         groups = {name: each for name, each in self.run.groups.items() if each.done}
         if is_held and (stop.may_go_on or failed.sent is None):
             groups[plan.group] = replace(failed, unconfirmed=stop.may_go_on)
+        if stop.deleted:
+            # The same command may name it.
+            groups[plan.group] = Progress()
         self.run = replace(self.run, groups=groups)
         return outcome
 
@@ -164,9 +179,8 @@ class Patcher:
         except AnotherRunError:
             return  # the other process holds them now
         except (HyperPodError, *api.CALL_ERRORS) as error:
-            until = self._turn.hold.lease(self.drains.now()) if self._turn else self.drains.now()
             tables.complain(
-                f"the nodes were not released: {_words(error)}. They stay held until {_time(until)}{self._by_hand()}"
+                f"the nodes were not released: {_words(error)}. They stay held until {_time(max(self._leased, self.drains.now()))}{self._by_hand()}"
             )
 
     def _held_for_an_update(self) -> float | None:
@@ -245,7 +259,7 @@ class Patcher:
 
     def _after_failed_look(self, error: Exception) -> Step:
         if isinstance(error, live.NoClusterError):
-            return Stop(HAS_FAILED, "the cluster was deleted meanwhile")
+            return Stop(HAS_FAILED, "the cluster was deleted meanwhile", deleted="cluster")
         now = self.drains.now()
         self._failing = now if self._failing is None else self._failing
         if now - self._failing >= FAILING_S or not _is_passing(error):
@@ -261,7 +275,16 @@ class Patcher:
             self._note_what_is_live(turn, group)
         deployment = self.reader.deployment(described) if self._progress(turn.plan).sent is None else ""
         nodes = turn.nodes.values() if group is not None and _is_held(turn.plan) else ()
-        return _Look(began, group, self.drains.hold(self.run, [*nodes], turn.hold), deployment)
+        return _Look(began, group, self._hold([*nodes], turn.hold), deployment)
+
+    def _hold(self, nodes: Sequence[Node], hold: Hold) -> Report:
+        """Hold exactly these nodes. A write without an answer may have arrived."""
+        until = hold.lease(self.drains.now()) if nodes else 0.0
+        self._leased = max(self._leased, until)
+        report = self.drains.hold(self.run, nodes, hold)
+        if not report.silence and not report.refused:
+            self._leased = until
+        return report
 
     def _note_what_is_live(self, turn: _Turn, group: Group) -> None:
         """An update that is under way is this run's if it has sent one, unless the evidence says otherwise."""
@@ -283,14 +306,13 @@ class Patcher:
             self._note(plan, noted)
         if group.is_updating or is_first:
             turn.worked = now
-        if group.is_updating and turn.hold.until - now < RENEW_UPDATE_S:
+        if group.is_updating and _is_held(turn.plan) and turn.hold.until - now < RENEW_UPDATE_S:
             self._hold_for_update(turn)
 
     def _hold_for_update(self, turn: _Turn) -> None:
         turn.hold = Hold.to_update(self.drains.now())
         self._note(turn.plan, replace(self._progress(turn.plan), until=turn.hold.until))
-        if _is_held(turn.plan):
-            self._say(turn.plan.group, f"if this command is lost, the nodes stay held until {_time(turn.hold.until)}")
+        self._say(turn.plan.group, f"if this command is lost, the nodes stay held until {_time(turn.hold.until)}")
 
     def _case(self, turn: _Turn, look: _Look) -> Case:
         listed = {node.name for node in look.group.nodes} if look.group else set()
@@ -305,6 +327,7 @@ class Patcher:
             earlier=[node for name, node in turn.nodes.items() if name not in listed],
             foreign=turn.foreign,
             worked=turn.worked,
+            unanswered=turn.unanswered,
             must_save=self.must_save,
             needs_empty_queue=turn.plan.is_controller and self.needs_empty_queue,
         )
@@ -336,14 +359,16 @@ class Patcher:
                 plan.group,
                 f"the update is sent. If this command is lost, the nodes stay held until {_time(hold.until)}",
             )
-            self.drains.hold(self.run, [*turn.nodes.values()], hold)
+            report = self._hold([*turn.nodes.values()], hold)
+            if why := report.silence or report.refused:
+                return Wait(f"the update was not sent: {plan.drained_by.value} {why}")
         now = self.drains.now()
         sent = Progress(sent=now, before=group.software, until=hold.until if hold.updates else None)
-        self._note(plan, sent)
-        self.drains.save(self.run)
+        # A record that could not be written is no call.
+        self.drains.save(self._run_with(plan, sent))
         if self.drains.now() - look.began > LOOK_S:
-            self._note(plan, Progress(until=turn.hold.kept))
             return Wait("the last look is too old. It looks again")
+        self._note(plan, sent)
         try:
             self.reader.target.client("sagemaker").update_cluster_software(
                 **update_request(self.reader.target.name, plan)
@@ -364,10 +389,11 @@ class Patcher:
             # It may have arrived. The looks show it, or send it again when the time in which it would show is over.
             turn.hold = Hold.to_update(sent.sent or 0.0, sent.until) if sent.until else turn.hold
             turn.worked = self.drains.now()
+            turn.unanswered += 1
             return Wait(f"it is unknown whether the update has arrived: {aws.sentence(error)}")
         # The next look finds that the group was deleted, or that another update is under way.
         self._note(plan, Progress(until=turn.hold.kept))
-        if aws.is_gone(error):
+        if aws.is_gone(error) and self.reader.group(live.describe(self.reader.target), plan.group) is None:
             return Wait(aws.sentence(error))
         if not is_busy(error):
             raise DrainError(f"{plan.group}: {_refusal(error)}")
@@ -388,8 +414,11 @@ class Patcher:
         return self.run.groups.get(plan.group) or Progress()
 
     def _note(self, plan: Plan, progress: Progress) -> None:
-        self.run = replace(self.run, groups={**self.run.groups, plan.group: progress})
+        self.run = self._run_with(plan, progress)
         self.local.write(self.run)
+
+    def _run_with(self, plan: Plan, progress: Progress) -> Run:
+        return replace(self.run, groups={**self.run.groups, plan.group: progress})
 
     def _say(self, group: str, text: str) -> None:
         """Print it, unless only numbers differ from what was printed last, half an hour ago or later."""

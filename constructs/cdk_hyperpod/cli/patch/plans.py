@@ -27,11 +27,24 @@ def make_plans(
     """
     of_file = {group.name: group for group in config.instance_groups}
     chosen = [group for group in groups if _is_chosen(options, group)]
-    ordered = sorted(chosen, key=lambda group: _ORDER.get(group.node_type, 0))
+    ordered = sorted(
+        chosen, key=lambda group: (not _is_begun(progress.get(group.name)), _ORDER.get(group.node_type, 0))
+    )
     return tuple(
         _plan(options, config, group, of_file.get(group.name), live[group.name], progress.get(group.name))
         for group in ordered
     )
+
+
+def _is_begun(progress: Progress | None) -> bool:
+    """Whether HyperPod may be at work there: its nodes stay held only as long as no other group has its turn."""
+    return progress is not None and not progress.done and (progress.sent or progress.until) is not None
+
+
+def named_images(options: Options, config: ClusterConfig) -> str:
+    """What says that an unfinished run is about the same images: those of the options, or else of the file."""
+    of_file = ((group.name, group.image_id or group.image_release_version) for group in config.instance_groups)
+    return options.image or " ".join(f"{name}={image}" for name, image in of_file if image)
 
 
 def unknown_groups(options: Options, groups: Sequence[Group]) -> list[str]:

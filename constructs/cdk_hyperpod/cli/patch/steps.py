@@ -25,6 +25,8 @@ SILENT_LIMIT_S = 600.0
 """How long a drain goes on without an answer of the agent or the drainer. systemd restarts the agent within seconds."""
 JOIN_S = 300.0
 """How long a node that the agent refuses, or that Kubernetes does not have, is waited for: it may just have been launched."""
+MOST_SENDS = 3
+"""How often a run sends one update, if no call gets an answer."""
 SHOWN = 3
 """Names that a message shows."""
 
@@ -63,6 +65,8 @@ class Stop:
     """Nodes on the old image, if some of the group have the new one."""
     may_go_on: bool = False
     """HyperPod may still replace images: the nodes stay held as long as an update may take."""
+    deleted: str = ""
+    """The same command does not bring it back: the group, or the cluster."""
 
 
 Step = Wait | Update | Resume | Finish | Stop
@@ -87,6 +91,8 @@ class Case:
     """An update that this command did not send, as it was seen last."""
     worked: float = 0.0
     """When a sign of the update was seen last."""
+    unanswered: int = 0
+    """How many of this run's calls got no answer."""
     must_save: bool = False
     """A node that is not saved is not ready."""
     needs_empty_queue: bool = False
@@ -117,7 +123,7 @@ def next_step(case: Case) -> Step:
 def _is_gone(case: Case) -> Step | None:
     if case.group is not None and case.group.status != "Deleting":
         return None
-    return case.stop("the group was deleted meanwhile")
+    return Stop(HAS_FAILED, f"{case.plan.group}: the group was deleted meanwhile", deleted="group")
 
 
 def _yields_to_another_update(case: Case) -> Step | None:
@@ -177,11 +183,12 @@ def _judge_evidence(case: Case) -> Step:
         return Wait(why)
     if found.old and is_end and case.progress.has_arrived:
         return case.stop(f"HyperPod has skipped {several(len(found.old), 'node')}", found.old)
-    if case.progress.unconfirmed or (found.old and not case.progress.has_arrived):
+    if case.progress.unconfirmed or (found.old and not case.progress.has_arrived and case.unanswered < MOST_SENDS):
         return Resume()
     if not case.progress.has_arrived:
         unknown = "it is unknown whether HyperPod got the call, and whether the nodes have the image"
-        return case.stop(f"not confirmed: {unknown}", may_go_on=True)
+        shown = f"HyperPod shows no sign of {case.unanswered} calls; {found.words}" if found.old else unknown
+        return case.stop(f"not confirmed: {shown}", found.old, may_go_on=True)
     return case.stop(f"not confirmed: {found.words}", found.old, may_go_on=not is_end)
 
 
@@ -192,6 +199,8 @@ def _patience(case: Case, found: Images, *, is_end: bool) -> tuple[float, str]:
     if case.progress.seen and found.updated < found.nodes:
         # Nodes that have the image may get it again.
         return QUIET_S, f"HyperPod reports no end; {found.words}"
+    if not case.progress.has_arrived:
+        return SETTLE_S, "it is unknown whether HyperPod got the call; no update is shown yet"
     return SETTLE_S, "HyperPod has accepted the update, and has not begun it yet"
 
 
@@ -278,6 +287,11 @@ def _drains(case: Case) -> Step | None:
     return _in_time(case, join_clauses(f"{several(len(waits), 'node')} not ready: {shown}", case.report.problem))
 
 
+def _has_no_nodes(case: Case) -> Step | None:
+    """It was scaled to zero meanwhile."""
+    return None if case.live.with_jobs or case.live.current else case.stop("it has no nodes any more")
+
+
 def _has_it_by_now(case: Case) -> Step | None:
     """Another operator's update was at work during the drain."""
     found, group = judge_images(case.plan.wanted, case.live, Progress()), case.live
@@ -302,6 +316,7 @@ BEFORE: Sequence[Rule] = (
     _is_refused,
     _cannot_be_drained,
     _drains,
+    _has_no_nodes,
     _has_it_by_now,
     _updates,
 )

@@ -178,6 +178,7 @@ def test_a_controller_with_a_queue_needs_its_name_typed(
     world.look()
     code, out, err = run("patch", "head", "--controller", "--yes")
     assert code == 1 and "the queue: every job that runs or waits" in err and sent(world) == []
+    assert err.endswith("Run it on a terminal\n")
     typed(monkeypatch, "small\n")
     assert run("patch", "head", "--controller")[0] == 1
     typed(monkeypatch, "head\n")
@@ -323,8 +324,45 @@ def test_a_group_that_is_deleted_half_way(world: World, run: Run) -> None:
             world.aws.model.call("UpdateCluster", {"ClusterName": "small", "InstanceGroupsToDelete": ["work"]})
 
     world.do = delete
+    code, _, err = run("patch", "work", "--yes")
+    assert (code, world.requests()) == (4, {}) and err == "failed: work: the group was deleted meanwhile\n"
+    world.aws.quiet()
+    world.do = lambda _: None
+    code, out, _ = run("patch", "work", "--yes")
+    assert code == 0 and "note: work was deleted meanwhile" in out
+
+
+def test_a_group_that_is_renamed_half_way(world: World, run: Run) -> None:
+    """HyperPod renames none: one is deleted, and another one is created."""
+    world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 9e4)
+    renaming = {"InstanceGroupsToDelete": ["work"], "InstanceGroups": [group("renamed", 2)]}
+
+    def rename(number: int) -> None:
+        if number == 2:
+            world.aws.model.call("UpdateCluster", {"ClusterName": "small", **renaming})
+
+    world.do = rename
     code, _, err = run("patch", "--yes")
-    assert (code, world.requests()) == (4, {}) and "work: the group was deleted meanwhile" in err
+    assert (code, world.requests(), sent(world)) == (4, {}, []) and "work: the group was deleted meanwhile" in err
+    world.do = lambda _: None
+    world.jobs = {}
+    world.aws.quiet()
+    world.look()
+    code, out, _ = run("patch", "--yes")
+    assert code == 0 and out.endswith("patched: renamed\n")
+
+
+def test_a_group_that_is_scaled_to_zero_half_way_is_not_patched(world: World, run: Run) -> None:
+    world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 9e4)
+
+    def scale(number: int) -> None:
+        if number == 2:
+            nodes = world.aws.nodes("work")
+            world.aws.model.call("BatchDeleteClusterNodes", {"ClusterName": "small", "NodeIds": nodes})
+
+    world.do = scale
+    code, out, err = run("patch", "work", "--yes")
+    assert (code, sent(world)) == (4, []) and "work: it has no nodes any more" in err and "patched" not in out
 
 
 def test_a_conflict_is_waited_for(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -709,6 +747,67 @@ def test_the_release_is_tried_again(world: World, run: Run, monkeypatch: pytest.
     assert out.endswith("patched: work\n")
 
 
+def _answers(world: World, patch: pytest.MonkeyPatch, error: Exception) -> list[float]:
+    """How often UpdateClusterSoftware was called. Each call ends in the error."""
+    calls: list[float] = []
+
+    def fail(*_: object, **__: Json) -> Json:
+        calls.append(world.now)
+        assert len(calls) < 9, "it sends without end"
+        raise error
+
+    patch.setattr(type(world.aws.model.client()), "update_cluster_software", fail, raising=False)
+    return calls
+
+
+def test_it_says_how_long_nodes_are_held_that_it_cannot_release_after_a_refusal(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = _answers(world, monkeypatch, refused("ValidationException", "no such AMI", "UpdateClusterSoftware"))
+    Failing(world, monkeypatch, lambda: bool(calls))
+    _, _, err = run("patch", "--yes")
+    until = max(request["expires"] for request in world.held.values())
+    assert f"stay held until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC" in err
+
+
+def test_a_record_that_cannot_be_written_before_the_call_is_no_call(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(range(1))
+    Failing(
+        world,
+        monkeypatch,
+        lambda: any(each["expires"] > world.now + 8e4 for each in world.requests().values()) and not next(left, 1),
+    )
+    code, out, err = run("patch", "--yes")
+    assert (code, err, sent(world)) == (0, "", ["work"]) and "a look failed" in out
+
+
+def test_what_hyperpod_does_not_find_ends_it(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group is there: it is the image."""
+    calls = _answers(world, monkeypatch, refused("ResourceNotFound", "no such image", "UpdateClusterSoftware"))
+    code, _, err = run("patch", "--yes")
+    assert (code, len(calls), world.requests()) == (4, 1, {}) and "no such image" in err
+
+
+@pytest.mark.parametrize("error", ["lost", "throttled"])
+def test_an_update_that_gets_no_answer_is_sent_three_times(
+    eks: World, run: Run, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    write_eks(drain={})
+    throttled = refused("ThrottlingException", "Rate exceeded", "UpdateClusterSoftware")
+    calls = _answers(
+        eks, monkeypatch, throttled if error == "throttled" else ReadTimeoutError(endpoint_url="https://s")
+    )
+    code, out, err = run("patch", "--yes")
+    assert (code, len(calls)) == (4, 3), out + err
+    assert "not confirmed: HyperPod shows no sign of 3 calls; the old image is on" in err
+    assert "HyperPod has accepted" not in out
+    assert {*eks.held} == {*eks.aws.nodes("work")} and all(
+        each["expires"] > calls[2] + 8e4 for each in eks.held.values()
+    )
+
+
 def test_twelve_minutes_of_throttling_end_nothing(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real = world.aws.model.client().describe_cluster
 
@@ -806,6 +905,59 @@ def test_a_group_that_a_killed_run_updates_has_to_be_named(
     assert run("patch", "work", "--yes")[0] == 0 and world.requests() == {}
 
 
+def test_what_hyperpod_may_still_update_comes_first(world: World, run: Run) -> None:
+    """Else its nodes would be released for the other group's turn."""
+    world.aws.model.call("UpdateCluster", {"ClusterName": "small", "InstanceGroups": [group("zeta", 2)]})
+    world.aws.quiet()
+    world.aws.model.release_image("2.1.0")
+    world.look()
+    zeta = set(world.aws.nodes("zeta"))
+
+    def interrupt(_: int) -> None:
+        if sent(world):
+            raise KeyboardInterrupt
+
+    world.do = interrupt
+    assert run("patch", "zeta", "--yes")[0] == 130
+    held: list[bool] = []
+
+    def watch(_: int) -> None:
+        if any(node.status == "SystemUpdating" for node in world.aws.model.nodes("small", "zeta")):
+            held.append(zeta <= {*world.held})
+
+    world.do = watch
+    code, out, err = run("patch", "--yes")
+    assert (code, err, sent(world)) == (0, "", ["zeta", "work"]), out
+    assert len(held) > 5 and all(held)
+
+
+def test_another_image_of_the_file_is_not_what_an_earlier_run_installs(world: World, run: Run) -> None:
+    def interrupt(_: int) -> None:
+        if sent(world):
+            raise KeyboardInterrupt
+
+    world.do = interrupt
+    assert run("patch", "work", "--yes")[0] == 130
+    world.do = lambda _: None
+    world.wait(120)
+    file = yaml.safe_load(Path("cluster.yaml").read_text())
+    next(each for each in file["instance_groups"] if each["name"] == "work")["image_id"] = "ami-0123456789abcdef0"
+    Path("cluster.yaml").write_text(yaml.safe_dump(file))
+    code, _, err = run("patch", "work", "--yes")
+    assert code == 1 and codes(err) == ["patch-other-update"] and len(world.requests()) == 2
+
+
+def test_a_group_that_is_not_drained_is_held_by_no_run(world: World, run: Run) -> None:
+    def interrupt(number: int) -> None:
+        if number == 3:
+            assert any(node.status == "SystemUpdating" for node in world.aws.model.nodes("small", "work"))
+            raise KeyboardInterrupt
+
+    world.do = interrupt
+    assert run("patch", "work", "--no-drain", "--drain-for", "1h", "--yes")[0] == 130
+    assert content(world)["patch"]["groups"]["work"]["until"] is None
+
+
 def test_a_deployment_during_an_update_leaves_the_nodes_held(world: World, run: Run) -> None:
     nodes = set(world.aws.nodes("work"))
     held: list[set[str]] = []
@@ -832,6 +984,7 @@ def check_refused(world: World, run: Run, *words: str, code: str) -> str:
 
 def test_an_unknown_group(world: World, run: Run) -> None:
     assert "its groups are head, work" in check_refused(world, run, "p5", "--yes", code="patch-group-unknown")
+    assert run("patch", "p5", "--yes")[1] == "", "no table of nothing"
 
 
 def test_a_controller_without_the_option(world: World, run: Run) -> None:
@@ -1079,6 +1232,31 @@ def test_a_deployment_under_eks_keeps_its_own_nodes(eks: World, run: Run) -> Non
     eks.do = deploy
     code, _, err = run("patch", "--yes")
     assert (code, eks.held) == (4, own) and "a deployment of stack" in err, err
+
+
+def test_the_update_is_not_sent_unless_the_nodes_are_held_as_long_as_it_may_take(
+    eks: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_eks(drain={})
+    drainer, left = eks.drain_by_function, iter(range(1))
+    update = eks.aws.model.client().update_cluster_software
+    held: list[float] = []
+
+    def fail(event: Json) -> Json:
+        nodes = event["requests"]["operator"]["nodes"] if event.get("requests") else ()
+        if any(each["expires"] > eks.now + 8e4 for each in nodes) and next(left, None) is not None:
+            raise refused("TooManyRequestsException", "Rate exceeded", "Invoke")
+        return drainer(event)
+
+    def watch(_: object, **given: Json) -> Json:
+        held.extend(each["expires"] - eks.now for each in eks.held.values())
+        return update(**given)
+
+    eks.aws.drainer = fail
+    monkeypatch.setattr(type(eks.aws.model.client()), "update_cluster_software", watch, raising=False)
+    code, out, _ = run("patch", "--yes")
+    assert code == 0 and "the update was not sent: the drainer does not answer" in out
+    assert len(held) == 2 and min(held) > 8e4
 
 
 def test_of_two_operators_at_the_prompt_under_eks_one_patches(

@@ -209,6 +209,11 @@ def test_an_option_comes_before_the_file(options: Options, file: InstanceGroup |
         ("1.3.0", {"image": "1.3.0", "nodes": (node(image="1.2.0"),)}, True, True),
         ("1.3.0", {"image": "1.3.0", "software": "InProgress"}, False, True),  # not all nodes may have it
         ("latest", {"nodes": (), "current": 0}, False, False),
+        # TargetStateCount: an update has left out a node that runs.
+        (AMI, {"image_id": AMI, "on_desired": 0}, True, True),
+        (AMI, {"image_id": AMI, "on_desired": 1}, True, False),
+        ("latest", {"image_status": "UpToDate", "on_desired": 0}, False, True),
+        ("latest", {"image_status": "UpToDate", "on_desired": 0, "nodes": (node(status="Pending"),)}, False, False),
     ],
 )
 def test_which_groups_are_due(wanted: str, live: dict[str, Any], typed: bool, due: bool) -> None:
