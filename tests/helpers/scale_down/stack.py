@@ -256,7 +256,7 @@ class Stack:
         before a rollback begins."""
         self._cancel = cancel
         old = self.template
-        self.updated = self.clock.now() if old else None
+        self.updated = self.now().timestamp() if old else None
         self.reasons = []
         self._is("UPDATE_IN_PROGRESS" if old else "CREATE_IN_PROGRESS")
         self._touched = []
