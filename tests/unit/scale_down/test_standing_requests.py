@@ -65,7 +65,11 @@ class HyperPod:
 
     def describe_stack_events(self, **_: Any) -> Mapping[str, Any]:
         status = {"ResourceStatus": "UPDATE_IN_PROGRESS", "Timestamp": BEGAN - timedelta(minutes=2)}
-        prepare = {"ResourceType": PREPARE, "LogicalResourceId": "Prepare", "ResourceProperties": json.dumps(self.recorded)}
+        prepare = {
+            "ResourceType": PREPARE,
+            "LogicalResourceId": "Prepare",
+            "ResourceProperties": json.dumps(self.recorded),
+        }
         of_stack = {"ResourceType": "AWS::CloudFormation::Stack", "PhysicalResourceId": STACK_ID, "EventId": "0a1b2c"}
         return {"StackEvents": [prepare | status, of_stack | status]}
 
