@@ -41,13 +41,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 LONGEST = (
     # make test
     "simulations/test_soak.py",  # with all cores by itself
+    "unit/config/test_changes.py",
     "project/test_wheel.py",
+    "unit/guard/test_scale_down.py",
+    "unit/cluster/test_l2.py",
+    "unit/cluster/test_cluster.py",
     "unit/stacks/test_app.py",
     "unit/cluster/test_misuse.py",
-    "unit/stacks/test_eks_stacks.py",
     "simulations/test_judge.py",
-    "simulations/test_alarms.py",
+    "unit/stacks/test_eks_stacks.py",
     "unit/cli/deployment/test_plan.py",
+    "simulations/test_alarms.py",
     # make test-kubernetes
     "real/kubernetes/test_quota.py",
     "real/drainer/test_faults.py",
