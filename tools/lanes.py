@@ -145,14 +145,15 @@ def chosen(lane: str, ref: str) -> tuple[list[str], str]:
         raise SystemExit(f"LANE={lane}: give one of {', '.join(LANES)}, and no CHANGED beside it")
     if lane:
         return tests_of(lane), f"the lane {lane}: {' '.join(tests_of(lane))}"
-    changed = changed_since(ref)
+    if not (changed := changed_since(ref)):
+        return [], f"no test: nothing has changed since {ref}"
     if shared := [path for path in changed if lane_of(path) is None]:
         return ["tests"], f"all tests: {shared[0]} has changed since {ref}, and is part of every lane"
     lanes, files = touched(changed)
     tests = sorted({*files, *(test for each in lanes for test in tests_of(each))})
     first = f"{', '.join(changed[:3])}{' and others' * (len(changed) > 3)}"
     more = f", and {len(files)} files of others that import it" if files else ""
-    return tests, f"{first or 'nothing'} has changed since {ref}: lanes {', '.join(sorted(lanes))}{more}"
+    return tests, f"{first} has changed since {ref}: lanes {', '.join(sorted(lanes))}{more}"
 
 
 if __name__ == "__main__":
