@@ -201,7 +201,7 @@ def test_a_user_who_left_the_file_is_locked_out_and_keeps_the_home(
         for account in content.get("accounts", ()):
             account["users"] = [name for name in account["users"] if name != "bob"]
 
-    login = f"{SSH} {cluster.controller.name} true"
+    login = f"{SSH} {cluster.login.name} true"
     doors = [cluster.controller, cluster.login]
     cluster.login.run("echo thesis >thesis.txt", user="bob")
     cluster.login.run(login, user="bob")
