@@ -16,10 +16,6 @@ from .acknowledge import acknowledge
 from .pseudo import ACCOUNT_ID
 from .removal import policy_of
 
-PUTS = ("s3:PutObject", "s3:ReplicateObject")
-"""A part of a multipart upload is a PutObject too. Another bucket's replication rule writes with its own permissions."""
-WRITES = ("s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject", "s3:ReplicateDelete", "s3:ReplicateObject")
-"""Everything that changes what a reader of an object gets. No policy can deny deletions by S3's lifecycle rules."""
 # The construct of CDK's function that empties buckets, one for each stack.
 _EMPTYING = "Custom::S3AutoDeleteObjectsCustomResourceProvider"
 

@@ -13,13 +13,14 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from .._common import reasons
-from .._common.buckets import PUTS, WRITES, deny_other_keys, emptying_roles, private_bucket
+from .._common.buckets import deny_other_keys, emptying_roles, private_bucket
 from .._common.pseudo import ACCOUNT_ID, PARTITION
 from .._common.removal import check_removal, removal_word
 from .._lambda.hyperpod.common.drain_protocol import WRITERS, request_key, status_key
 from ..config.cluster import ScaleDownDrain
 from ..config.slurm import DrainAgentConfig, DrainBackup
 from ..errors import ConfigError, Finding, raise_errors
+from ..facts.s3_actions import PUTS, WRITES
 from ..loader import LoadedConfig
 from ..names import check_name_known, drain_bucket_name
 from ..rules import check_writers

@@ -18,7 +18,7 @@ from constructs import Construct
 
 from .._common import reasons
 from .._common.acknowledge import without_traces
-from .._common.buckets import WRITES, deny_other_keys, emptying_roles, private_bucket
+from .._common.buckets import deny_other_keys, emptying_roles, private_bucket
 from .._common.functions import log_group
 from .._common.pseudo import ACCOUNT_ID, PARTITION
 from .._common.removal import check_removal, removal_word
@@ -46,6 +46,7 @@ from ..config.slurm import (
     User,
 )
 from ..errors import Finding, raise_errors
+from ..facts.s3_actions import WRITES
 from ..guard.drain_channel import DrainChannel, agent_settings
 from ..loader import LoadedConfig
 from ..names import bucket_label, check_name_known

@@ -22,6 +22,7 @@ from ...config.cluster import ClusterConfig, InstanceGroup
 from ...config.zones import plan_subnets
 from ...facts.instance_types import catalogue
 from ...facts.kubernetes_versions import AS_OF, HYPERPOD, KUBECTL, minor
+from ...facts.s3_actions import WRITES
 from .account_state import (
     AccountState,
     LiveEksCluster,
@@ -638,9 +639,6 @@ def _decide_topic(arn: str, account: str, found: LiveTopic) -> Outcome:
 
 # -- doors ------------------------------------------------------------------------------------------------------------
 
-WRITES = ("s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject", "s3:ReplicateDelete", "s3:ReplicateObject")
-"""Who may do these in the bucket of assets changes what is deployed (docs/bootstrap/doors/assets-bucket.json). The same as
-_common.buckets.WRITES."""
 _NEGATED = ("ArnNotEquals", "ArnNotLike", "StringNotEquals", "StringNotLike")
 _CLOSE = "(docs/deploy-permissions.md, Close the doors beside the stacks)"
 
@@ -674,7 +672,7 @@ def _decide_invoker(may_invoke: Read[bool]) -> Outcome:
 
 
 def is_walled(bucket: str, policy: str | None) -> bool:
-    """Whether the bucket's policy denies every write to all but named principals."""
+    """Whether the bucket's policy denies every write to all but named principals (docs/bootstrap/doors/assets-bucket.json)."""
     try:
         found = json.loads(policy or "{}").get("Statement", [])
     except (ValueError, AttributeError):

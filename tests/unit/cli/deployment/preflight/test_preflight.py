@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._common import buckets
 from cdk_hyperpod.cli import aws
 from cdk_hyperpod.cli.deployment.account_state import AccountState, LiveCluster, LiveGroup, LivePlan, NotRead
 from cdk_hyperpod.cli.deployment.preflight import NOT_READ, lines, read_account_state
@@ -49,6 +48,7 @@ from cdk_hyperpod.config.monitoring import MonitoringConfig
 from cdk_hyperpod.config.slurm import DrainAgentConfig, SlurmConfig
 from cdk_hyperpod.config.teams import Team
 from cdk_hyperpod.facts.instance_types import catalogue
+from cdk_hyperpod.facts.s3_actions import WRITES
 from cdk_hyperpod_local.hyperpod import ApiError, HyperPod, Place, Plan, limits
 from cdk_hyperpod_local.hyperpod.samples import ROLE, run_until_quiet
 from helpers.validating import ROOT
@@ -623,8 +623,8 @@ def test_a_policy_that_is_none_closes_nothing(policy: str | None) -> None:
 
 def test_an_asset_is_written_as_any_object_is() -> None:
     """By another bucket's replication rule, too: CDK's bucket is versioned."""
-    assert set(json.loads(assets_policy())["Statement"][0]["Action"]) == {*buckets.WRITES}
-    assert not is_walled(ASSETS, assets_policy(Action=[each for each in buckets.WRITES if "Replicate" not in each]))
+    assert set(json.loads(assets_policy())["Statement"][0]["Action"]) == {*WRITES}
+    assert not is_walled(ASSETS, assets_policy(Action=[each for each in WRITES if "Replicate" not in each]))
 
 
 class Iam:
