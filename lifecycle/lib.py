@@ -102,6 +102,32 @@ def _end(process: subprocess.Popen[str]) -> None:
             pipe.close()
 
 
+def begin_process(work: Callable[[], None]) -> tuple[int, int]:
+    """Begin to do `work` in a process of its own. Returns its pid, and a pipe that has the reason if it fails, and closes when it ends."""
+    reading, writing = os.pipe()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        _work_and_exit(work, writing)
+    os.close(writing)
+    return pid, reading
+
+
+def _work_and_exit(work: Callable[[], None], pipe: int) -> None:
+    """Never returns: what follows in this program is the other process's."""
+    code = 1
+    try:
+        work()
+        code = 0
+    except BaseException as error:  # noqa: BLE001
+        why = str(error) if isinstance(error, (StepError, OSError)) else repr(error)
+        os.write(pipe, why.encode("utf-8", "replace")[:4000])
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
 def must_run(*command: str, timeout_s: float = 120, stdin: str = "") -> str:
     """A command's output. Raises StepError, with the command and the end of its output, when it fails."""
     done = run(*command, timeout_s=timeout_s, stdin=stdin)

@@ -25,6 +25,7 @@ from lib import (
     KILLED_S,
     PROGRAMS,
     StepError,
+    begin_process,
     install_program,
     install_unit,
     log,
@@ -90,12 +91,7 @@ def give_back(path: str, *, closes: bool) -> None:
 
 def _bounded(work: Callable[[], None], *, starts: bool) -> None:
     """Restore in a process of its own. What waits for a file system that hangs may survive even SIGKILL, and is left behind."""
-    reading, writing = os.pipe()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid == 0:
-        _work_and_exit(work, writing)
-    os.close(writing)
+    pid, reading = begin_process(work)
     with os.fdopen(reading, "rb") as pipe:
         if select.select([pipe], [], [], RESTORE_S)[0]:
             why = pipe.read().decode("utf-8", "replace")
@@ -111,20 +107,6 @@ def _bounded(work: Callable[[], None], *, starts: bool) -> None:
         end_killed(starts=starts)
     if why or status or not found:
         raise StepError(why or "it was killed")
-
-
-def _work_and_exit(work: Callable[[], None], pipe: int) -> None:
-    """Never returns: what follows in this program is the other process's."""
-    code = 1
-    try:
-        work()
-        code = 0
-    except BaseException as error:  # noqa: BLE001
-        why = str(error) if isinstance(error, (StepError, OSError)) else repr(error)
-        os.write(pipe, why.encode("utf-8", "replace")[:4000])
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
 
 
 def keep(path: str) -> None:

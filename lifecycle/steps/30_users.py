@@ -30,6 +30,7 @@ from pathlib import Path
 from lib import (
     OWN_MARK,
     StepError,
+    begin_process,
     last_line,
     log,
     mounted_type,
@@ -287,31 +288,16 @@ class Child:
 
 def with_rights_of(user: User, gid: int, work: Callable[[], None]) -> Child:
     """Begin to do `work` as the user, in a process of its own."""
-    reading, writing = os.pipe()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reading)
-        _work_as(user, gid, work, writing)
-    os.close(writing)
+    pid, reading = begin_process(partial(_work_as, user, gid, work))
     return Child(user, pid, reading, time.monotonic() + HOME_S)
 
 
-def _work_as(user: User, gid: int, work: Callable[[], None], pipe: int) -> None:
-    """Never returns: what follows in this program is root's."""
-    code = 1
-    try:
-        if os.geteuid() != user.uid:
-            os.setgroups([])
-            os.setresgid(gid, gid, gid)
-            os.setresuid(user.uid, user.uid, user.uid)
-        work()
-        code = 0
-    except BaseException as error:  # noqa: BLE001
-        os.write(pipe, str(error).encode("utf-8", "replace")[:2000])
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+def _work_as(user: User, gid: int, work: Callable[[], None]) -> None:
+    if os.geteuid() != user.uid:
+        os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(user.uid, user.uid, user.uid)
+    work()
 
 
 def _work_here_as(user: User, gid: int, work: Callable[[], None]) -> None:
