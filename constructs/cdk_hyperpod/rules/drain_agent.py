@@ -124,18 +124,17 @@ def _check_target(target: str | None, mounts: frozenset[str] | None, path: str) 
             problem="is missing, so the copy has no target",
             remedy="add a folder such as /fsx/backup, or use a `hook` of your own in place of both",
         )
-    elif is_known(target) and mounts == frozenset():
+        return
+    if mounts is None or not is_known(target):
+        return
+    if not mounts:
         yield Finding(
             code="backup-target-without-storage",
             path=f"{path}.to",
             problem=f"{target} is on the node's own disk, so the copy would be lost with the node",
             remedy="add storage, and put the copy there",
         )
-    elif (
-        is_known(target)
-        and mounts
-        and not any(PurePosixPath(mount) in PurePosixPath(target).parents for mount in mounts)
-    ):
+    elif not any(PurePosixPath(mount) in PurePosixPath(target).parents for mount in mounts):
         some_mounts = " or ".join(sorted(mounts))
         yield Finding(
             code="backup-target-not-on-storage",
