@@ -78,7 +78,7 @@ ALWAYS = {
 # Permissions that handlers declare for features that our templates do not use, and that would give access to other
 # resources.
 # An EKS cluster creates instance profiles for its own nodes ("auto mode"). Our nodes are HyperPod's.
-# Removing the permissions boundary of a role would disable the boundary (docs/permissions-boundary.md). No template of ours
+# Removing the permissions boundary of a role would disable the boundary (docs/deploy-permissions.md). No template of ours
 # removes one.
 # Sharing an image or a snapshot of the account is for custom AMIs, which the file names (docs/deploy-permissions.md).
 NEVER = (
@@ -113,7 +113,7 @@ SCOPES = {
     # Names without the stack's name, after the guard and the resource that contains it.
     "states": ["arn:*:states:*:*:stateMachine:*ScaleDownProviderwaiter*"],
 }
-# An EKS cluster has the name in its file, so EKS itself is not limited (docs/permissions-boundary.md shows how to limit it).
+# An EKS cluster has the name in its file, so EKS itself is not limited (docs/deploy-permissions.md shows how to limit it).
 EKS_SCOPES = SCOPES | {
     "logs": [
         *SCOPES["logs"],

@@ -1,4 +1,4 @@
-"""The least-privilege policies and the boundary, as docs/permissions-boundary.md has them: they deploy, and nothing gets out of them.
+"""The least-privilege policies and the boundary, as docs/deploy-permissions.md has them: they deploy, and nothing gets out of them.
 
 CloudFormation works with the execution role that the recipe makes, and IAM is asked what that role may do of roles, policies
 and keys. A role with the same policies that a test may take on shows what else they refuse.

@@ -3,7 +3,7 @@
 CDK's own handler brings the objects to a Kubernetes API on this machine: a real API server where one is built, otherwise
 one that records them. Who asks it is known by an IAM role and the cluster's access entries, as on EKS.
 
-CloudFormation works with the policies of docs/bootstrap alone, and every role has the boundary (docs/permissions-boundary.md).
+CloudFormation works with the policies of docs/bootstrap alone, and every role has the boundary (docs/deploy-permissions.md).
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def teams_change(life: Rehearsal) -> Json:
     research |= {"quota": {"ml.p5.48xlarge": {"accelerators": 8}}, "pod_security": "privileged", "see_nodes": True}
     del research["pod_role_arn"]
     audio = {**vision, "name": "audio", "role_arns": [vision["role_arns"][0].replace("vision", "audio")]}
-    # Its policy is not sent to a real API server, which is too old here (docs/local-aws-eks.md).
+    # Its policy is not sent to a real API server, which is too old here (docs/local-aws-limits.md).
     audio |= {"absolute_borrow_limits": {"ml.p5.48xlarge": 1}, "work": ["training"]}
     config["teams"] = [research, audio]
     config["eks"]["priority_classes"].pop()

@@ -23,10 +23,7 @@ UNDER_EKS = [file for file in FILES if file.name.startswith("deploy-hyperpod-eks
 FIRST = [file for file in FILES if file not in UNDER_EKS]  # these alone under Slurm
 BOUNDARY = ROOT / "docs" / "boundary" / "cluster-boundary.json"
 KEEPER = BOUNDARY.with_name("keep-the-boundary.json")
-GUIDE = "".join(
-    (ROOT / "docs" / page).read_text("utf-8")
-    for page in ("deploying.md", "deploy-permissions.md", "permissions-boundary.md")
-)
+GUIDE = "".join((ROOT / "docs" / page).read_text("utf-8") for page in ("deploying.md", "deploy-permissions.md"))
 
 
 @cache

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTION = "constructs/cdk_hyperpod/_lambda"
-PAGES = ("drain-slurm-messages.md", "backup-slurm-messages.md", "drain-eks-messages.md")
+PAGES = ("drain-slurm-messages.md", "drain-eks-messages.md")
 STATES = ("unknown", "refused", "backup-failed")
 """In which a node stays until somebody does something."""
 

@@ -106,7 +106,7 @@ def test_the_command_line_tool_is_installed(environment: Path, tmp_path: Path) -
 
 def test_the_tool_says_where_the_pages_are(environment: Path, tmp_path: Path) -> None:
     folder = Path(run(environment / "cdk-hyperpod", "docs", cwd=tmp_path).strip())
-    assert folder.is_relative_to(environment.parent) and (folder / "scale-down.md").is_file()
+    assert folder.is_relative_to(environment.parent) and (folder / "delete-nodes.md").is_file()
 
 
 def test_the_extra_for_eks_brings_the_layer_of_kubectl(environment: Path, tmp_path: Path) -> None:

@@ -530,7 +530,7 @@ def test_a_guard_that_believes_an_event_is_caught(
 
 @pytest.mark.parametrize("cause", Cause)
 def test_the_page_lists_each_unavoidable_case(cause: Cause) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "soak.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "evidence.md").read_text()
     assert f"- {cause}" in " ".join(page.split())
 
 

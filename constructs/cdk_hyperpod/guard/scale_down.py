@@ -3,7 +3,7 @@
 Two custom resources surround the cluster. Whenever a property of the cluster changes, `prepare` runs before CloudFormation
 updates the cluster. It refuses changes that would delete nodes by accident, and it deletes the chosen nodes. So the cluster's own
 update has nothing left to remove; otherwise HyperPod would terminate nodes at random. `finalize` runs after the update, and deletes
-the groups that should be deleted and still exist. docs/scale-down.md explains it for users.
+the groups that should be deleted and still exist. docs/delete-nodes.md and docs/delete-group.md explain it for users.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The least-privilege policies and the boundary, created and bootstrapped as docs/permissions-boundary.md describes."""
+"""The least-privilege policies and the boundary, created and bootstrapped as docs/deploy-permissions.md describes."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ may differ by 30 s, in either direction."""
 
 
 class Cause(StrEnum):
-    """The unavoidable cases, each with a name. docs/soak.md lists them."""
+    """The unavoidable cases, each with a name. docs/evidence.md lists them."""
 
     CHANGED_BEFORE_OUR_CALL = "another party acts between the function's read and its call"
     CHANGED_BEFORE_CLOUDFORMATION = "another party acts between prepare's last read and CloudFormation's call"

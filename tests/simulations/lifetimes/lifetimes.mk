@@ -3,7 +3,7 @@
 LIFETIMES ?= 1000
 
 .PHONY: soak
-soak: setup #: Simulate LIFETIMES=1000 lifetimes [PROFILE=races] [FIRST=0] [RECORD=docs/soak.md], or print one: SEED=17
+soak: setup #: Simulate LIFETIMES=1000 lifetimes [PROFILE=races] [FIRST=0] [RECORD=docs/evidence.md], or print one: SEED=17
 	@PYTHONPATH=tests python -m simulations.lifetimes.soak --lifetimes=$(LIFETIMES) $(if $(PROFILE),--profile=$(PROFILE)) $(if $(FIRST),--first=$(FIRST)) $(if $(SEED),--seed=$(SEED)) $(if $(RECORD),--record=$(RECORD))
 
 PATCHES ?= 5000
