@@ -1,7 +1,7 @@
-"""Whole templates, kept as files and read in review: `make golden` writes them again.
+"""Whole templates, kept as YAML files and read in review: `make golden` writes them again.
 
 The hash of an asset's content is a placeholder in them. So a change of a script or of a function's code, which anyone
-reads in that script or code, does not change the goldens too.
+reads in that script or code, does not change the goldens too. helpers/review.py says what else is written in a shorter form.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from helpers import review
 from helpers.slurm.process_list import PATTERNS
-from helpers.synthesis import EXAMPLES, ROOT, assembly_of_example, assembly_of_file, template_files, templates_in
+from helpers.synthesis import EXAMPLES, ROOT, Json, assembly_of_example, assembly_of_file, of_example, template_files
 
 GOLDEN = ROOT / "tests" / "goldens" / "templates"
 CLUSTER_FILE = "cluster-yaml"
@@ -38,6 +39,10 @@ CONTENT_HASHES = {r"[0-9a-f]{64}(?=\.zip)": "ASSET-HASH", r"\b[0-9a-f]{64}\b(?!\
 """Pattern of what is made from the content of files -> what a golden file has in its place."""
 
 
+BASES = {MONITORED_FILE: (CLUSTER_FILE, "llm-train", "watched")}
+"""A case that is shown as its difference to another case, and the names of both clusters."""
+
+
 def without_content_hashes(template: str) -> str:
     for pattern, placeholder in CONTENT_HASHES.items():
         template = re.sub(pattern, placeholder, template)
@@ -48,24 +53,58 @@ def assembly(case: str) -> Path:
     return assembly_of_file(FILES[case]) if case in FILES else assembly_of_example(case)
 
 
+def made(case: str) -> dict[str, str]:
+    """The templates of a case as they are kept."""
+    templates = parsed(case)
+    if case not in BASES:
+        return {name: written(template) for name, template in templates.items()}
+    base, name_there, name_here = BASES[case]
+    others = json.loads(json.dumps(parsed(base)).replace(name_there, name_here))
+    head = f"# What is not as in {base}, where the cluster has the name {name_there}.\n"
+    return {name: head + written(difference(templates[name], others[name])) for name in templates}
+
+
+def parsed(case: str) -> dict[str, Json]:
+    texts = template_files(assembly(case))
+    return {name: json.loads(without_content_hashes(texts[name])) for name in texts if name in ONLY.get(case, texts)}
+
+
+def written(template: Json) -> str:
+    text = review.written(template)
+    assert review.read(text) == template
+    return text
+
+
+def difference(template: Json, base: Json) -> Json:
+    """All entries of each section that are new or have changed, and the names of those that only the base has."""
+    found: Json = {}
+    for section in base | template:
+        ours, theirs = template.get(section), base.get(section)
+        if isinstance(ours, dict) and isinstance(theirs, dict):
+            found[section] = {name: entry for name, entry in ours.items() if theirs.get(name) != entry}
+            found[f"{section} that are missing"] = [name for name in theirs if name not in ours]
+        elif ours != theirs:
+            found[section] = ours
+    return {section: shown for section, shown in found.items() if shown}
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_templates_are_the_ones_that_were_reviewed(case: str) -> None:
-    templates = template_files(assembly(case))
-    made = {name: without_content_hashes(templates[name]) for name in templates if name in ONLY.get(case, templates)}
+    texts = made(case)
     folder = GOLDEN / case
     if os.environ.get("GOLDEN") == "write":
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        for name, text in made.items():
-            (folder / f"{name}.template.json").write_text(text, "utf-8")
-    reviewed = template_files(folder)
+        for name, text in texts.items():
+            (folder / f"{name}.yaml").write_text(text, "utf-8")
+    reviewed = {file.stem: file.read_text("utf-8") for file in folder.iterdir()}
     differences = [
         line
-        for name in sorted(made.keys() | reviewed.keys())
+        for name in sorted(texts.keys() | reviewed.keys())
         for line in difflib.unified_diff(
             reviewed.get(name, "").splitlines(),
-            made.get(name, "").splitlines(),
-            f"tests/goldens/templates/{case}/{name}.template.json",
+            texts.get(name, "").splitlines(),
+            f"tests/goldens/templates/{case}/{name}.yaml",
             "what is made now",
             lineterm="",
         )
@@ -77,7 +116,7 @@ def test_templates_are_the_ones_that_were_reviewed(case: str) -> None:
             "\n".join([f"the templates of {case} changed; if that is meant, run `make golden` and commit", *shown]),
             pytrace=False,
         )
-    assert made == reviewed, "the same lines and other bytes: line ends, or the end of the file"
+    assert texts == reviewed, "the same lines and other bytes: line ends, or the end of the file"
 
 
 def test_no_template_holds_a_secret() -> None:
@@ -92,11 +131,11 @@ def test_no_template_holds_a_secret() -> None:
 
 
 def test_the_goldens_have_every_resource_type_of_the_examples() -> None:
-    def kinds(folders: Iterable[Path]) -> set[str]:
-        templates = (template for folder in folders for template in templates_in(folder).values())
-        return {resource["Type"] for template in templates for resource in template.resources.values()}
+    def kinds(templates: Iterable[Json]) -> set[str]:
+        return {resource["Type"] for template in templates for resource in template["Resources"].values()}
 
-    assert kinds(map(assembly_of_example, EXAMPLES)) <= kinds(GOLDEN.iterdir())
+    examples = (template.body for name in EXAMPLES for template in of_example(name).values())
+    assert kinds(examples) <= kinds(template for case in CASES for template in parsed(case).values())
 
 
 def test_no_golden_file_is_left_of_a_case_that_is_gone() -> None:

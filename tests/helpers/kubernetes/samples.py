@@ -113,6 +113,10 @@ GOVERNED = ElasticJob(
     },
 )
 
+JOBS: dict[str, tuple[Manifest, ...]] = {
+    "elastic-job": job_manifests(ELASTIC),
+    "elastic-job-with-everything": job_manifests(GOVERNED),
+}
 SAMPLES: dict[str, tuple[Manifest, ...]] = {
     "team": team_manifests(RESEARCH, task_governance=False),
     "team-under-task-governance": team_manifests(NEURON, task_governance=True),
@@ -120,7 +124,6 @@ SAMPLES: dict[str, tuple[Manifest, ...]] = {
     "team-of-other-work": team_manifests(WORKER, task_governance=False),
     "team-that-borrows-in-a-queue": team_manifests(dataclasses.replace(BORROWER, namespace=None), task_governance=True),
     "priority-classes": priority_class_manifests(PRIORITIES),
-    "elastic-job": job_manifests(ELASTIC),
-    "elastic-job-with-everything": job_manifests(GOVERNED),
+    **JOBS,
 }
 """All rendered objects, by the name of their golden file."""
