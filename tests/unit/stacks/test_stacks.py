@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import re
 import shutil
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,7 +50,6 @@ from cdk_hyperpod.config import (
     TieredStorageConfig,
     User,
 )
-from helpers.deployments.configs import small
 from helpers.synthesis import CONFIGS, EXAMPLES, ROOT, Json, Template, flat, new_app, of_example, of_file, of_text, walk
 from stacks import add_stacks
 from stacks.foundation_stack import foundation_digest
@@ -502,15 +503,17 @@ def test_examples_export_nothing_and_read_nothing_of_other_stacks(name: str) -> 
         assert "Fn::ImportValue" not in str(template.body)
 
 
-def test_what_is_deployed_keeps_its_names(tmp_path: Path) -> None:
-    """The stacks as commit 9e73e18 made them: a logical id that changed would be another resource, and the old one would go.
+def test_what_is_deployed_keeps_its_names() -> None:
+    """A logical id that changed would be another resource, and the old one would be deleted.
 
-    Without CDK's upload of the scripts, which goes (docs/adr/0020).
+    CDK's upload of the scripts is deleted (docs/adr/0020). tests/deployments/test_upgrade.py deploys both.
     """
-    today = of_text(yaml.safe_dump(small("upgrade")), tmp_path)
-    for path in sorted((ROOT / "tests" / "deployments" / "before_the_guard").glob("*.template.json")):
-        before = json.loads(path.read_text("utf-8"))["Resources"]
-        now = today[path.name.removesuffix(".template.json")].resources
-        assert {name: each["Type"] for name, each in before.items()}.items() <= {
-            name: each["Type"] for name, each in now.items()
-        }.items()
+    previous, lost = ROOT / "tests" / "deployments" / "previous_wheel", set[str]()
+    with tarfile.open(previous / "assembly.tar.xz") as archive:
+        for stack, template in of_file(previous / "cluster.yaml").items():
+            file = archive.extractfile(f"{stack}.template.json")
+            assert file is not None
+            now = {(name, each["Type"]) for name, each in template.resources.items()}
+            before = {(name, each["Type"]) for name, each in json.load(file)["Resources"].items()}
+            lost |= {name for name, _ in before - now}
+    assert {re.match("CustomCDKBucketDeployment|LifecycleScriptsUpload", name) is not None for name in lost} == {True}
