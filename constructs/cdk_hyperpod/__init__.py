@@ -90,18 +90,8 @@ def __getattr__(name: str) -> object:
     return value
 
 
-_REPLACED = {
-    "existing_lustre_mount": "LustreFileSystem.from_attributes(…).mount",
-    "existing_openzfs_mount": "OpenZfsMount.from_attributes(…)",
-    "DrainConfig": "cdk_hyperpod.config.DrainAgentConfig",
-}
-"""Public name that is no more -> what to use instead."""
-
-
 def _unknown(name: str) -> Exception:
     """An ImportError for a name that is elsewhere now: of an AttributeError, `from cdk_hyperpod import` does not show the text."""
-    if name in _REPLACED:
-        return ImportError(f"cdk_hyperpod.{name} does not exist; use {_REPLACED[name]}")
     if name in importlib.import_module(".config", __name__).__all__:
         return ImportError(f"{name} is not in cdk_hyperpod; write `from cdk_hyperpod.config import {name}`")
     return AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -36,8 +36,6 @@ from .slurm import SlurmError
 from .slurm_state import SlurmState, read_slurm
 from .status import SHORTER, busy_instances, fitting, reported_jobs
 
-VERSION = 4
-"""Of the agent, in its status."""
 UNKNOWN = {
     "operator": "releases no nodes until the operator's request is written anew, by `cdk-hyperpod drain` or `undrain`",
     "deployment": "releases no nodes until the deployment's request is written anew, by the next deployment",
@@ -255,7 +253,6 @@ class Agent:
         # Without Slurm nothing new is known of the nodes: their last status stays, beside the problem.
         nodes = self.written.nodes if problem and self.written else result.nodes
         status = Status(
-            agent=VERSION,
             requests=dict(self.ids),
             refused=dict(self.refused),
             problem="; ".join(filter(None, (problem, *self.unread.values(), *unknown))),

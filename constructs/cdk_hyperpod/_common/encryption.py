@@ -13,7 +13,7 @@ from constructs import Construct
 from ..errors import raise_errors
 from ..typed.validation import check_arguments
 from .pseudo import PARTITION, URL_SUFFIX
-from .removal import check_removal, refuse_removal
+from .removal import check_removal
 from .tags import KEY_TAG
 
 _LETS_LOGS_IN: MutableSet[kms.IKey] = WeakSet()
@@ -22,7 +22,6 @@ _LETS_ALARMS_IN: MutableSet[kms.IKey] = WeakSet()
 """The keys whose policies have the statement for CloudWatch's alarms already."""
 
 
-@refuse_removal
 def encryption_key(
     scope: Construct,
     construct_id: str,

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
-from typing import ParamSpec, TypeVar
+from collections.abc import Iterator
 
 from aws_cdk import RemovalPolicy
 
 from ..config.cluster import Removal
-from ..errors import Finding, raise_errors
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from ..errors import Finding
 
 _WORDS: dict[RemovalPolicy, Removal] = {RemovalPolicy.RETAIN: "retain", RemovalPolicy.DESTROY: "destroy"}
 _NAMES = {word: policy for policy, word in _WORDS.items()}
@@ -37,21 +32,3 @@ def removal_word(removal_policy: RemovalPolicy | None, otherwise: Removal) -> Re
 def policy_of(removal: Removal) -> RemovalPolicy:
     """The file's word as CDK's policy."""
     return _NAMES[removal]
-
-
-def refuse_removal(function: Callable[P, T]) -> Callable[P, T]:
-    """Make a function that once took `removal` refuse it, and name the argument to use instead."""
-
-    @functools.wraps(function)
-    def refusing(*args: P.args, **kwargs: P.kwargs) -> T:
-        if "removal" in kwargs:
-            finding = Finding(
-                code="removal-argument-replaced",
-                path="removal",
-                problem="is not an argument",
-                remedy="write removal_policy=RemovalPolicy.RETAIN or RemovalPolicy.DESTROY",
-            )
-            raise_errors([finding])
-        return function(*args, **kwargs)
-
-    return refusing

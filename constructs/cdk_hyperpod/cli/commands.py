@@ -43,9 +43,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
 }
 """Heading -> command -> (module of this package, what it does). The module has the command under its own name."""
 
-REMOVED = {"denied": "Use the query in docs/closed-networks.md"}
-"""Removed command -> what to use instead."""
-
 _HEAD = f"""\
 Usage: {PROGRAM} COMMAND [OPTIONS] …
 

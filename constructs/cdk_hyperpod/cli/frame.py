@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 from ..errors import HyperPodError
 from . import aws
-from .commands import COMMANDS, PROGRAM, REMOVED
+from .commands import COMMANDS, PROGRAM
 from .exits import INTERRUPTED, give_up_output
 from .tables import complain, say, shown
 
@@ -48,8 +48,6 @@ class _Tool(click.RichGroup):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            if args[0] in REMOVED:
-                raise click.UsageError(f"{error.format_message()} {REMOVED[args[0]]}.", ctx) from None
             # click's own knows only commands that are loaded.
             near = get_close_matches(args[0], _TEXTS, n=1)
             if not near:

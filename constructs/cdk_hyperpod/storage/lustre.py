@@ -17,7 +17,7 @@ from constructs import Construct, IConstruct
 from .._common import reasons
 from .._common.buckets import private_bucket
 from .._common.encryption import allow_data_repositories
-from .._common.removal import check_removal, policy_of, refuse_removal, removal_word
+from .._common.removal import check_removal, policy_of, removal_word
 from ..config.cluster import (
     DEFAULT_LUSTRE_THROUGHPUT,
     DataRepository,
@@ -190,7 +190,6 @@ class LustreFileSystem(ILustreFileSystem):
     resource: fsx.CfnFileSystem
     """CloudFormation's resource."""
 
-    @refuse_removal
     def __init__(
         self,
         scope: Construct,

@@ -22,22 +22,6 @@ from .words import closest, item_paths, join, shown_name
 
 T = TypeVar("T")
 
-_HINTS = {
-    "lifecycle_scripts": Finding(
-        code="setting-lifecycle-scripts",
-        path="lifecycle_scripts",
-        problem="is not a setting",
-        remedy="write the folder as `lifecycle: {scripts: FOLDER}`",
-    ),
-    "scale_down.drain.backup": Finding(
-        code="setting-drain-backup-moved",
-        path="scale_down.drain.backup",
-        problem="is not a setting, since slurm.drain.backup applies to deployments and to `cdk-hyperpod drain`",
-        remedy="move it there",
-    ),
-}
-"""Keys that users are likely to try, and where the setting is."""
-
 _EITHER = (("instance_type", "instance_types"),)
 """Pairs of settings of which one is required. A rule reports it, not the types."""
 
@@ -155,8 +139,6 @@ def _wrong(data: object, problem: Problem, path: str, findings: list[Finding]) -
 
 
 def _unknown_key(path: str, meant: list[str], names: list[str]) -> Finding:
-    if path in _HINTS:
-        return _HINTS[path]
     if meant:
         likely = ", or ".join(meant)
         return Finding(

@@ -47,7 +47,7 @@ def dump(state: HyperPodState, journal: Iterable[Call]) -> str:
     for name, value in faults.items():
         if isinstance(value, (set, frozenset)):
             faults[name] = sorted(value)
-    # "world" is the state. The key keeps its name, so that an engine can read the files of an earlier version.
+    # "world" is the state. The previous version, with which an upgrade is rehearsed, wrote it, too.
     return json.dumps({"format": FORMAT, "world": saved, "journal": [asdict(call) for call in journal]})
 
 
@@ -74,19 +74,15 @@ def _state(saved: Json) -> HyperPodState:
         "clusters": {arn: _cluster(cluster) for arn, cluster in saved["clusters"].items()},
         "capacity": _list(CapacityChange, saved["capacity"]),
         "terminations": _list(Termination, saved["terminations"]),
-        "plans": {arn: Plan(**plan) for arn, plan in saved.get("plans", {}).items()},
+        "plans": {arn: Plan(**plan) for arn, plan in saved["plans"].items()},
         "subnets": {
-            name: Place(**{**place, "offered": tuple(place["offered"])})
-            for name, place in saved.get("subnets", {}).items()
+            name: Place(**{**place, "offered": tuple(place["offered"])}) for name, place in saved["subnets"].items()
         },
         "re_images": _list(ReImage, saved.get("re_images", ())),
         "notices": deque(maxlen=NOTICES_KEPT),
         "outside": Outside(),
     }
-    absent: Json = {
-        "plans": {}, "subnets": {}, "notices": (), "older_images": "UpdateAvailable", "re_images": (), "outside": None,
-    }  # fmt: skip
-    return HyperPodState(**{**_known(HyperPodState, {**absent, **saved}), **made})
+    return HyperPodState(**{**_known(HyperPodState, saved), **made})
 
 
 def _cluster(saved: Json) -> Cluster:
@@ -94,11 +90,10 @@ def _cluster(saved: Json) -> Cluster:
         "groups": {name: _group(group) for name, group in saved["groups"].items()},
         "nodes": {key: Node(**node) for key, node in saved["nodes"].items()},
         "events": _list(Event, saved["events"]),
-        "scalings": [_scaling(each) for each in saved.get("scalings", [])],
+        "scalings": [_scaling(each) for each in saved["scalings"]],
         "before": None if saved["before"] is None else {name: Good(**good) for name, good in saved["before"].items()},
     }
-    absent = {"announced": saved["status"], "ready": 0, "missing": 0}
-    return Cluster(**{**_known(Cluster, {**absent, **saved}), **made})
+    return Cluster(**{"announced": saved["status"], **_known(Cluster, saved), **made})
 
 
 def _scaling(saved: Json) -> Scaling:
@@ -122,4 +117,4 @@ def _list(kind: type[Value], entries: Iterable[Json]) -> list[Value]:
 
 
 def _known(kind: Any, saved: Json) -> Json:
-    return {field.name: saved[field.name] for field in fields(kind)}
+    return {field.name: saved[field.name] for field in fields(kind) if field.name in saved}

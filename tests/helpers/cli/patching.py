@@ -137,7 +137,7 @@ class World:
             self.held = {**own, **others}
         here = {str(node.instance_id) for node in self.aws.model.nodes("small")}
         return {
-            "schema": 1, "agent": 1, "beat": self.now, "requests": {}, "refused": refused, "problem": "", "backup": None,
+            "schema": 1, "beat": self.now, "requests": {}, "refused": refused, "problem": "", "backup": None,
             "run": self.run, "run_version": str(self.version),
             "busy": {node: [] for node, end in self.jobs.items() if end > self.now},
             "nodes": {node: self._pods(node, request, here) for node, request in self.held.items()},

@@ -66,7 +66,6 @@ def _answer(s3: Any, bucket: str, cluster: str) -> None:
         wanted = {**(nodes[node.instance].requests if node.instance in nodes else {}), node.writer: node.request_id}
         nodes[node.instance] = protocol.NodeStatus(state="ready", requests=wanted, saved=True, address=node.address)
     status = protocol.Status(
-        agent=3,
         beat=now,
         requests={writer: request.id for writer, request in zip(protocol.WRITERS, requests, strict=True) if request},
         backup="/fsx/backup",

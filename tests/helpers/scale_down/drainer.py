@@ -121,7 +121,6 @@ class Drainer:
             told[node] = {"state": "draining", "message": "", "requests": {"operator": "patch-1"}, "running": 0}
         return {
             "schema": 1,
-            "agent": 1,
             "beat": self.now(),
             "requests": {} if requests is None else {"deployment": requests["deployment"]["id"]},
             "refused": {},

@@ -38,7 +38,7 @@ class Away(Exception):
 def status(beat: float, **more: Any) -> bytes:
     """The agent's status at that time. Of nodes and requests it contains only `more`."""
     nothing: dict[str, Any] = {"requests": {}, "refused": {}, "problem": "", "busy": {}, "backup": None, "nodes": {}}
-    return json.dumps({"schema": 1, "agent": 3, "beat": beat, **nothing, **more}).encode()
+    return json.dumps({"schema": 1, "beat": beat, **nothing, **more}).encode()
 
 
 class Bucket:

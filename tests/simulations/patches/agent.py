@@ -64,7 +64,6 @@ class Agent:
         busy = {n.id: [{"id": str(n.number), "user": "alice"}] for n in world.nodes if n.job}
         status = {
             "schema": 1,
-            "agent": 9,
             "beat": world.now,
             "requests": {},
             "refused": refused,

@@ -106,11 +106,6 @@ def test_schema_prints_the_committed_schema(capsys: pytest.CaptureFixture[str]) 
         pytest.param([], "Missing command.", id="nothing"),
         pytest.param(["chekc"], "No such command 'chekc'. Did you mean 'check'?\n", id="a slip of the pen"),
         pytest.param(["local", "deplyo"], "No such command 'deplyo'. Did you mean 'deploy'?\n", id="a word after it"),
-        pytest.param(
-            ["denied", "trail"],
-            "No such command 'denied'. Use the query in docs/closed-networks.md",
-            id="a command that was removed",
-        ),
         pytest.param(["xyz"], "No such command 'xyz'.\n", id="no such command"),
         pytest.param(["check", "--config"], "Option '--config' requires an argument.", id="no path"),
         pytest.param(["schema", "--config", "x"], "No such option '--config'.", id="an option too much"),

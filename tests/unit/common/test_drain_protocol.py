@@ -81,7 +81,6 @@ NODES = st.builds(
 )
 STATUSES = st.builds(
     Status,
-    agent=st.integers(1, 9),
     beat=st.integers(0, 2 * int(NOW)),
     requests=BY_WRITER,
     refused=BY_WRITER,
@@ -128,6 +127,10 @@ def test_whatever_a_status_holds_each_member_is_what_it_has_to_be(found: object)
 def test_what_is_not_a_status_is_told_by_its_reason(content: bytes, why: str) -> None:
     with pytest.raises(StatusError, match=f"^has a status {why}$"):
         parse_status(content, str)
+
+
+def test_busy_nodes_of_the_previous_versions_drainer_are_read() -> None:
+    assert parse_status(b'{"schema": 1, "busy": ["i-1"]}', str).busy == {"i-1": ()}
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,6 @@ def test_mode(folder: Path, settings: dict[str, Any], expected: tuple[str, str |
         ({"lifecycle": {"steps": {"slurm": "off "}}}, [("value-of-wrong-type", "lifecycle.steps.slurm")]),
         ({"lifecycle": {"scripts": "gone"}}, [("scripts-not-found", "lifecycle.scripts")]),
         ({"lifecycle": {"mode": "bootstrap", "scripts": "gone"}}, [("scripts-in-bootstrap-mode", "lifecycle.scripts"), ("scripts-not-found", "lifecycle.scripts")]),
-        ({"lifecycle_scripts": "own"}, [("setting-lifecycle-scripts", "lifecycle_scripts")]),
         ({"lifecycle": "own"}, [("value-not-settings", "lifecycle")]),
     ],
 )  # fmt: skip

@@ -350,10 +350,7 @@ def test_destroy_deletes_everything_also_where_a_change_replaces_it() -> None:
     assert template.only("Custom::S3AutoDeleteObjects")["BucketName"] == {"Ref": template.only_id("AWS::S3::Bucket")}
 
 
-def test_one_way_to_say_what_is_kept() -> None:
-    for make in (LustreFileSystem, encryption_key):
-        with refused(("removal-argument-replaced", "removal")):
-            make(Stack(), "It", removal="retain")  # type: ignore[call-arg]
+def test_a_removal_policy_is_retain_or_destroy() -> None:
     with refused(("removal-policy-unsupported", "removal_policy")):
         file_system(removal_policy=RemovalPolicy.SNAPSHOT)
 

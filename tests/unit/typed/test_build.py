@@ -32,7 +32,6 @@ from helpers.validating import REMOVED, SMALL, Changes, changed_findings, findin
         pytest.param({"zzz": 1}, ("setting-unknown", "zzz"), id="unknown key"),
         pytest.param({"instance_groups.1.count": 2}, ("setting-misspelled", "instance_groups[work].count"), id="unknown key of a group"),
         pytest.param({"instance_groups.1.min_count": 2}, ("setting-misspelled", "instance_groups[work].min_count"), id="a key that lacks a word"),
-        pytest.param({"slurm": {"drain": {}}, "scale_down.drain": {"backup": {}}}, ("setting-drain-backup-moved", "scale_down.drain.backup"), id="a key that stands elsewhere"),
         pytest.param({"min_count": 2}, ("setting-misspelled", "min_count"), id="a key that lacks a word, at another level"),
         pytest.param({"capacity_gib": 1200}, ("setting-misspelled", "capacity_gib"), id="a key at another level"),
         pytest.param({"instance_groups.1.removal": "retain"}, ("setting-misspelled", "instance_groups[work].removal"), id="a key of the file's in a group"),

@@ -77,13 +77,13 @@ class HyperPodService(JsonService):
 
     def get_state(self) -> Json:
         with self.lock:
-            # "model" is HyperPod's key. It keeps its name, so that an engine can read the files of an earlier version.
+            # "model" is HyperPod's key, as the previous version wrote it.
             return {"model": self.hyperpod.to_json(), "governance": self.governance.records}
 
     def load_persisted_state(self, data: Json) -> None:
         self.hyperpod = HyperPod.from_json(data["model"], clock=SystemClock(), on_call=self._record_call)
         self.hyperpod.timings, self.hyperpod.outside = self.timings, self._outside
-        self.governance.records = data.get("governance", {})
+        self.governance.records = data["governance"]
 
     def reset(self) -> None:
         self.hyperpod = HyperPod(

@@ -331,8 +331,6 @@ class NodeStatus:
 class Status:
     """The agent's status, or the drainer's answer."""
 
-    agent: int = 0
-    """Version of its writer."""
     beat: float | None = None
     """When it was written, in seconds since 1970. None: it has no such time."""
     requests: Mapping[str, str] = field(default_factory=dict)
@@ -349,7 +347,7 @@ class Status:
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Instance -> how many files its backup has left out, also after the node was deleted."""
     queue: int | None = None
-    """How many jobs run or wait in Slurm, without the agent's own. None: unknown, as of agents before version 4."""
+    """How many jobs run or wait in Slurm, without the agent's own. None: unknown, as from the previous version's agent."""
     run: Mapping[str, Any] | None = None
     """The unfinished run of `cdk-hyperpod patch` that the drainer keeps, as it was written. None: there is none."""
     run_version: str = ""
@@ -380,7 +378,6 @@ def check_status(found: object, text: Callable[[object], str]) -> Status:
     if found.get("schema") != SCHEMA:
         raise StatusError("has a status of another version")
     return Status(
-        agent=_integer(found.get("agent")) or 0,
         beat=_beat(found.get("beat")),
         requests=_texts(found.get("requests"), text),
         refused=_texts(found.get("refused"), text),
@@ -450,7 +447,7 @@ def _is_count(found: object) -> bool:
 
 
 def _check_busy(found: object, text: Callable[[object], str]) -> dict[str, tuple[StatusJob, ...]]:
-    """An agent of version 2 wrote a list of ids alone."""
+    """The previous version's drainer answers with a list of ids alone."""
     if isinstance(found, list):
         return {text(name): () for name in found if isinstance(name, str)}
     return {text(name): _check_jobs(jobs, text) for name, jobs in _mapping(found).items() if isinstance(jobs, list)}
@@ -486,7 +483,6 @@ def make_status(status: Status) -> dict[str, Any]:
     """A status as it is written."""
     return {
         "schema": SCHEMA,
-        "agent": status.agent,
         "beat": status.beat,
         "requests": dict(status.requests),
         "refused": dict(status.refused),

@@ -14,8 +14,6 @@ from .objects import Pod
 from .rules import SHOWN, Decision
 from .run_lease import KeptRun
 
-VERSION = 1
-"""Of the drainer."""
 MOST_PODS_OF_A_NODE = 20
 MOST_PODS = 2000
 """Pods that an answer names, of one node and in all: it may have 6 MB, and names have up to 253 characters."""
@@ -51,7 +49,6 @@ def make_answer(question: Question, outcome: Outcome, backup: str | None, kept: 
     """The answer to one event."""
     request, writer = question.request, question.writer
     return Status(
-        agent=VERSION,
         beat=round(now),
         requests={writer: request.id} if request else {},
         refused={writer: question.refused[:MOST_MESSAGE]} if question.refused else {},

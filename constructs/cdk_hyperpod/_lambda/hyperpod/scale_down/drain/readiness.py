@@ -55,7 +55,7 @@ class AgentStatus:
     """Why it does nothing."""
     nodes: Mapping[str, NodeStatus] = field(default_factory=dict)
     busy: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Ids of the instances that have jobs -> some of them: `4711 of alice`. Agents before version 3 do not report jobs."""
+    """Ids of the instances that have jobs -> some of them: `4711 of alice`. The drainer reports no jobs."""
     saves: bool = False
     """It has a backup configured. An agent that was started before slurm.drain.backup was set does not."""
     left_out: Mapping[str, int] = field(default_factory=dict)
