@@ -177,12 +177,10 @@ check: #: Run what CI checks, except test-elastic and test-slurm; with CI=true w
 check-static: rule-packs types scanners lint wheel #: Check code and templates without a deployment, and build the wheel
 
 .PHONY: bench
-bench: setup #: Measure synthesis, the function's cold start and its planner
+bench: setup #: Measure synthesis, the guard's cold start and planner, and `cdk-hyperpod nodes`
 	@python tools/bench/synth.py
-	@python tools/bench/calls.py
 	@python tools/bench/cold_start.py
 	@python tools/bench/planner.py
-	@python tools/bench/overview.py
 	@python tools/bench/nodes.py
 
 .PHONY: wheel

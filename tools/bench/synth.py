@@ -1,9 +1,8 @@
 """Measures the cost of synthesis, as ratios: `make bench`.
 
-The default cluster's app.py alternates with an empty CDK app and with the program of by_hand.py, which creates the same
-resources with plain L1 classes. Medians are compared. Then a cluster with EKS alternates with the default one, which
-has Slurm, and with the empty app, and app.py synthesizes clusters of 1 to 100 groups. CDK's own validation costs every
-app the same, so it is off except in one row.
+app.py alternates with bare.py, which creates the same resources as bare CfnResource, for the default cluster and for one
+under EKS. Medians are compared. Then app.py synthesizes clusters of 1 to 100 groups. CDK's own validation costs every app
+the same, so it is off.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,7 +22,7 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-EMPTY_APP = HERE / "empty_app.py"
+CLUSTERS = {"the default cluster": None, "a cluster under EKS": ROOT / "tests" / "helpers" / "configs" / "eks.yaml"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +33,14 @@ class Run:
     cpu_s: float
 
 
-def run(program: Path, outdir: Path, *, validation: bool = False, config: Path | None = None) -> Run:
+def run(program: Path, outdir: Path, *, config: Path | None) -> Run:
     """Run a program to its end. Raises SystemExit if it fails."""
     context = {} if config is None else {"config": str(config)}
     environment = {
         **os.environ,
         "CDK_OUTDIR": str(outdir),
-        "BENCH_ASSETS": str(outdir.parent / "app.py"),
-        "CDK_VALIDATION": str(validation).lower(),
+        "BENCH_ASSEMBLY": str(outdir.parent / "app.py"),
+        "CDK_VALIDATION": "false",
         "CDK_CONTEXT_JSON": json.dumps(context),
         # Bytecode is kept, as for an installed library, whatever the caller's environment says.
         "PYTHONDONTWRITEBYTECODE": "",
@@ -65,50 +63,23 @@ def resources(outdir: Path) -> Counter[str]:
     )
 
 
-def compare(folder: Path, rounds: int) -> None:
-    """Print the default cluster compared with the empty app and the L1 program."""
-    programs = {"app.py": ROOT / "app.py", "by hand": folder / "by_hand.py", "empty app": EMPTY_APP}
-    run(programs["app.py"], folder / "app.py")
-    subprocess.run([sys.executable, HERE / "by_hand.py", folder / "app.py", programs["by hand"]], check=True)
-    runs: dict[str, list[Run]] = {name: [] for name in programs}
+def compare(folder: Path, rounds: int, config: Path | None) -> None:
+    """Print app.py compared with bare.py."""
+    programs = [ROOT / "app.py", HERE / "bare.py"]
+    runs: dict[str, list[Run]] = {program.name: [] for program in programs}
     for turn in range(rounds + 1):
-        for name, program in programs.items():
-            measured = run(program, folder / name)
+        for program in programs:
+            measured = run(program, folder / program.name, config=config)
             if turn:  # the first turn warms the disk
-                runs[name].append(measured)
-    if resources(folder / "app.py") != resources(folder / "by hand"):
-        raise SystemExit("the program of by_hand.py creates other resources than app.py")
-    validated = [run(programs["app.py"], folder / "validated", validation=True) for _ in range(3)]
+                runs[program.name].append(measured)
+    own, bare = (resources(folder / program.name) for program in programs)
+    if own != bare:
+        raise SystemExit("bare.py creates other resources than app.py")
+    (own_wall, own_cpu), (wall, cpu) = map(median, runs.values())
     print(
-        f"default cluster, {sum(resources(folder / 'app.py').values())} resources, medians of {rounds} runs in turn:\n"
+        f"  {own.total()} resources, medians of {rounds} runs in turn: {own_cpu:.2f} s of processor, bare {cpu:.2f} s"
     )
-    print_ratios({**runs, "app.py, validated": validated})
-
-
-def compare_eks(folder: Path, rounds: int) -> None:
-    """Print a cluster with EKS, its stacks, teams and chart, compared with the default cluster and an empty app."""
-    app, eks = ROOT / "app.py", ROOT / "tests" / "helpers" / "configs" / "eks.yaml"
-    programs = {"app.py under EKS": (app, eks), "app.py under Slurm": (app, None), "empty app": (EMPTY_APP, None)}
-    runs: dict[str, list[Run]] = {name: [] for name in programs}
-    for turn in range(rounds + 1):
-        for name, (program, config) in programs.items():
-            measured = run(program, folder / name, config=config)
-            if turn:
-                runs[name].append(measured)
-    total = sum(resources(folder / "app.py under EKS").values())
-    print(f"\na cluster under EKS, {total} resources, medians of {rounds} runs in turn:\n")
-    print_ratios(runs)
-
-
-def print_ratios(runs: dict[str, list[Run]]) -> None:
-    """Print a row for each program, compared with the first."""
-    print(f"  {'':<24}{'wall s':>8}{'CPU s':>8}{'wall ratio':>12}{'CPU ratio':>11}")
-    first, *_ = runs
-    own_wall, own_cpu = median(runs[first])
-    for name, measured_runs in runs.items():
-        wall, cpu = median(measured_runs)
-        print(f"  {name:<24}{wall:>8.2f}{cpu:>8.2f}{own_wall / wall:>12.2f}{own_cpu / cpu:>11.2f}")
-    print("\n  The ratio is the first row's median divided by the row's.")
+    print(f"  ratio: {own_wall / wall:.2f} by the clock, {own_cpu / cpu:.2f} of processor\n")
 
 
 def median(runs: list[Run]) -> tuple[float, float]:
@@ -119,7 +90,7 @@ def median(runs: list[Run]) -> tuple[float, float]:
 def grow(folder: Path) -> None:
     """Print the time of synthesis for growing numbers of groups."""
     base = yaml.safe_load((ROOT / "cluster.yaml").read_text("utf-8"))
-    print("\nclusters of N groups:\n")
+    print("clusters of N groups:\n")
     print(f"  {'groups':>6}{'wall s':>8}{'CPU s':>8}{'cluster template kB':>21}{'resources':>11}")
     for count in (1, 10, 50, 100):
         groups = [base["instance_groups"][0]]
@@ -142,8 +113,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="counted runs of each program (default: 7)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        compare(Path(folder), options.rounds)
-        compare_eks(Path(folder), options.rounds)
+        for name, config in CLUSTERS.items():
+            print(f"{name}:")
+            compare(Path(tempfile.mkdtemp(dir=folder)), options.rounds, config)
         grow(Path(folder))
 
 
