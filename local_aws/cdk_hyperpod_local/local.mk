@@ -10,7 +10,7 @@ LOCAL_ENGINE := local_aws/cdk_hyperpod_local/engine
 # These tests deploy to the local AWS.
 test test-lives test-slurm: .local-aws/ready
 
-.local-aws/ready: node_modules/ready $(LOCAL_ENGINE)/python/requirements.lock $(LOCAL_ENGINE)/node/package-lock.json
+.local-aws/ready: node_modules/ready $(LOCAL_ENGINE)/python/requirements.lock $(wildcard local_aws/cdk_hyperpod_local/upstream/*.patch) $(LOCAL_ENGINE)/node/package-lock.json
 	@$(LOCAL) setup
 	@touch $@
 

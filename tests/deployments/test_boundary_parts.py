@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,9 +23,7 @@ Judge = Callable[..., bool]
 
 EVALUATOR = """
 import json, sys
-from cdk_hyperpod_local.engine.seam import condition_keys
 from ministack.core import iam_evaluator as iam
-condition_keys.install()
 parsed = iam.parse_policy_document
 for line in sys.stdin:
     asked = json.loads(line)
@@ -56,7 +53,6 @@ def allows() -> Iterator[Judge]:
         unbuilt.skip("the local AWS engine is not installed: run `make local-aws-setup`")
     process = subprocess.Popen(
         [str(installed.python), "-c", EVALUATOR],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'local_aws'}{os.pathsep}{ROOT / 'constructs'}"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

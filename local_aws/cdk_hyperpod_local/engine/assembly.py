@@ -19,7 +19,6 @@ from cdk_hyperpod_local.engine.schemas import Schemas
 from cdk_hyperpod_local.engine.seam import (
     answers,
     cloudformation,
-    condition_keys,
     endpoints,
     events,
     execution_role,
@@ -101,7 +100,6 @@ def assemble(options: EngineOptions, secret: str) -> Any:
     hyperpod_notices.start(lambda: clusters.hyperpod)
     endpoints.install()
     layers.unpack_once(options.layers)
-    condition_keys.install()
     execution_role.install()
 
     services = {"SageMaker.": clusters, "AWSSimbaAPIService_v20180301.": file_systems}
@@ -114,7 +112,6 @@ def assemble(options: EngineOptions, secret: str) -> Any:
         if requests.is_for("eks", method, path, headers, query):
             control_planes.observe_path(method, path, headers, body, query, reply)
 
-    requests.repair_logs()
     requests.observe_requests(observe)
     requests.observe_checks(Checks(options.checks).record)
     if options.owner is None:

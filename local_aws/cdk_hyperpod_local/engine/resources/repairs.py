@@ -8,17 +8,13 @@ from collections.abc import Callable
 
 from cdk_hyperpod_local.engine import inline_module
 from cdk_hyperpod_local.engine.resources.base import Created, Json, RefusedError
-from cdk_hyperpod_local.engine.seam import cloudformation, queues, rollbacks, stores
+from cdk_hyperpod_local.engine.seam import cloudformation, queues, stores
 from cdk_hyperpod_local.engine.services import ec2_lookups
 
 
 def install(is_unnamed: Callable[[str, str], bool]) -> None:
     """`is_unnamed`: whether events of a type and with a status have no physical id."""
-    cloudformation.repair_conditions()
-    cloudformation.repair_template_addresses()
     cloudformation.repair_events(is_unnamed)
-    cloudformation.validate_change_sets()
-    rollbacks.stop_behind_failures()
     cloudformation.add_inline_module("cfnresponse.py", inspect.getsource(inline_module))
     _add_attributes("AWS::EC2::VPC", _vpc_attributes)
     _add_attributes("AWS::EC2::Subnet", _subnet_attributes)

@@ -16,7 +16,7 @@ from ministack.core import (  # type: ignore[import-not-found]
     responses,
     router,
 )
-from ministack.services import lambda_svc, tagging  # type: ignore[import-not-found]
+from ministack.services import tagging  # type: ignore[import-not-found]
 
 from cdk_hyperpod_local.engine.seam import policies, region
 
@@ -203,20 +203,6 @@ def before_operations(name: str, operations: AbstractSet[str], act: Callable[[Js
         return reply
 
     app.SERVICE_HANDLERS[name] = served
-
-
-def repair_logs() -> None:
-    """Apply a function's log level to its log: printed output counts as INFO, and a raised error as ERROR ("Configuring
-    log levels for Lambda functions"). ministack writes everything."""
-    emit = lambda_svc._emit_lambda_logs
-
-    def emitted(function: Json, request_id: str, text: str, error: bool, *rest: Any, **more: Any) -> None:
-        settings = (function.get("config") or function).get("LoggingConfig") or {}
-        level = settings.get("ApplicationLogLevel", "INFO") if settings.get("LogFormat") == "JSON" else "INFO"
-        dropped = {"FATAL": True, "ERROR": not error, "WARN": not error}.get(level, False)
-        emit(function, request_id, "" if dropped else text, error, *rest, **more)
-
-    lambda_svc._emit_lambda_logs = emitted
 
 
 def save_state() -> None:
