@@ -58,7 +58,7 @@ def parse_mark(text: str, instance: str) -> Mark:
     found = _parse_object(text)
     request_id = _text_of(found.get("request"), re.compile(REQUEST_ID))
     request = NodeRequest(
-        # Only runs of `cdk-hyperpod patch` are operators here. An earlier version wrote that all are of the deployment.
+        # Only runs of `cdk-hyperpod patch` are operators here.
         writer="operator" if request_id.startswith(PATCH) else "deployment",
         request_id=request_id,
         instance=instance,
