@@ -1,7 +1,7 @@
-"""The drainer of an EKS cluster as in ADR 15, with the true state of the pods and their budgets.
+"""The drainer of a Stack under EKS: the real one, with the Kubernetes of tests/simulations/lifetimes, for the nodes of the
+first HyperPod model.
 
-Independent of the function, and of the real drainer's code (_lambda/hyperpod/drainer, which tests/real/drainer tests on
-a real API server). It acts only while it is called, and remembers only what is on the nodes.
+Kubernetes has its own clock, which is set to the Stack's clock at each call.
 """
 
 from __future__ import annotations
@@ -10,66 +10,157 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
 
 from botocore.exceptions import ClientError, ReadTimeoutError  # type: ignore[import-untyped]
 
+from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import PATCH, NodeRequest
+from cdk_hyperpod._lambda.hyperpod.drainer import drainer
+from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Api, Reply
+from cdk_hyperpod._lambda.hyperpod.drainer.mark import MARK, Mark, make_mark, parse_mark
+from cdk_hyperpod._lambda.hyperpod.drainer.objects import JOB_LABEL, JOB_REQUEST
 from helpers.scale_down.controller import Instance
+from simulations.lifetimes.clock import EPOCH, Clock
+from simulations.lifetimes.hyperpod import Group, HyperPod, Node
+from simulations.lifetimes.kubernetes import KARPENTER, LOST_AFTER, App, Habits, Job, Kubernetes, Member, Pod
 
 Json = dict[str, Any]
 ARN = "arn:aws:lambda:us-west-2:000000000000:function:hyperpod-train-drainer"
 
 
-@dataclass(slots=True)
+class _Longest(Random):
+    """What may take from one to another time takes the longer one."""
+
+    def uniform(self, a: float, b: float) -> float:
+        del a
+        return b
+
+    def choice(self, seq: Any) -> Any:
+        return seq[0]
+
+
+class _Kubernetes(Kubernetes):
+    """Records what the drainer does to nodes, by instance, in seconds since 1970."""
+
+    def __init__(self, clock: Clock, group: Group) -> None:
+        hyperpod = cast(HyperPod, SimpleNamespace(groups={"": group}))
+        super().__init__(clock, _Longest(0), hyperpod, Habits(arrivals=0, backup=(0, 0), joins=0), self._refuse)
+        self.evictions: dict[str, float] = {}
+        self.given_back: dict[str, float] = {}
+        self.made: dict[tuple[str, str], float] = {}
+        """(Node, request) -> when the Job for it was made."""
+        self.unsavable: set[str] = set()
+        self.saved: set[str] = set()
+
+    @staticmethod
+    def _refuse(what: str, detail: str) -> None:
+        raise AssertionError(f"{what}: {detail}")
+
+    def time(self) -> float:
+        return self.clock.datetime().timestamp()
+
+    def join(self, absent: set[str]) -> None:
+        """Running nodes are in Kubernetes at once, but the absent ones."""
+        self._joins.update({node: math.inf for node in self.pod.groups[""].nodes if node.id in absent})
+        self._join(at_once=True)
+        for member in list(self.members.values()):
+            if member.node.gone or member.node.id in absent:
+                self.forget(member)
+
+    def place(self, member: Member, kind: str, seconds: float, app: App | None) -> Pod:
+        """A pod that ends so many seconds after its eviction."""
+        pod = self._make("research", kind, member, app)
+        pod.name, pod.grace = f"{'job' if kind else 'lone'}-{pod.uid}", seconds
+        return pod
+
+    def remove(self, pod: Pod) -> None:
+        self._remove(pod)
+
+    def delete(self, pod: Pod) -> None:
+        if pod.member and not pod.leaving:
+            self.evictions[str(pod.member.node.id)] = self.time()
+        super().delete(pod)
+
+    def _patch(self, member: Member, body: Json) -> Json:
+        was_held = MARK in member.annotations
+        reply = super()._patch(member, body)
+        if was_held and MARK not in member.annotations:
+            self.given_back[str(member.node.id)] = self.time()
+        return reply
+
+    def _create(self, name: str, body: Json, *, forged: bool = False) -> Job:
+        self.made[_of(body)] = self.time()
+        return super()._create(name, body, forged=forged)
+
+    def _done(self, job: Job) -> None:
+        node, _ = _of(job.body)
+        self.habits.fails = float(node in self.unsavable)
+        super()._done(job)
+        if job.state == "Complete":
+            self.saved.add(node)
+
+
+def _of(job: Json) -> tuple[str, str]:
+    """The node and the request that a Job was made for."""
+    metadata = job["metadata"]
+    return metadata["labels"][JOB_LABEL], metadata["annotations"][JOB_REQUEST]
+
+
 class Drainer:
-    """A function in the VPC, with the nodes of its cluster."""
+    """Lambda's client with the drainer behind it. Nodes are instance ids, and times seconds since 1970."""
 
-    now: Callable[[], float]
-    nodes: Callable[[], Iterable[Instance]]
-    pods: dict[str, float] = field(default_factory=dict)
-    """Node -> how many seconds a pod needs to end after its eviction."""
-    budgets: dict[str, float] = field(default_factory=dict)
-    """Node -> until when a PodDisruptionBudget prevents the eviction of its pods."""
-    saving_s: float = 0
-    """How long the Job of the CronJob runs, if there is one."""
-    unsavable: set[str] = field(default_factory=set)
-    backup: str | None = None
-    """The CronJob in its request."""
-    karpenters: set[str] = field(default_factory=set)
-    lone: set[str] = field(default_factory=set)
-    """Nodes with pods that no controller owns."""
-    absent: set[str] = field(default_factory=set)
-    """Nodes that Kubernetes does not have."""
-    fails: str = ""
-    """How every call fails: a code of AWS, `function`, `timeout`, `garbage`, or `problem`."""
-    fails_until: float = math.inf
-    evicted: dict[str, float] = field(default_factory=dict)
-    """Node -> when its pods were evicted; until the node is released."""
-    evictions: dict[str, float] = field(default_factory=dict)
-    """The same for all nodes, also after their release."""
-    forbidden: set[str] = field(default_factory=set)
-    """Nodes for which it may not create the Job."""
-    stuck: set[str] = field(default_factory=set)
-    """Nodes that cannot be changed, so that they stay cordoned."""
-    dead: set[str] = field(default_factory=set)
-    """Nodes with a silent kubelet: reported as ready, and not backed up."""
-    patched: dict[str, float] = field(default_factory=dict)
-    """Node -> until when a run of `cdk-hyperpod patch` holds it: no deployment's request changes that, but one that takes it over."""
-    cordoned: dict[str, Json] = field(default_factory=dict)
-    """Node -> its annotation: the holder, the request, and the time."""
-    saving: dict[str, float] = field(default_factory=dict)
-    """Node -> when its first Job began."""
-    jobs: dict[tuple[str, str], float] = field(default_factory=dict)
-    """(Node, request) -> when the Job for it began."""
-    saved: dict[str, str] = field(default_factory=dict)
-    """Node -> the request for which it is backed up."""
-    given_back: dict[str, float] = field(default_factory=dict)
-    calls: list[Json] = field(default_factory=list)
+    def __init__(self, now: Callable[[], float], nodes: Callable[[], Iterable[Instance]]) -> None:
+        self.now, self._instances = now, nodes
+        self._clock, self._group, self._nodes = Clock(), Group("", {}, 0, 0), dict[str, Node]()
+        self._clock.now = now() - EPOCH.timestamp()
+        self.kubernetes = _Kubernetes(self._clock, self._group)
+        self.kubernetes.begin()
+        self._pods: dict[str, tuple[float, Pod]] = {}
+        self.pods: dict[str, float] = {}
+        """Node -> how many seconds a pod needs to end after its eviction."""
+        self.budgets: dict[str, float] = {}
+        """Node -> until when a PodDisruptionBudget prevents the eviction of its pods."""
+        self.lone: set[str] = set()
+        """Nodes with pods that no controller owns."""
+        self.karpenters: set[str] = set()
+        self.absent: set[str] = set()
+        """Nodes that Kubernetes does not have."""
+        self.dead: set[str] = set()
+        """Nodes with a silent kubelet."""
+        self.stuck: set[str] = set()
+        """Nodes that cannot be released."""
+        self.forbidden: set[str] = set()
+        """Nodes for which it may not create the Job."""
+        self.backup: str | None = None
+        """The CronJob that it knows."""
+        self.saving_s: float = 0
+        """How long the Job of the CronJob runs."""
+        self.fails = ""
+        """How every call fails: a code of AWS, `function`, `timeout`, `garbage`, or `problem`."""
+        self.fails_until = math.inf
+        self.calls: list[Json] = []
 
-    def busy(self, node: str) -> bool:
-        """A pod that would be lost runs there now."""
-        return node in self.pods and self.now() < self.evicted.get(node, math.inf) + self.pods[node]
+    # -- what is true
+
+    @property
+    def held(self) -> dict[str, str]:
+        """Node -> the request in its mark."""
+        return {
+            str(each.node.id): parse_mark(each.annotations[MARK], str(each.node.id)).request.request_id
+            for each in self.kubernetes.members.values()
+            if MARK in each.annotations
+        }
+
+    def hold(self, node: str, until: float = math.inf, request: str = f"{PATCH}1") -> None:
+        """As an earlier look did: for a run of `cdk-hyperpod patch`, or another request."""
+        self.catch_up()
+        end = min(until, self.now() + 10 * 86_400)
+        asked = NodeRequest("", request, node, "", end, end, force=False, backup=False)
+        member = self.kubernetes.members[f"hyperpod-{node}"]
+        member.annotations[MARK] = make_mark(Mark(asked, ours=True, saved=False, since=self.now()))
+        member.cordon = "drainer"
 
     # -- Lambda
 
@@ -78,106 +169,77 @@ class Drainer:
         event = json.loads(Payload)
         assert event.keys() == {"schema", "cluster", "requests"}, event
         assert (event["schema"], event["cluster"]) == (1, "train")
-        assert all(request["schema"] == 1 for request in (event["requests"] or {}).values())
         if self.fails and self.now() < self.fails_until:
             return self._fail()
         self.calls.append(event)
-        return {"StatusCode": 200, "Payload": io.BytesIO(json.dumps(self._look(event["requests"])).encode())}
+        self.catch_up()
+        for node_request in event["requests"]["deployment"]["nodes"] if event["requests"] else ():
+            self.kubernetes.unmanaged[node_request["id"]] = node_request["unmanaged_pods"]
+        api = Api(self._send, self._clock.pass_time, lambda: self._clock.now)
+        real = drainer.Drainer(api, self.backup, log=lambda line: None, clock=lambda: self._clock.now)
+        return {"StatusCode": 200, "Payload": io.BytesIO(json.dumps(real.look(event, self.now())).encode())}
 
     def _fail(self) -> Json:
+        said: Json = {"schema": 1, "problem": "GET /api/v1/nodes: TimeoutError: timed out", "nodes": {}, "busy": {}}
         match self.fails:
             case "function":
-                error = {"errorType": "RuntimeError", "errorMessage": "no way to the API"}
-                return {
-                    "StatusCode": 200,
-                    "FunctionError": "Unhandled",
-                    "Payload": io.BytesIO(json.dumps(error).encode()),
-                }
+                said = {"errorType": "RuntimeError", "errorMessage": "no way to the API"}
+                payload = io.BytesIO(json.dumps(said).encode())
+                return {"StatusCode": 200, "FunctionError": "Unhandled", "Payload": payload}
             case "timeout":
                 raise ReadTimeoutError(endpoint_url="https://lambda.us-west-2.amazonaws.com")
-            case "garbage":
-                return {"StatusCode": 200, "Payload": io.BytesIO(b'{"schema": 2}')}
-            case "problem":
-                said = {"schema": 1, "problem": "GET /api/v1/nodes: TimeoutError: timed out", "nodes": {}, "busy": []}
+            case "garbage" | "problem":
+                said = {"schema": 2} if self.fails == "garbage" else said
                 return {"StatusCode": 200, "Payload": io.BytesIO(json.dumps(said).encode())}
         raise ClientError({"Error": {"Code": self.fails, "Message": "Rate Exceeded."}}, "Invoke")
 
-    # -- one look
+    def _send(self, method: str, path: str, body: bytes | None, kind: str) -> Reply:
+        content = json.loads(body or b"{}")
+        is_stuck = method == "PATCH" and path.rpartition("hyperpod-")[2] in self.stuck
+        if is_stuck and content["metadata"]["annotations"][MARK] is None:
+            return Reply(500, b'{"message": "not now"}')
+        if method == "POST" and "/jobs" in path and _of(content)[0] in self.forbidden:
+            return Reply(403, b'{"message": "jobs.batch is forbidden: User \\"drainer\\" cannot create it"}')
+        return self.kubernetes.request(method, path, content, kind)
 
-    def _look(self, requests: Json | None) -> Json:
-        here = {str(node.instance_id) for node in self.nodes()} - self.absent
-        self.cordoned = {node: held for node, held in self.cordoned.items() if node in here}
-        wanted = None if requests is None else {each["id"]: each for each in requests["deployment"]["nodes"]}
-        for node, held in list(self.cordoned.items()):
-            if held["expires"] <= self.now() if wanted is None else node not in wanted:
-                self._give_back(node)
-        taken = {node for node, each in (wanted or {}).items() if each.get("takes_over")}
-        self.patched = {node: end for node, end in self.patched.items() if end > self.now() and node not in taken}
-        asked = {node: each for node, each in (wanted or {}).items() if node not in self.patched}
-        held = {node: node_request for node, node_request in self.cordoned.items() if node not in asked}
-        told = {node: self._told(node, node_request, here, acts=True) for node, node_request in asked.items()}
-        told |= {node: self._told(node, node_request, here, acts=False) for node, node_request in held.items()}
-        for node in self.patched.keys() & here:
-            told[node] = {"state": "draining", "message": "", "requests": {"operator": "patch-1"}, "running": 0}
-        return {
-            "schema": 1,
-            "beat": self.now(),
-            "requests": {} if requests is None else {"deployment": requests["deployment"]["id"]},
-            "refused": {},
-            "problem": "not released: hyperpod-i (500)" if wanted is not None and set(held) & self.stuck else "",
-            "busy": sorted(node for node in here if self.busy(node)),
-            "backup": self.backup,
-            "nodes": told,
-        }
+    # -- Kubernetes' clock, nodes and pods
 
-    def _told(self, node: str, node_request: Json, here: set[str], *, acts: bool) -> Json:
-        said = self._judge(node, node_request, here, acts=acts)
-        return {
-            "requests": {"deployment": node_request["request"]},
-            "jobs": [],
-            "running": int(self.busy(node)),
-            **said,
-        }
+    def catch_up(self) -> None:
+        """What has happened since the last call."""
+        self._clock.pass_time(self.now() - EPOCH.timestamp() - self._clock.now)
+        here = {each.instance_id: each for each in self._instances() if each.instance_id}
+        for name, each in here.items():
+            self._nodes.setdefault(name, Node(each.group, each.logical_id, 0.0, "person", name)).status = each.status
+        for name in self._nodes.keys() - here.keys():
+            self._nodes.pop(name).gone = True
+        self._group.nodes = [*self._nodes.values()]
+        kubernetes = self.kubernetes
+        kubernetes.habits.backup = (self.saving_s, self.saving_s)
+        kubernetes.join(self.absent)
+        for member in kubernetes.members.values():
+            node = str(member.node.id)
+            if node in self.karpenters:
+                member.labels[KARPENTER] = "pool"
+            if node in self.dead:
+                member.silent_since = min(member.silent_since, self._clock.now - 10 * LOST_AFTER)
+            self._place(node, member)
 
-    def _judge(self, node: str, node_request: Json, here: set[str], *, acts: bool) -> Json:
-        if node not in here:
-            return {"state": "unknown", "message": "Kubernetes has no such node", "absent": True}
-        if node in self.karpenters:
-            return {"state": "refused", "message": "is Karpenter's, which decides about it"}
-        if node in self.lone and self.busy(node) and node_request["unmanaged_pods"] == "fail":
-            return {"state": "refused", "message": "has pods that no controller owns: research/lone [pods-unmanaged]"}
-        if node_request["deadline"] <= self.now() and node_request["on_timeout"] == "fail" and self.busy(node):
-            self._give_back(node)
-            return {"state": "timed-out", "message": "was released at its deadline; pods: research/job-0"}
-        if acts:
-            self.cordoned[node] = node_request
-            if self.budgets.get(node, -math.inf) <= self.now():
-                self.evictions[node] = self.evicted.setdefault(node, self.now())
-        if node in self.dead:
-            return {"state": "ready", "message": "does not respond", "saved": False}
-        ignored = node_request["deadline"] <= self.now()
-        if self.busy(node) and not ignored:
-            budget = "; research/job allows no disruption" if node not in self.evicted else ""
-            return {"state": "draining", "message": f"pods: research/job-0{budget}", "jobs": [{"name": "job-0"}]}
-        if self.saved.get(node) == node_request["request"]:
-            return {"state": "ready", "message": "", "saved": True}
-        if self.backup is None or not node_request["backup"]:
-            return {"state": "ready", "message": "", "saved": False}
-        if node in self.forbidden:
-            said = 'cannot be saved: cronjobs.batch "backup" is forbidden: User "drainer" [backup-impossible]'
-            return {"state": "backup-failed", "message": said}
-        if node in self.unsavable:
-            return {"state": "backup-failed", "message": "Job hyperpod-backup/save-node-1 failed"}
-        if (node, node_request["request"]) not in self.jobs:
-            self.jobs[node, node_request["request"]] = self.now()
-        self.saving.setdefault(node, self.now())
-        if self.now() < self.jobs[node, node_request["request"]] + self.saving_s:
-            return {"state": "backing-up", "message": "Job hyperpod-backup/save-node-1 runs"}
-        self.saved[node] = node_request["request"]
-        return {"state": "ready", "message": "", "saved": True}
+    def _place(self, node: str, member: Member) -> None:
+        seconds, pod = self._pods.get(node, (None, None))
+        if seconds == self.pods.get(node):
+            return
+        if pod is not None:
+            self.kubernetes.remove(pod)
+            del self._pods[node]
+        if node in self.pods:
+            kind, seconds = "" if node in self.lone else "ReplicaSet", self.pods[node]
+            self._pods[node] = seconds, self.kubernetes.place(member, kind, seconds, self._app(node))
 
-    def _give_back(self, node: str) -> None:
-        if node in self.cordoned and node not in self.stuck:
-            del self.cordoned[node]
-            self.given_back[node] = self.now()
-            self.evicted.pop(node, None)
+    def _app(self, node: str) -> App | None:
+        """An app whose budget refuses evictions for a time."""
+        if node not in self.budgets:
+            return None
+        app = App("job", 0, 1)
+        if self.budgets[node] < math.inf:
+            self._clock.later(self.budgets[node] - self.now(), lambda: setattr(app, "least", 0))
+        return app

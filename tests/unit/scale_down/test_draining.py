@@ -496,7 +496,7 @@ def test_a_held_node_goes_back_to_work_only_if_two_lists_leave_it_out(
     times = left_out(train, monkeypatch, ready, lambda: train.clock.now() > began + 5 * MINUTE, lists=lists)
     fewer = Template(groups=(group("p5", 2), group("old", 2)), nodes_to_delete=(ready, busy), drain=drain)
     template = fewer if what == "nodes" else replace(TWO, groups_to_delete=("old",), drain=drain)
-    train.agent.given_back = train.drainer.given_back = given_back = First()
+    train.agent.given_back = train.drainer.kubernetes.given_back = given_back = First()
     train.deploy(template)
     assert len(times) == lists
     if lists == 1:
@@ -528,7 +528,7 @@ def test_a_node_that_was_drained_is_held_while_finalize_waits_though_one_list_le
         return real(self, progress)
 
     monkeypatch.setattr(Stack, "_cluster", cluster)
-    train.agent.given_back = train.drainer.given_back = given_back = First()
+    train.agent.given_back = train.drainer.kubernetes.given_back = given_back = First()
     assert train.deploy(replace(TWO, groups_to_delete=("old",), drain=drain)) == "complete", train.reasons
     when = gone(train)
     assert when.keys() == {*before, *came} and when[came[0]] > times[0]
@@ -607,7 +607,7 @@ def test_a_rollback_gives_back_also_where_its_stack_s_status_was_late_at_first(d
     train.clock.advance(MINUTE)
     assert any(late)
     assert settled(train.agent)
-    assert not train.drainer.cordoned
+    assert not train.drainer.held
 
 
 @pytest.mark.parametrize("drain", [DRAIN, eks.DRAIN])
@@ -627,7 +627,7 @@ def test_a_rollback_gives_back_also_where_its_stack_s_status_cannot_be_read_at_f
     train.clock.advance(MINUTE)
     assert throttled
     assert settled(train.agent)
-    assert not train.drainer.cordoned
+    assert not train.drainer.held
 
 
 def test_a_rollback_gives_back_what_it_does_not_take() -> None:

@@ -35,9 +35,13 @@ def gone(train: Stack) -> dict[str, float]:
     return {str(item.node_id): item.at for item in train.hyperpod.terminations}
 
 
+def saving_began(drainer: Drainer, node: str) -> float:
+    return min(at for (of, _), at in drainer.kubernetes.made.items() if of == node)
+
+
 def no_node_is_held(drainer: Drainer, train: Stack) -> bool:
     here = {str(each.instance_id) for each in train.hyperpod.nodes("train")}
-    return not here & drainer.cordoned.keys()
+    return not here & drainer.held.keys()
 
 
 def test_nodes_go_when_every_pod_has_left() -> None:
@@ -47,10 +51,10 @@ def test_nodes_go_when_every_pod_has_left() -> None:
     assert train.deploy(TWO) == "complete", train.reasons
     when = gone(train)
     assert sorted(when) == sorted([slow, last])
-    assert min(when.values()) >= drainer.evictions[slow] + 10 * MINUTE
+    assert min(when.values()) >= drainer.kubernetes.evictions[slow] + 10 * MINUTE
     assert dict(train.hyperpod.changes(principal=LAMBDA))["BatchDeleteClusterNodes"] == 1
     # Cordoned as long as they were there: nothing could start on a node that was about to go.
-    assert all(drainer.given_back.get(node, math.inf) >= when[node] for node in when)
+    assert all(drainer.kubernetes.given_back.get(node, math.inf) >= when[node] for node in when)
     assert no_node_is_held(drainer, train)
 
 
@@ -80,18 +84,19 @@ def test_nodes_that_a_patch_holds_are_left_alone() -> None:
     """Others go, also busy ones."""
     train = four()
     *others, newest = ids(train, "p5")
-    train.drainer.patched = {newest: math.inf, others[-1]: math.inf}
+    for node in (newest, others[-1]):
+        train.drainer.hold(node)
     train.drainer.pods = dict.fromkeys(others, 2 * MINUTE)
     assert train.deploy(TWO) == "complete", train.reasons
     assert set(gone(train)) == set(others[:2])
-    assert train.drainer.patched.keys() == {newest, others[-1]}
+    assert train.drainer.held == {newest: "patch-1", others[-1]: "patch-1"}
 
 
 def test_a_node_that_must_go_is_waited_for_until_its_patch_ends() -> None:
     train = four()
     newest = ids(train, "p5")[-1]
     end = train.clock.now() + 20 * MINUTE
-    train.drainer.patched = {newest: end}
+    train.drainer.hold(newest, end)
     assert train.deploy(Template(groups=(group("p5", 3),), nodes_to_delete=(newest,), drain=DRAIN)) == "complete", (
         train.reasons
     )
@@ -102,14 +107,16 @@ def test_a_node_that_must_go_is_waited_for_until_its_patch_ends() -> None:
 def test_a_patch_that_does_not_end_fails_the_deployment_at_its_deadline_and_no_rollback() -> None:
     train = four()
     newest = ids(train, "p5")[-1]
-    train.drainer.patched = {newest: math.inf}
+    train.drainer.hold(newest)
     reason = failure(train, Template(groups=(group("p5", 3),), nodes_to_delete=(newest,), drain=DRAIN))
     assert "`cdk-hyperpod patch` holds" in reason and codes(reason) == ["scale-down-out-of-time"]
-    assert not gone(train) and train.drainer.patched, "its rollback has nothing to take"
+    assert not gone(train) and train.drainer.held, "its rollback has nothing to take"
     grown = Template(groups=(group("p5", 6),), drain=DRAIN)
 
     def hold_all() -> None:
-        train.drainer.patched = dict.fromkeys(ids(train, "p5"), math.inf)
+        train.clock.advance(6 * MINUTE)
+        for node in ids(train, "p5"):
+            train.drainer.hold(node)
 
     began = train.clock.now()
     assert train.deploy(grown, fail="after", meanwhile=hold_all) == "rolled back", train.reasons
@@ -206,9 +213,9 @@ def test_a_rollback_that_goes_on_holds_its_nodes_from_poll_to_poll(monkeypatch: 
             train.clock.advance(60)
             self.pods = dict.fromkeys(set(ids(train, "p5")) - here, 3 * MINUTE)
             raise ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "Rate Exceeded."}}, "Invoke")
-        before = set(self.cordoned)
+        before = set(self.held)
         reply = invoke(self, FunctionName=FunctionName, Payload=Payload)
-        given_back.extend(sorted(before - set(self.cordoned) - gone(train).keys()))
+        given_back.extend(sorted(before - set(self.held) - gone(train).keys()))
         return reply
 
     monkeypatch.setattr(Drainer, "invoke", late)
@@ -224,10 +231,10 @@ def test_a_budget_keeps_all_of_them_under_fail() -> None:
     drainer.pods, drainer.budgets = {busy: MINUTE}, {busy: math.inf}
     reason = failure(train, replace(TWO, nodes_to_delete=(busy, idle)))
     assert codes(reason)[0] == "nodes-not-ready" and messages.failures.RELEASED in reason
-    assert f"{busy} is not ready: was released at its deadline; pods: research/job-0. " in reason
+    assert f"{busy} is not ready: was released at its deadline; pods: research/job-" in reason
     assert not gone(train)
     assert no_node_is_held(drainer, train)
-    assert busy not in drainer.evictions
+    assert busy not in drainer.kubernetes.evictions
 
 
 def test_under_force_its_pods_end_with_the_node_and_not_before() -> None:
@@ -238,7 +245,7 @@ def test_under_force_its_pods_end_with_the_node_and_not_before() -> None:
     template = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=drain(OnTimeout="force"))
     assert train.deploy(template) == "complete", train.reasons
     assert 25 * MINUTE <= gone(train)[busy] - began <= 27 * MINUTE
-    assert busy not in drainer.evictions
+    assert busy not in drainer.kubernetes.evictions
     assert {request["deadline"] for call in drainer.calls for request in _node_requests(call)} == {began + 25 * MINUTE}
 
 
@@ -247,7 +254,7 @@ def test_what_must_be_saved_is_waited_for() -> None:
     drain_with = saving(train)
     train.drainer.saving_s = 5 * MINUTE
     assert train.deploy(replace(TWO, drain=drain_with)) == "complete", train.reasons
-    assert all(at >= train.drainer.saving[node] + 5 * MINUTE for node, at in gone(train).items())
+    assert all(at >= saving_began(train.drainer, node) + 5 * MINUTE for node, at in gone(train).items())
 
 
 def test_under_force_there_is_time_left_to_save() -> None:
@@ -258,7 +265,7 @@ def test_under_force_there_is_time_left_to_save() -> None:
     began = train.clock.now()
     template = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(busy,), drain=drain_with)
     assert train.deploy(template) == "complete", train.reasons
-    assert began + 20 * MINUTE <= drainer.saving[busy] <= gone(train)[busy] - 4 * MINUTE
+    assert began + 20 * MINUTE <= saving_began(drainer, busy) <= gone(train)[busy] - 4 * MINUTE
     assert gone(train)[busy] <= began + 26 * MINUTE
 
 
@@ -273,7 +280,7 @@ def test_under_force_a_backup_ends_no_pod_before_the_time_is_over(runs: bool) ->
     template = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with)
     assert train.deploy(template) == "complete", train.reasons
     went = gone(train)[node] - began
-    assert drainer.saved[node]
+    assert node in drainer.kubernetes.saved
     assert 25 * MINUTE <= went <= 27 * MINUTE if runs else went < 5 * MINUTE
 
 
@@ -288,11 +295,11 @@ def test_a_pod_that_no_controller_owns_fails_the_first_look(on_timeout: str) -> 
     assert codes(reason)[-1] == "pods-unmanaged" and "research/lone" in reason
     assert train.clock.now() - began < 5 * MINUTE
     assert not gone(train)
-    assert not train.drainer.evictions
+    assert not train.drainer.kubernetes.evictions
 
     evicts = replace(template, drain=drain(OnTimeout=on_timeout, UnmanagedPods="evict"))
     assert train.deploy(evicts) == "complete", train.reasons
-    assert list(gone(train)) == [node] == list(train.drainer.evictions)
+    assert list(gone(train)) == [node] == list(train.drainer.kubernetes.evictions)
 
 
 def test_a_rollback_evicts_what_no_controller_owns() -> None:
@@ -301,11 +308,12 @@ def test_a_rollback_evicts_what_no_controller_owns() -> None:
     old = set(ids(train, "p5"))
 
     def busy() -> None:
+        train.clock.advance(6 * MINUTE)
         made = {node for node in ids(train, "p5") if node not in old}
         train.drainer.pods, train.drainer.lone = dict.fromkeys(made, MINUTE), made
 
     assert train.deploy(replace(FOUR, groups=(group("p5", 6),)), fail="after", meanwhile=busy) == "rolled back"
-    assert set(gone(train)) == set(train.drainer.evictions)
+    assert set(gone(train)) == set(train.drainer.kubernetes.evictions)
     assert not train.crashes
 
 
@@ -313,10 +321,10 @@ def test_what_cannot_be_saved_is_refused_at_once() -> None:
     train = four()
     drain_with = saving(train)
     (node, *_) = ids(train, "p5")
-    train.drainer.unsavable.add(node)
+    train.drainer.kubernetes.unsavable.add(node)
     template = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with)
     began = train.clock.now()
-    assert f"{node} is not ready: Job hyperpod-backup/save-node-1 failed" in failure(train, template)
+    assert f"{node} is not ready: could not be saved: Job hyperpod-backup/drain-{node}-" in failure(train, template)
     assert train.clock.now() - began < 5 * MINUTE
     assert not gone(train)
 
@@ -327,7 +335,7 @@ def test_a_drainer_that_does_not_know_the_cron_job_is_told_of_before_anything_ha
     reason = failure(train, replace(TWO, drain=drain(MustBeSaved=True)))
     assert "the drainer knows no CronJob; deploy hyperpod-NAME-eks" in reason
     assert not train.hyperpod.changes(since=since, principal=LAMBDA)
-    assert not train.drainer.cordoned
+    assert not train.drainer.held
 
 
 @pytest.mark.parametrize("on_timeout", ["fail", "force"])
@@ -337,7 +345,9 @@ def test_a_node_of_karpenters_is_refused_at_once(on_timeout: str) -> None:
     train.drainer.karpenters.add(node)
     template = replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain(OnTimeout=on_timeout))
     began = train.clock.now()
-    assert f"{node} is not ready: is Karpenter's, which decides about it" in failure(train, template)
+    assert f"{node} is not ready: is a node of Karpenter (NodePool pool), which decides by itself" in failure(
+        train, template
+    )
     assert train.clock.now() - began < 5 * MINUTE
     assert not gone(train)
 
@@ -414,7 +424,7 @@ def test_a_call_that_fails_while_pods_leave_is_no_silence(only_writes: bool, mus
     train.provider.services.functions = lambda: type("Client", (), {"invoke": staticmethod(throttled_once)})()
     assert train.deploy(replace(TWO, drain=drain_with)) == "complete", train.reasons
     assert failed
-    assert min(gone(train).values()) >= max(drainer.evictions.values()) + 15 * MINUTE
+    assert min(gone(train).values()) >= max(drainer.kubernetes.evictions.values()) + 15 * MINUTE
 
 
 def test_one_that_falls_silent_keeps_nobody_for_more_than_three_minutes_where_the_file_says_so() -> None:
@@ -436,9 +446,8 @@ def test_one_that_falls_silent_keeps_nobody_for_more_than_three_minutes_where_th
 
 def test_giving_back_is_tried_for_a_minute() -> None:
     train = four()
-    drainer, (busy, *_) = train.drainer, ids(train, "p5")
-    drainer.pods, drainer.budgets = {busy: MINUTE}, {busy: math.inf}
-    drainer.karpenters.add(ids(train, "p5")[1])
+    drain_with, drainer, (held, unsaved, *_) = saving(train), train.drainer, ids(train, "p5")
+    drainer.kubernetes.unsavable.add(unsaved)
     failed, invoke = list[float](), drainer.invoke
 
     def throttled(**arguments: Any) -> Any:
@@ -449,19 +458,19 @@ def test_giving_back_is_tried_for_a_minute() -> None:
         return invoke(**arguments)
 
     train.provider.services.functions = lambda: type("Client", (), {"invoke": staticmethod(throttled)})()
-    reason = failure(train, replace(TWO, nodes_to_delete=tuple(ids(train, "p5")[:2])))
+    reason = failure(train, replace(TWO, nodes_to_delete=(held, unsaved), drain=drain_with))
     assert len(failed) == 3
-    assert drainer.given_back[busy] - failed[0] < MINUTE
+    assert drainer.kubernetes.given_back[held] - failed[0] < MINUTE
     assert messages.failures.RELEASED in reason
-    assert codes(reason) == ["nodes-not-ready"]
+    assert codes(reason) == ["nodes-not-ready", "node-backup-failed"]
 
 
 def test_what_stays_held_is_named() -> None:
     train = four()
-    drainer, (busy, other, *_) = train.drainer, ids(train, "p5")
-    drainer.stuck, drainer.karpenters = {busy}, {other}
-    reason = failure(train, replace(TWO, nodes_to_delete=(busy, other)))
-    assert f"The drainer did not release {busy}, which stay cordoned" in reason and "nodes-not-released" in codes(
+    drain_with, drainer, (held, unsaved, *_) = saving(train), train.drainer, ids(train, "p5")
+    drainer.stuck, drainer.kubernetes.unsavable = {held}, {unsaved}
+    reason = failure(train, replace(TWO, nodes_to_delete=(held, unsaved), drain=drain_with))
+    assert f"The drainer did not release {held}, which stay cordoned" in reason and "nodes-not-released" in codes(
         reason
     )
     assert messages.failures.RELEASED not in reason
@@ -501,8 +510,8 @@ def test_what_is_accepted_before_a_failure_is_not_given_back(
     train.deploy(replace(TWO, nodes_to_delete=(first, second)))
     (gone_first,) = deleted
     (other,) = {first, second} - {gone_first}
-    assert other in train.drainer.given_back
-    assert gone_first not in train.drainer.given_back
+    assert other in train.drainer.kubernetes.given_back
+    assert gone_first not in train.drainer.kubernetes.given_back
 
 
 def test_a_node_that_tells_nothing_is_not_taken_for_saved() -> None:
@@ -513,7 +522,7 @@ def test_a_node_that_tells_nothing_is_not_taken_for_saved() -> None:
     template = replace(
         FOUR, groups=(group("p5", 3),), nodes_to_delete=(node,), drain=drain_with | {"OnTimeout": "force"}
     )
-    assert f"{node} is not ready: it was not saved (does not respond)" in failure(train, template)
+    assert f"{node} is not ready: does not respond; cannot be saved" in failure(train, template)
     assert not gone(train)
 
 
@@ -523,7 +532,7 @@ def test_a_group_is_saved_once() -> None:
     drainer.saving_s = 5 * MINUTE
     assert train.deploy(replace(TWO, groups_to_delete=("old",), drain=drain_with)) == "complete", train.reasons
     assert sorted(gone(train)) == sorted(old)
-    assert sorted(node for node, _ in drainer.jobs) == sorted(old)
+    assert sorted(node for node, _ in drainer.kubernetes.made) == sorted(old)
     # By another request the mark would be written anew, and say that nothing is saved.
     assert len({request["request"] for call in drainer.calls for request in _node_requests(call)}) == 1
 
@@ -531,8 +540,8 @@ def test_a_group_is_saved_once() -> None:
 def test_a_node_that_does_not_go_back_keeps_no_other() -> None:
     train = four()
     stuck, going = ids(train, "p5")[:2]
-    left = {"id": stuck, "request": "20260101T000000", "deadline": 0, "expires": math.inf, "on_timeout": "fail"}
-    train.drainer.stuck, train.drainer.cordoned = {stuck}, {stuck: left | {"backup": False}}
+    train.drainer.stuck = {stuck}
+    train.drainer.hold(stuck, request="20260101T000000")
     train.drainer.pods = {going: 5 * MINUTE}
     assert train.deploy(replace(FOUR, groups=(group("p5", 3),), nodes_to_delete=(going,))) == "complete", train.reasons
     assert list(gone(train)) == [going]
@@ -570,7 +579,7 @@ def test_one_that_is_away_for_a_while_is_asked_again() -> None:
     assert train.deploy(TWO) == "complete", train.reasons
     assert drainer.fails
     assert len(gone(train)) == 2
-    assert min(gone(train).values()) >= max(drainer.evictions.values()) + 10 * MINUTE
+    assert min(gone(train).values()) >= max(drainer.kubernetes.evictions.values()) + 10 * MINUTE
 
 
 def test_one_that_stays_away_is_waited_for_as_long_as_the_nodes_and_no_node_goes() -> None:
@@ -594,7 +603,7 @@ def test_one_that_stays_away_is_waited_for_as_long_as_the_nodes_and_no_node_goes
     assert 25 * MINUTE <= train.clock.now() - began < 35 * MINUTE
     assert not gone(train)
     # What it could not give back, the next deployment's first call does.
-    assert drainer.cordoned
+    assert drainer.held
     drainer.fails = ""
     train.provider.services.functions = lambda: drainer
     assert train.deploy(replace(FOUR, tags={"a": "b"})) == "complete", train.reasons
@@ -608,8 +617,8 @@ def test_a_group_is_held_until_it_is_deleted() -> None:
     assert train.deploy(replace(TWO, groups_to_delete=("old",))) == "complete", train.reasons
     when = gone(train)
     assert sorted(when) == sorted(old)
-    assert min(when.values()) >= drainer.evictions[old[0]] + 10 * MINUTE
-    assert all(drainer.given_back.get(node, math.inf) >= when[node] for node in old)
+    assert min(when.values()) >= drainer.kubernetes.evictions[old[0]] + 10 * MINUTE
+    assert all(drainer.kubernetes.given_back.get(node, math.inf) >= when[node] for node in old)
 
 
 def test_a_node_that_comes_to_a_group_to_delete_keeps_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -628,7 +637,7 @@ def test_a_node_that_comes_to_a_group_to_delete_keeps_its_pods(monkeypatch: pyte
 
     monkeypatch.setattr(Stack, "_cluster", cluster)
     assert train.deploy(replace(TWO, groups_to_delete=("old",))) == "complete", train.reasons
-    assert gone(train)[came[0]] >= train.drainer.evictions[came[0]] + 10 * MINUTE
+    assert gone(train)[came[0]] >= train.drainer.kubernetes.evictions[came[0]] + 10 * MINUTE
 
 
 def test_a_rollback_that_cannot_give_back_says_so() -> None:
@@ -646,7 +655,7 @@ def test_a_rollback_gives_back_what_it_does_not_take() -> None:
     old = ids(train, "old")
     assert train.deploy(replace(FOUR, groups_to_delete=("old",)), fail="before") == "rolled back"
     assert not gone(train)
-    assert set(old) <= train.drainer.given_back.keys()
+    assert set(old) <= train.drainer.kubernetes.given_back.keys()
     assert no_node_is_held(train.drainer, train)
 
 
