@@ -30,7 +30,9 @@ BIN = ROOT / ".audit" / "venv" / "bin"
 BASELINE = ROOT / "tools" / "audit_baseline.yaml"
 CODE = ("app.py", "constructs", "local_aws", "stacks", "lifecycle", "tools", "examples")
 """The code that runs: on the user's machine, on nodes, in functions. Tests run only on what they create."""
-NO_SECRETS = r"\.lock$|package-lock\.json$|\.template\.json$|^tests/goldens/templates/|^constructs/cdk_hyperpod/facts/instance_types\.json$"
+NO_SECRETS = (
+    r"\.lock$|package-lock\.json$|^tests/goldens/templates/|^constructs/cdk_hyperpod/facts/instance_types\.json$"
+)
 """Hashes, and templates made from code that is scanned itself. Every long name in them looks like a secret."""
 
 
