@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .causes import Cause
 from .cloudformation import ClusterUpdate, Deployment
 from .draining import SILENT, Draining, Policy, read_policy
 from .function import FINALIZE, PREPARE, Killed, Look, Request, Write
 from .hyperpod import Ending, Node
-from .judge import Cause
 
 if TYPE_CHECKING:
     from .lifetime import Lifetime
