@@ -60,6 +60,7 @@ for address in $ADDRESSES; do ip address add $address dev lo; done
 # The lua plug-in looks for its file beside SLURM_CONF.
 SLURM_CONF=$1 exec slurmctld -D -c -f "$1"
 """
+SETTING = re.compile(r"(\w+)\s*=\s*(\S+)")
 REFUSED, NOT_INSTALLED = 98, 99
 """Exit codes of a trial on a node."""
 
@@ -271,6 +272,11 @@ def resume(node: IdleNode) -> None:
         if not re.search(r" State=\S*(COMPLETING|ALLOCATED|MIXED)", shown):
             break
         time.sleep(min(1.0, delay_s()))
+    else:
+        log(
+            "WARNING",
+            f"the job of the trial does not end on the node {node.name}; look at `pgrep slurmstepd` there, and kill it",
+        )
     reason = shown.partition(" Reason=")[2]
     if re.search(r" State=\S*DRAIN", shown) and reason.startswith(BY_A_TRIAL):
         run("scontrol", "update", f"nodename={node.name}", "state=resume")
@@ -282,12 +288,33 @@ def files_script(included: Mapping[str, str]) -> str:
     return "\n".join(
         [
             PATH,
+            *(
+                f"[ -d {shlex.quote(folder)} ] || {{ echo BasePath={shlex.quote(folder)}: there is no such folder; exit {REFUSED}; }}"
+                for folder in folders_of_jobs(included)
+            ),
             "copy=$(mktemp -d) && trap 'rm -rf $copy' EXIT",
             'cp -rL "$(dirname "$(readlink -f "$SLURM_CONF")")/." $copy',
             *(f"base64 -d <<<{_encoded(content)} >$copy/{name}" for name, content in sorted(included.items())),
             f'slurmd -G -N "$SLURMD_NODENAME" -f $copy/slurm.conf || exit {REFUSED}',
         ]
     )
+
+
+def folders_of_jobs(files: Mapping[str, str]) -> list[str]:
+    """The folders that job_container.conf needs on every node and that Slurm does not make.
+
+    They are looked at first: a slurmstepd of 24.11 that finds none may wait for itself for ever, and its node takes no jobs until
+    somebody kills it.
+    """
+    text = "\n".join(content for name, content in files.items() if name.endswith("job_container.conf"))
+    lines = (line.split("#")[0] for line in text.splitlines())
+    found = [pair for line in lines if "nodename" not in line.lower() for pair in SETTING.findall(line)]
+    values = {name.lower(): value for name, value in found}
+    makes_them = values.get("autobasepath", "").lower() in ("true", "yes", "on", "1")
+    if makes_them:
+        return []
+    # A value with % names another folder on each node.
+    return [value for name, value in found if name.lower() == "basepath" and value.startswith("/") and "%" not in value]
 
 
 def hooks_script(folder: str, kinds: Sequence[str]) -> str:

@@ -503,8 +503,14 @@ class Cluster:
                 limit_s,
             )
         except CommandError as error:
-            reasons = self.controller.try_run("sinfo --noheader --Node --list-reasons --format '%N %T %u %H %E'").output
-            raise CommandError(f"{error}: {self.states()}\n{reasons}") from None
+            raise CommandError(f"{error}: {self.states()}\n{self._logs(names)}") from None
+
+    def _logs(self, names: Sequence[str]) -> str:
+        """What Slurm said of late, on the controller and on these nodes."""
+        asked = "sinfo --noheader --Node --list-reasons --format '%N %T %u %H %E'; squeue --all; tail -n 60 /var/log/slurm/slurmctld.log"
+        nodes = [node for node in self.compute if node.name in names]
+        said = [self.controller.try_run(asked), *(node.try_run(_LAST_LINES_OF_SLURMD) for node in nodes)]
+        return "\n".join(done.output for done in said)
 
     def until(self, look: Callable[[], _T], what: str, limit_s: float = BOOT_LIMIT_S, pause_s: float = 0.1) -> _T:
         """The first answer that is true. Raises CommandError, with `what` was waited for, when the time is over."""
@@ -652,3 +658,8 @@ def _remove_control_groups() -> None:
         for folder, _, _ in os.walk(Path("/sys/fs/cgroup") / hierarchy / CGROUP, topdown=False):
             with suppress(OSError):
                 os.rmdir(folder)
+
+
+_LAST_LINES_OF_SLURMD = (
+    "hostname; tail -n 60 /var/log/slurm/slurmd.log; pgrep -a -l 'slurm|epilog|prolog|unshare|scontrol'"
+)

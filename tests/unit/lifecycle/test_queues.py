@@ -194,6 +194,31 @@ def test_a_file_names_its_plug_in_in_slurm_conf(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("conf", "expected"),
+    [
+        ("BasePath=/opt/jobs\n", ["/opt/jobs"]),
+        ("basepath = /opt/jobs Shared=true # BasePath=/not/this\n", ["/opt/jobs"]),
+        ("AutoBasePath=true BasePath=/opt/jobs\n", []),
+        ("BasePath=/opt/jobs\nAutoBasePath=False\n", ["/opt/jobs"]),
+        ("NodeName=ip-10-1-0-1 BasePath=/other\nBasePath=none\n", []),
+        ("BasePath=/opt/%h\n", []),
+        ("", []),
+    ],
+)
+def test_folders_that_job_container_conf_needs_on_a_node(conf: str, expected: list[str]) -> None:
+    assert slurm_trial.folders_of_jobs({"cdk-hyperpod-job_container.conf": conf}) == expected
+
+
+def test_a_node_without_the_folder_refuses_the_lines(tmp_path: Path) -> None:
+    script = slurm_trial.files_script({"cdk-hyperpod-job_container.conf": f"BasePath={tmp_path}/a;b\n"})
+    done = subprocess.run(["bash", "-s"], check=False, input=script, text=True, capture_output=True)
+    assert (done.returncode, done.stdout) == (
+        slurm_trial.REFUSED,
+        f"BasePath={tmp_path}/a;b: there is no such folder\n",
+    )
+
+
+@pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
         (({}, {}), ({}, {}), set()),
