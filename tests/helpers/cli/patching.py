@@ -1,4 +1,4 @@
-"""A cluster on which `cdk-hyperpod patch` runs: HyperPod's model, and a drain agent or a drainer that the test plays."""
+"""A cluster on which `cdk-hyperpod patch` runs: HyperPod's model, and a drain agent that the test plays, or the drainer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import parse_request, request_key
-from cdk_hyperpod._lambda.hyperpod.drainer.event import parse_event
 from cdk_hyperpod.cli import live
+from helpers.scale_down.drainer import Drainer
 from simulations.lifetimes.agent import status as agent_status
 from unit.cli.conftest import FakeAws
 
@@ -38,7 +38,7 @@ class World:
     agent_alive: bool = True
     queue: int | None = 0
     state_of: dict[str, str] = field(default_factory=dict)
-    """Instance id -> the state that the agent or the drainer reports, whatever runs there."""
+    """Instance id -> the state that the agent reports, whatever runs there."""
     saves: bool = False
     held: dict[str, Json] = field(default_factory=dict)
     """Nodes that are held now, with their requests."""
@@ -48,10 +48,10 @@ class World:
     do: Callable[[int], object] = lambda number: None
     """What else happens at a wait, by its number."""
     beat: float = 0.0
-    run: Json = None
-    """The run that the drainer keeps."""
-    version: int = 1
     _seen: int = 0
+
+    def __post_init__(self) -> None:
+        self.drainer = Drainer(lambda: self.now, lambda: self.aws.model.nodes("small"))
 
     @property
     def now(self) -> float:
@@ -122,34 +122,9 @@ class World:
         return {"state": "ready", "message": "", "saved": self.saves, "requests": requests}
 
     def drain_by_function(self, event: Json) -> Json:
-        """The drainer's answer. It remembers what it holds, as marks on nodes, and the run of `patch`."""
-        question = parse_event(event, self.now)
-        wanted = event["requests"]
-        self.held = {node: request for node, request in self.held.items() if request["expires"] > self.now}
-        refused = {}
-        if question.run is not None and question.run.version != str(self.version):
-            refused, wanted = {"operator": "another process has changed the run"}, None
-        elif question.run is not None:
-            self.run, self.version = question.run.record, self.version + 1
-        if wanted is not None:
-            own = {each["id"]: each for each in wanted["operator"]["nodes"] if each["expires"] > self.now}
-            others = {node: each for node, each in self.held.items() if not each["request"].startswith("patch-")}
-            self.held = {**own, **others}
-        here = {str(node.instance_id) for node in self.aws.model.nodes("small")}
-        return {
-            "schema": 1, "beat": self.now, "requests": {}, "refused": refused, "problem": "", "backup": None,
-            "run": self.run, "run_version": str(self.version),
-            "busy": {node: [] for node, end in self.jobs.items() if end > self.now},
-            "nodes": {node: self._pods(node, request, here) for node, request in self.held.items()},
-        }  # fmt: skip
-
-    def _pods(self, node: str, request: Json, here: set[str]) -> Json:
-        is_of_patch = request["request"].startswith("patch-")
-        requests = {"operator" if is_of_patch else "deployment": request["request"]}
-        if node not in here:
-            return {"state": "unknown", "message": "Kubernetes has no such node", "absent": True, "requests": requests}
-        if node in self.state_of:
-            return {"state": self.state_of[node], "message": "why", "requests": requests}
-        if self.jobs.get(node, 0.0) > self.now:
-            return {"state": "draining", "message": "pods: research/train-0", "running": 1, "requests": requests}
-        return {"state": "ready", "message": "", "running": 0, "requests": requests}
+        """The answer of the drainer, which remembers all as marks on nodes, and the run of `patch` in its Lease."""
+        self.drainer.jobs = self.jobs
+        answer = self.drainer.look(event)
+        requests = {node: mark.request for node, mark in self.drainer.marks.items()}
+        self.held = {node: {"request": each.request_id, "expires": each.expires} for node, each in requests.items()}
+        return answer

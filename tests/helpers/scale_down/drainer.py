@@ -1,7 +1,7 @@
-"""The drainer of a Stack under EKS: the real one, with the Kubernetes of tests/simulations/lifetimes, for the nodes of the
-first HyperPod model.
+"""The drainer of an EKS cluster: the real one, with the Kubernetes of tests/simulations/lifetimes, for the nodes of the first
+HyperPod model.
 
-Kubernetes has its own clock, which is set to the Stack's clock at each call.
+Kubernetes has its own clock, which is set to HyperPod's at each call.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from cdk_hyperpod._lambda.hyperpod.drainer import drainer
 from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Api, Reply
 from cdk_hyperpod._lambda.hyperpod.drainer.mark import MARK, Mark, make_mark, parse_mark
 from cdk_hyperpod._lambda.hyperpod.drainer.objects import JOB_LABEL, JOB_REQUEST
+from helpers.drainer.lease import RunLease
 from helpers.scale_down.controller import Instance
 from simulations.lifetimes.clock import EPOCH, Clock
 from simulations.lifetimes.hyperpod import Group, HyperPod, Node
@@ -117,9 +118,13 @@ class Drainer:
         self._clock.now = now() - EPOCH.timestamp()
         self.kubernetes = _Kubernetes(self._clock, self._group)
         self.kubernetes.begin()
-        self._pods: dict[str, tuple[float, Pod]] = {}
+        self.lease = RunLease()
+        """The run of `cdk-hyperpod patch`."""
+        self._pods: dict[str, tuple[tuple[float | None, float | None], Pod]] = {}
         self.pods: dict[str, float] = {}
         """Node -> how many seconds a pod needs to end after its eviction."""
+        self.jobs: dict[str, float] = {}
+        """Node -> when its pod ends, evicted or not."""
         self.budgets: dict[str, float] = {}
         """Node -> until when a PodDisruptionBudget prevents the eviction of its pods."""
         self.lone: set[str] = set()
@@ -145,13 +150,18 @@ class Drainer:
     # -- what is true
 
     @property
+    def marks(self) -> dict[str, Mark]:
+        members = {str(member.node.id): member for member in self.kubernetes.members.values()}
+        return {
+            node: parse_mark(member.annotations[MARK], node)
+            for node, member in members.items()
+            if MARK in member.annotations
+        }
+
+    @property
     def held(self) -> dict[str, str]:
         """Node -> the request in its mark."""
-        return {
-            str(each.node.id): parse_mark(each.annotations[MARK], str(each.node.id)).request.request_id
-            for each in self.kubernetes.members.values()
-            if MARK in each.annotations
-        }
+        return {node: mark.request.request_id for node, mark in self.marks.items()}
 
     def hold(self, node: str, until: float = math.inf, request: str = f"{PATCH}1") -> None:
         """As an earlier look did: for a run of `cdk-hyperpod patch`, or another request."""
@@ -172,12 +182,16 @@ class Drainer:
         if self.fails and self.now() < self.fails_until:
             return self._fail()
         self.calls.append(event)
+        return {"StatusCode": 200, "Payload": io.BytesIO(json.dumps(self.look(event)).encode())}
+
+    def look(self, event: Json) -> Json:
+        """The answer to an event."""
         self.catch_up()
-        for node_request in event["requests"]["deployment"]["nodes"] if event["requests"] else ():
-            self.kubernetes.unmanaged[node_request["id"]] = node_request["unmanaged_pods"]
+        for request in (event["requests"] or {}).values():
+            self.kubernetes.unmanaged |= {each["id"]: each["unmanaged_pods"] for each in request["nodes"]}
         api = Api(self._send, self._clock.pass_time, lambda: self._clock.now)
         real = drainer.Drainer(api, self.backup, log=lambda line: None, clock=lambda: self._clock.now)
-        return {"StatusCode": 200, "Payload": io.BytesIO(json.dumps(real.look(event, self.now())).encode())}
+        return real.look(event, self.now())
 
     def _fail(self) -> Json:
         said: Json = {"schema": 1, "problem": "GET /api/v1/nodes: TimeoutError: timed out", "nodes": {}, "busy": {}}
@@ -195,6 +209,9 @@ class Drainer:
 
     def _send(self, method: str, path: str, body: bytes | None, kind: str) -> Reply:
         content = json.loads(body or b"{}")
+        if self.lease.is_asked(path):
+            status, found = self.lease.answer(method, content)
+            return Reply(status, json.dumps(found).encode())
         is_stuck = method == "PATCH" and path.rpartition("hyperpod-")[2] in self.stuck
         if is_stuck and content["metadata"]["annotations"][MARK] is None:
             return Reply(500, b'{"message": "not now"}')
@@ -225,15 +242,18 @@ class Drainer:
             self._place(node, member)
 
     def _place(self, node: str, member: Member) -> None:
-        seconds, pod = self._pods.get(node, (None, None))
-        if seconds == self.pods.get(node):
+        wanted, end = (self.pods.get(node), self.jobs.get(node)), self.jobs.get(node, math.inf)
+        placed, pod = self._pods.get(node, ((None, None), None))
+        if placed == wanted:
             return
         if pod is not None:
             self.kubernetes.remove(pod)
             del self._pods[node]
-        if node in self.pods:
-            kind, seconds = "" if node in self.lone else "ReplicaSet", self.pods[node]
-            self._pods[node] = seconds, self.kubernetes.place(member, kind, seconds, self._app(node))
+        if wanted != (None, None):
+            kind = "" if node in self.lone else "ReplicaSet"
+            pod = self.kubernetes.place(member, kind, self.pods.get(node, math.inf), self._app(node))
+            pod.ends = end - EPOCH.timestamp()
+            self._pods[node] = wanted, pod
 
     def _app(self, node: str) -> App | None:
         """An app whose budget refuses evictions for a time."""

@@ -22,6 +22,7 @@ from cdk_hyperpod.cli.patch.drains import nothing_drains
 from cdk_hyperpod_local.hyperpod.samples import EKS_ARN, group
 from cdk_hyperpod_local.hyperpod.samples import eks as eks_cluster
 from helpers.cli.patching import OPERATOR, World
+from helpers.drainer.lease import RunLease
 from helpers.findings import codes
 from unit.cli.conftest import FakeAws, Run, refused, write
 
@@ -1199,7 +1200,7 @@ def test_after_a_kill_nodes_are_released_though_nothing_is_left_to_patch(
 
 def test_another_patchs_nodes_are_left_to_it(eks: World, run: Run) -> None:
     node = eks.aws.nodes("work")[0]
-    eks.held = {node: {"request": "patch-abc", "expires": eks.now + 500, "deadline": eks.now + 500, "id": node}}
+    eks.drainer.hold(node, eks.now + 500)
     check_refused(eks, run, "--yes", code="patch-already-running")
 
 
@@ -1222,16 +1223,15 @@ def test_a_drainer_that_fails_ends_it(eks: World, run: Run) -> None:
 def test_a_deployment_under_eks_keeps_its_own_nodes(eks: World, run: Run) -> None:
     eks.jobs = dict.fromkeys(eks.aws.nodes("work"), eks.now + 9e4)
     node = eks.aws.nodes("work")[1]
-    own = {node: {"request": "20261127T000000", "expires": 9e9, "deadline": 9e9, "id": node}}
 
     def deploy(number: int) -> None:
         if number == 3:
             eks.aws.stack = {**STACK, "StackStatus": "UPDATE_IN_PROGRESS"}
-            eks.held = own
+            eks.drainer.hold(node, request="20261127T000000")
 
     eks.do = deploy
     code, _, err = run("patch", "--yes")
-    assert (code, eks.held) == (4, own) and "a deployment of stack" in err, err
+    assert (code, eks.drainer.held) == (4, {node: "20261127T000000"}) and "a deployment of stack" in err, err
 
 
 def test_the_update_is_not_sent_unless_the_nodes_are_held_as_long_as_it_may_take(
@@ -1266,13 +1266,13 @@ def test_of_two_operators_at_the_prompt_under_eks_one_patches(
     theirs = {"id": "b", "owner": "b", "by": "bob@two", "wanted": "", "until": eks.now + 600, "typed": [], "groups": {}}
 
     def confirm(_: object, __: object) -> bool:
-        eks.run, eks.version = theirs, eks.version + 1
+        eks.drainer.lease = RunLease(json.dumps(theirs), version=2)
         return False
 
     monkeypatch.setattr(import_module("cdk_hyperpod.cli.patch.patch")._Command, "_confirm", confirm)
     code, _, err = run("patch", "--yes")
     assert code == 1 and "another `cdk-hyperpod patch` of this cluster is running, by bob@two" in err, err
-    assert (sent(eks), eks.held, eks.run) == ([], {}, theirs)
+    assert (sent(eks), eks.held, json.loads(str(eks.drainer.lease.record))) == ([], {}, theirs)
 
 
 def test_a_run_that_another_operator_has_gone_on_with_ends_and_holds_nothing(eks: World, run: Run) -> None:
@@ -1280,12 +1280,15 @@ def test_a_run_that_another_operator_has_gone_on_with_ends_and_holds_nothing(eks
 
     def claim(number: int) -> None:
         if number == 3:
-            eks.run, eks.version, eks.held = {**eks.run, "owner": "b"}, eks.version + 1, {}
+            theirs = {**json.loads(str(eks.drainer.lease.record)), "owner": "b"}
+            eks.drainer.lease = RunLease(json.dumps(theirs), eks.drainer.lease.version + 1)
+            for member in eks.drainer.kubernetes.members.values():
+                member.annotations.clear()
 
     eks.do = claim
     code, _, err = run("patch", "--yes")
     assert code == 4 and "another process has gone on with this patch" in err, err
-    assert (sent(eks), eks.held, eks.run["owner"]) == ([], {}, "b")
+    assert (sent(eks), eks.drainer.held, json.loads(str(eks.drainer.lease.record))["owner"]) == ([], {}, "b")
 
 
 def test_a_drainer_that_cannot_keep_a_run_is_deployed_first(eks: World, run: Run) -> None:
