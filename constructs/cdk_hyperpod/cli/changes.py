@@ -21,7 +21,7 @@ def change_lines(changes: Sequence[Changed]) -> list[str]:
 
 
 def deployed_record(resources: Mapping[str, Any]) -> Record | None:
-    """The record of settings in a deployed template; None: the template is of an earlier release, or of another app."""
+    """The record of settings in a deployed template; None: the template is of another app."""
     for resource in resources.values():
         found = (resource.get("Metadata") or {}).get(METADATA) if isinstance(resource, dict) else None
         if isinstance(found, dict):
