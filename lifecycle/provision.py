@@ -151,15 +151,31 @@ class Step:
     script: str
     arguments: tuple[str, ...] = ()
 
+    def with_argument(self, more: str) -> Step:
+        return dataclasses.replace(self, arguments=(*self.arguments, more))
+
 
 def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
-    """The steps of a node, in the order in which they run. A new step is a name in STEPS, a line here and a script."""
-    controller = node.controllers[0] if node.controllers else "-"
-    mounts = tuple(word for mount in cluster.mounts for word in (mount.path, mount.type))
+    """The steps of a node, in the order in which they run."""
     settings = slurm_settings(cluster)
     closed = closed_step(cluster, node, settings)
     first = closed if "slurm_conf" not in cluster.off else ()
-    steps = [
+    steps = _library_steps(cluster, node, settings, closed, first)
+    before, after = (own_step(name, cluster, node) for name in OWN_SCRIPTS)
+    ours = [step for step in steps if step is not None and step.name not in cluster.off]
+    again = [step.with_argument(REFUSED) for step in ours if after and step.script == LINES]
+    # Before the first job, which slurmd may start while the other steps run. The same step lets users in who exist later.
+    early = [step.with_argument("first") for step in ours if step.name == "metadata"]
+    return (*first, *early, *before, *ours, *after, *again)
+
+
+def _library_steps(
+    cluster: Cluster, node: Node, settings: Mapping[str, Any], closed: Sequence[Step], first: Sequence[Step]
+) -> list[Step | None]:
+    """A new step is a name in STEPS, a line here and a script."""
+    controller = node.controllers[0] if node.controllers else "-"
+    mounts = tuple(word for mount in cluster.mounts for word in (mount.path, mount.type))
+    return [
         Step("mounts", "10_verify_mounts.sh", mounts) if mounts else None,
         efa_step(cluster, node),
         Step("clock", "15_clock.py"),
@@ -177,18 +193,6 @@ def steps_for(cluster: Cluster, node: Node) -> tuple[Step, ...]:
         Step("container_data", "65_container_data.py", (cluster.file,)),
         Step("checks", "70_checks.py", (node.type, node.instance.type or "-")),
     ]
-    before, after = (own_step(name, cluster, node) for name in OWN_SCRIPTS)
-    ours = [step for step in steps if step is not None and step.name not in cluster.off]
-    again = tuple(
-        dataclasses.replace(step, arguments=(*step.arguments, REFUSED))
-        for step in ours
-        if after and step.script == LINES
-    )
-    # Before the first job, which slurmd may start while the other steps run. The same step lets users in who exist later.
-    early = [
-        dataclasses.replace(step, arguments=(*step.arguments, "first")) for step in ours if step.name == "metadata"
-    ]
-    return (*first, *early, *before, *ours, *after, *again)
 
 
 def closed_step(cluster: Cluster, node: Node, settings: Mapping[str, Any]) -> tuple[Step, ...]:

@@ -116,18 +116,29 @@ def choose(
     """The copy to restore, with its manifest. None: there is none. Raises Unusable."""
     copies = folder.copies(STATE)
     if by_hand:
-        wanted = parse_copy(by_hand)
-        if wanted is None or wanted not in copies:
-            raise Unusable(
-                f"{folder.path} has no copy {one_line(by_hand)[:60]}; it has {', '.join(copy.name for copy in copies) or 'none'}"
-            )
-        copies = [wanted]
+        copies = [_named(by_hand, copies, folder)]
     last = parse_copy(str(folder.read("last.json").get("state", "")))
     if not copies and last is None:
         return None
     if last is not None and not by_hand and (not copies or copies[0].order < last.order):
         newest = f"{copies[0].name} is older than" if copies else "there is no copy, and there was"
         raise Unusable(f"{newest} {last.name}, which was the last one and is not there any more")
+    return _usable(folder, copies, own, version)
+
+
+def _named(name: str, copies: Sequence[Copy], folder: Folder) -> Copy:
+    wanted = parse_copy(name)
+    if wanted is None or wanted not in copies:
+        raise Unusable(
+            f"{folder.path} has no copy {one_line(name)[:60]}; it has {', '.join(copy.name for copy in copies) or 'none'}"
+        )
+    return wanted
+
+
+def _usable(
+    folder: Folder, copies: Sequence[Copy], own: Mapping[str, str], version: str
+) -> tuple[Copy, dict[str, Any]]:
+    """The first copy that can be read, with its manifest. Raises Unusable if it may not be used."""
     refused: list[str] = []
     for copy in copies:
         try:

@@ -130,6 +130,9 @@ def named(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, found[:MOST_NAMED])) + more
 
 
+LOST = "it ran when the last copy of the controller's state was made, and no node has it now"
+
+
 def is_lost(job: Job, on_nodes: frozenset[int], ended: frozenset[int]) -> bool:
     """Whether a job that Slurm calls running runs nowhere. All its nodes have been asked.
 
@@ -148,20 +151,23 @@ def settle(ran: frozenset[int], ended: frozenset[int]) -> frozenset[int]:
     unsure = _on_silent_nodes() if active else frozenset()
     asked = [job for job in active if job.id not in unsure]
     on_nodes = _on_nodes(asked)
-    lost = [job for job in asked if is_lost(job, on_nodes, ended)]
-    why = "it ran when the last copy of the controller's state was made, and no node has it now"
+    _end([job for job in asked if is_lost(job, on_nodes, ended)])
+    hold({job.id: LOST for job in jobs if job.state == "PENDING" and not job.held})
+    return frozenset(job.id for job in active if job.id in unsure)
+
+
+def _end(lost: list[Job]) -> None:
+    """Hold the jobs that Slurm may start again, and cancel the others."""
     again = [job.id for job in lost if job.may_requeue]
     for some in _lists(again):
         run("scontrol", "requeuehold", some)
-    hold(dict.fromkeys(again, why))
+    hold(dict.fromkeys(again, LOST))
     over = [job.id for job in lost if not job.may_requeue]
     for some in _lists(over):
         run("scontrol", "update", f"jobid={some}", f"admincomment={MARK}, and no node has the job now")
     if over:
         log("WARNING", f"ended, because no node has it now and it is submitted with --no-requeue: jobs {named(over)}")
         run("scancel", *map(str, over), timeout_s=60)
-    hold({job.id: why for job in jobs if job.state == "PENDING" and not job.held})
-    return frozenset(job.id for job in active if job.id in unsure)
 
 
 def silent_nodes() -> list[str]:

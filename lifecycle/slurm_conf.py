@@ -172,20 +172,24 @@ def keep(settings: Mapping[str, Any], now: float, own: Mapping[str, str] | None 
     ours = [name for name in after if name.startswith("cdk-hyperpod") or name in WHOLE.values()]
     for name in ours:
         write_file(str(Path(SLURM_CONF).with_name(name)), after[name])
-    theirs = [name for name in after if name not in ours and before[name] != after[name]]
-    if theirs and not _may_restore(now):
-        raise StepError(
-            f"somebody takes our line out of {Path(SLURM_CONF).with_name(theirs[0])} again and again, so it stays out for now; "
-            "find out who it is, or set lifecycle.steps.slurm_conf to false"
-        )
-    for name in theirs:
-        _rewrite(etc / name, after[name])
-        log("INFO", f"put `Include {included_name(name)}` into {Path(SLURM_CONF).with_name(name)}")
+    _include({name: after[name] for name in after if name not in ours and before[name] != after[name]}, etc, now)
     restarted = settle(RESTART, _restart)
     # Also behind a restart, which the nodes' daemons do not notice: only this makes them fetch their files again.
     reconfigured = settle(RECONFIGURE, _reconfigure)
     if not restarted and not reconfigured:
         log("INFO", f"our lines are in {SLURM_CONF}")
+
+
+def _include(theirs: Mapping[str, str], etc: Path, now: float) -> None:
+    """Put our lines into files of others."""
+    if theirs and not _may_restore(now):
+        raise StepError(
+            f"somebody takes our line out of {Path(SLURM_CONF).with_name(next(iter(theirs)))} again and again, so it stays "
+            "out for now; find out who it is, or set lifecycle.steps.slurm_conf to false"
+        )
+    for name, content in theirs.items():
+        _rewrite(etc / name, content)
+        log("INFO", f"put `Include {included_name(name)}` into {Path(SLURM_CONF).with_name(name)}")
 
 
 def _restart() -> None:

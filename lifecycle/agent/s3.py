@@ -123,7 +123,8 @@ class Bucket:
         Where S3 says that there is no such object, or no bucket, its content is None. Any other answer raises S3Error: a
         proxy's 404 is not S3's.
         """
-        status, headers, content = self._ask("GET", key, None, {"If-None-Match": etag} if etag else {}, most_bytes + 1)
+        what, request = self._request("GET", key, None, {"If-None-Match": etag} if etag else {})
+        status, headers, content = self._ask(what, request, most_bytes + 1)
         if status == 304:
             return None
         if status == 404:
@@ -133,9 +134,12 @@ class Bucket:
     def put(self, key: str, content: bytes) -> None:
         """Write the object."""
         # urllib would call it a form otherwise.
-        self._ask("PUT", key, content, {"Content-Type": "application/json"}, 0)
+        self._ask(*self._request("PUT", key, content, {"Content-Type": "application/json"}), 0)
 
-    def _ask(self, method: str, key: str, content: bytes | None, headers: dict[str, str], most_bytes: int) -> Any:
+    def _request(
+        self, method: str, key: str, content: bytes | None, headers: dict[str, str]
+    ) -> tuple[str, urllib.request.Request]:
+        """The request in words for an error, and signed."""
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3")
         path = urllib.parse.quote(f"/{self.name}/{key}" if endpoint else f"/{key}", safe="/-_.~")
         base = endpoint.rstrip("/") if endpoint else f"https://{self.name}.s3.{self.region}.{_suffix(self.region)}"
@@ -143,28 +147,38 @@ class Bucket:
         signed = self._signed(method, urllib.parse.urlsplit(base).netloc, path, content or b"")
         for name, value in signed.items():
             request.add_header(name, value)
-        what = f"{method} s3://{self.name}/{key}"
+        return f"{method} s3://{self.name}/{key}", request
+
+    def _ask(self, what: str, request: urllib.request.Request, most_bytes: int) -> Any:
+        """The status, the headers and the content. Raises S3Error."""
         try:
             try:
                 with _OPENER.open(request, timeout=TIMEOUT_S) as answer:
-                    self._note_clock(answer.headers)
-                    read = answer.read(most_bytes)
-                    # Given a length to read, http.client takes a connection that ends early for the end of the content.
-                    if len(read) < min(most_bytes, int(answer.headers.get("Content-Length") or 0)):
-                        raise S3Error(f"{what}: the response was cut off")
-                    return answer.status, answer.headers, read
+                    return self._read(what, answer, most_bytes)
             except urllib.error.HTTPError as error:
-                self._note_clock(error.headers)
-                if method == "GET" and error.code == 304:
-                    return error.code, error.headers, b""
-                if error.code in (400, 403):
-                    self._credentials = None  # perhaps another role's, or too old
-                code = _between(error.read(2000), b"<Code>", b"</Code>") or str(error.code)
-                if method == "GET" and error.code == 404 and code in NOTHING_THERE:
-                    return error.code, error.headers, b""
-                raise S3Error(f"{what}: {code}") from None
+                return self._read_error(what, error, is_get=request.get_method() == "GET")
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise S3Error(f"{what}: {getattr(error, 'reason', '') or error or type(error).__name__}") from None
+
+    def _read(self, what: str, answer: Any, most_bytes: int) -> Any:
+        self._note_clock(answer.headers)
+        read = answer.read(most_bytes)
+        # Given a length to read, http.client takes a connection that ends early for the end of the content.
+        if len(read) < min(most_bytes, int(answer.headers.get("Content-Length") or 0)):
+            raise S3Error(f"{what}: the response was cut off")
+        return answer.status, answer.headers, read
+
+    def _read_error(self, what: str, error: urllib.error.HTTPError, *, is_get: bool) -> Any:
+        """An object that has not changed, or does not exist. Raises S3Error for any other."""
+        self._note_clock(error.headers)
+        if is_get and error.code == 304:
+            return error.code, error.headers, b""
+        if error.code in (400, 403):
+            self._credentials = None  # perhaps another role's, or too old
+        code = _between(error.read(2000), b"<Code>", b"</Code>") or str(error.code)
+        if is_get and error.code == 404 and code in NOTHING_THERE:
+            return error.code, error.headers, b""
+        raise S3Error(f"{what}: {code}") from None
 
     def _note_clock(self, headers: Any) -> None:
         if not all(headers.get(name) for name in OWN_HEADERS):

@@ -330,9 +330,7 @@ def make_accounts(cluster_file: str) -> None:
     accounts = show("account", "format=Account,Descr")
     descriptions = dict(line.split("|", 1) for line in accounts.splitlines() if "|" in line)
     qos, known_qos = wanted_qos(content), parse_qos(show("qos", f"format={','.join(QOS_COLUMNS)}"))
-    for words in qos_commands(qos, known_qos, name):
-        log("INFO", f"sacctmgr {words}")
-        sacctmgr(words)
+    _carry_out(qos_commands(qos, known_qos, name))
     found = associations(name)
     if OWN_ACCOUNT in found or limits_partitions(content):
         wanted[OWN_ACCOUNT] = Account(OWN_ACCOUNT, frozenset(["root"]))
@@ -346,26 +344,35 @@ def make_accounts(cluster_file: str) -> None:
         )
         load(new)
         commands = list(commands_for(wanted, associations(name), descriptions, name))
-    for words in commands:
-        log("INFO", f"sacctmgr {words}")
-        sacctmgr(words)
-    if (
-        OWN_ACCOUNT in wanted
-        and show("user", "name=root", f"cluster={name}", "format=DefaultAccount").strip() != OWN_ACCOUNT
-    ):
-        sacctmgr(f"modify user where name=root cluster={name} set defaultaccount={OWN_ACCOUNT}")
+    _carry_out(commands)
+    if OWN_ACCOUNT in wanted:
+        _give_root_its_account(name)
     if has_new_accounts:
         allow_again((content.get("slurm") or {}).get("partitions") or {})
     for unwanted in qos_to_remove(qos, known_qos, name):
         remove_qos(unwanted)
-    for job, limits in jobs_without_qos(
-        ask_slurm("squeue", "--noheader", "--states=PENDING", "--format=%A|%r|%q|%a"), wanted
-    ):
+    _give_jobs_their_qos(wanted)
+    log("INFO", f"{len(wanted)} accounts and {len(qos)} QOS are as the cluster file says")
+
+
+def _carry_out(commands: Iterable[str]) -> None:
+    for words in commands:
+        log("INFO", f"sacctmgr {words}")
+        sacctmgr(words)
+
+
+def _give_root_its_account(cluster: str) -> None:
+    if show("user", "name=root", f"cluster={cluster}", "format=DefaultAccount").strip() != OWN_ACCOUNT:
+        sacctmgr(f"modify user where name=root cluster={cluster} set defaultaccount={OWN_ACCOUNT}")
+
+
+def _give_jobs_their_qos(wanted: Mapping[str, Account]) -> None:
+    waiting = ask_slurm("squeue", "--noheader", "--states=PENDING", "--format=%A|%r|%q|%a")
+    for job, limits in jobs_without_qos(waiting, wanted):
         log(
             "WARNING", f"job {job} was submitted before its account had QOS, and gets the account's first one: {limits}"
         )
         run("scontrol", "update", f"jobid={job}", f"qos={limits}")
-    log("INFO", f"{len(wanted)} accounts and {len(qos)} QOS are as the cluster file says")
 
 
 def associations(cluster: str) -> dict[str, Account]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,6 +121,18 @@ def _check_content(folder: Path, name: str, path: str) -> Iterator[Finding]:
         return
     for entry in entries:
         yield from _check_entry(entry, f"{name}/{entry.relative_to(folder)}", path)
+    yield from _check_scripts(folder, entries, name, path)
+    size = sum(entry.stat().st_size for entry in entries if entry.is_file())
+    if size > MAX_FOLDER_BYTES:
+        yield Finding(
+            code="own-scripts-too-large",
+            path=path,
+            problem=f"{show(name)} has {size:,} bytes, and the upload has room for {MAX_FOLDER_BYTES:,}",
+            remedy="keep large files in a bucket, and let a script download them",
+        )
+
+
+def _check_scripts(folder: Path, entries: Sequence[Path], name: str, path: str) -> Iterator[Finding]:
     scripts = [entry for entry in entries if entry.parent == folder and entry.is_file()]
     for script in scripts:
         yield from _check_script(script, f"{name}/{script.name}", path)
@@ -130,14 +142,6 @@ def _check_content(folder: Path, name: str, path: str) -> Iterator[Finding]:
             path=path,
             problem=f"{show(name)} has no file that a node could run",
             remedy="put a script into it, or remove the setting",
-        )
-    size = sum(entry.stat().st_size for entry in entries if entry.is_file())
-    if size > MAX_FOLDER_BYTES:
-        yield Finding(
-            code="own-scripts-too-large",
-            path=path,
-            problem=f"{show(name)} has {size:,} bytes, and the upload has room for {MAX_FOLDER_BYTES:,}",
-            remedy="keep large files in a bucket, and let a script download them",
         )
 
 

@@ -63,6 +63,22 @@ def _check_part(name: str, part: Share, path: str) -> Iterator[Finding]:
     yield from field_findings(part, path)
     if part.accelerator_partition is not None and is_known(part.accelerator_partition):
         yield from field_findings(part.accelerator_partition, f"{path}.accelerator_partition")
+    yield from _check_combination(part, path)
+    kind, partition = catalogue().get(name), part.accelerator_partition
+    if kind is None:
+        return
+    if part.accelerators is not None and not kind.accelerators:
+        yield Finding(
+            code="quota-part-without-accelerators",
+            path=f"{path}.accelerators",
+            problem=f"{name} has no accelerators",
+            remedy="use vcpus or memory_gib",
+        )
+    if partition is not None and is_known(partition) and is_known(partition.type):
+        yield from _check_partition(name, partition.type, f"{path}.accelerator_partition")
+
+
+def _check_combination(part: Share, path: str) -> Iterator[Finding]:
     if {part.accelerators, part.accelerator_partition, part.vcpus, part.memory_gib} == {None}:
         yield Finding(
             code="quota-part-empty",
@@ -77,32 +93,25 @@ def _check_part(name: str, part: Share, path: str) -> Iterator[Finding]:
             problem="cannot be combined with accelerators",
             remedy="use one of them: GPUs as a whole, or partitions of them",
         )
-    kind = catalogue().get(name)
-    if kind is not None and part.accelerators is not None and not kind.accelerators:
+
+
+def _check_partition(name: str, partition: str, path: str) -> Iterator[Finding]:
+    accepted = typing.get_args(MigProfile)
+    profiles = [profile for profile in MIG_PROFILES.get(name, ()) if profile in accepted]
+    if not profiles:
         yield Finding(
-            code="quota-part-without-accelerators",
-            path=f"{path}.accelerators",
-            problem=f"{name} has no accelerators",
-            remedy="use vcpus or memory_gib",
+            code="quota-partition-unsupported",
+            path=path,
+            problem=f"{name} has no partitions that a share accepts",
+            remedy="use accelerators, vcpus or memory_gib",
         )
-    partition = part.accelerator_partition
-    if kind is not None and partition is not None and is_known(partition) and is_known(partition.type):
-        accepted = typing.get_args(MigProfile)
-        profiles = [profile for profile in MIG_PROFILES.get(name, ()) if profile in accepted]
-        if not profiles:
-            yield Finding(
-                code="quota-partition-unsupported",
-                path=f"{path}.accelerator_partition",
-                problem=f"{name} has no partitions that a share accepts",
-                remedy="use accelerators, vcpus or memory_gib",
-            )
-        elif partition.type not in profiles:
-            yield Finding(
-                code="quota-partition-not-of-type",
-                path=f"{path}.accelerator_partition.type",
-                problem=f"{name} has no partitions {show(partition.type)}",
-                remedy=f"use one of {', '.join(profiles)}",
-            )
+    elif partition not in profiles:
+        yield Finding(
+            code="quota-partition-not-of-type",
+            path=f"{path}.type",
+            problem=f"{name} has no partitions {show(partition)}",
+            remedy=f"use one of {', '.join(profiles)}",
+        )
 
 
 def is_known_share(share: object) -> bool:

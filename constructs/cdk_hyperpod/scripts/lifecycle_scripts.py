@@ -511,31 +511,28 @@ def _settings(
     keep_state: bool,
 ) -> dict[str, object]:
     """The content of cluster.json. Instance groups are not in it, because a new group must not change the existing ones."""
-    settings: dict[str, object] = {"cluster_name": cluster_name}
-    if checksums:
+    mounts = [*_mounts(mount_paths, "lustre"), *_mounts(nfs_mount_paths, "nfs")]
+    settings: dict[str, object] = {
+        "cluster_name": cluster_name,
         # on_create.sh and node.sh require the file of checksums if this is set. Its absence alone would mean nothing.
-        settings["checksums"] = True
-    if efa:
-        settings["lustre_efa"] = True
-    lustre = [{"path": path, "type": "lustre"} for path in mount_paths]
-    nfs = [{"path": path, "type": "nfs"} for path in nfs_mount_paths]
-    settings["mounts"] = [*lustre, *nfs]
-    if keep_state and settings["mounts"]:
-        settings["keep_state"] = True
-    settings["steps"] = switches(steps)
-    settings["groups"] = [_set_fields(group) for group in groups]
-    settings["users"] = [{**_set_fields(user), "home": user.home or f"{home_path}/{user.name}"} for user in users]
-    settings["accounts"] = [_set_fields(account) for account in accounts]
-    if metadata_users is not None:
-        settings["metadata_users"] = list(metadata_users)
-    if users and login_group:
-        settings["login_group"] = True
-    if drain is not None:
-        settings["drain"] = drain
-    slurm = queues.settings()
-    if slurm:
-        settings["slurm"] = slurm
-    return settings
+        "checksums": checksums or None,
+        "lustre_efa": efa or None,
+        "mounts": mounts,
+        "keep_state": bool(keep_state and mounts) or None,
+        "steps": switches(steps),
+        "groups": [_set_fields(group) for group in groups],
+        "users": [{**_set_fields(user), "home": user.home or f"{home_path}/{user.name}"} for user in users],
+        "accounts": [_set_fields(account) for account in accounts],
+        "metadata_users": None if metadata_users is None else list(metadata_users),
+        "login_group": bool(users and login_group) or None,
+        "drain": drain,
+        "slurm": queues.settings() or None,
+    }
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _mounts(paths: Sequence[str], kind: str) -> list[dict[str, str]]:
+    return [{"path": path, "type": kind} for path in paths]
 
 
 def _set_fields(value: Group | User | SlurmAccount) -> dict[str, object]:

@@ -84,24 +84,30 @@ def _build_object(kind: type, data: object, path: str, findings: list[Finding], 
         return _wrong(data, _NOT_SETTINGS, path, findings)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     missing = [name for name, field in fields.items() if name not in data and _is_required(field)]
-    eithers = [either for either in _EITHER if {*either} <= fields.keys() and not {*either} & data.keys()]
-    wanted = [*missing, *(name for either in eithers for name in either)]
-    misspelled: set[str] = set()
-    for key in data:
-        if key not in fields:
-            meant = _meant(key, list(fields), wanted, whole)
-            misspelled |= {*meant[:1]}
-            findings.append(_unknown_key(join(path, key), meant, list(fields)))
-    values: dict[str, Any] = {}
+    misspelled = _refuse_unknown(data, list(fields), missing, path, findings, whole)
+    values: dict[str, Any] = dict.fromkeys(missing, UNKNOWN)
     for name in fields:
         if name in data:
             values[name] = _build(field_types(kind)[name], data[name], join(path, name), findings, whole)
-        elif name in missing:
-            # One mistake is reported once: the misspelled key says which setting was meant.
-            if name not in misspelled:
-                findings.append(_missing_key(name, path))
-            values[name] = UNKNOWN
+        elif name in missing and name not in misspelled:
+            findings.append(_missing_key(name, path))
     return kind(**values)
+
+
+def _refuse_unknown(
+    data: dict[str, Any],
+    fields: list[str],
+    missing: list[str],
+    path: str,
+    findings: list[Finding],
+    whole: type,
+) -> set[str]:
+    """The settings that unknown keys are meant for. One mistake is reported once, by the misspelled key."""
+    eithers = [either for either in _EITHER if {*either} <= {*fields} and not {*either} & data.keys()]
+    wanted = [*missing, *(name for either in eithers for name in either)]
+    meant = {key: _meant(key, fields, wanted, whole) for key in data if key not in fields}
+    findings += [_unknown_key(join(path, key), names, fields) for key, names in meant.items()]
+    return {name for names in meant.values() for name in names[:1]}
 
 
 def _missing_key(name: str, path: str) -> Finding:

@@ -129,11 +129,7 @@ def _validate(value: Any, annotation: Any, path: str, findings: list[Finding], *
     if value is UNKNOWN or (value is None and expected.optional):
         return value
     if _is_token(value, expected.form):
-        late = _token_finding(expected.form, value, path)
-        if late is None:
-            return value
-        findings.append(late)
-        return UNKNOWN
+        return _unless(_token_finding(expected.form, value, path), value, findings)
     match expected.form:
         case Items(item, exact) if isinstance(value, tuple) or (not exact and _is_list(value)):
             return _validate_items(value, item, path, findings, bounds=bounds)
@@ -142,13 +138,16 @@ def _validate(value: Any, annotation: Any, path: str, findings: list[Finding], *
         case Fields(kind) | Either(_, kind) if isinstance(value, kind):
             return _validate_fields(value, path, findings, bounds=bounds)
         case JsonObject():
-            wrong = json_finding(value, path)
-            findings += [wrong] if wrong else []
-            return UNKNOWN if wrong else value
+            return _unless(json_finding(value, path), value, findings)
     problem = _problem(expected.form, value) or (_out_of_bounds(value, expected.bounds) if bounds else None)
-    if problem is None:
+    return _unless(problem.at(path, value) if problem else None, value, findings)
+
+
+def _unless(finding: Finding | None, value: Any, findings: list[Finding]) -> Any:
+    """The value, or UNKNOWN if there is a finding, which is added."""
+    if finding is None:
         return value
-    findings.append(problem.at(path, value))
+    findings.append(finding)
     return UNKNOWN
 
 
@@ -232,22 +231,24 @@ def _problem(form: Leaf | Items | Names | Fields | Either | Made, value: object)
             return Problem(code="argument-not-a-list", problem="must be a list", remedy="write it as [a, b]")
         case Names(key, item):
             return None if _are_names(key, item, value) else _not_a_mapping(key, item)
-        case Made(kinds) if any(_is_one(kind, value) for kind in kinds):
-            return None
-        case Made([kind]) if is_interface(kind):
-            interface = kind.__name__
+        case Made(kinds):
+            return None if any(_is_one(kind, value) for kind in kinds) else _of_wrong_class(kinds, value)
+        case Fields(kind):
+            return _of_wrong_class([kind], value)
+
+
+def _of_wrong_class(kinds: Sequence[Any], value: object) -> Problem:
+    match kinds:
+        case [kind] if is_interface(kind):
             remedy = _held(kind, value) or "create or import one"
-            return Problem(code="argument-without-interface", problem=f"must be an {interface}", remedy=remedy)
-        case Fields(kind) | Made([kind]):
+            return Problem(code="argument-without-interface", problem=f"must be an {kind.__name__}", remedy=remedy)
+        case [kind]:
             class_name = kind.__name__
             remedy = _held(kind, value) or f"create {_article(kind)} {class_name}"
             return Problem(code="argument-of-wrong-class", problem=f"must be of the class {class_name}", remedy=remedy)
-        case Made(kinds):
-            names = ["text" if kind is str else f"{_article(kind)} {kind.__name__}" for kind in kinds]
-            first, last = ", ".join(names[:-1]), names[-1]
-            return Problem(
-                code="argument-of-no-class", problem=f"must be {first} or {last}", remedy="give it one of these"
-            )
+    names = ["text" if kind is str else f"{_article(kind)} {kind.__name__}" for kind in kinds]
+    first, last = ", ".join(names[:-1]), names[-1]
+    return Problem(code="argument-of-no-class", problem=f"must be {first} or {last}", remedy="give it one of these")
 
 
 def _not_a_mapping(key: Any, item: Any) -> Problem:

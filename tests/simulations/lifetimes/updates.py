@@ -65,7 +65,7 @@ def specification(life: Lifetime, request: Request, sent: Mapping[str, Any], liv
     """The function sends the live specification of a group, or in a rollback the one that it goes back to."""
     name = sent["InstanceGroupName"]
     yield live is None or but_counts(sent) == but_counts(live), FINE
-    yield request.rollback and but_counts(sent) == but_counts(specs_of(request.new)[name]), FINE
+    yield request.rollback and but_counts(sent) == but_counts(specs_of(request.new).get(name, {})), FINE
     guard, cluster = (life.stack.known[each] for each in (PREPARE, CLUSTER))
     yield guard and cluster and _spec_in(guard, name) != _spec_in(cluster, name), Cause.BACK_TO_TWO
     yield True, "UpdateCluster with another specification than the live one"

@@ -126,22 +126,22 @@ def _planned(line: str) -> list[Reply]:
 def deleted_nodes(listed: Sequence[Node], events: Sequence[Reply], since: datetime) -> DeletedNodes:
     """The nodes that have events, are no longer listed, and were not launched since. Pure."""
     staying = [node for node in listed if node.instance_id and node.status not in _ENDING]
-    ids = {node.instance_id for node in staying}
-    launched_since = {event["InstanceId"] for event in events if _is_launch(event)}
-    gone = {
-        event["InstanceId"]: str(event.get("InstanceGroupName", "?"))
-        for event in events
-        if event.get("InstanceId") and event["InstanceId"] not in ids | launched_since
-    }
-    groups = _by_group((group, node) for node, group in gone.items())
+    here = {node.instance_id for node in staying} | {event["InstanceId"] for event in events if _is_launch(event)}
+    groups = _by_group((group, node) for node, group in _named(events).items() if node not in here)
     new = _by_group((node.group, node.name) for node in staying if node.launched and node.launched >= since)
+    missing = f"HyperPod keeps {MOST_EVENTS} events, so nodes that were deleted early may be missing"
     return DeletedNodes(
         by_group=groups,
         launched={group: nodes for group, nodes in new.items() if group in groups},
-        unread=None
-        if len(events) < MOST_EVENTS
-        else f"HyperPod keeps {MOST_EVENTS} events, so nodes that were deleted early may be missing",
+        unread=missing if len(events) >= MOST_EVENTS else None,
     )
+
+
+def _named(events: Sequence[Reply]) -> dict[str, str]:
+    """The group of each node that has an event."""
+    return {
+        event["InstanceId"]: str(event.get("InstanceGroupName", "?")) for event in events if event.get("InstanceId")
+    }
 
 
 def _is_launch(event: Reply) -> bool:

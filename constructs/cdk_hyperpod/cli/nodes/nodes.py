@@ -218,7 +218,7 @@ def lines(
     """The table, and a last line with the counts, and with what the table has no room for."""
     if not found:
         return [f"{cluster}: {_count(0, total)}" if total else f"{cluster}: no nodes"]
-    every = [column for column in _COLUMNS if column.always or any(column.cell(node, now) for node in found)]
+    every = [column for column in _COLUMNS if _is_useful(column, found, now)]
     cells = {column.heading: [column.cell(node, now) or "-" for node in found] for column in every}
     shown = _shown_columns(every, cells, columns)
     headings = [column.heading for column in shown]
@@ -230,11 +230,18 @@ def lines(
         right=[number for number, heading in enumerate(headings) if heading == "age"],
         paint=_PAINT if colour else None,
     )
-    counts = Counter(node.status for node in found)
-    statuses = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    last = f"{cluster}: {_count(len(found), total)} ({statuses})"
+    last = f"{cluster}: {_count(len(found), total)} ({_statuses(found)})"
     left_out = [_left_out(column.heading, cells[column.heading]) for column in every if column not in shown]
     return [*table, "; ".join([last, *left_out])]
+
+
+def _is_useful(column: _TableColumn, found: Sequence[Node], now: datetime) -> bool:
+    return column.always or any(column.cell(node, now) for node in found)
+
+
+def _statuses(found: Sequence[Node]) -> str:
+    counts = Counter(node.status for node in found)
+    return ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
 
 
 def _shown_columns(

@@ -49,33 +49,35 @@ def why_not_due(wanted: str, group: Group, live: Mapping[str, Any], progress: Pr
     `live`: the group as DescribeCluster shows it. `typed`: an option names the image. Otherwise automatic patching may have moved
     the nodes on within the minor release.
     """
-    if progress is not None and progress.done:
-        return "patched in this run"
-    if progress is not None and progress.sent is not None:
-        # It is followed to its end, whatever HyperPod shows by now.
-        return ""
+    if progress is not None and (progress.done or progress.sent is not None):
+        # An update that was sent is followed to its end, whatever HyperPod shows by now.
+        return "patched in this run" if progress.done else ""
     if not group.nodes and not group.current:
         return "no nodes"
-    if group.is_updating:
+    if group.is_updating or (_is_short(group) and not group.contradicts(wanted)):
         # HyperPod may show the new image before all nodes have it.
         return ""
-    if _is_short(group) and not group.contradicts(wanted):
-        return ""
     if wanted == LATEST or (wanted == DEFAULT and _outdated(group)):
-        is_latest = group.image_status == "UpToDate" and not _outdated(group)
-        return "up to date" if is_latest else ""
+        return "up to date" if _is_latest(group) else ""
+    return "runs it" if _runs(wanted, group, live, typed=typed) else ""
+
+
+def _runs(wanted: str, group: Group, live: Mapping[str, Any], *, typed: bool) -> bool:
     if typed and is_release(wanted):
-        is_there = group.image == wanted and all(node.image in (None, wanted) for node in group.nodes)
-        return "runs it" if is_there else ""
+        return group.image == wanted and all(node.image in (None, wanted) for node in group.nodes)
+    # What a deployment that names the image would not re-image.
     setting = "ImageReleaseVersion" if is_release(wanted) else "ImageId"
     nodes = [{"InstanceGroupName": group.name, "CurrentImageReleaseVersion": node.image} for node in group.nodes]
-    differs = re_imaged([{"InstanceGroupName": group.name, setting: wanted}], [live], nodes=nodes)
-    return "" if differs else "runs it"
+    return not re_imaged([{"InstanceGroupName": group.name, setting: wanted}], [live], nodes=nodes)
 
 
 def _is_short(group: Group) -> bool:
     """Whether TargetStateCount shows that an update has left out nodes that run."""
     return group.on_desired is not None and group.on_desired < sum(node.status == "Running" for node in group.nodes)
+
+
+def _is_latest(group: Group) -> bool:
+    return group.image_status == "UpToDate" and not _outdated(group)
 
 
 def _outdated(group: Group) -> bool:
@@ -163,12 +165,7 @@ def judge_images(wanted: str, group: Group, progress: Progress) -> Images:
     """By the group's list, and its counts."""
     nodes, sent = group.with_jobs, progress.sent or 0.0
     is_desired = progress.accepted and group.software != ROLLED_BACK
-    rows = [row for row in EVIDENCE if is_desired or row.is_the_image]
-    said = {node.name: {row.proves(node, wanted, sent) for row in rows} - {None} for node in nodes}
-    if group.contradicts(wanted):
-        said = {name: found | {False} for name, found in said.items()}
-    old = [name for name, found in said.items() if False in found]
-    unknown = [name for name, found in said.items() if not found]
+    old, unknown = _by_node(wanted, group, sent, [row for row in EVIDENCE if is_desired or row.is_the_image])
     counted = group.on_desired if is_desired and not group.contradicts(wanted) else None
     if counted is not None:
         old, unknown = _by_count(counted, nodes, old, unknown)
@@ -180,6 +177,13 @@ def judge_images(wanted: str, group: Group, progress: Progress) -> Images:
         counted=counted,
         updated=sum(bool(_by_update(node, wanted, sent)) for node in nodes),
     )
+
+
+def _by_node(wanted: str, group: Group, sent: float, rows: Sequence[Evidence]) -> tuple[list[str], list[str]]:
+    """The nodes on the old image, and those without any proof."""
+    known: set[bool | None] = {False} if group.contradicts(wanted) else set()
+    said = {node.name: known | {row.proves(node, wanted, sent) for row in rows} - {None} for node in group.with_jobs}
+    return [name for name, found in said.items() if False in found], [name for name, found in said.items() if not found]
 
 
 def _by_count(counted: int, nodes: Sequence[Node], old: list[str], unknown: list[str]) -> tuple[list[str], list[str]]:

@@ -292,22 +292,18 @@ class _Command:
         by_name = {str(group["InstanceGroupName"]): group for group in live.groups(described)}
         plans = make_plans(self._options, self._config, groups, by_name, {} if run is None else run.groups)
         deployment = self._reader.deployment(described)
-        is_drained = any(plan.is_needed and plan.drained_by in (DrainedBy.AGENT, DrainedBy.DRAINER) for plan in plans)
-        # Also if nothing is drained: the drainer releases what a killed run has left only when it is called.
-        is_asked = is_drained or self._has_drainer or not isinstance(self._drains, DrainerDrains)
-        report = self._drains.look() if is_asked else Report()
-        holds_nodes = run is not None and run.groups
-        if isinstance(self._drains, DrainerDrains) and not is_drained and not holds_nodes:
-            # It has nothing to drain, so it does not have to exist.
-            self._drains = nothing_drains(described)
+        report = self._look(described, plans, holds_nodes=run is not None and bool(run.groups))
         begun = () if run is None or not run.groups else (*run.typed, *run.groups)
         unknown = unknown_groups(self._options, groups)
         gone = [name for name in unknown if name in begun]
         may_update, unknown_why = self._may_update(described, plans)
         wrong_images, unread = self._reader.wrong_images(plans)
+        unread_notes = {
+            "whether you may call UpdateClusterSoftware is unknown": unknown_why,
+            "whether the AMI fits the instance types is unknown": unread,
+        }
         notes = [
-            *([f"whether you may call UpdateClusterSoftware is unknown: {unknown_why}"] if unknown_why else []),
-            *([f"whether the AMI fits the instance types is unknown: {unread}"] if unread else []),
+            *(f"{what}: {why}" for what, why in unread_notes.items() if why),
             *(f"{name} was deleted meanwhile" for name in gone),
             *(
                 f"{name} is not patched: it is the Slurm controller. Add --controller (docs/patch.md)"
@@ -334,6 +330,18 @@ class _Command:
             may_update=may_update,
             notes=notes,
         )
+
+    def _look(self, described: live.Reply, plans: Sequence[Plan], *, holds_nodes: bool) -> Report:
+        """What the agent or the drainer reports, if it has a part in this run."""
+        if not isinstance(self._drains, DrainerDrains):
+            return self._drains.look()
+        is_drained = any(plan.is_needed and plan.drained_by in (DrainedBy.AGENT, DrainedBy.DRAINER) for plan in plans)
+        # Also if nothing is drained: the drainer releases what a killed run has left only when it is called.
+        report = self._drains.look() if is_drained or self._has_drainer else Report()
+        if not is_drained and not holds_nodes:
+            # It has nothing to drain, so it does not have to exist.
+            self._drains = nothing_drains(described)
+        return report
 
     def _may_update(self, described: live.Reply, plans: Sequence[Plan]) -> tuple[bool | None, str]:
         if not any(plan.is_needed for plan in plans):

@@ -288,12 +288,15 @@ class Patcher:
 
     def _note_what_is_live(self, turn: _Turn, group: Group) -> None:
         """An update that is under way is this run's if it has sent one, unless the evidence says otherwise."""
-        plan, progress, now = turn.plan, self._progress(turn.plan), self.drains.now()
+        progress = self._progress(turn.plan)
         if group.is_updating:
-            is_foreign = is_of_others(plan.wanted, group, progress)
+            is_foreign = is_of_others(turn.plan.wanted, group, progress)
             turn.foreign = " to ".join([group.software or SYSTEM_UPDATING, *group.coming[-1:]]) if is_foreign else ""
-        if progress.sent is None:
-            return
+        if progress.sent is not None:
+            self._note_progress(turn, group, progress)
+
+    def _note_progress(self, turn: _Turn, group: Group, progress: Progress) -> None:
+        now = self.drains.now()
         has_moved = group.software != progress.before
         is_first = (group.is_updating or has_moved) and not progress.seen
         noted = replace(
@@ -303,7 +306,7 @@ class Patcher:
             rolled_back=progress.rolled_back or group.is_rolling_back,
         )
         if noted != progress:
-            self._note(plan, noted)
+            self._note(turn.plan, noted)
         if group.is_updating or is_first:
             turn.worked = now
         if group.is_updating and _is_held(turn.plan) and turn.hold.until - now < RENEW_UPDATE_S:

@@ -181,15 +181,22 @@ def _judge_evidence(case: Case) -> Step:
         return Finish("HyperPod had nothing to update" if is_untouched else "")
     if not is_over:
         return Wait(why)
-    if found.old and is_end and case.progress.has_arrived:
-        return case.stop(f"HyperPod has skipped {several(len(found.old), 'node')}", found.old)
-    if case.progress.unconfirmed or (found.old and not case.progress.has_arrived and case.unanswered < MOST_SENDS):
-        return Resume()
     if not case.progress.has_arrived:
-        unknown = "it is unknown whether HyperPod got the call, and whether the nodes have the image"
-        shown = f"HyperPod shows no sign of {case.unanswered} calls; {found.words}" if found.old else unknown
-        return case.stop(f"not confirmed: {shown}", found.old, may_go_on=True)
+        return _judge_unanswered(case, found)
+    if found.old and is_end:
+        return case.stop(f"HyperPod has skipped {several(len(found.old), 'node')}", found.old)
+    if case.progress.unconfirmed:
+        return Resume()
     return case.stop(f"not confirmed: {found.words}", found.old, may_go_on=not is_end)
+
+
+def _judge_unanswered(case: Case, found: Images) -> Step:
+    """No sign shows that the call has arrived, and it has had its time."""
+    if case.progress.unconfirmed or (found.old and case.unanswered < MOST_SENDS):
+        return Resume()
+    unknown = "it is unknown whether HyperPod got the call, and whether the nodes have the image"
+    shown = f"HyperPod shows no sign of {case.unanswered} calls; {found.words}" if found.old else unknown
+    return case.stop(f"not confirmed: {shown}", found.old, may_go_on=True)
 
 
 def _patience(case: Case, found: Images, *, is_end: bool) -> tuple[float, str]:
