@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.properties import PREPARE
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.properties import PREPARE
 from cdk_hyperpod_local.session import LocalAws
 from helpers.deployments.configs import STANDING
 from helpers.deployments.permissions import add_role

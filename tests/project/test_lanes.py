@@ -30,7 +30,7 @@ def test_every_test_file_is_in_one_lane() -> None:
         (f"{lanes.LIBRARY}/storage/lustre.py", {"library", "local"}),
         # The commands read it, though they import no construct.
         (f"{lanes.LIBRARY}/config/slurm.py", {"library", "cli", "local"}),
-        (f"{FUNCTIONS}/scale_down/planner.py", {"functions", "library", "cli", "local"}),
+        (f"{FUNCTIONS}/scale_down/decide/planner.py", {"functions", "library", "cli", "local"}),
         (f"{lanes.LOCAL_AWS}/hyperpod/api.py", {"local"}),
     ],
 )
@@ -44,7 +44,7 @@ def test_a_change_touches_the_lanes_of_the_rooms_that_may_import_it(changed: str
         # By way of a helper, of a conftest.py, and of a package of the simulations.
         (f"{lanes.LOCAL_AWS}/hyperpod/api.py", "tests/unit/scale_down/test_draining.py"),
         (f"{lanes.LOCAL_AWS}/hyperpod/api.py", "tests/unit/cli/nodes/test_nodes.py"),
-        (f"{FUNCTIONS}/scale_down/planner.py", "tests/simulations/test_soak.py"),
+        (f"{FUNCTIONS}/scale_down/decide/planner.py", "tests/simulations/test_soak.py"),
         (f"{FUNCTIONS}/common/drain_protocol.py", "tests/unit/lifecycle/agent/test_loop.py"),
     ],
 )

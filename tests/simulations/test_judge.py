@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod.scale_down import authentic, prepare
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.requester import RetryBudget
-from cdk_hyperpod._lambda.hyperpod.scale_down.poll import wait_if_abandoned
-from cdk_hyperpod._lambda.hyperpod.scale_down.provider import Provider, ScaleDownError
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll import authentic, prepare
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.poll import wait_if_abandoned
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.provider import Provider, ScaleDownError
 from simulations.lifetimes.cloudformation import STACK, TAG
 from simulations.lifetimes.function import Killed, MakeProvider
 from simulations.lifetimes.judge import Cause

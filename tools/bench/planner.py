@@ -11,8 +11,8 @@ import time
 import tracemalloc
 from datetime import UTC, datetime, timedelta
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Cluster, Desired, DesiredGroup, Fixed, Group, Node
-from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
+from cdk_hyperpod._lambda.hyperpod.scale_down.decide.planner import plan
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import Cluster, Desired, DesiredGroup, Fixed, Group, Node
 
 MOST_NODES = 6_758
 GROUPS = 100

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import (
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import (
     Cluster,
     Desired,
     DesiredGroup,

@@ -14,10 +14,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cdk_hyperpod._lambda.hyperpod.scale_down import clients
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Desired, RequestContext
-from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
-from cdk_hyperpod._lambda.hyperpod.scale_down.properties import PREPARE, read_properties
+from cdk_hyperpod._lambda.hyperpod.scale_down.aws import clients
+from cdk_hyperpod._lambda.hyperpod.scale_down.decide.planner import plan
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import Desired, RequestContext
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.properties import PREPARE, read_properties
 from helpers.scale_down.stack import STACK_ID, Behaviour, Faults, Stack, Template, Timings, group
 
 P5 = "ml.p5.48xlarge"

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.properties import FINALIZE, PREPARE
-from cdk_hyperpod._lambda.hyperpod.scale_down.provider import Provider, ScaleDownError
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.properties import FINALIZE, PREPARE
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.provider import Provider, ScaleDownError
 from cdk_hyperpod_local.hyperpod import (
     Behaviour,
     CallerKilled,

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod.scale_down import draining
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll import draining
 from cdk_hyperpod_local.hyperpod import ManualClock
 from helpers.findings import codes
 from helpers.scale_down import stack

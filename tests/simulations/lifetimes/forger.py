@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.provider import ScaleDownError
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.provider import ScaleDownError
 
 from .function import FINALIZE, Calls, Request
 from .hyperpod import Refused

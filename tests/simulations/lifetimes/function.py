@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError, ReadTimeoutError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.provider import Provider, ScaleDownError
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.provider import Provider, ScaleDownError
 
 from .hyperpod import HyperPod, Measure, Node, Refused
 

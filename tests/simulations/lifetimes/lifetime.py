@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, get_args
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.provider import Provider
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.provider import Provider
 
 from . import switches
 from .actors import Actors

@@ -1,6 +1,6 @@
 # Put small faults into a copy of the scale-down function, one at a time, and check that a test fails. Included by the Makefile.
 
-MODULE ?= scale_down/planner
+MODULE ?= scale_down/decide/planner
 SHARE ?= 20
 MUTANTS_SEED ?= 0
 # Absent: the function's own tests, which take minutes for each fault that they do not notice.
@@ -13,5 +13,5 @@ MUTANT_TESTS ?=
 	@touch $@
 
 .PHONY: mutants
-mutants: setup .mutants/ready #: Put SHARE=20 % of possible faults into MODULE=scale_down/planner, and list those that no test notices
+mutants: setup .mutants/ready #: Put SHARE=20 % of possible faults into MODULE=scale_down/decide/planner, and list those that no test notices
 	@python tests/simulations/mutants/run.py --module="$(MODULE)" --share="$(SHARE)" --seed="$(MUTANTS_SEED)" -- $(MUTANT_TESTS)

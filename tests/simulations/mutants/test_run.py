@@ -46,7 +46,7 @@ def test_no_fault_in_what_does_nothing() -> None:
 
 
 def test_the_modules_own_tests_come_first_and_lifetimes_last() -> None:
-    first, second, *_, last = nearest_tests("scale_down/group_deletion")
+    first, second, *_, last = nearest_tests("scale_down/decide/group_deletion")
     assert first == "tests/unit/scale_down/test_group_deletion.py"
     assert second.startswith("tests/unit/scale_down/test_a")
     assert last == LIFETIMES

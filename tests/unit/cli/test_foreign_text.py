@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from cdk_hyperpod._lambda.hyperpod.common import api, text
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import request_key
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain import channels
-from cdk_hyperpod._lambda.hyperpod.scale_down.provider import ScaleDownError
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.provider import ScaleDownError
 from cdk_hyperpod.cli import live, tables
 from cdk_hyperpod.cli.deployment import plan
 from cdk_hyperpod.cli.live import LiveError, Node, Target

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cdk_hyperpod import InstanceGroup, load_config
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Desired, DesiredGroup
-from cdk_hyperpod._lambda.hyperpod.scale_down.properties import PREPARE, read_properties
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import Desired, DesiredGroup
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.properties import PREPARE, read_properties
 from cdk_hyperpod.cli.deployment.desired import desired
 from cdk_hyperpod.config.rendering import ClusterContext, in_words_of_cdk, render_group
 from cdk_hyperpod.names import cluster_stack_name

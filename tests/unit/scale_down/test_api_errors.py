@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, PaginationError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod.common import api
-from cdk_hyperpod._lambda.hyperpod.scale_down import clients
+from cdk_hyperpod._lambda.hyperpod.scale_down.aws import clients
 from helpers.scale_down.clusters import START
 
 

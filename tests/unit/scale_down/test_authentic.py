@@ -13,10 +13,15 @@ import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod.common.sentences import DENIED_HINT
-from cdk_hyperpod._lambda.hyperpod.scale_down import authentic
-from cdk_hyperpod._lambda.hyperpod.scale_down.poll_state import State
-from cdk_hyperpod._lambda.hyperpod.scale_down.provider import ScaleDownError
-from cdk_hyperpod._lambda.hyperpod.scale_down.record import agrees, earlier_properties, read_record, template_properties
+from cdk_hyperpod._lambda.hyperpod.scale_down.aws.record import (
+    agrees,
+    earlier_properties,
+    read_record,
+    template_properties,
+)
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll import authentic
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.poll_state import State
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.provider import ScaleDownError
 from cdk_hyperpod_local.hyperpod import Timings
 from helpers.findings import codes
 from helpers.scale_down.stack import DRAIN, FINALIZE, LAMBDA, PREPARE, STACK_ID, Stack, Template, group

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, PaginationError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster_operations import (
+from cdk_hyperpod._lambda.hyperpod.scale_down.aws.cluster_operations import (
     Operation,
     lowered_by_another,
     read_operation,

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.scale_down import conditions
-from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Lower, Wait
-from cdk_hyperpod._lambda.hyperpod.scale_down.choice import find_group_plans
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Cluster, Desired
-from cdk_hyperpod._lambda.hyperpod.scale_down.conditions import GroupView, first_unmet
+from cdk_hyperpod._lambda.hyperpod.scale_down.decide import conditions
+from cdk_hyperpod._lambda.hyperpod.scale_down.decide.choice import find_group_plans
+from cdk_hyperpod._lambda.hyperpod.scale_down.decide.conditions import GroupView, first_unmet
 from cdk_hyperpod._lambda.hyperpod.scale_down.messages import waits
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.actions import Lower, Wait
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import Cluster, Desired
 from helpers.scale_down.clusters import (
     desired,
     desired_group,

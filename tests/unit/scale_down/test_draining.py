@@ -25,7 +25,7 @@ from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import (
     make_request,
 )
 from cdk_hyperpod._lambda.hyperpod.scale_down import messages
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import DrainSettings, Node
+from cdk_hyperpod._lambda.hyperpod.scale_down.aws.services import READ_PATIENCE
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.channels import UnansweredError, parse
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import (
     AgentStatus,
@@ -34,7 +34,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import (
     decide_readiness,
 )
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.requester import DrainRequester
-from cdk_hyperpod._lambda.hyperpod.scale_down.services import READ_PATIENCE
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import DrainSettings, Node
 from cdk_hyperpod_local.hyperpod import Call, CallerKilled
 from helpers.findings import codes
 from helpers.scale_down import clusters, eks

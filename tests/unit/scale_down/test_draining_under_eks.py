@@ -13,9 +13,10 @@ import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeStatus
-from cdk_hyperpod._lambda.hyperpod.scale_down import executor, messages
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import DrainSettings, Node
+from cdk_hyperpod._lambda.hyperpod.scale_down import messages
+from cdk_hyperpod._lambda.hyperpod.scale_down.aws import executor
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import AgentStatus, DrainRequest, decide_readiness
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import DrainSettings, Node
 from helpers.findings import codes
 from helpers.scale_down.drainer import ARN, Drainer
 from helpers.scale_down.eks import DRAIN, FOUR, TWO, drain, four

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.actions import DeleteNodes, Lower, Pick, Plan
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Cluster, Desired, Node, RequestContext
-from cdk_hyperpod._lambda.hyperpod.scale_down.executor import Clock, Outcome, delete_groups, execute
+from cdk_hyperpod._lambda.hyperpod.scale_down.aws.executor import Clock, Outcome, delete_groups, execute
+from cdk_hyperpod._lambda.hyperpod.scale_down.decide.planner import plan
 from cdk_hyperpod._lambda.hyperpod.scale_down.messages import waits
-from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.actions import DeleteNodes, Lower, Pick, Plan
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import Cluster, Desired, Node, RequestContext
 from helpers.scale_down.clusters import (
     START,
     desired,

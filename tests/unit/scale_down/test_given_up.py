@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdk_hyperpod._lambda.hyperpod.scale_down.messages import waits
-from cdk_hyperpod._lambda.hyperpod.scale_down.properties import FINALIZE, PREPARE
-from cdk_hyperpod._lambda.hyperpod.scale_down.provider import ScaleDownError
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.properties import FINALIZE, PREPARE
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.provider import ScaleDownError
 from cdk_hyperpod_local.hyperpod.cfn_handler import VanishedGroups
 from helpers.scale_down.scenarios import (
     FAULTS,

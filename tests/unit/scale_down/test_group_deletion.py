@@ -6,8 +6,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Wait
-from cdk_hyperpod._lambda.hyperpod.scale_down.group_deletion import GroupDeletion, groups_left, plan_group_deletion
+from cdk_hyperpod._lambda.hyperpod.scale_down.decide.group_deletion import (
+    GroupDeletion,
+    groups_left,
+    plan_group_deletion,
+)
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.actions import Wait
 from helpers.scale_down.clusters import START, desired, desired_group, group, live, nodes, request_context
 
 TWO = live(group(), group("old", 2), nodes=[*nodes("p5", 8), *nodes("old", 2, first=100)])

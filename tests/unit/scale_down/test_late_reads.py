@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.provider import ScaleDownError
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.provider import ScaleDownError
 from helpers.scale_down.scenarios import QUICK, ended, ids
 from helpers.scale_down.stack import LAMBDA, PREPARE, Stack, Template, group, run_until_quiet
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Network
-from cdk_hyperpod._lambda.hyperpod.scale_down.live_cluster import read_cluster
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import Network
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.live_cluster import read_cluster
 
 VPC = {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}
 

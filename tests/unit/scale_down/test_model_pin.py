@@ -16,7 +16,7 @@ from botocore.stub import Stubber  # type: ignore[import-untyped]
 from cdk_hyperpod._common.assets import models_dir
 from cdk_hyperpod._lambda.hyperpod.common import api, clients
 from cdk_hyperpod._lambda.hyperpod.foundation_guard import look
-from cdk_hyperpod._lambda.hyperpod.scale_down import clients as scale_down
+from cdk_hyperpod._lambda.hyperpod.scale_down.aws import clients as scale_down
 from cdk_hyperpod.cli import frame
 from cdk_hyperpod.cli.commands import COMMANDS
 from tools import trim_model

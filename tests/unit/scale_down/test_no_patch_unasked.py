@@ -16,8 +16,8 @@ from typing import Any
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.images import IMAGE_SETTINGS
-from cdk_hyperpod._lambda.hyperpod.scale_down.patching import SETTINGS
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.images import IMAGE_SETTINGS
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.patching import PATCHING_SETTINGS
 from cdk_hyperpod.config.cluster import InstanceGroup, Rolling, ScheduledUpdate
 from cdk_hyperpod.config.rendering import ClusterContext, patching_off, render_group
 from cdk_hyperpod_local.hyperpod import ApiError
@@ -78,7 +78,7 @@ def template(file: File) -> Template:
         for name, (count, image, patch) in zip("ab", file, strict=True)
     ]  # fmt: skip
     specs = [render_group(each, FILES, role_arn="arn:role", network=None) for each in groups]
-    kept = (*IMAGE_SETTINGS, *SETTINGS)
+    kept = (*IMAGE_SETTINGS, *PATCHING_SETTINGS)
     return Template(
         groups=tuple(
             {**group(each.name, each.instance_count, node_type=None), **{key: spec[key] for key in kept if key in spec}}
@@ -146,7 +146,7 @@ def described(train: Stack) -> list[dict[str, Any]]:
 
 
 def patching(live: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: live[name] for name in SETTINGS if live.get(name)}
+    return {name: live[name] for name in PATCHING_SETTINGS if live.get(name)}
 
 
 def running(train: Stack) -> dict[str, tuple[str, float | None]]:
@@ -162,7 +162,7 @@ def turned_on(train: Stack) -> set[tuple[str, str]]:
 def named_by(*templates: Template) -> set[tuple[str, str]]:
     """The settings of which every template says something."""
     found = [
-        {(each["InstanceGroupName"], name) for each in template.groups for name in SETTINGS if name in each}
+        {(each["InstanceGroupName"], name) for each in template.groups for name in PATCHING_SETTINGS if name in each}
         | {(name, setting) for setting, names in template.patching_off.items() for name in names}
         for template in templates
     ]

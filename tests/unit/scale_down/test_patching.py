@@ -10,10 +10,10 @@ import pytest
 
 from cdk_hyperpod._lambda.hyperpod.common.refuse import Refuse
 from cdk_hyperpod._lambda.hyperpod.scale_down import messages
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import FIRST, Desired
-from cdk_hyperpod._lambda.hyperpod.scale_down.patching import carrying, patching
-from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
-from cdk_hyperpod._lambda.hyperpod.scale_down.properties import spec_with
+from cdk_hyperpod._lambda.hyperpod.scale_down.decide.planner import plan
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import FIRST, Desired
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.patching import carrying, patching
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.properties import spec_with
 from cdk_hyperpod_local.hyperpod.samples import run_until_quiet
 from helpers.findings import codes
 from helpers.scale_down.clusters import desired, desired_group, group, live, nodes, request_context

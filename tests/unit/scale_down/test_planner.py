@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from cdk_hyperpod._lambda.hyperpod.common.refuse import Refuse
-from cdk_hyperpod._lambda.hyperpod.scale_down.actions import DeleteGroup, DeleteNodes, Lower, Pick, Plan, Wait
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Cluster, Desired, Fixed, Network
+from cdk_hyperpod._lambda.hyperpod.scale_down.decide.planner import plan
 from cdk_hyperpod._lambda.hyperpod.scale_down.messages import notes, refusals, waits
-from cdk_hyperpod._lambda.hyperpod.scale_down.planner import plan
-from cdk_hyperpod._lambda.hyperpod.scale_down.poll_state import State, with_plan
-from cdk_hyperpod._lambda.hyperpod.scale_down.stack_events import ANY
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.actions import DeleteGroup, DeleteNodes, Lower, Pick, Plan, Wait
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import ANY_CLUSTER, Cluster, Desired, Fixed, Network
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.poll_state import State, with_plan
 from helpers.scale_down.clusters import (
     CONTROLLER,
     P5,
@@ -1056,7 +1055,7 @@ def test_rollback_of_what_cloudformation_got_to_takes_the_excess_whatever_it_loo
         pytest.param({HERE, ELSEWHERE}, 4, id="another as well"),
         pytest.param({"train"}, 4, id="by its name"),
         pytest.param({ELSEWHERE}, 0, id="another alone"),
-        pytest.param({ANY}, 4, id="one without an id"),
+        pytest.param({ANY_CLUSTER}, 4, id="one without an id"),
         pytest.param(set(), 0, id="none"),
     ],
 )

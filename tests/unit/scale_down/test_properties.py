@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Fixed
-from cdk_hyperpod._lambda.hyperpod.scale_down.properties import (
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import Fixed
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.properties import (
     FINALIZE,
     PREPARE,
     MalformedError,
     read_properties,
     spec_with,
 )
-from cdk_hyperpod._lambda.hyperpod.scale_down.provider import Provider, ScaleDownError
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.provider import Provider, ScaleDownError
 
 ROLE = "arn:aws:iam::111122223333:role/node"
 GROUP: dict[str, Any] = {

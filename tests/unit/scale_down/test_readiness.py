@@ -10,7 +10,6 @@ import pytest
 
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NO_INSTANCE, NodeStatus
 from cdk_hyperpod._lambda.hyperpod.scale_down import messages
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import DrainSettings, Node
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import (
     READY,
     AgentStatus,
@@ -21,6 +20,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import (
     decide_node,
     decide_readiness,
 )
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import DrainSettings, Node
 
 BEGAN = datetime(2026, 11, 23, tzinfo=UTC)
 NODE = Node(group="p5", instance_id="i-0123456789abcdef0", launched=BEGAN - timedelta(days=1))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.stack_events import ANY, clusters_reached, is_left_over
+from cdk_hyperpod._lambda.hyperpod.scale_down.aws.stack_events import clusters_reached, is_left_over
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import ANY_CLUSTER
 
 STACK = "arn:aws:cloudformation:us-west-2:111122223333:stack/train/0a1b"
 CLUSTER = "arn:aws:sagemaker:us-west-2:111122223333:cluster/abcdefghijkl"
@@ -49,7 +50,7 @@ def events(told: str) -> list[dict[str, Any]]:
         pytest.param(BEGUN + "cluster UPDATE_FAILED/cancelled, " + BACK, set(), id="cancelled before it"),
         pytest.param(BEGUN + "cluster UPDATE_FAILED, " + BACK, {CLUSTER}, id="failed, and its beginning is not shown"),
         pytest.param(BEGUN + "cluster UPDATE_COMPLETE, " + BACK, {CLUSTER}, id="ended, and its beginning is not shown"),
-        pytest.param(BEGUN + "unnamed UPDATE_IN_PROGRESS, " + BACK, {ANY}, id="without a physical id"),
+        pytest.param(BEGUN + "unnamed UPDATE_IN_PROGRESS, " + BACK, {ANY_CLUSTER}, id="without a physical id"),
         pytest.param(BEGUN + "unnamed CREATE_IN_PROGRESS, " + BACK, set(), id="another one, which has no id yet"),
         pytest.param(BEGUN + "unnamed UPDATE_FAILED/cancelled, " + BACK, set(), id="cancelled, without a physical id"),
         pytest.param(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.properties import PREPARE
-from cdk_hyperpod._lambda.hyperpod.scale_down.provider import Provider, ScaleDownError
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.properties import PREPARE
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.provider import Provider, ScaleDownError
 from cdk_hyperpod_local.hyperpod.samples import VPC
 from helpers.scale_down.clusters import node_id
 from helpers.scale_down.stack import STACK_ID, Template, group

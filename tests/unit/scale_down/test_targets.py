@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.poll import PATIENCE
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.poll import PATIENCE
 from helpers.scale_down.scenarios import QUICK, ended, ids
 from helpers.scale_down.stack import PREPARE, Behaviour, Stack, Template, group
 

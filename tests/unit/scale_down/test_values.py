@@ -10,8 +10,8 @@ import pytest
 
 from cdk_hyperpod._lambda import hyperpod
 from cdk_hyperpod._lambda.hyperpod.common.refuse import Refuse
-from cdk_hyperpod._lambda.hyperpod.scale_down.actions import DeleteGroup, DeleteNodes, Picked, Plan
-from cdk_hyperpod._lambda.hyperpod.scale_down.group_deletion import GroupDeletion
+from cdk_hyperpod._lambda.hyperpod.scale_down.decide.group_deletion import GroupDeletion
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.actions import DeleteGroup, DeleteNodes, Picked, Plan
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.actions import Wait
-from cdk_hyperpod._lambda.hyperpod.scale_down.choice import GroupPlan, find_group_plans
-from cdk_hyperpod._lambda.hyperpod.scale_down.messages import waits
-from cdk_hyperpod._lambda.hyperpod.scale_down.worst_case import (
+from cdk_hyperpod._lambda.hyperpod.scale_down.decide.choice import GroupPlan, find_group_plans
+from cdk_hyperpod._lambda.hyperpod.scale_down.decide.worst_case import (
     possible_cases,
     wait_before_count,
     wait_while_terminating,
     worst_case_count,
 )
+from cdk_hyperpod._lambda.hyperpod.scale_down.messages import waits
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.actions import Wait
 from helpers.scale_down.clusters import desired, desired_group, group, live, node_id, nodes, request_context
 
 CALM, DOUBTING = request_context(), request_context(doubting=True)

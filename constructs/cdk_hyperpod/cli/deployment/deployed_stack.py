@@ -13,8 +13,8 @@ from .. import aws
 from ..aws import Clients
 
 if TYPE_CHECKING:
-    from ..._lambda.hyperpod.scale_down.actions import Plan
-    from ..._lambda.hyperpod.scale_down.cluster import Cluster
+    from ..._lambda.hyperpod.scale_down.model.actions import Plan
+    from ..._lambda.hyperpod.scale_down.model.cluster import Cluster
 
 
 class PlanError(HyperPodError):
@@ -109,7 +109,7 @@ class DeployedTemplate:
     @property
     def _guard(self) -> Mapping[str, Any]:
         """The properties of the deployed guard; empty: there is none."""
-        from ..._lambda.hyperpod.scale_down.properties import PREPARE
+        from ..._lambda.hyperpod.scale_down.model.properties import PREPARE
 
         (guard,) = [each for each in (self.resources or {}).values() if each["Type"] == PREPARE] or [{}]
         found: Mapping[str, Any] = guard.get("Properties", {})

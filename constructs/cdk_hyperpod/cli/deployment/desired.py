@@ -11,7 +11,7 @@ from ...config.rendering import ClusterContext, guard_properties, network_spec, 
 from .deployed_stack import stack_id_of
 
 if TYPE_CHECKING:
-    from ..._lambda.hyperpod.scale_down.cluster import Cluster, Desired, DrainSettings, Group
+    from ..._lambda.hyperpod.scale_down.model.cluster import Cluster, Desired, DrainSettings, Group
 
 _LATE = "arn:known-at-deployment-only"
 """In place of values that only a deployment knows. No plan depends on them."""
@@ -19,7 +19,7 @@ _LATE = "arn:known-at-deployment-only"
 
 def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
     """The desired cluster, as the guard would read it from the template. `stack`: the name of the stack that has the cluster."""
-    from ..._lambda.hyperpod.scale_down.properties import PREPARE, read_properties
+    from ..._lambda.hyperpod.scale_down.model.properties import PREPARE, read_properties
 
     scale_down = config.scale_down or ScaleDownConfig()
     cluster_context = ClusterContext(
@@ -41,7 +41,7 @@ def desired(config: ClusterConfig, live: Cluster | None, stack: str) -> Desired:
 
 
 def _drain(config: ClusterConfig, scale_down: ScaleDownConfig) -> DrainSettings | None:
-    from ..._lambda.hyperpod.scale_down.cluster import DrainSettings
+    from ..._lambda.hyperpod.scale_down.model.cluster import DrainSettings
 
     if (drain := scale_down.drain) is None:
         return None

@@ -22,8 +22,8 @@ from .deployed_stack import PlanError, remaining_groups
 from .exit_codes import CHANGES
 
 if TYPE_CHECKING:
-    from ..._lambda.hyperpod.scale_down.actions import Plan
-    from ..._lambda.hyperpod.scale_down.cluster import Node
+    from ..._lambda.hyperpod.scale_down.model.actions import Plan
+    from ..._lambda.hyperpod.scale_down.model.cluster import Node
     from ...config.changes import Changed
     from .plan_decision import LeavingNode
     from .plan_inputs import NodeWorkload, PlanInputs

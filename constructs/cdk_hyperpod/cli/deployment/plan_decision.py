@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ..._lambda.hyperpod.scale_down.actions import Plan
-from ..._lambda.hyperpod.scale_down.cluster import FIRST
-from ..._lambda.hyperpod.scale_down.planner import plan as plan_deployment
+from ..._lambda.hyperpod.scale_down.decide.planner import plan as plan_deployment
+from ..._lambda.hyperpod.scale_down.model.actions import Plan
+from ..._lambda.hyperpod.scale_down.model.cluster import FIRST
 from ...config.changes import Changed, changed, record
 from ...names import cluster_stack_name
 from ..changes import deployed_record
@@ -19,7 +19,7 @@ from .plan_inputs import NodeWorkload, PlanInputs
 from .report import exit_code, is_all_unlaunched
 
 if TYPE_CHECKING:
-    from ..._lambda.hyperpod.scale_down.cluster import Node
+    from ..._lambda.hyperpod.scale_down.model.cluster import Node
 
 _MOST_LEFT_OUT = 20
 """Nodes whose left-out files are counted one by one."""

@@ -13,8 +13,8 @@ from ..aws import Clients
 from .plan_inputs import NodeWorkload, PlanInputs
 
 if TYPE_CHECKING:
-    from ..._lambda.hyperpod.scale_down.actions import Plan
-    from ..._lambda.hyperpod.scale_down.cluster import Cluster
+    from ..._lambda.hyperpod.scale_down.model.actions import Plan
+    from ..._lambda.hyperpod.scale_down.model.cluster import Cluster
 
 _NO_BUCKET = "has not written a status yet, because its bucket does not exist"
 _JOBS_UNREAD = "Which jobs run on them was not read"
@@ -82,8 +82,8 @@ def _held_nodes(names: Sequence[str], *, keeps_drainer: bool) -> tuple[str, ...]
 
 def refuse_undrainable(found: Plan, inputs: PlanInputs, workload: NodeWorkload, now: datetime) -> Plan:
     """The plan, refused if the deployment's first look would find that it can drain nothing."""
-    from ..._lambda.hyperpod.scale_down.actions import Plan
     from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus, DrainRequest, decide_first_look
+    from ..._lambda.hyperpod.scale_down.model.actions import Plan
 
     if inputs.desired.drain is None or found.refusals:
         return found
@@ -99,8 +99,8 @@ def refuse_undrainable(found: Plan, inputs: PlanInputs, workload: NodeWorkload, 
 def refuse_unevictable(found: Plan, inputs: PlanInputs, workload: NodeWorkload) -> Plan:
     """The plan, refused if the deployment would find pods that no controller owns, and may not evict them."""
     from ..._lambda.hyperpod.common.refuse import Refuse
-    from ..._lambda.hyperpod.scale_down.actions import Plan
     from ..._lambda.hyperpod.scale_down.drain.readiness import nodes_to_drain
+    from ..._lambda.hyperpod.scale_down.model.actions import Plan
 
     drain = inputs.desired.drain
     if drain is None or drain.evict_unmanaged or found.refusals:

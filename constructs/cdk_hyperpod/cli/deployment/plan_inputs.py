@@ -22,8 +22,8 @@ from .desired import desired
 
 if TYPE_CHECKING:
     from ..._lambda.hyperpod.common.refuse import Refuse
-    from ..._lambda.hyperpod.scale_down.cluster import Cluster, Desired
     from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus
+    from ..._lambda.hyperpod.scale_down.model.cluster import Cluster, Desired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def _stack_name(config: ClusterConfig, live: Cluster | None, *, own_stack: bool)
 
 def _read_cluster(config: ClusterConfig, client: Clients) -> Cluster | None:
     from ..._lambda.hyperpod.common import api
-    from ..._lambda.hyperpod.scale_down import clients
+    from ..._lambda.hyperpod.scale_down.aws import clients
 
     try:
         live = clients.read_live(client("sagemaker"), config.name, tags=True)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from ..._lambda.hyperpod.common.topic_access import problems
-from ..._lambda.hyperpod.scale_down.images import VERSIONED, VERSIONED_SINCE
+from ..._lambda.hyperpod.scale_down.model.images import VERSIONED, VERSIONED_SINCE
 from ...config.cluster import ClusterConfig, InstanceGroup
 from ...config.zones import plan_subnets
 from ...facts.instance_types import catalogue

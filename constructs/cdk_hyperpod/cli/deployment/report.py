@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import Literal
 
 from ..._lambda.hyperpod.common import sentences
-from ..._lambda.hyperpod.scale_down.actions import Pick, Plan
-from ..._lambda.hyperpod.scale_down.cluster import Cluster, Desired, Node
 from ..._lambda.hyperpod.scale_down.drain import readiness
 from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus
+from ..._lambda.hyperpod.scale_down.model.actions import Pick, Plan
+from ..._lambda.hyperpod.scale_down.model.cluster import Cluster, Desired, Node
 from ..tables import BOLD, RED, WIDTH, painted, table, wrapped
 from .exit_codes import CHANGES, NOTHING, REFUSED
 

@@ -70,7 +70,7 @@ def read_failure(stack: str, cloudformation: Any, since: datetime | None = None)
     """Why the stack's last operation failed. `since`: ignore earlier failures; None: any. Raises PlanError if the events cannot
     be read."""
     from ..._lambda.hyperpod.common import api
-    from ..._lambda.hyperpod.scale_down import clients
+    from ..._lambda.hyperpod.scale_down.aws import clients
 
     try:
         last = last_operation(clients.read_events(cloudformation, stack), since)

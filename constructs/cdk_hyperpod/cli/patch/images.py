@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..._lambda.hyperpod.common.sentences import some
-from ..._lambda.hyperpod.scale_down.images import DEFAULT, is_release, re_imaged
+from ..._lambda.hyperpod.scale_down.model.images import DEFAULT, is_release, re_imaged
 from ...config.cluster import InstanceGroup
 from ..live import Node
 from .model import ENDS, LATEST, ROLLED_BACK, Group, Options, Progress

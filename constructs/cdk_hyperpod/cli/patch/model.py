@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from ..._lambda.hyperpod.common.drain_protocol import NodeStatus
-from ..._lambda.hyperpod.scale_down.images import DEFAULT, is_release
+from ..._lambda.hyperpod.scale_down.model.images import DEFAULT, is_release
 from ..live import Node
 
 UPDATING = ("Pending", "InProgress", "RollbackInProgress")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.scale_down.actions import DeleteNodes, Pick
-from cdk_hyperpod._lambda.hyperpod.scale_down.cluster import Node as PlannedNode
 from cdk_hyperpod._lambda.hyperpod.scale_down.messages import notes
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.actions import DeleteNodes, Pick
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import Node as PlannedNode
 from cdk_hyperpod.cli import tables
 from cdk_hyperpod.cli.deployment.deleted_nodes import MOST_EVENTS, deleted_nodes, read_deleted
 from cdk_hyperpod.cli.live import Node, Target

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..common.clients import client
-from .provider import Answer, Provider
+from .poll.provider import Answer, Provider
 
 _provider = Provider(
     lambda: client("sagemaker"),

@@ -30,7 +30,7 @@ from ...common.drain_protocol import (
     status_key,
 )
 from ...common.text import one_line
-from .. import clients
+from ..aws import clients
 from .readiness import AgentStatus
 
 Request = Mapping[str, Any]

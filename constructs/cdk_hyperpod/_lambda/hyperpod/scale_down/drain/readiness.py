@@ -14,8 +14,8 @@ from enum import Enum, auto
 from ...common.drain_protocol import NO_INSTANCE, PATCH, SILENT_S, NodeStatus
 from ...common.refuse import Refuse
 from .. import messages
-from ..actions import Plan, Wait
-from ..cluster import Cluster, DrainSettings, Node
+from ..model.actions import Plan, Wait
+from ..model.cluster import Cluster, DrainSettings, Node
 
 DEADLINE = timedelta(minutes=55)
 """CloudFormation gives a custom resource 3,600 s and then reports "timed out". Prepare and finalize end before, with a reason."""

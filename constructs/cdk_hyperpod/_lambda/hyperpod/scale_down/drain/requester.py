@@ -14,7 +14,7 @@ from typing import Any
 
 from ...common import api
 from ...common.drain_protocol import NodeRequest, make_node_request, make_request
-from ..cluster import Cluster, Node
+from ..model.cluster import Cluster, Node
 from .channels import Channel, NoStatusError, UnansweredError
 from .readiness import NO_STATUS, AgentStatus, DrainRequest
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from ...common.sentences import cut, sentence, several, some
-from ..actions import Picked
+from ..model.actions import Picked
 
 NOTHING = "nothing"
 ATTRIBUTE_LIMIT = 2_500

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...common.refuse import Refuse
 from ...common.sentences import several, some
-from ..actions import Action, DeleteGroup, DeleteNodes, Lower, Pick, Wait
+from ..model.actions import Action, DeleteGroup, DeleteNodes, Lower, Pick, Wait
 
 NOT_REACHED = "the failed update never reached the cluster, so there is nothing to undo"
 NOT_OURS = "the cluster does not belong to this stack, so nothing is done to it"

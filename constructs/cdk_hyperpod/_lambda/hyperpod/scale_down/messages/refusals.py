@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...common.refuse import Refuse
 from ...common.sentences import several, some
 from ...common.text import one_line
-from ..images import ReImaged
+from ..model.images import ReImaged
 from .failures import CONTINUE
 
 # -- the cluster ------------------------------------------------------------------------------------------------------

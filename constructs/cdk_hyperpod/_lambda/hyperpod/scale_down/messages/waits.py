@@ -7,7 +7,7 @@ from datetime import datetime
 
 from ...common.sentences import several, some
 from ...common.text import one_line
-from ..actions import Wait
+from ..model.actions import Wait
 
 # -- the cluster and its groups ---------------------------------------------------------------------------------------
 
