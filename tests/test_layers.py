@@ -70,9 +70,21 @@ ROOMS = [path.name for path in sorted(LIBRARY.iterdir()) if (path / "__init__.py
 WITHOUT_CDK = ("typed", "facts", "config", "kubernetes", "rules", "cli")
 LOCAL_ROOMS = [module for module, path in LOCAL_MODULES.items() if path.name == "__init__.py"]
 """Folders in folders are rooms too; the package's own folder is "", with what is in no other."""
-FUNCTIONS = [
-    path.name for path in sorted((LIBRARY / FUNCTION / "hyperpod").iterdir()) if (path / "__init__.py").is_file()
+
+
+HYPERPOD = f"{FUNCTION}.hyperpod"
+FUNCTION_ROOMS = [
+    module.removeprefix(f"{HYPERPOD}.")
+    for module, path in MODULES.items()
+    if module.startswith(f"{HYPERPOD}.") and path.name == "__init__.py"
 ]
+FUNCTIONS = [room for room in FUNCTION_ROOMS if "." not in room]
+
+
+def _function_room(module: str) -> str:
+    """The innermost folder of the functions, below theirs. Empty: it is no function's."""
+    name = module.removeprefix(f"{HYPERPOD}.")
+    return max((room for room in FUNCTION_ROOMS if f"{name}.".startswith(f"{room}.")), key=len, default="")
 
 
 def test_the_library_has_no_import_circle() -> None:
@@ -82,10 +94,12 @@ def test_the_library_has_no_import_circle() -> None:
 
 
 def test_the_rooms_have_no_import_circle() -> None:
-    """A folder of commands is a room, too."""
+    """A folder of commands is a room, too, and so is one of a function."""
 
     def of(module: str) -> str:
         parts = module.split(".")
+        if module.startswith(f"{HYPERPOD}."):
+            return _function_room(module)
         return (
             ".".join(parts[:2]) if (LIBRARY / "cli" / ".".join(parts[1:2])).is_dir() and parts[0] == "cli" else parts[0]
         )
@@ -147,15 +161,16 @@ def test_the_function_never_imports_the_library() -> None:
     assert {f"{module}: {name}" for module in modules for name in _own(module) if _room(name) != FUNCTION} == set()
 
 
-@pytest.mark.parametrize("folder", FUNCTIONS)
-def test_a_function_imports_its_own_folder_and_common_alone(folder: str) -> None:
-    # The others are not uploaded with it.
-    here = f"{FUNCTION}.hyperpod"
-    modules = [module for module in MODULES if f"{module}.".startswith(f"{here}.{folder}.")]
-    own = (f"{here}.{folder}.", f"{here}.common.")
-    assert {
-        f"{module}: {name}" for module in modules for name in _own(module) if not f"{name}.".startswith(own)
-    } == set()
+@pytest.mark.parametrize("room", FUNCTION_ROOMS)
+def test_a_room_of_the_functions_imports_what_it_says_and_nothing_else(room: str) -> None:
+    """Besides its own function's, only `common`: the others are not uploaded with it."""
+    here = [module for module in MODULES if module.startswith(f"{HYPERPOD}.") and _function_room(module) == room]
+    imported = {(module, name, _function_room(name)) for module in here for name in _own(module)}
+    may = may_import(f"{lanes.FUNCTIONS}/{room.replace('.', '/')}")
+
+    assert {f"{module} imports {name}" for module, name, of in imported if of not in {room, *may}} == set()
+    assert may - {of for _, _, of in imported} == set(), "it says more than it imports"
+    assert {name.split(".")[0] for name in may} <= {room.split(".")[0], "common"}
 
 
 def test_the_terminal_s_words_never_ship_in_the_function() -> None:

@@ -121,7 +121,10 @@ def imports(file: Path) -> frozenset[str]:
 def touched(changed: list[str]) -> tuple[set[str], set[str]]:
     """The lanes that changed files touch, and the test files of other lanes."""
     rooms = {room_of(path) for path in changed}
-    lanes = {lane_of(each) or "" for each in {*changed}.union(*map(importers, rooms))}
+    above = set[str]().union(*map(importers, rooms))
+    lanes = {lane_of(each) or "" for each in {*changed, *above}}
+    # A test of another lane imports one room of a function, and runs them all.
+    rooms |= {room for room in above if is_in(room, FUNCTIONS)}
     files = {str(file.relative_to(ROOT)): file for file in TESTS.rglob("test_*.py")}
     others = [path for path in files if lane_of(path) not in lanes and not is_apart(path)]
     return lanes, {path for path in others if any(is_in(each, *rooms) for each in imports(files[path]))}

@@ -49,7 +49,9 @@ def main() -> int:
     """Exit code 1: faults survived, or were not tried. 2: the tests fail without a fault."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--module", default="scale_down/decide/planner", help="a module of the functions (default: scale_down/decide/planner)"
+        "--module",
+        default="scale_down/decide/planner",
+        help="a module of the functions (default: scale_down/decide/planner)",
     )
     parser.add_argument("--share", type=float, default=20, help="percentage of its faults to try (default: 20)")
     parser.add_argument("--seed", type=int, default=0, help="another seed chooses others (default: 0)")

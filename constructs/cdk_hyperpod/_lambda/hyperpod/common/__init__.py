@@ -1,4 +1,4 @@
 """What several functions need: clients, errors of AWS, text, and the drain protocol, which nodes and commands read too.
 
-May import: nothing of the other folders.
+May import: nothing.
 """
