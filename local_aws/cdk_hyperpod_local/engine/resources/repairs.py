@@ -16,48 +16,11 @@ def install(is_unnamed: Callable[[str, str], bool]) -> None:
     """`is_unnamed`: whether events of a type and with a status have no physical id."""
     cloudformation.repair_events(is_unnamed)
     cloudformation.add_inline_module("cfnresponse.py", inspect.getsource(inline_module))
-    _add_attributes("AWS::EC2::VPC", _vpc_attributes)
-    _add_attributes("AWS::EC2::Subnet", _subnet_attributes)
-    _name_log_groups()
     _check("AWS::EC2::Subnet", _check_subnet)
     _check("AWS::Lambda::Function", _check_network)
     _check("AWS::IAM::Role", _check_boundary)
     _check_change("AWS::IAM::Role", _check_boundary)
     _check("AWS::Lambda::EventSourceMapping", _check_reader)
-    _after("AWS::Lambda::Function", _keep_network)
-    _after("AWS::IAM::Role", _bound_role)
-    _after("AWS::SNS::Topic", _encrypt_topic)
-    _after("AWS::S3::Bucket", _tag_bucket)
-    _after("AWS::S3::Bucket", _encrypt_bucket)
-
-
-def _name_log_groups() -> None:
-    """ministack's own names are /aws/cloudformation/STACK/LOGICALID, which nobody finds on AWS."""
-    entry = cloudformation.handlers()["AWS::Logs::LogGroup"]
-    create, update = entry["create"], entry["update"]
-
-    def named(properties: Json, stack_name: str, logical_id: str) -> Json:
-        return {"LogGroupName": cloudformation.generated_name(stack_name, logical_id, longest=512), **properties}
-
-    def created(logical_id: str, properties: Json, stack_name: str) -> Created:
-        made: Created = create(logical_id, named(properties, stack_name, logical_id), stack_name)
-        return made
-
-    def updated(physical_id: str, old: Json, new: Json, stack_name: str, logical_id: str) -> Created:
-        whole = (named(properties, stack_name, logical_id) for properties in (old, new))
-        made: Created = update(physical_id, *whole, stack_name, logical_id)
-        return made
-
-    entry |= {"create": created, "update": updated, "update_with_logical_id": True}
-
-
-def _vpc_attributes(physical_id: str, properties: Json) -> Json:
-    return {"CidrBlock": properties.get("CidrBlock", ""), "CidrBlockAssociations": [], "Ipv6CidrBlocks": []}
-
-
-def _subnet_attributes(physical_id: str, properties: Json) -> Json:
-    subnet = stores.ec2_store("subnets").get(physical_id, {})
-    return {key: subnet[key] for key in ("CidrBlock", "VpcId", "AvailabilityZoneId") if key in subnet}
 
 
 def _check_subnet(properties: Json) -> None:
@@ -105,11 +68,6 @@ def _check_reader(properties: Json) -> None:
         raise RefusedError(message, service="Lambda", code="InvalidRequest")
 
 
-def _keep_network(physical_id: str, properties: Json) -> None:
-    # GetFunction returns it, and its subnets and groups cannot be deleted before the function (`guards`).
-    stores.set_function_network(physical_id, properties.get("VpcConfig") or {})
-
-
 def _check_boundary(properties: Json) -> None:
     """A role's permissions boundary must be a policy of this account or of AWS."""
     boundary = properties.get("PermissionsBoundary")
@@ -119,42 +77,8 @@ def _check_boundary(properties: Json) -> None:
         )
 
 
-def _bound_role(physical_id: str, properties: Json) -> None:
-    stores.set_boundary(physical_id, properties.get("PermissionsBoundary"))
-
-
 def _inside(inner: ipaddress.IPv4Network | ipaddress.IPv6Network, outer: object) -> bool:
     return isinstance(outer, type(inner)) and inner.subnet_of(outer)  # type: ignore[arg-type]
-
-
-def _encrypt_topic(physical_id: str, properties: Json) -> None:
-    stores.set_topic_key(physical_id, properties.get("KmsMasterKeyId"))
-
-
-def _tag_bucket(physical_id: str, properties: Json) -> None:
-    # autoDeleteObjects reads the bucket's tag before it deletes anything.
-    tags = {str(tag["Key"]): str(tag["Value"]) for tag in properties.get("Tags") or []}
-    stores.set_bucket_tags(physical_id, tags)
-
-
-def _encrypt_bucket(physical_id: str, properties: Json) -> None:
-    rules = (properties.get("BucketEncryption") or {}).get("ServerSideEncryptionConfiguration") or [{}]
-    stores.set_bucket_key(physical_id, (rules[0].get("ServerSideEncryptionByDefault") or {}).get("KMSMasterKeyID"))
-
-
-def _add_attributes(resource_type: str, attributes: Callable[[str, Json], Json]) -> None:
-    entry = cloudformation.handlers()[resource_type]
-    create, update = entry["create"], entry["update"]
-
-    def created(logical_id: str, properties: Json, stack_name: str) -> Created:
-        physical_id, known = create(logical_id, properties, stack_name)
-        return physical_id, {**attributes(physical_id, properties), **known}
-
-    def updated(physical_id: str, old: Json, new: Json, *rest: str) -> Created:
-        new_id, known = update(physical_id, old, new, *rest)
-        return new_id, {**attributes(new_id, new), **known}
-
-    entry |= {"create": created, "update": updated}
 
 
 def _check(resource_type: str, check: Callable[[Json], None]) -> None:
@@ -179,20 +103,3 @@ def _check_change(resource_type: str, check: Callable[[Json], None]) -> None:
         return updated
 
     entry["update"] = checked
-
-
-def _after(resource_type: str, then: Callable[[str, Json], None]) -> None:
-    entry = cloudformation.handlers()[resource_type]
-    create, update = entry["create"], entry["update"]
-
-    def created(logical_id: str, properties: Json, stack_name: str) -> Created:
-        made: Created = create(logical_id, properties, stack_name)
-        then(made[0], properties)
-        return made
-
-    def updated(physical_id: str, old: Json, new: Json, *rest: str) -> Created:
-        made: Created = update(physical_id, old, new, *rest)
-        then(made[0], new)
-        return made
-
-    entry |= {"create": created, "update": updated}

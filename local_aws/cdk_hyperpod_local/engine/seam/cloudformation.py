@@ -20,11 +20,6 @@ def handlers() -> dict[str, dict[str, Any]]:
     return table
 
 
-def generated_name(stack_name: str, logical_id: str, *, longest: int) -> str:
-    """The name that CloudFormation gives a resource whose template names none."""
-    return str(provisioners._physical_name(stack_name, logical_id, max_len=longest))
-
-
 def register_type(
     name: str,
     *,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
-from xml.sax.saxutils import escape
 
-from ministack.services import cloudwatch_logs, ec2, iam, kms, lambda_svc, s3, sns  # type: ignore[import-not-found]
+from ministack.services import cloudwatch_logs, ec2, iam, kms, lambda_svc, s3  # type: ignore[import-not-found]
 from ministack.services.cloudformation import provisioners  # type: ignore[import-not-found]
 
 from cdk_hyperpod_local.engine.seam.services import Reply
@@ -78,10 +77,6 @@ def trusts(role_arn: str, service: str) -> bool | None:
     return f'"{service}"' in (document if isinstance(document, str) else json.dumps(document))
 
 
-def set_boundary(role_name: str, boundary: str | None) -> None:
-    iam._roles[role_name]["PermissionsBoundary"] = boundary
-
-
 def policy_exists(arn: str) -> bool:
     """Whether this account can use this managed policy: its own, or one of AWS."""
     return bool(iam._policy_exists(arn))
@@ -126,10 +121,6 @@ def function_networks() -> dict[str, Json]:
     return {name: record["config"].get("VpcConfig") or {} for name, record in lambda_svc._functions.items()}
 
 
-def set_function_network(name: str, network: Json) -> None:
-    lambda_svc._functions[name]["config"]["VpcConfig"] = lambda_svc._vpc_config_with_id(network)
-
-
 def bucket_exists(bucket: str) -> bool:
     return bucket in s3._buckets
 
@@ -144,31 +135,6 @@ def bucket_key(bucket: str) -> str | None:
     return headers.get("x-amz-server-side-encryption-aws-kms-key-id")
 
 
-def set_bucket_key(bucket: str, key: str | None) -> None:
-    if key is None:
-        s3._bucket_encryption.pop(bucket, None)
-        return
-    by_default = f"<SSEAlgorithm>aws:kms</SSEAlgorithm><KMSMasterKeyID>{escape(key)}</KMSMasterKeyID>"
-    rule = f"<Rule><ApplyServerSideEncryptionByDefault>{by_default}</ApplyServerSideEncryptionByDefault></Rule>"
-    s3._bucket_encryption[bucket] = f"<ServerSideEncryptionConfiguration>{rule}</ServerSideEncryptionConfiguration>"
-
-
-def set_topic_key(topic: str, key: str | None) -> None:
-    """The KMS key of a topic, by its id, ARN or alias."""
-    attributes = sns._topics[topic]["attributes"]
-    if key:
-        attributes["KmsMasterKeyId"] = key
-    else:
-        attributes.pop("KmsMasterKeyId", None)
-
-
 def s3_error(code: str, message: str, status: int, path: str) -> Reply:
     reply: Reply = s3._error(code, message, status, path)
     return reply
-
-
-def set_bucket_tags(bucket: str, tags: dict[str, str]) -> None:
-    if tags:
-        s3._bucket_tags[bucket] = tags
-    else:
-        s3._bucket_tags.pop(bucket, None)
