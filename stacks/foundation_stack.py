@@ -19,7 +19,8 @@ from cdk_hyperpod import (
 from cdk_hyperpod._common.buckets import access_logs_bucket
 from cdk_hyperpod._common.encryption import encryption_key
 from cdk_hyperpod._common.removal import policy_of
-from cdk_hyperpod.config.cluster import ClusterConfig, StorageConfig
+from cdk_hyperpod.config.cluster import ClusterConfig
+from cdk_hyperpod.config.storage import StorageConfig
 from cdk_hyperpod.guard.foundation_guard import FoundationGuard
 from cdk_hyperpod.names import cluster_stack_name, foundation_stack_name
 from cdk_hyperpod.storage.openzfs import openzfs_mount

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from ._common.encryption import encryption_key as encryption_key
     from .cluster.cluster import HyperPodCluster as HyperPodCluster
     from .config.cluster import ClusterConfig as ClusterConfig
-    from .config.cluster import DataRepository as DataRepository
     from .config.cluster import EbsVolume as EbsVolume
     from .config.cluster import InstanceGroup as InstanceGroup
     from .config.cluster import SubnetConfig as SubnetConfig
+    from .config.storage import DataRepository as DataRepository
     from .config.teams import Team as Team
     from .eks import EksControlPlane as EksControlPlane
     from .eks import EksDrainer as EksDrainer
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "HyperPodCluster": ".cluster.cluster",
     "ClusterConfig": ".config.cluster",
-    "DataRepository": ".config.cluster",
+    "DataRepository": ".config.storage",
     "EbsVolume": ".config.cluster",
     "InstanceGroup": ".config.cluster",
     "SubnetConfig": ".config.cluster",

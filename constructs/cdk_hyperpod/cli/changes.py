@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..config.changes import EFFECTS, METADATA, Changed, Record
+from ..config.changes import METADATA, Changed
+from ..config.effects import EFFECTS, Record
 from .tables import wrapped
 
 

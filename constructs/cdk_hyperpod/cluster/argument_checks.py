@@ -10,9 +10,10 @@ import jsii
 from aws_cdk import aws_iam as iam
 from constructs import IValidation
 
-from ..config.cluster import ClusterConfig, InstanceGroup, NetworkConfig, ScaleDownConfig
+from ..config.cluster import ClusterConfig, InstanceGroup, NetworkConfig
 from ..config.eks import INSTALLED, AutoscalingConfig, EksConfig
 from ..config.lifecycle import LifecycleMode
+from ..config.scale_down import ScaleDownConfig
 from ..config.slurm import AccountingDatabase, SlurmConfig
 from ..errors import Finding
 from ..guard.drain_channel import IEksDrainer

@@ -23,20 +23,13 @@ from .._common.encryption import allow_logs
 from .._common.encryption import encryption_key as make_encryption_key
 from .._common.removal import check_removal, removal_word
 from .._lambda.hyperpod.common.owner import STACK_ID_TAG
-from ..config.cluster import (
-    ClusterArn,
-    ClusterConfig,
-    ClusterName,
-    EksClusterArn,
-    InstanceGroup,
-    LogRetentionDays,
-    NetworkConfig,
-    ScaleDownConfig,
-    TieredStorageConfig,
-)
+from ..config.cluster import ClusterArn, ClusterConfig, EksClusterArn, InstanceGroup, LogRetentionDays, NetworkConfig
 from ..config.lifecycle import LifecycleConfig, LifecycleMode
+from ..config.patterns import ClusterName
 from ..config.rendering import ClusterContext, in_words_of_cdk, network_spec, render_group
+from ..config.scale_down import ScaleDownConfig
 from ..config.slurm import AccountingDatabase
+from ..config.storage import TieredStorageConfig
 from ..errors import Finding, raise_errors
 from ..guard.drain_channel import DRAIN_OPERATORS, DrainChannel, IEksDrainer, name_agent
 from ..guard.scale_down import UNGUARDED, ScaleDown, name_patching_off

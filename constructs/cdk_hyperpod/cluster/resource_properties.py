@@ -8,9 +8,10 @@ from typing import Any
 
 from aws_cdk import aws_sagemaker as sagemaker
 
-from ..config.cluster import ClusterConfig, TieredStorageConfig
+from ..config.cluster import ClusterConfig
 from ..config.rendering import mount_spec
 from ..config.slurm import AccountingDatabase
+from ..config.storage import TieredStorageConfig
 from ..storage.lustre import LustreMount
 from ..storage.openzfs import OpenZfsMount
 from .argument_checks import accounting_database_of

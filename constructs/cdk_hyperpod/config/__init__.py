@@ -6,17 +6,7 @@ May import: facts, typed, _lambda.hyperpod.common.drain_protocol.
 
 from __future__ import annotations
 
-from .cluster import (
-    NetworkConfig,
-    OpenZfsConfig,
-    Rolling,
-    ScaleDownConfig,
-    ScaleDownDrain,
-    ScheduledUpdate,
-    StorageConfig,
-    Taint,
-    TieredStorageConfig,
-)
+from .cluster import NetworkConfig, Rolling, ScheduledUpdate, Taint
 from .eks import (
     AddOn,
     AddOnsConfig,
@@ -32,6 +22,7 @@ from .eks import (
 from .governance import TaskClass, TaskGovernance
 from .lifecycle import LifecycleConfig, LifecycleSteps
 from .monitoring import MonitoringConfig
+from .scale_down import ScaleDownConfig, ScaleDownDrain
 from .slurm import (
     AccountingDatabase,
     DrainAgentConfig,
@@ -44,6 +35,7 @@ from .slurm import (
     SlurmQos,
     User,
 )
+from .storage import OpenZfsConfig, StorageConfig, TieredStorageConfig
 from .teams import AcceleratorPartition, PriorityClass, Share
 
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..typed.bounds import Pattern, Range
+from .effects import in_place
+
+_LATER = in_place("applies to jobs that are queued later")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +17,7 @@ class TaskClass:
     -priority, such as training-priority (awsome-distributed-training, task-governance). It orders whole jobs, whereas a
     PriorityClass orders pods."""
 
+    _change = _LATER
     name: Annotated[
         str,
         Pattern(
@@ -31,9 +35,9 @@ class TaskClass:
 class TaskGovernance:
     """How the teams' jobs are queued. One for a cluster. A change applies to jobs that are queued later."""
 
-    priority_classes: tuple[TaskClass, ...] = ()
+    priority_classes: Annotated[tuple[TaskClass, ...], _LATER] = ()
     """At most 10. Absent: jobs run in the order of their submission."""
-    fair_share: bool = True
+    fair_share: Annotated[bool, _LATER] = True
     """True: idle nodes are shared between teams by their `fair_share_weight`. False: first come, first served."""
-    idle_resource_sharing: bool = False
+    idle_resource_sharing: Annotated[bool, _LATER] = False
     """True: teams may also borrow nodes that are in no team's share, up to each team's ceiling."""

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from ..typed.bounds import Range
+from .effects import IN_PLACE, NEW_NODES, new_nodes
 from .patterns import ROLE_ARN
 
 LifecycleMode = Literal["extended", "customer_managed", "bootstrap"]
 OnScriptFailure = Literal["fail", "continue"]
 ScriptMinutes = Annotated[int, Range(1, 60)]
 DEFAULT_SCRIPT_MINUTES = 10
+
+OWN_SCRIPTS = new_nodes("under Slurm, lifecycle run applies it to the others")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +25,7 @@ class LifecycleSteps:
     A change reaches new and replaced nodes. `cdk-hyperpod lifecycle run STEP` applies it to running ones.
     """
 
+    _change = new_nodes("lifecycle run applies it to the others")
     mounts: bool = True
     """Wait until the file systems are mounted. A node without them fails."""
     efa: bool = True
@@ -65,28 +69,28 @@ class LifecycleSteps:
 class LifecycleConfig:
     """What runs on a new node, and in which order. A change touches no running node, and applies to new and replaced ones."""
 
-    mode: LifecycleMode | None = None
+    mode: Annotated[LifecycleMode | None, NEW_NODES] = None
     """extended: HyperPod sets the node up, and the scripts run afterwards (OnInitComplete). customer_managed: the
     scripts run instead, and do everything (OnCreate). bootstrap: HyperPod sets the node up, and no script runs. Absent:
     extended, but customer_managed with `scripts` and under EKS."""
-    scripts: str | None = None
+    scripts: Annotated[str | None, NEW_NODES] = None
     """A folder of scripts, relative to this file, in place of the library's own, which support both hooks."""
     steps: LifecycleSteps = field(default_factory=LifecycleSteps)
     """Which steps of the library's scripts run."""
-    scripts_before: str | None = None
+    scripts_before: Annotated[str | None, OWN_SCRIPTS] = None
     """A folder of your scripts, relative to this file. Every new node runs each file in it as root, in order of name,
     before the library's steps. Folders in it are uploaded for the scripts and not run. Absent: none. A change reaches
     new and replaced nodes. `cdk-hyperpod lifecycle run scripts_before` runs them on running ones."""
-    scripts_after: str | None = None
+    scripts_after: Annotated[str | None, OWN_SCRIPTS] = None
     """The same after the library's steps. Absent: none. `cdk-hyperpod lifecycle run scripts_after` runs them on running
     nodes."""
-    script_minutes: ScriptMinutes = DEFAULT_SCRIPT_MINUTES
+    script_minutes: Annotated[ScriptMinutes, NEW_NODES] = DEFAULT_SCRIPT_MINUTES
     """How many minutes each script of `scripts_before` and `scripts_after` may take. Then it is killed with all its
     processes, and has failed."""
-    on_script_failure: OnScriptFailure = "fail"
+    on_script_failure: Annotated[OnScriptFailure, NEW_NODES] = "fail"
     """fail: if one of these scripts fails, the node fails. continue: the node's log names the script, and the node goes
     on with the next one."""
-    writers: tuple[Annotated[str, ROLE_ARN], ...] = ()
+    writers: Annotated[tuple[Annotated[str, ROLE_ARN], ...], IN_PLACE] = ()
     """IAM roles that may change the scripts in their bucket, which run as root on every node. The function that uploads them may too,
     and so may the function that empties the bucket on destroy. At most 100, with 15,000 characters together, because
     the bucket's policy lists them. Absent: no other role may, whatever its policies allow."""

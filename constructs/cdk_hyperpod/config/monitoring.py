@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..typed.bounds import Pattern, Range
+from .effects import IN_PLACE, Change, in_place
 
 TopicArn = Annotated[
     str,
@@ -39,18 +40,25 @@ class MonitoringConfig:
     A change touches no node. docs/alerts.md explains each message and each alarm.
     """
 
-    topic_arn: TopicArn | None = None
+    topic_arn: Annotated[
+        TopicArn | None,
+        Change(
+            effect="in place",
+            says="a topic that this file created is deleted with its subscriptions",
+            removed=in_place("a topic is created, and nobody has subscribed to it"),
+        ),
+    ] = None
     """An existing SNS topic of the cluster's account and region that gets messages and alarms. `cdk-hyperpod preflight`
     checks whether its policy and its key allow that. Absent: a topic under the cluster's key is created, and the output
     AlertsTopicArn has its ARN."""
-    emails: tuple[EmailAddress, ...] = ()
+    emails: Annotated[tuple[EmailAddress, ...], in_place("a new address has to confirm")] = ()
     """E-mail addresses that the created topic sends to. SNS asks each for a confirmation first, and deletes the
     subscription if nobody confirms. Cannot be combined with `topic_arn`. Absent: nobody, until you subscribe."""
-    below_minimum_minutes: BelowMinimumMinutes = 30
+    below_minimum_minutes: Annotated[BelowMinimumMinutes, IN_PLACE] = 30
     """Alarm if a group has had fewer nodes than its `min_instance_count` for so many minutes, rounded up to 5."""
-    missing_nodes_hours: MissingNodesHours = 3
+    missing_nodes_hours: Annotated[MissingNodesHours, IN_PLACE] = 3
     """Alarm if a group has had fewer nodes than it should have for so many hours."""
-    training_plan_days: TrainingPlanDays = 7
+    training_plan_days: Annotated[TrainingPlanDays, IN_PLACE] = 7
     """Alarm if a training plan of a group ends within so many days."""
-    free_storage_percent: FreeStoragePercent = 10
+    free_storage_percent: Annotated[FreeStoragePercent, IN_PLACE] = 10
     """Alarm if less than this share of the Lustre file system of `storage` is free."""

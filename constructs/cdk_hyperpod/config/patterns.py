@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from ..typed.bounds import Pattern
+from .._lambda.hyperpod.common.drain_protocol import NODE_ID
+from ..typed.bounds import PATH_SEGMENT, Pattern
 
 Namespace = Annotated[
     str,
@@ -47,3 +48,18 @@ KmsKeyArn = Annotated[
         "a KMS key's ARN such as arn:aws:kms:us-west-2:111122223333:key/…",
     ),
 ]
+ZONE = Pattern(
+    r"[a-z]{2}(-[a-z]+)+-[0-9][a-f]|[a-z]+[0-9]-az[1-6]",
+    "an availability zone's name or id, such as us-west-2c or usw2-az3",
+)
+Zone = Annotated[str, ZONE]
+SecurityGroupId = Annotated[str, Pattern(r"sg-[0-9a-f]{8,17}", "a security group id such as sg-0123456789abcdef0")]
+ClusterName = Annotated[
+    str,
+    Pattern(
+        r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", "1 to 63 letters, digits and hyphens, no hyphen at either end", length=63
+    ),
+]
+NodeId = Annotated[str, Pattern(NODE_ID, "an instance id such as i-0123456789abcdef0")]
+GroupName = ClusterName
+MountPath = Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")]

@@ -10,16 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .cluster import (
-    EKS_ENTRY_SCRIPT,
-    ENTRY_SCRIPTS,
-    EbsVolume,
-    InstanceGroup,
-    Rolling,
-    ScaleDownConfig,
-    ScheduledUpdate,
-)
+from .cluster import EKS_ENTRY_SCRIPT, ENTRY_SCRIPTS, EbsVolume, InstanceGroup, Rolling, ScheduledUpdate
 from .lifecycle import LifecycleMode
+from .scale_down import ScaleDownConfig
 
 Spec = dict[str, Any]
 """A structure of AWS::SageMaker::Cluster and of the SageMaker API, which use the same names."""

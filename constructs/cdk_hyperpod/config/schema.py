@@ -10,8 +10,8 @@ from typing import Any
 from ..facts.instance_types import catalogue, regions
 from ..typed.annotations import field_types
 from ..typed.schema import object_schema, places, texts, value_schema
-from .changes import CHANGES, EFFECTS, Change
 from .cluster import ClusterConfig
+from .effects import EFFECTS, change_of
 
 
 def json_schema() -> dict[str, Any]:
@@ -57,8 +57,8 @@ def _reference_rows(kind: type) -> Iterator[str]:
 
 
 def _change_words(kind: type, name: str) -> str:
-    entry = CHANGES[kind][name]
-    if not isinstance(entry, Change):
+    entry = change_of(kind, name)
+    if entry is None:
         return "as below"
     words = f"{entry.effect}: {entry.says}".removesuffix(": ")
     removed, deletion = entry.removed, entry.deletion

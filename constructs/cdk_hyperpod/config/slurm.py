@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from .._lambda.hyperpod.common.drain_protocol import MAX_NODES
 from ..typed.bounds import PATH_SEGMENT, Pattern, Range
+from .effects import IN_PLACE, in_place, new_nodes
 from .patterns import ROLE_ARN
 
 # useradd(8) of the node's Debian and its kin: 32 characters, no capitals; a name of digits is a number to many tools.
@@ -47,11 +48,20 @@ SlurmUser = Annotated[
     ),
 ]
 
+USERS = new_nodes("lifecycle run users applies it to the others")
+_ACCOUNTS = new_nodes("lifecycle run accounting applies it to the controller")
+_SLURM_CONF = new_nodes("lifecycle run slurm_conf applies it to the controller")
+_HOOKS = new_nodes("lifecycle run slurm_conf applies it to the others")
+_DRAIN = new_nodes("lifecycle run drain applies it to the controller")
+_STATE = new_nodes("lifecycle run keep_state applies it to the controller")
+_DATABASE = in_place("Slurm's history stays in the old database")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """A Linux group on every node. A change reaches new nodes. `cdk-hyperpod lifecycle run users` applies it to the others."""
 
+    _change = USERS
     name: LinuxName
     """The group's name."""
     gid: LinuxId
@@ -67,6 +77,7 @@ class User:
     on the node. It is never in the template or in S3.
     """
 
+    _change = USERS
     name: LinuxName
     """The user's name."""
     uid: LinuxId
@@ -103,6 +114,7 @@ class SlurmAccount:
     limits.
     """
 
+    _change = _ACCOUNTS
     name: AccountName
     """The account's name in Slurm."""
     users: tuple[SlurmUser, ...] = ()
@@ -139,6 +151,7 @@ class SlurmQos:
     database: two clusters with one database need different names.
     """
 
+    _change = _ACCOUNTS
     name: QosName
     """The name in Slurm. It cannot be normal, which is Slurm's own."""
     priority: Annotated[int, Range(0, 1_000_000)] | None = None
@@ -169,6 +182,7 @@ class SlurmPartition:
     file does not set is left as it is.
     """
 
+    _change = _SLURM_CONF
     default: bool = False
     """True: jobs that name no partition run here. In one partition at most. Absent: HyperPod's dev."""
     max_time_minutes: Annotated[int, Range(1, 525_600)] | None = None
@@ -195,6 +209,7 @@ class SlurmFiles:
     runs, and the nodes from there.
     """
 
+    _change = _SLURM_CONF
     slurm: str | None = None
     """A file with lines of slurm.conf, such as slurm/extra.conf. Absent: none."""
     gres: str | None = None
@@ -217,6 +232,7 @@ class AccountingDatabase:
     HyperPod connects slurmdbd to it and reads the secret. No script does. Requires continuous provisioning.
     """
 
+    _change = _DATABASE
     endpoint: Annotated[
         str,
         Pattern(
@@ -246,6 +262,7 @@ class DrainBackup:
     """How a node's data is saved after its jobs have ended and before it is drained: its folders `paths` are copied
     `to` another one, and every file is compared by its sha256. Or a `hook` of your own saves it."""
 
+    _change = _DRAIN
     paths: tuple[
         Annotated[str, Pattern(rf"(/{PATH_SEGMENT})+", "an absolute path without a slash at its end")], ...
     ] = ()
@@ -288,9 +305,9 @@ class DrainAgentConfig:
     running node.
     """
 
-    backup: DrainBackup | None = None
+    backup: Annotated[DrainBackup | None, _DRAIN] = None
     """What is saved of a node. Absent: nothing."""
-    operators: tuple[Annotated[str, ROLE_ARN], ...] = ()
+    operators: Annotated[tuple[Annotated[str, ROLE_ARN], ...], IN_PLACE] = ()
     """IAM roles that may write the operators' drain request, as `cdk-hyperpod drain` and `undrain` do, such as
     arn:aws:iam::111122223333:role/aws-reserved/sso.amazonaws.com/us-west-2/AWSReservedSSO_Operators_0123456789abcdef.
     At most 100, with 15,000 characters together, because the bucket's policy lists them. Absent: every principal with
@@ -301,37 +318,39 @@ class DrainAgentConfig:
 class SlurmConfig:
     """What Slurm does besides running jobs."""
 
-    accounting_database: AccountingDatabase | None = None
+    accounting_database: Annotated[AccountingDatabase | None, _DATABASE] = None
     """The database of accounts and history. Absent: a database on the controller node, which is lost with the node. A
     change updates the cluster and terminates no node."""
-    accounts: tuple[SlurmAccount, ...] = ()
+    accounts: Annotated[tuple[SlurmAccount, ...], _ACCOUNTS] = ()
     """Accounts and their limits. Absent: every user may run jobs, without limits. Before you remove the last account,
     remove its users and run the step: without accounts in the file the scripts do not change the database."""
-    metadata_users: tuple[SlurmUser, ...] | None = None
+    metadata_users: Annotated[
+        tuple[SlurmUser, ...] | None, new_nodes("lifecycle run metadata applies it to the others")
+    ] = None
     """Users whose jobs may reach the instance's metadata, and so assume the node's role. []: no user. Root, the
     system's users and the image's own user always reach it. All other users then do not, and neither do containers
     behind a bridge: an nft rule on every node rejects their calls. Absent: every user's jobs can assume the role of
     login and compute nodes, with all that is granted to the cluster. The controller's metadata is closed to all users."""
-    partitions: Mapping[SlurmPartitionName, SlurmPartition] = field(default_factory=dict)
+    partitions: Annotated[Mapping[SlurmPartitionName, SlurmPartition], _SLURM_CONF] = field(default_factory=dict)
     """Settings of partitions by name: those of the compute groups, and dev, in which HyperPod has all nodes. Absent: as
     HyperPod has them."""
-    qos: tuple[SlurmQos, ...] = ()
+    qos: Annotated[tuple[SlurmQos, ...], _ACCOUNTS] = ()
     """QOS: priorities, limits and preemption for jobs. Absent: Slurm's own, normal."""
-    conf: SlurmFiles | None = None
+    conf: Annotated[SlurmFiles | None, _SLURM_CONF] = None
     """Files with lines of yours for slurm.conf and Slurm's other files. Absent: none."""
-    prolog: str | None = None
+    prolog: Annotated[str | None, _HOOKS] = None
     """A folder beside this file. root runs its programs on each node of a job before the job starts, in the order of
     their names, after a Prolog that slurm.conf has already. A program that fails or takes too long drains the node, and
     Slurm requeues and holds the job. New programs are tried on one idle node before jobs depend on them. Absent: none."""
-    epilog: str | None = None
+    epilog: Annotated[str | None, _HOOKS] = None
     """The same after a job. A program that fails drains the node. Absent: none."""
-    hook_seconds: Annotated[int, Range(1, 600)] = 60
+    hook_seconds: Annotated[int, Range(1, 600), _HOOKS] = 60
     """Maximum time of each program of `prolog` and `epilog`, in seconds."""
-    keep_state: bool = True
+    keep_state: Annotated[bool, _STATE] = True
     """Copy the controller's state to the shared file system each minute, and its own accounting database each hour. A new
     controller restores them: jobs, reservations, drained nodes and job ids (docs/controller-replaced.md). false: they are
     lost when HyperPod replaces the controller."""
-    drain: DrainAgentConfig | None = None
+    drain: Annotated[DrainAgentConfig | None, _DRAIN] = None
     """An agent on the controller that drains nodes, and saves their data, before they are deleted. Absent: there is no
     agent, and no bucket for its requests. Before you remove this from the file, release held nodes with `cdk-hyperpod
     undrain`: the bucket is deleted, and the agent on a running controller gets no more requests."""

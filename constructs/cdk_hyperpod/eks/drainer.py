@@ -19,8 +19,7 @@ from .._common.functions import log_group as make_log_group
 from .._common.functions import python_function
 from .._common.pseudo import ACCOUNT_ID, PARTITION
 from .._common.removal import check_removal
-from ..config.cluster import ClusterName
-from ..config.patterns import CronJobName
+from ..config.patterns import ClusterName, CronJobName
 from ..errors import Finding, raise_errors
 from ..guard.drain_channel import IEksDrainer
 from ..kubernetes.drainer import (

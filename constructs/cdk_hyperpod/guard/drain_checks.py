@@ -7,7 +7,7 @@ from typing import Any
 
 from aws_cdk import aws_kms as kms
 
-from ..config.cluster import ScaleDownDrain
+from ..config.scale_down import ScaleDownDrain
 from ..errors import Finding
 from ..interface import IHyperPodCluster
 from .drain_channel import DrainChannel, IEksDrainer

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .._lambda.hyperpod.foundation_guard.settings import ImmutableSettings
-from ..config.cluster import ClusterConfig, StorageConfig
+from ..config.cluster import ClusterConfig
+from ..config.storage import StorageConfig
 from ..config.zones import plan_subnets
 
 

@@ -25,8 +25,9 @@ from .._cdk_private import properties_of
 from .._common.acknowledge import without_traces
 from .._common.removal import check_removal
 from .._lambda.hyperpod.common.owner import STACK_ID_TAG
-from ..config.cluster import InstanceGroup, ScaleDownConfig, ScaleDownDrain
+from ..config.cluster import InstanceGroup
 from ..config.rendering import guard_properties, patching_off
+from ..config.scale_down import ScaleDownConfig, ScaleDownDrain
 from ..errors import Finding, raise_errors
 from ..interface import IHyperPodCluster
 from ..loader import LoadedConfig

@@ -12,7 +12,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ..config.cluster import ClusterConfig, InstanceGroup, NetworkConfig, StorageConfig, SubnetConfig
+from ..config.cluster import ClusterConfig, InstanceGroup, NetworkConfig, SubnetConfig
+from ..config.storage import StorageConfig
 from ..config.zones import ZoneSubnet, is_zone_id, more_endpoints, plan_subnets, zone_prefixes
 from ..errors import Finding
 from ..facts.instance_types import regions

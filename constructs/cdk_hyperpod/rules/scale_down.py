@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..config.cluster import InstanceGroup, ScaleDownConfig
+from ..config.cluster import InstanceGroup
+from ..config.scale_down import ScaleDownConfig
 from ..errors import Finding
 from ..typed.known import is_known
 from ..typed.validation import check_repeated

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..config.cluster import ClusterConfig, ScaleDownConfig, ScaleDownDrain
+from ..config.cluster import ClusterConfig
 from ..config.eks import EksConfig, ExistingEksCluster
+from ..config.scale_down import ScaleDownConfig, ScaleDownDrain
 from ..config.slurm import SlurmConfig
 from ..config.teams import Team
 from ..errors import Finding

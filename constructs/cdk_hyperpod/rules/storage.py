@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from ..config.cluster import ClusterConfig, DataRepository, InstanceGroup, StorageConfig
+from ..config.cluster import ClusterConfig, InstanceGroup
+from ..config.storage import DataRepository, StorageConfig
 from ..errors import Finding
 from ..facts.instance_types import catalogue
 from ..typed.known import is_known

@@ -18,13 +18,8 @@ from .._common import reasons
 from .._common.buckets import private_bucket
 from .._common.encryption import allow_data_repositories
 from .._common.removal import check_removal, policy_of, removal_word
-from ..config.cluster import (
-    DEFAULT_LUSTRE_THROUGHPUT,
-    DataRepository,
-    LustreThroughput,
-    Removal,
-    StorageConfig,
-)
+from ..config.cluster import Removal
+from ..config.storage import DEFAULT_LUSTRE_THROUGHPUT, DataRepository, LustreThroughput, StorageConfig
 from ..errors import Finding, raise_errors
 from ..loader import LoadedConfig
 from ..network.network import HyperPodNetwork

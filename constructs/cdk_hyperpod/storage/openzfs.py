@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct, IConstruct
 
-from ..config.cluster import OpenZfsConfig
+from ..config.storage import OpenZfsConfig
 from ..errors import raise_errors
 from ..network.network import HyperPodNetwork
 from ..network.security_groups import allow_tcp

@@ -1,7 +1,7 @@
-"""What the table of changes says of every setting is what a deployment does: to the template, and to the nodes of a live cluster.
+"""What the change beside every setting says is what a deployment does: to the template, and to the nodes of a live cluster.
 
-Each setting is changed once. Those that the table says happen in place, or reach new nodes only, are deployed together, one
-deployment for each file: no node of the cluster may end. Those that it says are refused are refused one by one.
+Each setting is changed once. Those whose change happens in place, or reaches new nodes only, are deployed together, one
+deployment for each file: no node of the cluster may end. Those whose change is refused are deployed one by one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ import yaml
 from cdk_hyperpod import LoadedConfig, load_config
 from cdk_hyperpod._lambda.hyperpod.foundation_guard.decision import Live, Subnet, differences
 from cdk_hyperpod._lambda.hyperpod.foundation_guard.settings import ImmutableSettings
-from cdk_hyperpod.config.changes import CHANGES, EFFECTS, METADATA, Change, changed, record
+from cdk_hyperpod.config.changes import METADATA, changed, record
 from cdk_hyperpod.config.cluster import ClusterConfig
+from cdk_hyperpod.config.effects import EFFECTS, change_of
+from cdk_hyperpod.config.eks import AddOnsConfig
+from cdk_hyperpod.config.lifecycle import LifecycleSteps
 from cdk_hyperpod.errors import Finding, raise_errors
 from cdk_hyperpod.guard.immutable import immutable_settings
 from cdk_hyperpod.rules import check_cluster
+from cdk_hyperpod.typed.annotations import Fields, field_types, shape
 from cdk_hyperpod.typed.build import structure
 from cdk_hyperpod.typed.schema import places
 from cdk_hyperpod_local.hyperpod import ClusterHandler, HyperPod, ManualClock, Progress, replacement_reasons
@@ -137,7 +141,7 @@ CASES: Mapping[str, Case] = {
     "AutoscalingConfig.limits": ("scaled", {"eks.autoscaling.limits": {"cpu": "10"}}, "eks.autoscaling.limits"),
     **{
         f"AddOnsConfig.{field.name}": (EKS, {f"eks.add_ons.{field.name}.version": "v9.9.9-eksbuild.9", **({"eks.add_ons.metrics_server.enabled": True} if field.name == "metrics_server" else {})}, f"eks.add_ons.{field.name}.version")
-        for field in dataclasses.fields(next(kind for kind in CHANGES if kind.__name__ == "AddOnsConfig"))
+        for field in dataclasses.fields(AddOnsConfig)
     },
     "AddOn.enabled": (EKS, {"eks.add_ons.observability.enabled": True}, "eks.add_ons.observability.enabled"),
     "AddOn.configuration": (EKS, {"eks.add_ons.coredns.configuration": {"replicaCount": 3}}, "eks.add_ons.coredns.configuration"),
@@ -216,7 +220,7 @@ CASES: Mapping[str, Case] = {
     "LifecycleConfig.writers": (EVERYTHING, {"lifecycle.writers": []}, "lifecycle.writers"),
     **{
         f"LifecycleSteps.{field.name}": (EVERYTHING, {f"lifecycle.steps.{field.name}": field.name == "slurm"}, f"lifecycle.steps.{field.name}")
-        for field in dataclasses.fields(next(kind for kind in CHANGES if kind.__name__ == "LifecycleSteps"))
+        for field in dataclasses.fields(LifecycleSteps)
     },
     "Group.name": (EVERYTHING, {"groups.1.name": "other", "users.0.groups": ["other"]}, "groups[other]"),
     "Group.gid": (EVERYTHING, {"groups.1.gid": 5009}, "groups[gpu-users]"),
@@ -336,28 +340,36 @@ def config_of(data: Json) -> ClusterConfig:
     return config
 
 
+KINDS = {kind.__name__: kind for kind in places(ClusterConfig)}
+
+
 def entry_of(setting: str) -> Any:
     kind, _, name = setting.partition(".")
-    return next(entries for each, entries in CHANGES.items() if each.__name__ == kind)[name]
+    return change_of(KINDS[kind], name)
 
 
 def settings(*effects: str) -> list[str]:
     return [setting for setting in CASES if entry_of(setting).effect in effects]
 
 
-# -- the table ---------------------------------------------------------------------------------------------------------
+# -- the changes beside the settings ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_setting_of_the_model_is_in_the_table_and_nothing_else() -> None:
-    fields = {kind: [field.name for field in dataclasses.fields(kind)] for kind in places(ClusterConfig)}
+def test_every_setting_has_a_change_or_settings_in_it_that_have_one() -> None:
+    without = [
+        name
+        for kind in KINDS.values()
+        for name, annotation in field_types(kind).items()
+        if change_of(kind, name) is None and not isinstance(shape(annotation).form, Fields)
+    ]
 
-    assert {kind: [*entries] for kind, entries in CHANGES.items()} == fields
+    assert not without
 
 
-def test_every_setting_with_an_effect_is_changed_below() -> None:
+def test_every_setting_with_a_change_is_changed_below() -> None:
     assert {*CASES} >= {
-        f"{kind.__name__}.{name}" for kind, entries in CHANGES.items() for name, entry in entries.items() if isinstance(entry, Change)
-    }  # fmt: skip
+        f"{kind.__name__}.{name}" for kind in KINDS.values() for name in field_types(kind) if change_of(kind, name)
+    }
 
 
 @pytest.mark.parametrize("setting", CASES)
@@ -637,7 +649,7 @@ def groups_changed(base: str) -> Mapping[str, Json]:
     return {group["InstanceGroupName"]: group for group in cluster_of(made(data), data["name"])["InstanceGroups"]}
 
 
-# What another service refuses, of which the local AWS's HyperPod knows nothing: the table names the service.
+# What another service refuses, of which the local AWS's HyperPod knows nothing: the change names the service.
 BY_AWS = {
     "EksConfig.kubernetes_version": "EKS",
     "PriorityClass.value": "Kubernetes",

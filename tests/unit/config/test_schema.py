@@ -11,7 +11,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from cdk_hyperpod.config import cluster, eks, governance, lifecycle, monitoring, slurm, teams
+from cdk_hyperpod.config import cluster, eks, governance, lifecycle, monitoring, scale_down, slurm, storage, teams
 from cdk_hyperpod.config.cluster import ClusterConfig
 from cdk_hyperpod.config.schema import json_schema, reference
 from cdk_hyperpod.facts.instance_types import catalogue, regions
@@ -24,7 +24,7 @@ SCHEMA = json_schema()
 VALIDATOR = Draft202012Validator(SCHEMA)
 MODEL: list[type[Any]] = [
     kind
-    for module in (cluster, eks, governance, lifecycle, monitoring, slurm, teams)
+    for module in (cluster, eks, governance, lifecycle, monitoring, scale_down, slurm, storage, teams)
     for kind in vars(module).values()
     if isinstance(kind, type) and kind.__module__ == module.__name__
 ]

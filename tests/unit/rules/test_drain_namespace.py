@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cdk_hyperpod.config.cluster import ClusterConfig, InstanceGroup, ScaleDownConfig, ScaleDownDrain
+from cdk_hyperpod.config.cluster import ClusterConfig, InstanceGroup
+from cdk_hyperpod.config.scale_down import ScaleDownConfig, ScaleDownDrain
 from cdk_hyperpod.config.teams import Team
 from cdk_hyperpod.rules.scale_down_drain import check_scale_down_drain
 from cdk_hyperpod.rules.teams import check_teams

@@ -28,7 +28,8 @@ from cdk_hyperpod import (
 )
 from cdk_hyperpod._lambda.hyperpod.uploader.content import KIND, fill_in
 from cdk_hyperpod.config import SlurmFiles, SlurmQos
-from cdk_hyperpod.config.cluster import ClusterConfig, Orchestrator, StorageConfig
+from cdk_hyperpod.config.cluster import ClusterConfig, Orchestrator
+from cdk_hyperpod.config.storage import StorageConfig
 from cdk_hyperpod.scripts.script_folder import checksums, contents
 from helpers.findings import refused
 from helpers.synthesis import ROOT, Template, filled, flat, new_app, of_stack

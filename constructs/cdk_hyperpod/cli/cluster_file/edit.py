@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...config.cluster import ClusterConfig, ScaleDownConfig
+from ...config.cluster import ClusterConfig
+from ...config.scale_down import ScaleDownConfig
 from ...errors import HyperPodError
 from ...loader import load_config
 from ..live import LiveError, Node

@@ -6,8 +6,9 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...config.cluster import ClusterConfig, InstanceGroup, ScaleDownConfig
+from ...config.cluster import ClusterConfig, InstanceGroup
 from ...config.rendering import ClusterContext, guard_properties, network_spec, patching_off, render_group
+from ...config.scale_down import ScaleDownConfig
 from .deployed_stack import stack_id_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ...config.cluster import ClusterConfig, InstanceGroup, StorageConfig
+from ...config.cluster import ClusterConfig, InstanceGroup
+from ...config.storage import StorageConfig
 from ...config.zones import INTERFACE_ENDPOINTS, has_interface_endpoints, more_endpoints
 
 HOURS = 730

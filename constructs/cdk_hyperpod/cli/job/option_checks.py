@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
 from ..._lambda.hyperpod.common.drain_protocol import MAX_NODES
-from ...config.cluster import ZONE, ClusterConfig, InstanceGroup
+from ...config.cluster import ClusterConfig, InstanceGroup
 from ...config.jobs import ElasticJob
+from ...config.patterns import ZONE
 from ...config.zones import is_zone_id
 from ...errors import Finding
 from ...facts.instance_types import catalogue

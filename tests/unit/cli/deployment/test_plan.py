@@ -19,7 +19,8 @@ import pytest
 import yaml
 
 from cdk_hyperpod.cli.main import main
-from cdk_hyperpod.config.changes import METADATA, Record, record
+from cdk_hyperpod.config.changes import METADATA, record
+from cdk_hyperpod.config.effects import Record
 from cdk_hyperpod.loader import load_config
 from cdk_hyperpod.names import cluster_stack_name
 from cdk_hyperpod_local.hyperpod import HyperPod, ManualClock

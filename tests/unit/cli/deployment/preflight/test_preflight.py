@@ -32,20 +32,12 @@ from cdk_hyperpod.cli.deployment.preflight_checks import (
     usage_quota,
 )
 from cdk_hyperpod.cli.main import main
-from cdk_hyperpod.config.cluster import (
-    ClusterConfig,
-    EbsVolume,
-    InstanceGroup,
-    NetworkConfig,
-    OpenZfsConfig,
-    Rolling,
-    StorageConfig,
-    SubnetConfig,
-)
+from cdk_hyperpod.config.cluster import ClusterConfig, EbsVolume, InstanceGroup, NetworkConfig, Rolling, SubnetConfig
 from cdk_hyperpod.config.eks import EksConfig, ExistingEksCluster
 from cdk_hyperpod.config.lifecycle import LifecycleConfig
 from cdk_hyperpod.config.monitoring import MonitoringConfig
 from cdk_hyperpod.config.slurm import DrainAgentConfig, SlurmConfig
+from cdk_hyperpod.config.storage import OpenZfsConfig, StorageConfig
 from cdk_hyperpod.config.teams import Team
 from cdk_hyperpod.facts.instance_types import catalogue
 from cdk_hyperpod.facts.s3_actions import WRITES
