@@ -106,10 +106,14 @@ include local_aws/cdk_hyperpod_local/local.mk
 
 ## -- checks ----------------------------------------------------------------------------------------------------------
 
+# A new worker would begin with the test that ended the last one.
+PYTEST_WORKERS = python -m pytest --max-worker-restart=0
 # All tests of a file run in one worker, which keeps their fixtures. tests/conftest.py orders the files.
-PYTEST = python -m pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
+PYTEST = $(PYTEST_WORKERS) --numprocesses=auto --dist=loadfile --no-loadscope-reorder
+# Tests that deploy, or wait for Slurm, take longer than others.
+LONGER = -o faulthandler_timeout=1200
 # For tests that wait for clocks and polls half of their time: each core has work for two workers.
-WAITING_PYTEST = $(PYTEST) --numprocesses=$$((2 * $$(getconf _NPROCESSORS_ONLN)))
+WAITING_PYTEST = $(PYTEST) --numprocesses=$$((2 * $$(getconf _NPROCESSORS_ONLN))) $(LONGER)
 # The following folders run only if they are named (APART in tools/lanes.py).
 # Deployments to the local AWS over the whole life of a cluster, the tests of that engine, and an app with its own environment.
 LIVES := tests/deployments tests/unit/local_aws/engine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from functools import cache, partial
@@ -24,6 +25,8 @@ from tools.lanes import APART
 
 __all__ = ["APART", "environment", "wheel"]
 
+# Ten thousand tests and the classes of CDK live until the end: the garbage collector looks at them again less often.
+gc.set_threshold(50_000)
 app.use_project_node()
 # Where `make` has set the local AWS up.
 os.environ.setdefault("LOCAL_AWS_HOME", str(ROOT / ".local-aws"))
@@ -111,8 +114,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
     config.stash[LEFT_OUT] = len(left_out)
-    longest = [ROOT / "tests" / file for file in LONGEST]
-    items[:] = sorted(kept, key=lambda item: longest.index(item.path) if item.path in longest else len(longest))
+    longest = {str(ROOT / "tests" / file): number for number, file in enumerate(LONGEST)}
+    items[:] = sorted(kept, key=lambda item: longest.get(str(item.path), len(longest)))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -9,7 +9,7 @@ slurm-parts: #: Install Slurm 22.05 on this machine, and 24.11 into ~/.cache (ro
 # Two processes, each with one cluster at a time. The tests of a cluster run in one process.
 .PHONY: test-slurm
 test-slurm: setup slurm-parts #: Test lifecycle scripts and jobs on real Slurm clusters, 22.05 and 24.11
-	@python -m pytest --numprocesses=2 --dist=loadscope tests/real/slurm $(SLURM_FLAGS)
+	@$(PYTEST_WORKERS) --numprocesses=2 --dist=loadscope $(LONGER) tests/real/slurm $(SLURM_FLAGS)
 
 CHAOS ?= --jobs 1000 --kills 60
 

@@ -329,6 +329,11 @@ def data_of(base: str) -> Json:
     if base in VARIANTS:
         name, edits = VARIANTS[base]
         return edited(edits, data_of(name))
+    return copy.deepcopy(_data_of_file(base))
+
+
+@cache
+def _data_of_file(base: str) -> Json:
     data: Json = yaml.safe_load((CONFIGS / f"{base}.yaml").read_text("utf-8"))
     return data
 
@@ -539,46 +544,37 @@ def all_of(effect: str) -> Iterator[tuple[str, list[str]]]:
     yield from by_base.items()
 
 
-# Of two that exclude each other, or that name one thing twice, one is changed alone.
-NOT_TOGETHER = {
-    *{"NetworkConfig.organization_id", "NetworkConfig.trusted_accounts", "NetworkConfig.internet_egress"},
-    *{"Taint.key", "TaskClass.name", "SlurmAccount.name", "SlurmConfig.accounting_database", "Group.name", "User.name"},
+# Of those that exclude each other, or that name one thing twice, each is changed in another deployment.
+SECOND = {
+    *{"AddOn.version", "ClusterConfig.teams", "EksConfig.dependencies_chart", "EksConfig.image_registry", "Group.name"},
     *{
+        "EksConfig.public_access_cidrs",
         "LifecycleConfig.scripts",
-        "AddOn.version",
-        "EksConfig.dependencies_chart",
-        "EksConfig.dependencies_chart_digest",
-    },
-    *{
-        "AutoscalingConfig.instance_groups",
-        "EksConfig.autoscaling",
-        "EksConfig.image_registry",
-        "OpenZfsConfig.mount_path",
-    },
-    *{"EksConfig.public_access_cidrs", "ClusterConfig.teams", "StorageConfig.automatic_backup_retention_days"},
-    *{
         "MonitoringConfig.topic_arn",
         "Rolling.batch_percent",
-        "SlurmConfig.drain",
-        "SubnetConfig.availability_zone",
-        "StorageConfig.mount_name",
     },
+    *{
+        "NetworkConfig.internet_egress",
+        "NetworkConfig.trusted_accounts",
+        "OpenZfsConfig.mount_path",
+        "SlurmAccount.name",
+    },
+    *{"SlurmConfig.accounting_database", "StorageConfig.automatic_backup_retention_days", "StorageConfig.mount_name"},
+    *{"SubnetConfig.availability_zone", "Taint.key", "TaskClass.name", "User.name"},
 }
-
-
+THIRD = {"EksConfig.dependencies_chart_digest", "NetworkConfig.organization_id"}
 # What their cases make of the file is refused by its check, for another setting that would have to change too.
 NOT_DEPLOYED = {"AutoscalingConfig.instance_groups", "EksConfig.autoscaling", "SlurmConfig.drain"}
 
 
 def deployments() -> Iterator[Any]:
-    """Every setting that ends no node: those of a file that go together at once, the others one by one."""
+    """Every setting that ends no node, in at most three deployments of its file."""
     for effect in ("in place", "new nodes only"):
         for base, every in all_of(effect):
-            together = [setting for setting in every if setting not in NOT_TOGETHER]
-            alone = [setting for setting in every if setting in NOT_TOGETHER - NOT_DEPLOYED]
-            for some in [together, *([setting] for setting in alone)]:
-                if some:
-                    yield pytest.param(effect, base, some, id=f"{effect}-{base if some is together else some[0]}")
+            first = {*every} - SECOND - THIRD - NOT_DEPLOYED
+            for name, some in {"first": first, "second": SECOND, "third": THIRD}.items():
+                if together := [setting for setting in every if setting in some]:
+                    yield pytest.param(effect, base, together, id=f"{effect}-{base}-{name}")
 
 
 @pytest.mark.parametrize(("effect", "base", "some"), [*deployments()])
