@@ -14,9 +14,9 @@ import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.requester import RetryBudget
-from cdk_hyperpod._lambda.hyperpod.scale_down.poll import authentic, prepare
-from cdk_hyperpod._lambda.hyperpod.scale_down.poll.poll import wait_if_abandoned
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll import prepare, stack
 from cdk_hyperpod._lambda.hyperpod.scale_down.poll.provider import Provider, ScaleDownError
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.stack import wait_if_abandoned
 from simulations.lifetimes.cloudformation import STACK, TAG
 from simulations.lifetimes.function import Killed, MakeProvider
 from simulations.lifetimes.judge import Cause
@@ -517,7 +517,7 @@ def test_a_broken_function_is_caught(make: MakeProvider, profile: str, fault: st
     ("module", "check", "believes"),
     [
         pytest.param(prepare, "wait_unless_asked", wait_if_abandoned, id="no poll looks at the record"),
-        pytest.param(authentic, "_asks_for", lambda *_: True, id="on_event seals other properties"),
+        pytest.param(stack, "_asks_for", lambda *_: True, id="on_event seals other properties"),
     ],
 )
 def test_a_guard_that_believes_an_event_is_caught(

@@ -13,15 +13,15 @@ import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod.common.sentences import DENIED_HINT
-from cdk_hyperpod._lambda.hyperpod.scale_down.aws.record import (
+from cdk_hyperpod._lambda.hyperpod.scale_down.aws.stack_events import (
     agrees,
     earlier_properties,
     read_record,
     template_properties,
 )
-from cdk_hyperpod._lambda.hyperpod.scale_down.poll import authentic
-from cdk_hyperpod._lambda.hyperpod.scale_down.poll.poll_state import State
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll import stack
 from cdk_hyperpod._lambda.hyperpod.scale_down.poll.provider import ScaleDownError
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.request import State
 from cdk_hyperpod_local.hyperpod import Timings
 from helpers.findings import codes
 from helpers.scale_down.stack import DRAIN, FINALIZE, LAMBDA, PREPARE, STACK_ID, Stack, Template, group
@@ -380,18 +380,18 @@ def test_rollback_whose_events_fail_after_its_first_look_ends_when_they_can_be_r
 ) -> None:
     train = Stack(SIX, timings=QUICK)
     here = set(ids(train, "p5"))
-    seals = authentic._seal_once
+    seals = stack._seal_once
 
     def throttled(*known: Any) -> Any:
         raise ClientError({"Error": {"Code": "Throttling", "Message": "not now"}}, "DescribeStackEvents")
 
     def fails() -> None:
-        monkeypatch.setattr(authentic, "_seal_once", throttled)
+        monkeypatch.setattr(stack, "_seal_once", throttled)
 
     assert train.deploy(Template(groups=(group("p5", 8),)), fail="after", meanwhile=fails) == "rolled back", (
         train.reasons
     )
-    assert seals is not authentic._seal_once
+    assert seals is not stack._seal_once
     assert set(ids(train, "p5")) == here
 
 

@@ -25,7 +25,7 @@ from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import (
     make_request,
 )
 from cdk_hyperpod._lambda.hyperpod.scale_down import messages
-from cdk_hyperpod._lambda.hyperpod.scale_down.aws.services import READ_PATIENCE
+from cdk_hyperpod._lambda.hyperpod.scale_down.aws.clients import READ_PATIENCE
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.channels import UnansweredError, parse
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import (
     AgentStatus,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdk_hyperpod._lambda.hyperpod.scale_down.model.properties import PREPARE, MalformedError
-from cdk_hyperpod._lambda.hyperpod.scale_down.poll.event import read_event
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.request import read_event
 
 
 def test_event_of_another_request() -> None:

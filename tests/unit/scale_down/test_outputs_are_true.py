@@ -11,7 +11,7 @@ from botocore.exceptions import ReadTimeoutError  # type: ignore[import-untyped]
 
 from cdk_hyperpod._lambda.hyperpod.scale_down import messages
 from cdk_hyperpod._lambda.hyperpod.scale_down.model.actions import Picked
-from cdk_hyperpod._lambda.hyperpod.scale_down.poll.deletion_record import DeletionRecords
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.request import DeletionRecords
 from helpers.findings import codes
 from helpers.scale_down.clusters import START
 from helpers.scale_down.scenarios import QUICK, before_poll, ended, failure, ids

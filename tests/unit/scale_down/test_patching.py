@@ -12,7 +12,7 @@ from cdk_hyperpod._lambda.hyperpod.common.refuse import Refuse
 from cdk_hyperpod._lambda.hyperpod.scale_down import messages
 from cdk_hyperpod._lambda.hyperpod.scale_down.decide.planner import plan
 from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import FIRST, Desired
-from cdk_hyperpod._lambda.hyperpod.scale_down.model.patching import carrying, patching
+from cdk_hyperpod._lambda.hyperpod.scale_down.model.live_cluster import carrying, patching
 from cdk_hyperpod._lambda.hyperpod.scale_down.model.properties import spec_with
 from cdk_hyperpod_local.hyperpod.samples import run_until_quiet
 from helpers.findings import codes

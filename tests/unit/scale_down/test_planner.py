@@ -13,7 +13,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.decide.planner import plan
 from cdk_hyperpod._lambda.hyperpod.scale_down.messages import notes, refusals, waits
 from cdk_hyperpod._lambda.hyperpod.scale_down.model.actions import DeleteGroup, DeleteNodes, Lower, Pick, Plan, Wait
 from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import ANY_CLUSTER, Cluster, Desired, Fixed, Network
-from cdk_hyperpod._lambda.hyperpod.scale_down.poll.poll_state import State, with_plan
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.request import State, with_plan
 from helpers.scale_down.clusters import (
     CONTROLLER,
     P5,

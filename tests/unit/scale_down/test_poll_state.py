@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from cdk_hyperpod._lambda.hyperpod.scale_down.model.actions import Picked, Plan
-from cdk_hyperpod._lambda.hyperpod.scale_down.poll.poll_state import State, read_state, with_plan
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.request import State, read_state, with_plan
 from helpers.scale_down.clusters import START, group, late, live, nodes, waiting
 
 

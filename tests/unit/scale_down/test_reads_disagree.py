@@ -13,7 +13,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.decide.planner import plan
 from cdk_hyperpod._lambda.hyperpod.scale_down.messages import waits
 from cdk_hyperpod._lambda.hyperpod.scale_down.model.actions import Plan
 from cdk_hyperpod._lambda.hyperpod.scale_down.model.live_cluster import read_cluster
-from cdk_hyperpod._lambda.hyperpod.scale_down.poll.poll_state import State, read_state, with_plan
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.request import State, read_state, with_plan
 from helpers.scale_down.clusters import (
     START,
     desired,

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from cdk_hyperpod._lambda.hyperpod.scale_down import messages
-from cdk_hyperpod._lambda.hyperpod.scale_down.aws.services import READ_PATIENCE
+from cdk_hyperpod._lambda.hyperpod.scale_down.aws.clients import READ_PATIENCE
 from cdk_hyperpod._lambda.hyperpod.scale_down.model.properties import FINALIZE, PREPARE
 from cdk_hyperpod._lambda.hyperpod.scale_down.poll.poll import PATIENCE
-from cdk_hyperpod._lambda.hyperpod.scale_down.poll.poll_state import State
 from cdk_hyperpod._lambda.hyperpod.scale_down.poll.provider import ScaleDownError
+from cdk_hyperpod._lambda.hyperpod.scale_down.poll.request import State
 from helpers.findings import codes
 from helpers.scale_down.scenarios import QUICK, ended, failure, ids
 from helpers.scale_down.stack import LAMBDA, STACK_ID, Behaviour, Faults, Stack, Template, Timings, group

@@ -16,7 +16,7 @@ from ...common.text import one_line
 from .. import messages
 from ..model.actions import DeleteNodes, Lower, Plan
 from ..model.cluster import MOVING, Cluster, Desired, Node, RequestContext
-from ..model.patching import carrying
+from ..model.live_cluster import carrying
 from ..model.properties import spec_with
 from . import clients
 

@@ -22,6 +22,10 @@ MOVING = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "De
 in both, HyperPod accepts the changes that repair the cluster."""
 
 
+PATCHING_SETTINGS = ("AutoPatchConfig", "ScheduledUpdateConfig")
+"""Members of ClusterInstanceGroupSpecification (botocore)."""
+
+
 CLOCKS_APART = timedelta(seconds=30)
 """How much LaunchTime, CloudFormation's times and the function's clock may differ."""
 
@@ -227,7 +231,7 @@ class RequestContext:
     deployed_ids: frozenset[str] | None = None
     """Ids that the previous properties named already (tombstones). None: unknown, as in a dry run, so no id is refused."""
     chosen: frozenset[str] = frozenset()
-    """Names of the nodes that the first look chose, at most poll_state.MOST_PICKED of them, and of those that are being drained."""
+    """Names of the nodes that the first look chose, at most request.MOST_PICKED of them, and of those that are being drained."""
     chosen_unlaunched: Mapping[str, str] = field(default_factory=dict)
     """Of the nodes that the first look chose, those that were not launched when the request began: name -> group."""
     busy: frozenset[str] = frozenset()

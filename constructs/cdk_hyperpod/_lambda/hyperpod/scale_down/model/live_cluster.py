@@ -1,4 +1,8 @@
-"""The live cluster, from SageMaker's replies to DescribeCluster, ListClusterNodes and ListTags."""
+"""The live cluster, from SageMaker's replies to DescribeCluster, ListClusterNodes and ListTags. Pure.
+
+UpdateCluster turns off patching settings of a group that it does not carry. AWS documents that for AutoPatchConfig ("SageMaker
+HyperPod AMI automatic patching"). ScheduledUpdateConfig is treated the same.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .cluster import Cluster, Fixed, Group, Network, Node
+from .cluster import PATCHING_SETTINGS, Cluster, Fixed, Group, Network, Node
 from .images import SHOWN
-from .patching import patching
 
 
 def read_cluster(
@@ -95,3 +98,24 @@ def _once(nodes: Iterable[Node]) -> list[Node]:
         found[place : place + 1] = [max(shown, key=lambda each: (each.instance_id is not None, each.leaving))]
         index.update(dict.fromkeys(ids, place))
     return found
+
+
+_SHOWN_ONLY = ("CurrentPatchSchedule", "DesiredPatchSchedule")
+"""Members of ClusterAutoPatchConfigDetails that UpdateCluster takes as PatchSchedule."""
+
+
+def patching(group: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that DescribeCluster shows of a group, as UpdateCluster takes them."""
+    return {name: _as_sent(group[name]) for name in PATCHING_SETTINGS if group.get(name)}
+
+
+def _as_sent(shown: Mapping[str, Any]) -> dict[str, Any]:
+    sent = {key: value for key, value in shown.items() if key not in _SHOWN_ONLY and value is not None}
+    schedule = shown.get("DesiredPatchSchedule") or shown.get("CurrentPatchSchedule")
+    return {**sent, "PatchSchedule": schedule} if schedule else sent
+
+
+def carrying(spec: Mapping[str, Any], live: Cluster) -> dict[str, Any]:
+    """A group's specification with its live settings, except those that it has itself."""
+    found = next((group.patching for group in live.groups if group.name == spec["InstanceGroupName"]), {})
+    return {**found, **spec}

@@ -56,9 +56,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...common.drain_protocol import MAX_NODES, NODE_ID
-from .cluster import CONTROLLER, Desired, DesiredGroup, DrainSettings, Fixed, Network
+from .cluster import CONTROLLER, PATCHING_SETTINGS, Desired, DesiredGroup, DrainSettings, Fixed, Network
 from .images import IMAGE_SETTINGS
-from .patching import PATCHING_SETTINGS
 
 PREPARE = "Custom::HyperPodScaleDown"
 FINALIZE = "Custom::HyperPodGroupRemoval"

@@ -10,9 +10,8 @@ from ..messages.failures import Deleted, StayingTarget
 from ..model.cluster import Cluster
 from ..model.properties import FINALIZE
 from . import finalize, prepare
-from .poll import Poll
-from .release import release
-from .results import Again, Done, Failed
+from .draining import release
+from .poll import Again, Done, Failed, Poll
 
 
 def has_passed(poll: Poll) -> bool:

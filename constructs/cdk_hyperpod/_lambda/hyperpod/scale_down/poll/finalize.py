@@ -14,11 +14,10 @@ from ..drain.readiness import JOIN_TIME, decide_readiness
 from ..drain.requester import DELETION_LEASE, DrainRequester
 from ..model.actions import Wait
 from ..model.cluster import Cluster, Node
-from .authentic import wait_unless_asked
 from .draining import read_with_held, requester_with_status, wait_for_patch
-from .poll import Poll, log_notes
-from .poll_state import State
-from .results import Again, Done, Failed, Result
+from .poll import Again, Done, Failed, Poll, Result, log_notes
+from .request import State
+from .stack import wait_unless_asked
 
 
 def finalize(poll: Poll) -> Result:

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from ...common import api
 from .. import messages
-from ..aws.call_errors import read_failed
-from ..aws.services import Services
+from ..aws.clients import Services, read_failed
 from ..decide.group_deletion import deleting, groups_left, plan_group_deletion
 from ..decide.planner import plan
 from ..drain.readiness import decide_first_look, nodes_to_drain
@@ -19,13 +18,10 @@ from ..drain.requester import DrainRequester
 from ..model.actions import Plan
 from ..model.cluster import Cluster, RequestContext
 from ..model.properties import FINALIZE, PREPARE, MalformedError, read_properties
-from .authentic import sealed
 from .draining import find_requester, read_status, with_status
-from .event import Event
-from .poll import Poll, log_plan, open_poll, previous_properties, read_until_agreed
-from .poll_state import State, with_plan
-from .results import ScaleDownError
-from .rollback import LATE, with_reached, with_stack_status
+from .poll import Poll, ScaleDownError, log_plan, open_poll, previous_properties, read_until_agreed
+from .request import Event, State, with_plan
+from .stack import LATE, sealed, with_reached, with_stack_status
 
 
 def first_look(event: Event, services: Services) -> State:

@@ -1,19 +1,61 @@
-"""One poll of one request: what it knows, and what its phases share."""
+"""One poll of one request: what it knows, what its phases share, and how it ends: done, again, or failed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
+from ...common.text import one_line
 from .. import messages
-from ..aws.services import Services
+from ..aws.clients import Services
 from ..drain.readiness import ROLLBACK_WAIT
-from ..model.actions import Plan, Wait
+from ..model.actions import Pick, Plan, Wait
 from ..model.cluster import Cluster, Desired, RequestContext, Spec
 from ..model.properties import MalformedError, read_properties
-from .event import Event
-from .poll_state import State
+from .request import Event, State
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing is left to do for this request."""
+
+    text: str
+    """What a template may read of the resource (properties.py)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """Another poll is needed. At the deadline, deadline.py decides what follows."""
+
+    waits: tuple[Wait, ...]
+    live: Cluster | None = None
+    """The cluster as this poll read it. None: it could not be read, or does not matter."""
+    left: tuple[Pick, ...] = ()
+    """Nodes that are still to be deleted."""
+    accepted: frozenset[str] = frozenset()
+    """Names of nodes whose deletion HyperPod accepted after `live` was read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The deployment must not go on."""
+
+    reason: str
+    """CloudFormation shows it."""
+    accepted: frozenset[str] = frozenset()
+    """Names of nodes whose deletion HyperPod accepted in this poll."""
+
+
+Result = Done | Again | Failed
+
+
+class ScaleDownError(Exception):
+    """A refusal or failure. Its text is the reason that CloudFormation shows."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(one_line(text))
+
 
 PATIENCE = timedelta(minutes=30)
 """Maximum wait, from the request's beginning, for CurrentCount or TargetCount to drop after nodes were deleted. Longer than a
@@ -56,7 +98,7 @@ class Poll:
         return self.services.read_cluster(self.desired.cluster, tags=tags)
 
     def read_cluster_patiently(self, *, tags: bool) -> Cluster | None:
-        """The same, repeated for services.READ_PATIENCE."""
+        """The same, repeated for clients.READ_PATIENCE."""
         return self.services.read_patiently(lambda: self.read_cluster(tags=tags), began=self.state.began)
 
     def context(self, *, first: bool) -> RequestContext:
@@ -131,33 +173,6 @@ def _renamed_from(event: Event, desired: Desired) -> str | None:
     old = event.old_properties
     name = old.get("ClusterName") if isinstance(old, Mapping) else None
     return name if isinstance(name, str) and name != desired.cluster else None
-
-
-def wait_if_abandoned(poll: Poll) -> Wait | None:
-    """A wait if CloudFormation no longer waits for this request's answer. None: it does.
-
-    Then the poll may make no change. If an update is cancelled, or another of its resources fails, CloudFormation continues
-    without this resource, and CDK's framework continues to poll.
-
-    It is a wait, not a failure: CloudFormation does not read the answer. If the stack's status is ever misleading, a deployment
-    that runs out of time costs no node, but one that continues while the nodes still exist costs random ones.
-    """
-    stack = poll.services.read_stack(poll.event.stack)
-    is_over = _is_later(stack.get("LastUpdatedTime"), poll.state) or stack["StackStatus"] not in _running(poll)
-    return messages.waits.OVER if is_over else None
-
-
-def _is_later(updated: datetime | None, state: State) -> bool:
-    """Whether another update began after this request did: by the function's clock, or by CloudFormation's if the first look read
-    it."""
-    return updated is not None and updated > max(state.began, state.updated or state.began)
-
-
-def _running(poll: Poll) -> tuple[str, ...]:
-    """Statuses of a stack that waits for this request."""
-    if poll.rolling_back:
-        return ("UPDATE_ROLLBACK_IN_PROGRESS",)
-    return ("UPDATE_IN_PROGRESS", "CREATE_IN_PROGRESS")
 
 
 def read_until_agreed(

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from ...common import api
 from .. import messages
-from ..aws.call_errors import change_failed
+from ..aws.clients import change_failed
 from ..aws.cluster_operations import PATIENCE as PATIENCE_FOR_OPERATIONS
 from ..aws.cluster_operations import lowered_by_another, read_operations
 from ..aws.executor import Clock, Outcome, execute
@@ -23,10 +23,9 @@ from ..drain.readiness import Readiness, decide_readiness, nodes_to_drain
 from ..drain.requester import DELETION_LEASE, DRAIN_LEASE, GROUP_LEASE, DrainRequester
 from ..model.actions import Pick, Plan, Wait
 from ..model.cluster import MOVING, Cluster, Node, RequestContext
-from .authentic import wait_unless_asked
 from .draining import read_with_held, requester_with_status, wait_for_patch, with_status
-from .poll import Poll, log_plan, partly_deleted_groups
-from .results import Again, Done, Failed, Result
+from .poll import Again, Done, Failed, Poll, Result, log_plan, partly_deleted_groups
+from .stack import wait_unless_asked
 
 
 @dataclass(frozen=True, slots=True)

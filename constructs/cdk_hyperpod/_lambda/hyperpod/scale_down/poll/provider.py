@@ -2,7 +2,7 @@
 
 on_event looks once, for as long as that takes, and refuses at once (first_look). is_complete is one poll of prepare or of finalize:
 it reads, plans, has nodes drained first if the file configures it, and makes at most one kind of change. What on_event returns is the
-only state (poll_state.State). Nothing of an event is logged, because it holds a ResponseURL.
+only state (request.State). Nothing of an event is logged, because it holds a ResponseURL.
 """
 
 from __future__ import annotations
@@ -17,22 +17,17 @@ from ...common import api
 from ...common.text import one_line
 from .. import messages
 from ..aws import clients
-from ..aws.call_errors import read_failed
-from ..aws.services import Services
+from ..aws.clients import Services, read_failed
 from ..model.actions import Wait
 from ..model.properties import FINALIZE, PREPARE, MalformedError
 from . import deadline
-from .authentic import event_digest
-from .deletion_record import POLL, DeletionRecords
-from .event import Event, read_event
+from .draining import poll_without_a_task, release
 from .finalize import finalize
 from .first_look import first_look
-from .poll import Poll, open_poll, with_state
-from .poll_state import State, read_state
+from .poll import Again, Done, Failed, Poll, Result, ScaleDownError, open_poll, with_state
 from .prepare import prepare
-from .release import poll_without_a_task, release
-from .results import Again, Done, Failed, Result, ScaleDownError
-from .rollback import with_reached
+from .request import POLL, DeletionRecords, Event, State, read_event, read_state
+from .stack import event_digest, with_reached
 
 __all__ = ["Answer", "Provider", "ScaleDownError"]
 

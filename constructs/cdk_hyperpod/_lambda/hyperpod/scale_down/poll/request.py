@@ -1,4 +1,5 @@
-"""What on_event found out, for every poll after it.
+"""One request of CloudFormation: its event, what on_event found out for every poll after it (State), and the nodes whose deletion this
+process has requested (DeletionRecord).
 
 The state between polls is what on_event returns. CDK's provider framework adds it to the event of every is_complete:
 
@@ -12,20 +13,126 @@ The state between polls is what on_event returns. CDK's provider framework adds 
 - Settling: nodes were to be deleted, were terminating, or the list differed from the counts.
 - RecordedAt: when CloudFormation's events show that the request began, in seconds, or null. Unconfirmed: groups whose earlier
   specification nothing confirms.
-- Seal: shows that on_event wrote all this (authentic.py). null: there is nothing to do, or the stack's events could not be read.
+- Seal: shows that on_event wrote all this (stack.py). null: there is nothing to do, or the stack's events could not be read.
+
+CDK's framework keeps nothing else between polls. Lambda mostly serves all polls of a request with one process. If another process
+served some, the record of deletions is not complete, and the answer reports that.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from ..model.actions import Pick, Picked, Plan
 from ..model.cluster import CLOCKS_APART, Cluster, Node
-from .deletion_record import DeletionRecord
+from ..model.properties import FINALIZE, PREPARE, MalformedError
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """The parts of a CloudFormation event that matter here; never its ResponseURL."""
+
+    kind: str
+    """PREPARE or FINALIZE."""
+    request: str
+    """Create, Update or Delete."""
+    stack: str
+    resource: str
+    """Its logical id."""
+    properties: object
+    old_properties: object
+    physical_id: str | None
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's name, for messages, also if the properties are invalid."""
+        name = self.properties.get("ClusterName") if isinstance(self.properties, Mapping) else None
+        return name if isinstance(name, str) else "the cluster"
+
+
+def read_event(event: Mapping[str, Any]) -> Event:
+    """The event, as the provider framework passes it on. Raises MalformedError for a resource type that is not ours."""
+    kind, request = event.get("ResourceType"), event.get("RequestType")
+    if kind not in (PREPARE, FINALIZE):
+        raise MalformedError([f"ResourceType: must be {PREPARE} or {FINALIZE}, got {json.dumps(kind)}"])
+    if request not in ("Create", "Update", "Delete"):
+        raise MalformedError([f"RequestType: must be Create, Update or Delete, got {json.dumps(request)}"])
+    return Event(
+        kind=kind,
+        request=request,
+        stack=str(event.get("StackId", "")),
+        resource=str(event.get("LogicalResourceId", "")),
+        properties=event.get("ResourceProperties"),
+        old_properties=event.get("OldResourceProperties"),
+        physical_id=event.get("PhysicalResourceId"),
+    )
+
+
+SLACK = timedelta(seconds=20)
+"""How much later than expected a poll may come. The first is expected at once after on_event, the others after POLL."""
+
+POLL = timedelta(seconds=30)
+"""Time between two polls, by the construct."""
+
+MOST_RECORDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """What CloudFormation reported of a rollback: since when the stack is updated, and the clusters that the failed update got to.
+    None: it did not report it."""
+
+    updated: datetime | None
+    reached: frozenset[str] | None
+
+
+@dataclass(slots=True)
+class DeletionRecord:
+    """The record of one request."""
+
+    complete: bool = True
+    """All polls so far were this process's."""
+    requested: dict[str, Picked] = field(default_factory=dict)
+    """Name -> node whose deletion HyperPod accepted, or may have accepted."""
+    next_poll: datetime | None = None
+    """When the next poll is expected."""
+    releases_again: bool = False
+    """Its first look found nothing to do. Since then it has released nodes that another request held, or may not have had the
+    permission to."""
+    resumed: Rollback | None = None
+    """A rollback whose first look found nothing to do, and that has something to do since then. None: it is not such a rollback."""
+
+    def add(self, picks: Iterable[Pick], names: frozenset[str]) -> None:
+        """`names`: those of the picks whose deletion was requested."""
+        for pick in picks:
+            if pick.node.name in names:
+                self.requested[pick.node.name] = Picked(pick.node.group, pick.node.name, pick.reason)
+
+    def deleted(self, here: frozenset[str]) -> list[Picked]:
+        """Requested nodes that are not `here` any more."""
+        return [pick for name, pick in self.requested.items() if name not in here]
+
+
+class DeletionRecords:
+    """Records of the requests that this process has polled."""
+
+    def __init__(self) -> None:
+        self._records: dict[Hashable, DeletionRecord] = {}
+
+    def at_poll(self, request: Hashable, *, looked: datetime, now: datetime) -> DeletionRecord:
+        """The record of a request, at one of its polls. `looked`: when on_event ended."""
+        record = self._records.setdefault(request, DeletionRecord(next_poll=looked))
+        expected = record.next_poll or looked
+        record.complete = record.complete and now <= expected + SLACK
+        while len(self._records) > MOST_RECORDS:
+            del self._records[next(iter(self._records))]
+        return record
+
 
 _To = TypeVar("_To")
 

@@ -1,4 +1,4 @@
-"""Whether CloudFormation asks for what an event says, before anything is changed.
+"""What the stack reports of a request: whether it rolls back, how far its update got, and whether it asks for what the event says.
 
 Whoever may invoke the function can write an event: its properties, the old ones, and what on_event found out. So each of them is
 confirmed by the stack's own record, or not used (docs/adr/0019-an-event-is-believed-as-far-as-its-stack.md).
@@ -7,23 +7,101 @@ confirmed by the stack's own record, or not used (docs/adr/0019-an-event-is-beli
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import tee
 from typing import Any
 
 from ...common import api
 from .. import messages
-from ..aws.call_errors import read_failed
-from ..aws.record import Record, agrees, digest, earlier_properties, read_record, seal, template_properties
-from ..aws.services import Services
-from ..aws.stack_events import ROLLBACK_BEGINS, clusters_reached
+from ..aws.clients import Services, read_failed
+from ..aws.stack_events import (
+    ROLLBACK_BEGINS,
+    Record,
+    agrees,
+    clusters_reached,
+    digest,
+    earlier_properties,
+    is_left_over,
+    read_record,
+    seal,
+    template_properties,
+)
 from ..model.actions import Wait
 from ..model.cluster import DesiredGroup
 from ..model.properties import FINALIZE, PREPARE, read_properties, spec_with
-from .event import Event
-from .poll import Poll, previous_properties, wait_if_abandoned
-from .poll_state import State
-from .results import ScaleDownError
-from .rollback import LATE, PATIENCE, STALE
+from .poll import Poll, ScaleDownError, previous_properties
+from .request import Event, State
+
+LATE = timedelta(seconds=65)
+"""Maximum age of what CloudFormation reports of a stack: its status and its events."""
+
+PATIENCE = timedelta(minutes=5)
+"""How long on_event waits for CloudFormation's record of a request, from its beginning. The function has ten minutes."""
+
+STALE = timedelta(seconds=10)
+"""For so long after a read, others are taken to have done nothing meanwhile."""
+
+
+def with_stack_status(event: Event, state: State, services: Services) -> State:
+    """The state with whether the stack rolls back, and since when it is updated. A new resource belongs to no rollback.
+
+    Raises ScaleDownError if the status cannot be read: a rollback deletes what an update would refuse.
+    """
+    if event.request == "Create":
+        return state
+    try:
+        stack = services.read_patiently(lambda: services.read_stack(event.stack), began=state.began)
+    except api.CALL_ERRORS as error:
+        reasons = [*read_failed(error)[:1], *messages.failures.as_reasons(messages.failures.STATUS_UNKNOWN)]
+        raise ScaleDownError(messages.failures.failed(event.cluster, reasons)) from None
+    return replace(state, rolling_back="ROLLBACK" in stack["StackStatus"], updated=stack.get("LastUpdatedTime"))
+
+
+def with_reached(event: Event, state: State, services: Services) -> State:
+    """The state with the clusters that the failed update got to.
+
+    A request that is left over from that update, because it was cancelled before its first look, does not belong to the
+    rollback: it may refuse, and makes no change (wait_if_abandoned).
+    """
+    try:
+        if state.pending is False:
+            return services.read_patiently(lambda: _read_reached(event, state, services), began=state.began)
+        return _read_reached(event, state, services)
+    except api.CALL_ERRORS as error:
+        if not api.is_denied(error):
+            raise
+        # A rollback that has nothing to do continues anyway.
+        services.log(f"cannot read how far the failed update got: {api.reason(error)}")
+        return state
+
+
+def _read_reached(event: Event, state: State, services: Services) -> State:
+    found = _read_rollback(event, state, services)
+    if found.left_over is None:
+        return state
+    if found.left_over:
+        return replace(state, rolling_back=False)
+    return replace(state, reached=clusters_reached(found.events, event.stack))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rollback:
+    left_over: bool | None
+    """Whether the request is left over from the update. None: the events never showed the rollback."""
+    events: Iterator[Mapping[str, Any]]
+
+
+def _read_rollback(event: Event, state: State, services: Services) -> _Rollback:
+    """Reads the events until they show the rollback that the stack's status shows."""
+    until = services.now() + LATE
+    while True:
+        first, again = tee(services.read_events(event.stack))
+        left_over = is_left_over(first, event.stack, event.resource, state.began)
+        if left_over is not None or services.now() >= until:
+            return _Rollback(left_over, again)
+        services.sleep(STALE.total_seconds())
+
 
 IN_PROGRESS = {"Create": "CREATE_IN_PROGRESS", "Update": "UPDATE_IN_PROGRESS"}
 """RequestType -> the status of a resource for which CloudFormation waits."""
@@ -89,6 +167,33 @@ def wait_unless_asked(poll: Poll) -> Wait | None:
     """A wait if CloudFormation does not wait for this request, or if its record does not ask for what the event says. Then the poll
     may change nothing. Raises api.CALL_ERRORS."""
     return wait_if_abandoned(poll) or wait_if_unconfirmed(poll)
+
+
+def wait_if_abandoned(poll: Poll) -> Wait | None:
+    """A wait if CloudFormation no longer waits for this request's answer. None: it does.
+
+    Then the poll may make no change. If an update is cancelled, or another of its resources fails, CloudFormation continues
+    without this resource, and CDK's framework continues to poll.
+
+    It is a wait, not a failure: CloudFormation does not read the answer. If the stack's status is ever misleading, a deployment
+    that runs out of time costs no node, but one that continues while the nodes still exist costs random ones.
+    """
+    stack = poll.services.read_stack(poll.event.stack)
+    is_over = _is_later(stack.get("LastUpdatedTime"), poll.state) or stack["StackStatus"] not in _running(poll)
+    return messages.waits.OVER if is_over else None
+
+
+def _is_later(updated: datetime | None, state: State) -> bool:
+    """Whether another update began after this request did: by the function's clock, or by CloudFormation's if the first look read
+    it."""
+    return updated is not None and updated > max(state.began, state.updated or state.began)
+
+
+def _running(poll: Poll) -> tuple[str, ...]:
+    """Statuses of a stack that waits for this request."""
+    if poll.rolling_back:
+        return ("UPDATE_ROLLBACK_IN_PROGRESS",)
+    return ("UPDATE_IN_PROGRESS", "CREATE_IN_PROGRESS")
 
 
 def wait_if_unconfirmed(poll: Poll) -> Wait | None:
