@@ -46,9 +46,14 @@ Json = dict[str, Any]
 
 
 def make() -> str:
-    """The file's text. The same botocore gives the same bytes."""
-    model = Loader().load_service_model("sagemaker", "service-2", FILE.parent.name)
-    return json.dumps(trim(model, OPERATIONS), indent=1, sort_keys=True) + "\n"
+    """The file's text, with each operation and each shape on a line. The same botocore gives the same bytes."""
+    model = trim(Loader().load_service_model("sagemaker", "service-2", FILE.parent.name), OPERATIONS)
+    parts = (f'"{name}": {{\n{_lines(model[name])}\n}}' for name in ("metadata", "operations", "shapes"))
+    return "{\n" + ",\n".join([*parts, f'"version": {json.dumps(model["version"])}']) + "\n}\n"
+
+
+def _lines(members: Json) -> str:
+    return ",\n".join(f"{json.dumps(name)}: {json.dumps(members[name], sort_keys=True)}" for name in sorted(members))
 
 
 def trim(model: Mapping[str, Any], operations: Iterable[str]) -> Json:
