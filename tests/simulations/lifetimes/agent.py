@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NO_INSTANCE
 
 from .clock import Clock
+from .hyperpod import Node
 from .slurm import Backup, Hold, Slurm
 from .switches import Spoilt, Statuses
 
@@ -122,6 +123,21 @@ class Temper:
     """Probability that a backup fails."""
     another_version: bool = False
     """It refuses the requests of deployments."""
+
+
+class Work(NamedTuple):
+    """What is on a node, and what its requests say of it."""
+
+    jobs: str
+    running: bool
+    """They may run on."""
+    forced: bool
+    backup: bool
+    down: bool
+
+    @property
+    def timed_out(self) -> tuple[str, str]:
+        return "timed-out", f"went back to work at its deadline; jobs: {self.jobs}"
 
 
 class Agent:
@@ -236,46 +252,57 @@ class Agent:
             return "unknown", f"has the address {node.address} on the controller", {}
         if node_id in slurm.absent:
             return "unknown", "Slurm has no node with the address", {"absent": True}
-        down = slurm.is_down(node)
-        jobs = ", ".join(f"{job.name} of {job.user}" for job in slurm.jobs_on(node_id))
-        running = any(now < request["deadline"] for request in requests)
-        forced = any(now >= request["deadline"] and request["on_timeout"] == "force" for request in requests)
+        work = Work(
+            jobs=", ".join(f"{job.name} of {job.user}" for job in slurm.jobs_on(node_id)),
+            running=any(now < request["deadline"] for request in requests),
+            forced=any(now >= request["deadline"] and request["on_timeout"] == "force" for request in requests),
+            backup=self.temper.saves != "nothing" and any(request["backup"] for request in requests),
+            down=slurm.is_down(node),
+        )
         hold = slurm.holds.get(node_id)
-        if node_id in slurm.others and hold is None:
-            if jobs and forced:
-                slurm.end_jobs(node_id, self.rng.uniform(2, 30))
-            if jobs:
-                return "draining", f"jobs: {jobs}", {}
-            must = self.temper.saves == "or fails" and any(request["backup"] for request in requests)
-            return ("backup-failed" if must else "ready", "another has drained it", {})
-        if hold is None:
-            if jobs and not (running or forced):
-                return "timed-out", f"went back to work at its deadline; jobs: {jobs}", {}
-            hold = slurm.holds[node_id] = Hold()
-        unsaved = self.temper.saves != "nothing" and not hold.saved and any(request["backup"] for request in requests)
-        if hold.drained and not (unsaved and hold.tries == 0 and slurm.responds(node)):
-            return "ready", "", {}
+        if hold is None and node_id in slurm.others:
+            return *self._of_another(node_id, work), {}
+        if hold is None and work.jobs and not (work.running or work.forced):
+            return *work.timed_out, {}
+        return *self._held(node, slurm.holds.setdefault(node_id, Hold()), work), {}
+
+    def _of_another(self, node_id: str, work: Work) -> tuple[str, str]:
+        """Another has drained it."""
+        if work.jobs and work.forced:
+            self.slurm.end_jobs(node_id, self.rng.uniform(2, 30))
+        if work.jobs:
+            return "draining", f"jobs: {work.jobs}"
+        must = self.temper.saves == "or fails" and work.backup
+        return "backup-failed" if must else "ready", "another has drained it"
+
+    def _held(self, node: Node, hold: Hold, work: Work) -> tuple[str, str]:
+        unsaved = work.backup and not hold.saved
+        if hold.drained and not (unsaved and hold.tries == 0 and self.slurm.responds(node)):
+            return "ready", ""
         # A person has drained it without a backup. No job of root's can run there in its reservation until it is
         # resumed.
         hold.drained = False
-        if down and unsaved and self.temper.saves == "or fails":
-            return "backup-failed", "is down, and no job can run there", {}
-        if down:
+        if work.down and unsaved and self.temper.saves == "or fails":
+            return "backup-failed", "is down, and no job can run there"
+        if work.down:
             hold.drained = True
-            return "ready", "does not respond, nothing could be saved", {}
-        if not slurm.responds(node):
-            return "draining", "does not respond", {}
-        if jobs:
-            if forced:
-                slurm.end_jobs(node_id, self.rng.uniform(2, 30))
-            elif not running:
-                del slurm.holds[node_id]
-                return "timed-out", f"went back to work at its deadline; jobs: {jobs}", {}
-            return "draining", f"jobs: {jobs}", {}
+            return "ready", "does not respond, nothing could be saved"
+        if not self.slurm.responds(node):
+            return "draining", "does not respond"
+        if work.jobs:
+            return self._with_jobs(str(node.id), work)
         if unsaved and (state := self._save(hold)):
-            return *state, {}
+            return state
         hold.drained = True
-        return "ready", "", {}
+        return "ready", ""
+
+    def _with_jobs(self, node_id: str, work: Work) -> tuple[str, str]:
+        if work.forced:
+            self.slurm.end_jobs(node_id, self.rng.uniform(2, 30))
+        elif not work.running:
+            del self.slurm.holds[node_id]
+            return work.timed_out
+        return "draining", f"jobs: {work.jobs}"
 
     def _save(self, hold: Hold) -> tuple[str, str] | None:
         """Absent: it is backed up, or need not be."""

@@ -253,7 +253,6 @@ class Stack:
             len(self.deployments) + 1, self.known[CLUSTER], new, trouble, rolls_back, life.clock.now, what
         )
         self.deployments.append(deployment)
-        begun: list[str] = []
         before = deployment.before = dict(self.stable if life.switches.back_to_stable else self.known)
         changed = [resource for resource in RESOURCES if self._changes(resource, new)]
         if not changed and trouble in (
@@ -271,28 +270,7 @@ class Stack:
             self.updated = life.clock.now
         self._event("AWS::CloudFormation::Stack", f"{verb}_IN_PROGRESS", "User Initiated")
         life.deployment_begins(deployment)
-        failed = False
-        for resource in changed:
-            life.clock.pass_time(life.rng.uniform(1, 8))
-            begun.append(resource)
-            create = self.known[resource] is None
-            self._sent[resource] = new
-            self._event(resource, f"{'CREATE' if create else 'UPDATE'}_IN_PROGRESS")
-            failure = self._send(resource, new, self.known[resource], deployment, rollback=False)
-            if failure is None and trouble == "fails afterwards" and resource == CLUSTER:
-                failure = "something else of the stack fails"
-                self._event(resource, "UPDATE_COMPLETE")
-                self.known[resource] = new
-            elif failure is None:
-                self._event(resource, f"{'CREATE' if create else 'UPDATE'}_COMPLETE")
-                self.known[resource] = new
-                self.dirty.discard(resource)
-                continue
-            else:
-                self._event(resource, f"{'CREATE' if create else 'UPDATE'}_FAILED", failure)
-                self.dirty.add(resource)
-            failed = True
-            break
+        begun, failed = self._update(changed, new, deployment)
         failed = failed or trouble == "fails at the end" or (trouble == "fails afterwards" and CLUSTER not in changed)
         if not failed:
             self._event("AWS::CloudFormation::Stack", f"{verb}_COMPLETE")
@@ -308,6 +286,26 @@ class Stack:
                 deployment.reached = CLUSTER in begun
             self._roll_back(deployment, before, begun)
         return deployment
+
+    def _update(self, changed: list[str], new: Template, deployment: Deployment) -> tuple[list[str], bool]:
+        """Update each resource, until one fails: those that it began, and whether one failed."""
+        for number, resource in enumerate(changed, 1):
+            self.life.clock.pass_time(self.life.rng.uniform(1, 8))
+            verb = "CREATE" if self.known[resource] is None else "UPDATE"
+            self._sent[resource] = new
+            self._event(resource, f"{verb}_IN_PROGRESS")
+            failure = self._send(resource, new, self.known[resource], deployment, rollback=False)
+            if failure is not None:
+                self._event(resource, f"{verb}_FAILED", failure)
+                self.dirty.add(resource)
+                return [*changed[:number]], True
+            self.known[resource] = new
+            if deployment.trouble == "fails afterwards" and resource == CLUSTER:
+                self._event(resource, "UPDATE_COMPLETE")
+                return [*changed[:number]], True
+            self._event(resource, f"{verb}_COMPLETE")
+            self.dirty.discard(resource)
+        return [*changed], False
 
     def destroy(self) -> None:
         """`cdk destroy`, in reverse order. The function changes nothing."""

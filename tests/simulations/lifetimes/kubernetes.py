@@ -433,24 +433,25 @@ class Kubernetes:
             raise Rejected(404, f'pods "{name}" not found')
         if body.get("deleteOptions", {}).get("preconditions", {}).get("uid", pod.uid) != pod.uid:
             raise Rejected(409, "Precondition failed: UID in precondition")
-        member, now = pod.member, self.clock.now
+        member = pod.member
         if not pod.leaves:
             self.fault("the drainer evicts what stays by its nature", f"{pod.name} of a {pod.kind}")
         if not dry and pod.is_unmanaged and member and self.unmanaged.get(str(member.node.id)) == "fail":
             self.fault("the drainer evicts a pod that nothing creates again", pod.name)
         if not dry and (member is None or MARK not in member.annotations):
             self.fault("the drainer evicts from a node that it does not hold", pod.name)
-        if pod.app and member and not pod.leaving and pod.ends > now:
-            healthy = [each for each in self.pods.values() if each.app is pod.app and not each.leaving and each.member]
-            healthy = [each for each in healthy if each.member and each.member.silent_since == inf]
-            if len(healthy) - (pod in healthy) < pod.app.least:
-                cause = (
-                    f"The disruption budget {pod.app.name} needs {pod.app.least} healthy pods and has {len(healthy)}"
-                )
-                raise Rejected(429, "Cannot evict pod as it would violate the pod's disruption budget.", (cause,))
+        if member and not pod.leaving and pod.ends > self.clock.now:
+            self._respect_budget(pod)
         if not dry:
             self.delete(pod)
         return {"kind": "Status", "status": "Success"}
+
+    def _respect_budget(self, pod: Pod) -> None:
+        healthy = [each for each in self.pods.values() if each.app is pod.app and not each.leaving and each.member]
+        healthy = [each for each in healthy if each.member and each.member.silent_since == inf]
+        if pod.app and len(healthy) - (pod in healthy) < pod.app.least:
+            cause = f"The disruption budget {pod.app.name} needs {pod.app.least} healthy pods and has {len(healthy)}"
+            raise Rejected(429, "Cannot evict pod as it would violate the pod's disruption budget.", (cause,))
 
     # -- backups --
 

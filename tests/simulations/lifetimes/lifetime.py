@@ -180,30 +180,17 @@ class Lifetime:
         self.tell(f"--- deploys: {what}{'' if trouble == 'none' else f' ({trouble})'}: {_short(file)}")
         self._tell_nodes()
         expected = self._expected(known, file)
-        pod = self.pod
         again = self._is_the_same(file)
-        deeds, failures = len(self.actors.deeds), pod.failures
         faults = len(self.judge.faults)
-        self._since = deeds, failures
+        self._since = len(self.actors.deeds), self.pod.failures
         deployment = self.stack.deploy(file, what=what, trouble=trouble, rolls_back=rolls_back)
-        if expected is not None and (
-            len(self.actors.deeds) != deeds
-            or pod.failures != failures
-            or any(request.faults for request in deployment.requests)
-        ):
-            expected = None
-        self.judge.deployment_ended(deployment, expected)
-        if again and len(self.actors.deeds) == deeds and pod.failures == failures:
+        calm = self._since == (len(self.actors.deeds), self.pod.failures)
+        undisturbed = calm and not any(request.faults for request in deployment.requests)
+        self.judge.deployment_ended(deployment, expected if undisturbed else None)
+        if again and calm:
             self.judge.same_again(deployment)
-        tries = 0
-        while deployment.outcome == "rollback failed" and tries < 3:
-            tries += 1
-            self.clock.pass_time(self.draw.choice([60.0, 4000.0, 20000.0]))
-            # A person fixes the cause.
-            self.faults.status_denied = self.faults.events_denied = self.pod.never_patched = False
-            self.stack.continue_rollback(deployment)
-            self.judge.look_at_endings()
-        if deployment.outcome == "rollback failed" and tries == 3 and len(self.judge.faults) == faults:
+        self._continue_rollback(deployment)
+        if deployment.outcome == "rollback failed" and len(self.judge.faults) == faults:
             self.judge.spare(Cause.NOT_ENDED)
         self.pod.tags = ours or self.pod.tags
         outcome.deployments[deployment.outcome] += 1
@@ -212,6 +199,17 @@ class Lifetime:
             for request in deployment.requests
         )
         self.tell(f"=== {what}: {deployment.outcome}")
+
+    def _continue_rollback(self, deployment: Deployment) -> None:
+        """At most three times."""
+        for _ in range(3):
+            if deployment.outcome != "rollback failed":
+                return
+            self.clock.pass_time(self.draw.choice([60.0, 4000.0, 20000.0]))
+            # A person fixes the cause.
+            self.faults.status_denied = self.faults.events_denied = self.pod.never_patched = False
+            self.stack.continue_rollback(deployment)
+            self.judge.look_at_endings()
 
     def deploy_again(self, retry: str) -> None:
         """The same deployment, with another `retry`."""

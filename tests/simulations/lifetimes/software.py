@@ -12,7 +12,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .hyperpod import Group, HyperPod, Node, Who
+    from .hyperpod import HyperPod
+    from .model import Group, Node, Who
 
 FIRST = "1.4.0"
 PATCHING = ("AutoPatchConfig", "ScheduledUpdateConfig")
@@ -116,7 +117,7 @@ class Software:
     def update(
         self, names: Iterable[str], image: str, *, by: Who, call: object = None, batch: int | None = None
     ) -> None:
-        from .hyperpod import Refused
+        from .model import Refused
 
         pod = self.pod
         pod._there()
