@@ -152,7 +152,7 @@ def _build(found: Installation, uv: str, say: Say) -> None:
     options = ["--compile-bytecode", "--require-hashes", "--python", str(found.python)]
     _run([uv, "pip", "sync", *options, str(_PYTHON_LOCK)], say=say)
     for patch in _PATCHES:
-        _run([str(found.python), "-m", "patch_ng", "-p1", "-d", str(found.packages), str(patch)], say=say)
+        _run([str(found.python), "-m", "patch_ng", "-d", str(found.packages), str(patch)], say=say)
     say("the CDK CLI and the AWS SDK of Node.js")
     folder = found.node_modules.parent
     folder.mkdir(exist_ok=True)

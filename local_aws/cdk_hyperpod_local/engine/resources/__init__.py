@@ -1,7 +1,7 @@
 """CloudFormation resource types that ministack lacks, and the validation of every type's properties.
 
 To add a type, write a `ResourceType` in the file of its topic, and add an entry to `_types`.
-May import: engine.inline_module, engine.schemas, engine.seam, engine.services, hyperpod.
+May import: engine.schemas, engine.seam, engine.services, hyperpod.
 """
 
 from __future__ import annotations

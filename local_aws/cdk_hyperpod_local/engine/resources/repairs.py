@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import ipaddress
 from collections.abc import Callable
 
-from cdk_hyperpod_local.engine import inline_module
 from cdk_hyperpod_local.engine.resources.base import Created, Json, RefusedError
 from cdk_hyperpod_local.engine.seam import cloudformation, queues, stores
 from cdk_hyperpod_local.engine.services import ec2_lookups
@@ -15,7 +13,6 @@ from cdk_hyperpod_local.engine.services import ec2_lookups
 def install(is_unnamed: Callable[[str, str], bool]) -> None:
     """`is_unnamed`: whether events of a type and with a status have no physical id."""
     cloudformation.repair_events(is_unnamed)
-    cloudformation.add_inline_module("cfnresponse.py", inspect.getsource(inline_module))
     _check("AWS::EC2::Subnet", _check_subnet)
     _check("AWS::Lambda::Function", _check_network)
     _check("AWS::IAM::Role", _check_boundary)

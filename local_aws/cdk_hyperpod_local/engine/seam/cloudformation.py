@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
-import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -125,19 +123,3 @@ def repair_events(is_unnamed: Callable[[str, str], bool]) -> None:
 
     stacks._add_event = add_held_event
     stacks._update_resource = provisioners._update_resource = updated
-
-
-def add_inline_module(name: str, source: str) -> None:
-    """Put a module beside the inline code of every Python function."""
-    pack = provisioners._zip_inline
-
-    def packed(code: str | None, handler: str, runtime: str = "python3.12") -> bytes | None:
-        archive: bytes | None = pack(code, handler, runtime)
-        if archive is None or not runtime.startswith("python"):
-            return archive
-        whole = io.BytesIO(archive)
-        with zipfile.ZipFile(whole, "a") as file:
-            file.writestr(name, source)
-        return whole.getvalue()
-
-    provisioners._zip_inline = packed
