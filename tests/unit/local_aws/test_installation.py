@@ -136,11 +136,14 @@ def test_without_the_extra_the_error_names_it(
     )
 
 
-def test_another_version_of_the_locks_gets_a_folder_of_its_own(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["_PYTHON_LOCK", "_PATCHES"])
+def test_another_version_of_the_locks_or_of_a_patch_gets_a_folder_of_its_own(
+    name: str, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = installation.current()
-    other = state / "requirements.lock"
+    other = state / "other"
     other.write_text("ministack==2\n")
-    monkeypatch.setattr(installation, "_PYTHON_LOCK", other)
+    monkeypatch.setattr(installation, name, other if name == "_PYTHON_LOCK" else (*installation._PATCHES[:-1], other))
     assert installation.current() != first
 
 
