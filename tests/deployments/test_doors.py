@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod.cli.deployment.preflight_checks import is_walled
+from cdk_hyperpod.cli.deployment.preflight_doors import is_walled
 from cdk_hyperpod_local.session import LocalAws
 from helpers.deployments.permissions import add_almighty_role, may
 from helpers.synthesis import ROOT

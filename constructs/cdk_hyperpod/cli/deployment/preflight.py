@@ -1,6 +1,7 @@
 """`cdk-hyperpod preflight`: check, before a deployment, whether the account can have the cluster of a file.
 
-This module reads AWS; `preflight_checks` decides. What cannot be read is "not checked", never "passed".
+This module reads AWS; `preflight_checks`, `preflight_existing` and `preflight_doors` decide. What cannot be read is "not
+checked", never "passed".
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from .account_state import (
     NotRead,
     Read,
 )
-from .preflight_checks import INTERFACES, Row, eks_clusters, exit_code, file_systems, rows, topics
+from .preflight_checks import INTERFACES, exit_code, rows
+from .preflight_existing import eks_clusters, file_systems, topics
+from .preflight_row import Row
 
 __all__ = ["preflight", "read_account_state"]
 

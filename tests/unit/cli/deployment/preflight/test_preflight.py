@@ -25,12 +25,12 @@ from cdk_hyperpod.cli.deployment.preflight_checks import (
     TOTAL,
     TOTAL_SPOT,
     VOLUME_GB,
-    Row,
     exit_code,
-    is_walled,
     rows,
     usage_quota,
 )
+from cdk_hyperpod.cli.deployment.preflight_doors import is_walled
+from cdk_hyperpod.cli.deployment.preflight_row import Row
 from cdk_hyperpod.cli.main import main
 from cdk_hyperpod.config.cluster import ClusterConfig, EbsVolume, InstanceGroup, NetworkConfig, Rolling, SubnetConfig
 from cdk_hyperpod.config.eks import EksConfig, ExistingEksCluster
