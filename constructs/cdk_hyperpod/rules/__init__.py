@@ -20,7 +20,8 @@ from ..typed.validation import check_config
 from ..typed.words import join, show
 from .accounts import check_accounts
 from .drain_agent import check_backup, check_drain_agent
-from .eks import check_control_plane, check_eks, check_eks_teams, check_installed_chart
+from .eks import check_control_plane, check_eks, check_installed_chart
+from .eks_teams import check_eks_teams
 from .groups import check_groups, has_neuron
 from .lifecycle import check_lifecycle, check_writers
 from .monitoring import check_monitoring

@@ -8,7 +8,6 @@ ClusterKubernetesConfig in the SageMaker API reference, and "Labels and Selector
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from ..config.cluster import ClusterConfig, InstanceGroup, NetworkConfig, Taint
 from ..config.eks import INSTALLED, AutoscalingConfig, ChartComponents, EksConfig, is_on
 from ..config.governance import TaskGovernance
-from ..config.teams import Team
 from ..config.zones import ZONES_WITHOUT_EKS, control_plane_zone, control_plane_zones, two_zones
 from ..errors import Finding
 from ..facts import kubernetes_versions as versions
@@ -24,17 +22,19 @@ from ..facts.device_plugins import EFA as EFA_PLUGIN
 from ..facts.device_plugins import NEURON as NEURON_PLUGIN
 from ..facts.device_plugins import NVIDIA, PLUGINS, published_chart
 from ..kubernetes.allocatable import EFA, GPU, NEURON, missing_plugins
-from ..kubernetes.teams import claim_gib, cluster_nodes
+from ..kubernetes.teams import claim_gib
 from ..names import eks_stack_name
-from ..typed.known import UNKNOWN, is_known
+from ..typed.known import is_known
 from ..typed.validation import check_repeated
 from ..typed.words import item_paths, join, show, shown_name
 from .add_ons import check_add_ons, check_workspace
+from .eks_teams import check_eks_teams
 from .governance import check_task_governance
 from .groups import known_types
-from .network import PRIVATE, own_zones
+from .network import own_zones
+from .public_access import check_public_access
 from .quotas import check_limits
-from .teams import check_priority_classes, check_teams
+from .teams import check_priority_classes
 from .wording import SLURM_ONLY
 
 
@@ -326,7 +326,7 @@ def _check_cluster(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
     yield from check_repeated(eks.admin_role_arns, "eks.admin_role_arns")
     if eks.existing_cluster is None:
         yield from _check_version(eks.kubernetes_version)
-        yield from _check_public_access(eks.public_access_cidrs)
+        yield from check_public_access(eks.public_access_cidrs)
         return
     if isinstance(network, NetworkConfig) and network.vpc_id is None:
         yield Finding(
@@ -376,69 +376,6 @@ def _check_version(version: str | None) -> Iterator[Finding]:
 
 
 _VERSION = re.compile(r"1\.[1-9][0-9]")
-
-
-def _check_public_access(cidrs: tuple[str, ...]) -> Iterator[Finding]:
-    path = "eks.public_access_cidrs"
-    yield from check_repeated(cidrs, path)
-    good: list[ipaddress.IPv4Network] = []
-    for index, cidr in enumerate(cidrs if isinstance(cidrs, tuple) else ()):
-        if not is_known(cidr):
-            continue
-        try:
-            parsed = ipaddress.IPv4Network(cidr, strict=False)
-        except ValueError:
-            yield Finding(
-                code="cidr-invalid",
-                path=f"{path}[{index}]",
-                problem=f"{show(cidr)} is not an IPv4 range",
-                remedy="use one such as 203.0.113.0/24, or 203.0.113.5/32 for one address",
-            )
-            continue
-        if any(parsed.subnet_of(inside) for inside in (*PRIVATE, *_LOCAL)):
-            yield Finding(
-                code="public-access-private-range",
-                path=f"{path}[{index}]",
-                problem=(
-                    f"{show(cidr)} is a private range, which EKS refuses, since no client comes from there over "
-                    "the internet"
-                ),
-                remedy="name public addresses, or remove it. Clients in the VPC have access without it",
-            )
-        elif str(parsed) != cidr:
-            address = cidr.partition("/")[0]
-            yield Finding(
-                code="cidr-with-host-bits",
-                path=f"{path}[{index}]",
-                problem=f"{show(cidr)} is not the first address of a range",
-                remedy=f"use {parsed}, or {address}/32 for the one address",
-            )
-        else:
-            good.append(parsed)
-    # 0.0.0.0/1 and 128.0.0.0/1 together are the whole internet.
-    addresses = sum(network.num_addresses for network in ipaddress.collapse_addresses(good))
-    if addresses == 2**32:
-        yield Finding(
-            code="public-access-for-everyone",
-            path=path,
-            problem="lets the whole internet reach the API, so only its authentication protects it",
-            remedy="name the addresses that need access, or remove it, so that the API can be reached from the VPC only",
-            level="warning",
-        )
-    elif addresses > MANY_ADDRESSES:
-        size = f"{addresses:,}"
-        yield Finding(
-            code="public-access-wide",
-            path=path,
-            problem=f"lets {size} addresses reach the API, so only its authentication protects it",
-            remedy="name the addresses that need access, or remove it, so that the API can be reached from the VPC only",
-            level="warning",
-        )
-
-
-MANY_ADDRESSES = 2**16
-"""A /16. More addresses than this do not belong to one organization. docs/eks.md names the number."""
-_LOCAL = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv4Network("169.254.0.0/16"))
 
 
 def _check_chart(eks: EksConfig, network: NetworkConfig) -> Iterator[Finding]:
@@ -548,78 +485,6 @@ def _check_task_governance(eks: EksConfig) -> Iterator[Finding]:
             problem="needs task governance, which eks.add_ons.task_governance turns off",
             remedy="turn it on, or remove eks.task_governance",
         )
-
-
-def check_eks_teams(
-    teams: tuple[Team, ...], eks: EksConfig, *, groups: tuple[InstanceGroup, ...] | None, file_system_gib: int
-) -> Iterator[Finding]:
-    """Everything that is wrong with the teams.
-
-    groups: the cluster's groups. None: they are not known. file_system_gib: the capacity that each team's claim shows. 0: there are no
-    claims.
-    """
-    if not isinstance(teams, tuple):
-        return
-    has_file_system = file_system_gib > 0
-    yield from check_teams(
-        teams,
-        nodes=None if groups is None else _nodes(groups, eks),
-        task_governance=is_on(eks, "task_governance", has_file_system=has_file_system),
-        autoscaling=eks.autoscaling is not None,
-        file_system_gib=file_system_gib,
-    )
-    if not is_on(eks, "eks_pod_identity_agent", has_file_system=has_file_system):
-        yield from _check_pod_roles(teams)
-    # Role by role, so that a malformed one does not hide the others.
-    admins = {arn for arn in eks.admin_role_arns if is_known(arn)} if isinstance(eks.admin_role_arns, tuple) else set()
-    paths = item_paths("teams", teams)
-    for index, team in enumerate(teams):
-        for arn in team.role_arns if isinstance(team, Team) and isinstance(team.role_arns, tuple) else ():
-            if isinstance(arn, str) and arn in admins:
-                yield Finding(
-                    code="team-role-is-administrator",
-                    path=f"{paths[index]}.role_arns",
-                    problem=f"{show(arn)} is also an administrator, but EKS has one access entry per role",
-                    remedy="remove it here. Administrators have all permissions of a team",
-                )
-
-
-def _check_pod_roles(teams: tuple[Team, ...]) -> Iterator[Finding]:
-    paths = item_paths("teams", teams)
-    for index, team in enumerate(teams):
-        if isinstance(team, Team) and team.pod_role_arn is not None:
-            yield Finding(
-                code="pod-role-without-agent",
-                path=f"{paths[index]}.pod_role_arn",
-                problem="needs EKS's pod identity agent, but that add-on is off",
-                remedy="set eks.add_ons.eks_pod_identity_agent.enabled: true, unless the EKS cluster already has it",
-                level="warning",
-            )
-
-
-def _nodes(groups: tuple[InstanceGroup, ...], eks: EksConfig) -> dict[str, int | None] | None:
-    """Nodes by type. None for a type whose count is not known. None in place of all if a type is not known."""
-    if not isinstance(groups, tuple) or not all(
-        isinstance(group, InstanceGroup) and is_known(group.all_instance_types) for group in groups
-    ):
-        return None
-    autoscaled = _autoscaled(groups, eks)
-    fixed: list[InstanceGroup] = []
-    others: list[InstanceGroup] = []
-    for group in groups:
-        counted = is_known(group.instance_count) and group.name not in autoscaled
-        (fixed if counted else others).append(group)
-    nodes: dict[str, int | None] = {**cluster_nodes(fixed)}
-    return nodes | dict.fromkeys(name for group in others for name in group.all_instance_types)
-
-
-def _autoscaled(groups: tuple[InstanceGroup, ...], eks: EksConfig) -> list[str]:
-    """The groups whose counts an autoscaler owns. All groups if it names an unknown one, which may be any of them."""
-    if eks.autoscaling is None:
-        return []
-    names = eks.autoscaling.instance_groups if isinstance(eks.autoscaling, AutoscalingConfig) else UNKNOWN
-    every = [group.name for group in groups]
-    return [*names] if isinstance(names, tuple) and all(name in every for name in names) else every
 
 
 def _known(groups: tuple[InstanceGroup, ...]) -> list[tuple[str, InstanceGroup]]:

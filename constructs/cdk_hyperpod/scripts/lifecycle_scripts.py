@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from aws_cdk import Annotations, CustomResource, RemovalPolicy, Stack, Stage
 from aws_cdk import aws_iam as iam
@@ -22,7 +22,7 @@ from .._common.buckets import deny_other_keys, emptying_roles, private_bucket
 from .._common.functions import log_group
 from .._common.pseudo import ACCOUNT_ID, PARTITION
 from .._common.removal import check_removal, removal_word
-from .._lambda.hyperpod.uploader.content import MAX_BYTES, MAX_FILES, SETTINGS, content_hash
+from .._lambda.hyperpod.uploader.content import SETTINGS, content_hash
 from ..config.cluster import ClusterConfig, InstanceGroup, Orchestrator
 from ..config.lifecycle import (
     DEFAULT_SCRIPT_MINUTES,
@@ -45,21 +45,16 @@ from ..config.slurm import (
     SlurmQos,
     User,
 )
-from ..errors import Finding, raise_errors
+from ..errors import raise_errors
 from ..facts.s3_actions import WRITES
 from ..guard.drain_channel import DrainChannel, agent_settings
 from ..loader import LoadedConfig
 from ..names import bucket_label, check_name_known
-from ..rules import check_backup, check_slurm_queues, check_users, check_writers
-from ..rules.own_scripts import SETTINGS as OWN_SETTINGS
-from ..rules.own_scripts import beside_a_folder
-from ..rules.slurm_files import check_slurm_files
-from ..rules.slurm_queues import without_scripts
+from ..rules import check_writers
 from ..typed.bounds import Range
-from ..typed.known import UNKNOWN, is_known
-from ..typed.validation import as_tuple, check_at_synth, check_call, require_arguments, without_refused
-from ..typed.words import show
-from .own_scripts import OwnScripts, check_own_folders, own_scripts
+from ..typed.validation import as_tuple, check_at_synth, check_call, require_arguments
+from . import checks
+from .own_scripts import OwnScripts, own_scripts
 from .script_folder import check_source, checksums, find_scripts
 from .script_uploads import ScriptUploads
 from .slurm_files import SlurmQueues, queues_of
@@ -212,19 +207,19 @@ class LifecycleScripts(Construct):
                 *check_removal(removal_policy),
                 *check_name_known(cluster_name),
                 *check_source(source, "source", orchestrator),
-                *_check_people(orchestrator, groups, users, accounts, partitions, qos),
-                *_check_slurm_files(conf, prolog, epilog, base),
+                *checks.check_people(orchestrator, groups, users, accounts, partitions, qos),
+                *checks.check_slurm_folders(conf, prolog, epilog, base),
                 *check_at_synth(hook_seconds, "hook_seconds", "write the number", kinds=(int, float)),
                 *check_at_synth(script_minutes, "script_minutes", "write the number", kinds=(int, float)),
-                *_check_library_scripts(
+                *checks.check_library_settings(
                     source,
                     orchestrator,
                     {"partitions": partitions, "qos": qos, "conf": conf, "prolog": prolog, "epilog": epilog},
                 ),
                 *check_writers(as_tuple(writers), "writers"),
-                *_check_drain(drain, orchestrator, source, [mount_paths, nfs_mount_paths]),
-                *_check_bucket(bucket, access_logs),
-                *_check_own_scripts(scripts_before, scripts_after, base, source),
+                *checks.check_drain(drain, orchestrator, source, [mount_paths, nfs_mount_paths]),
+                *checks.check_bucket(bucket, access_logs),
+                *checks.check_scripts_beside(scripts_before, scripts_after, base, source),
             ],
             lambda: self.node.path,
         )
@@ -373,7 +368,7 @@ class LifecycleScripts(Construct):
         before, after = group.scripts_before, group.scripts_after
         source = None if self._scripts.is_of_library else self._scripts.path
         raise_errors(
-            [*_check_own_scripts(before, after, self._base, source, f"instance_groups[{group.name}].")],
+            [*checks.check_scripts_beside(before, after, self._base, source, f"instance_groups[{group.name}].")],
             lambda: self.node.path,
         )
         return f"s3://{self.bucket_name}/{self._upload(f'Upload-{group.name}', self.own_scripts.and_then(of_group))}"
@@ -389,7 +384,7 @@ class LifecycleScripts(Construct):
         if self._scripts.is_of_library:
             files[_CHECKSUMS] = checksums(sorted(files.items())).encode()
         files[SETTINGS] = self._uploader.mark_values(json.dumps(settings)).encode()
-        raise_errors(_check_size(files), lambda: self.node.path)
+        raise_errors(checks.check_size(files), lambda: self.node.path)
         digest = content_hash(sorted(files.items()))
         prefix = f"{self.folder}/{digest}"
         if prefix not in self._uploads:
@@ -538,121 +533,6 @@ def _mounts(paths: Sequence[str], kind: str) -> list[dict[str, str]]:
 def _set_fields(value: Group | User | SlurmAccount) -> dict[str, object]:
     """The fields that are set."""
     return {name: item for name, item in dataclasses.asdict(value).items() if item not in (None, ())}
-
-
-def _check_size(files: Mapping[str, bytes]) -> Iterator[Finding]:
-    """What the function that uploads would refuse."""
-    size = sum(map(len, files.values()))
-    if size > MAX_BYTES or len(files) > MAX_FILES:
-        yield Finding(
-            code="scripts-too-large",
-            path="source",
-            problem=f"the upload has {len(files):,} files with {size:,} bytes, and there is room for {MAX_FILES:,} files and {MAX_BYTES:,} bytes",
-            remedy="keep large files in a bucket, and let a script download them",
-        )
-
-
-def _check_people(
-    orchestrator: Orchestrator, groups: object, users: object, accounts: object, partitions: object, qos: object
-) -> Iterator[Finding]:
-    """The rules for a file's `groups`, `users`, `slurm.accounts`, `partitions` and `qos`. The rest of the cluster is unknown here."""
-    config = ClusterConfig(
-        name=UNKNOWN,
-        region=UNKNOWN,
-        instance_groups=UNKNOWN,
-        orchestrator=orchestrator,
-        storage=UNKNOWN,
-        groups=_items(groups),
-        users=_items(users),
-        slurm=SlurmConfig(accounts=_items(accounts), partitions=_named(partitions), qos=_items(qos)),
-    )
-    if orchestrator == "slurm" or config.groups or config.users:
-        known = without_refused(config, [])
-        yield from check_users(known)
-        yield from check_slurm_queues(known)
-
-
-def _named(values: object) -> Any:
-    """A mapping, which is empty if there is none."""
-    return values if isinstance(values, Mapping) else {}
-
-
-def _check_slurm_files(conf: object, prolog: object, epilog: object, base: Path) -> Iterator[Finding]:
-    files = conf if isinstance(conf, SlurmFiles) else None
-    folders = [str(folder) if isinstance(folder, str | Path) else None for folder in (prolog, epilog)]
-    yield from check_slurm_files(SlurmConfig(conf=files, prolog=folders[0], epilog=folders[1]), base, "")
-
-
-def _check_library_scripts(source: object, orchestrator: object, settings: Mapping[str, object]) -> Iterator[Finding]:
-    has_own_source = isinstance(source, str | Path) and is_known(str(source))
-    if has_own_source or orchestrator == "eks":
-        yield from (without_scripts(name) for name, value in settings.items() if value)
-
-
-def _check_drain(drain: object, orchestrator: object, source: object, mounts: Sequence[object]) -> Iterator[Finding]:
-    if not isinstance(drain, DrainChannel | DrainAgentConfig):
-        return
-    has_own_source = source is not None and is_known(source)
-    if orchestrator == "eks" or has_own_source:
-        yield Finding(
-            code="drain-without-library-scripts",
-            path="drain",
-            problem="the library's own scripts for Slurm start the agent, and they are not uploaded",
-            remedy="remove it, or use the library's scripts",
-        )
-    config = drain.drain if isinstance(drain, DrainChannel) else drain
-    if config.backup is not None:
-        yield from check_backup(config.backup, _known_paths(mounts), "drain.backup")
-
-
-def _known_paths(mounts: Sequence[object]) -> frozenset[str] | None:
-    """All mount paths. None: one of them is invalid, or known at deployment only."""
-    found: set[str] = set()
-    for paths in mounts:
-        if not isinstance(paths, list | tuple):
-            return None
-        for path in paths:
-            if not isinstance(path, str) or not is_known(path):
-                return None
-            found.add(path)
-    return frozenset(found)
-
-
-def _check_own_scripts(
-    before: object, after: object, base: Path, source: object, prefix: str = ""
-) -> Iterator[Finding]:
-    """The user's own scripts run beside the library's. `prefix`: of the settings' paths."""
-    if source is None:
-        yield from check_own_folders(before, after, base, prefix)
-        return
-    for setting, folder in zip(OWN_SETTINGS, (before, after), strict=True):
-        if folder is not None:
-            yield beside_a_folder(f"{prefix}{setting}")
-
-
-def _check_bucket(bucket: object, access_logs: object) -> Iterator[Finding]:
-    name = getattr(bucket, "bucket_name", None)
-    if not isinstance(name, str):
-        return
-    if is_known(name) and not name.startswith("sagemaker-"):
-        yield Finding(
-            code="scripts-bucket-unreadable",
-            path="bucket",
-            problem=f"HyperPod's managed policy does not allow nodes to read {show(name)}",
-            remedy="use a bucket whose name begins with sagemaker-",
-        )
-    if access_logs is not None:
-        yield Finding(
-            code="access-logs-of-given-bucket",
-            path="access_logs",
-            problem="is for a new bucket, and you give an existing one",
-            remedy="remove it, and set access logs where your bucket is made",
-        )
-
-
-def _items(values: object) -> Any:
-    """A list's items. What is not a list is reported by its type already."""
-    return tuple(values) if isinstance(values, (list, tuple)) else UNKNOWN
 
 
 def _bucket_name(scope: Construct, cluster_name: str) -> str:
