@@ -47,7 +47,7 @@ class ClusterStack(FileStack):
             loaded,
             network=foundation.network,
             lifecycle_scripts=foundation.lifecycle_scripts,
-            file_system=foundation.mount,
+            file_system=foundation.file_system,
             openzfs=foundation.openzfs,
             encryption_key=foundation.key,
             eks_cluster_arn=None if eks is None else eks.control_plane.cluster_arn,

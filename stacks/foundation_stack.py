@@ -49,7 +49,6 @@ class FoundationStack(FileStack):
             self.network.retain()
         self._access_logs = access_logs_bucket(self, "AccessLogs", removal=config.removal)
         self.file_system = self._add_file_system(loaded)
-        self.mount = None if self.file_system is None else self.file_system.mount
         self.openzfs = self._add_openzfs(config)
         # The channel of slurm.drain is in the cluster's stack, because its policy names the roles of that stack.
         self.lifecycle_scripts = LifecycleScripts.from_config(

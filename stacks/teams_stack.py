@@ -52,7 +52,7 @@ class TeamsStack(FileStack):
             loaded,
             control_plane=eks.control_plane,
             hyperpod_cluster_arn=cluster.cluster.cluster_arn,
-            file_system=foundation.mount,
+            file_system=foundation.file_system,
             add_ons=list(self.add_ons.resources.values()),
         )
         if eks.drainer is not None:
@@ -61,6 +61,6 @@ class TeamsStack(FileStack):
                 self,
                 "DrainBackup",
                 teams,
-                file_system=foundation.mount,
+                file_system=foundation.file_system,
                 capacity_gib=1200 if config.storage is None else config.storage.capacity_gib or 1200,
             )

@@ -32,7 +32,7 @@ HyperPodCluster(
     "Cluster",
     cluster_name="bring-your-own-vpc",
     network=network,
-    file_system=file_system.mount,
+    file_system=file_system,
     instance_groups=[
         InstanceGroup(name="controller", node_type="controller", instance_type="ml.m5.4xlarge", instance_count=1),
         InstanceGroup(name="g6", node_type="compute", partition="g6", instance_type="ml.g6.12xlarge", instance_count=4),

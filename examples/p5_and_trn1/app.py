@@ -1,6 +1,7 @@
 from aws_cdk import App, Environment, RemovalPolicy, Stack
 
 from cdk_hyperpod import EbsVolume, HyperPodCluster, HyperPodNetwork, InstanceGroup, LustreFileSystem, encryption_key
+from cdk_hyperpod.config import StorageConfig
 
 app = App()
 stack = Stack(app, "p5-and-trn1", env=Environment(region="us-west-2"), termination_protection=True)
@@ -9,14 +10,16 @@ stack = Stack(app, "p5-and-trn1", env=Environment(region="us-west-2"), terminati
 P5_ZONE, TRN1_ZONE = "us-west-2c", "us-west-2d"
 key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.RETAIN)
 network = HyperPodNetwork(stack, "Network", availability_zones=[P5_ZONE, TRN1_ZONE], log_encryption_key=key)
-file_system = LustreFileSystem(stack, "FileSystem", network=network, encryption_key=key, capacity_gib=4800)
+file_system = LustreFileSystem(
+    stack, "FileSystem", network=network, encryption_key=key, storage=StorageConfig(capacity_gib=4800)
+)
 
 HyperPodCluster(
     stack,
     "Cluster",
     cluster_name="p5-and-trn1",
     network=network,
-    file_system=file_system.mount,
+    file_system=file_system,
     encryption_key=key,
     instance_groups=[
         InstanceGroup(name="controller", node_type="controller", instance_type="ml.m5.4xlarge", instance_count=1),

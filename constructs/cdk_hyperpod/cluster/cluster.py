@@ -39,7 +39,7 @@ from ..network.network import HyperPodNetwork
 from ..rules.own_scripts import has_own_scripts, in_bootstrap_mode
 from ..scripts.lifecycle_scripts import LifecycleScripts
 from ..scripts.script_folder import check_source
-from ..storage.lustre import LustreMount
+from ..storage.lustre import ILustreFileSystem, LustreMount, mount_of
 from ..storage.openzfs import OpenZfsMount
 from ..typed.annotations import arguments_of, field_types
 from ..typed.known import UNKNOWN, is_known
@@ -129,7 +129,7 @@ class HyperPodCluster(IHyperPodCluster):
         cluster_name: str,
         instance_groups: Sequence[InstanceGroup],
         network: HyperPodNetwork,
-        file_system: LustreMount | None = None,
+        file_system: ILustreFileSystem | LustreMount | None = None,
         openzfs: OpenZfsMount | None = None,
         lifecycle_scripts: LifecycleScripts | str | Path | None = None,
         lifecycle_mode: LifecycleMode | None = None,
@@ -188,7 +188,7 @@ class HyperPodCluster(IHyperPodCluster):
         super().__init__(scope, construct_id)
         self._stack = Stack.of(self)
         self._network = network
-        self._file_system = file_system
+        self._file_system = mount_of(file_system)
         self._eks_cluster_arn = eks_cluster_arn
         self._removal_policy = removal_policy
         invalid_mode = [*check_arguments(HyperPodCluster.__init__, lifecycle_mode=lifecycle_mode)]
@@ -231,7 +231,7 @@ class HyperPodCluster(IHyperPodCluster):
         self.node_provisioning_mode = self._config.node_provisioning_mode
         self.autoscaled_groups = autoscaled_groups_of(self._config)
         self.drainer = drainer
-        self._mounts = NodeMounts() if eks_cluster_arn is not None else NodeMounts(file_system, openzfs)
+        self._mounts = NodeMounts() if eks_cluster_arn is not None else NodeMounts(self._file_system, openzfs)
         self.encryption_key = encryption_key or self._add_key()
         self.lifecycle_scripts = self._scripts_of(lifecycle_scripts)
         allow_logs(self.encryption_key)
@@ -250,7 +250,7 @@ class HyperPodCluster(IHyperPodCluster):
         self.roles = RolesByNodeType(self._roles, self._wait_for_policies_of)
         self.resource = self._add_resource(self._config)
         self.cluster_arn = self.resource.attr_cluster_arn
-        self._wait_for_what_nodes_use(file_system, openzfs)
+        self._wait_for_what_nodes_use(openzfs)
         self._acknowledge_schema_gaps()
         self.log = self._add_log()
         self.scale_down = self._add_guard(scale_down, unguarded=unguarded, log_group=guard_log_group)
@@ -264,7 +264,7 @@ class HyperPodCluster(IHyperPodCluster):
         *,
         network: HyperPodNetwork,
         lifecycle_scripts: LifecycleScripts,
-        file_system: LustreMount | None = None,
+        file_system: ILustreFileSystem | LustreMount | None = None,
         openzfs: OpenZfsMount | None = None,
         encryption_key: kms.IKey | None = None,
         eks_cluster_arn: EksClusterArn | None = None,
@@ -288,13 +288,13 @@ class HyperPodCluster(IHyperPodCluster):
                 loaded,
                 network=network,
                 lifecycle_scripts=LifecycleScripts.from_config(self, "Scripts", loaded, encryption_key=key),
-                file_system=storage.mount,
+                file_system=storage,
             )
 
         :param loaded: the file.
         :param network: made by `HyperPodNetwork.from_config`.
         :param lifecycle_scripts: made by `LifecycleScripts.from_config`.
-        :param file_system: `mount` of `LustreFileSystem.from_config`. Default: - none.
+        :param file_system: made by `LustreFileSystem.from_config`. Default: - none.
         :param openzfs: as in the constructor. Default: - none.
         :param encryption_key: as in the constructor. Default: - the scripts' key.
         :param eks_cluster_arn: as in the constructor. Required for a file under EKS. Default: - Slurm.
@@ -419,7 +419,7 @@ class HyperPodCluster(IHyperPodCluster):
             **arguments_of(scale_down or ScaleDownConfig()),
         )
 
-    def _wait_for_what_nodes_use(self, file_system: LustreMount | None, openzfs: OpenZfsMount | None) -> None:
+    def _wait_for_what_nodes_use(self, openzfs: OpenZfsMount | None) -> None:
         """Create the cluster after these, and delete it before them: a node that starts uses all of them at once.
 
         What is in another stack needs no dependency, because that stack is deployed first as a whole.
@@ -428,7 +428,7 @@ class HyperPodCluster(IHyperPodCluster):
         self._wait_for(self._network)
         if self.drain_channel is not None:
             self._wait_for(self.drain_channel)
-        for mount in (file_system, openzfs):
+        for mount in (self._file_system, openzfs):
             if mount is not None and mount.access is not None:
                 self._wait_for(mount.access)
         self._wait_for_given_roles(self._roles.keys())

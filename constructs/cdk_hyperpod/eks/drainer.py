@@ -34,7 +34,7 @@ from ..loader import LoadedConfig
 from ..names import drainer_name
 from ..network.security_groups import allow_tcp, closed_security_group
 from ..rules.scale_down_drain import check_backup_namespace, check_existing
-from ..storage.lustre import LustreMount
+from ..storage.lustre import ILustreFileSystem, LustreMount, mount_of
 from ..typed.validation import check_arguments, check_at_synth, require_arguments
 from .control_plane import EksControlPlane, access_entries, after_cluster
 from .manifests import file_system_manifests
@@ -219,7 +219,7 @@ class EksDrainer(IEksDrainer):
         scope: Construct,
         construct_id: str,
         *after: IDependable,
-        file_system: LustreMount | None = None,
+        file_system: ILustreFileSystem | LustreMount | None = None,
         capacity_gib: int = 1200,
     ) -> None:
         """Allow the function to create the Jobs of `backup_cron_job` in another namespace than hyperpod-backup.
@@ -236,7 +236,7 @@ class EksDrainer(IEksDrainer):
             return
         if in_own_namespace(self.backup_cron_job):
             # The permission is there already (`BackupRights`).
-            (claim,) = file_system_manifests(file_system, [BACKUP_NAMESPACE], capacity_gib=capacity_gib)
+            (claim,) = file_system_manifests(mount_of(file_system), [BACKUP_NAMESPACE], capacity_gib=capacity_gib)
             if claim:
                 self._apply(scope, f"{construct_id}FileSystem", claim).node.add_dependency(*after)
             return

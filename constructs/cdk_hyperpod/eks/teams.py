@@ -32,7 +32,7 @@ from ..kubernetes.teams import (
 )
 from ..loader import LoadedConfig
 from ..rules import check_eks_teams
-from ..storage.lustre import LustreMount
+from ..storage.lustre import ILustreFileSystem, LustreMount, mount_of
 from ..typed.validation import as_tuple, check_at_synth, check_call, require_arguments
 from ..typed.words import item_paths
 from .control_plane import EksControlPlane
@@ -94,7 +94,7 @@ class HyperPodTeams(Construct):
         hyperpod_cluster_arn: ClusterArn,
         teams: Sequence[Team] = (),
         instance_groups: Sequence[InstanceGroup] | None = None,
-        file_system: LustreMount | None = None,
+        file_system: ILustreFileSystem | LustreMount | None = None,
         capacity_gib: int | None = None,
         add_ons: Sequence[IDependable] = (),
     ) -> None:
@@ -137,9 +137,9 @@ class HyperPodTeams(Construct):
         scheduler = self._add_scheduler(eks_config) if governance else None
         self._kueue = self._wait_for_kueue() if teams and governance else None
         if teams:
-            self._add_teams(teams, file_system, capacity, scheduler)
+            self._add_teams(teams, mount_of(file_system), capacity, scheduler)
         elif file_system is not None:
-            (claims,) = file_system_manifests(file_system, ["default"], capacity_gib=capacity)
+            (claims,) = file_system_manifests(mount_of(file_system), ["default"], capacity_gib=capacity)
             self._apply("FileSystem", claims)
 
     @classmethod
@@ -151,7 +151,7 @@ class HyperPodTeams(Construct):
         *,
         control_plane: EksControlPlane,
         hyperpod_cluster_arn: ClusterArn,
-        file_system: LustreMount | None = None,
+        file_system: ILustreFileSystem | LustreMount | None = None,
         add_ons: Sequence[IDependable] = (),
     ) -> HyperPodTeams:
         """The teams of a cluster file.
@@ -159,7 +159,7 @@ class HyperPodTeams(Construct):
         :param loaded: the file.
         :param control_plane: made by `EksControlPlane.from_config`.
         :param hyperpod_cluster_arn: as in the constructor.
-        :param file_system: `mount` of `LustreFileSystem.from_config`. Default: - none.
+        :param file_system: made by `LustreFileSystem.from_config`. Default: - none.
         :param add_ons: as in the constructor. Default: - nothing.
         :raises ConfigError: for arguments of a wrong type.
         """
@@ -329,7 +329,7 @@ def _check_with_cluster(
     teams: Sequence[Team],
     control_plane: object,
     instance_groups: Sequence[InstanceGroup] | None,
-    file_system: LustreMount | None,
+    file_system: object,
     capacity_gib: int | None,
 ) -> Iterator[Finding]:
     """The teams together with the EKS cluster, if it has the right type."""

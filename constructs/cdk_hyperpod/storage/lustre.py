@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import jsii
@@ -17,17 +17,24 @@ from constructs import Construct, IConstruct
 from .._common import reasons
 from .._common.buckets import private_bucket
 from .._common.encryption import allow_data_repositories
+from .._common.encryption import encryption_key as make_encryption_key
 from .._common.removal import check_removal, policy_of, removal_word
 from ..config.cluster import Removal
-from ..config.storage import DEFAULT_LUSTRE_THROUGHPUT, DataRepository, LustreThroughput, StorageConfig
+from ..config.storage import DataRepository, StorageConfig
 from ..errors import Finding, raise_errors
 from ..loader import LoadedConfig
 from ..network.network import HyperPodNetwork
 from ..network.security_groups import allow_all, allow_tcp, closed_security_group
 from ..rules import check_storage
-from ..typed.annotations import field_types
 from ..typed.known import is_known
-from ..typed.validation import as_tuple, check_arguments, check_call, check_config, check_value
+from ..typed.validation import (
+    check_arguments,
+    check_call,
+    check_config,
+    check_value,
+    explains_arguments,
+    without_refused,
+)
 from .dns_name import file_system_dns_name
 
 if TYPE_CHECKING:
@@ -62,7 +69,7 @@ class ILustreFileSystem(Construct):
     file_system_id: str
     """The file system's id, such as fs-0123456789abcdef0."""
     mount: LustreMount
-    """How nodes mount it: `file_system` of a `HyperPodCluster`."""
+    """How nodes mount it."""
     capacity_gib: int | None = None
     """Its capacity in GiB. None: it exists already, and its capacity is not known."""
 
@@ -173,84 +180,68 @@ class LustreFileSystem(ILustreFileSystem):
             self,
             "FileSystem",
             network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
-            encryption_key=encryption_key(self, "Key", removal_policy=RemovalPolicy.RETAIN),
-            capacity_gib=4800,
-            data_repositories=[DataRepository(file_system_path="/data")],
+            storage=StorageConfig(capacity_gib=4800, data_repositories=(DataRepository(file_system_path="/data"),)),
         )
-        mount = file_system.mount  # `file_system` of a HyperPodCluster
     """
 
     security_group: ec2.CfnSecurityGroup
     """The file servers' security group."""
+    encryption_key: kms.IKey
+    """The key of the data."""
     resource: fsx.CfnFileSystem
     """CloudFormation's resource."""
 
+    @explains_arguments
     def __init__(
         self,
         scope: Construct,
         construct_id: str,
         *,
         network: HyperPodNetwork,
-        encryption_key: kms.IKey,
-        capacity_gib: int,
-        throughput_mbps_per_tib: LustreThroughput = DEFAULT_LUSTRE_THROUGHPUT,
-        efa: bool = False,
-        metadata_iops: int | None = None,
-        automatic_backup_retention_days: int = 0,
-        data_repositories: Sequence[DataRepository] = (),
-        mount_path: str = "/fsx",
+        storage: StorageConfig,
+        encryption_key: kms.IKey | None = None,
         removal_policy: RemovalPolicy | None = None,
         access_logs: s3.IBucket | None = None,
     ) -> None:
         """Make a file system.
 
-        Arguments that are not described here are fields of `StorageConfig`, and described there.
-
         :param network: the file system is in its first subnet, and its nodes may reach it. A change creates a new, empty file
             system.
-        :param encryption_key: encrypts the data. A change creates a new, empty file system.
-        :param capacity_gib: the capacity in GiB. It grows in place; FSx refuses to lower it.
-        :param removal_policy: RETAIN or DESTROY; see the class. Default: - RemovalPolicy.RETAIN.
+        :param storage: its settings. `capacity_gib` is required; it grows in place, and FSx refuses to lower it.
+        :param encryption_key: encrypts the data. A change creates a new, empty file system. Default: - one is made.
+        :param removal_policy: RETAIN or DESTROY, also of a key that is made; see the class. Default: - RemovalPolicy.RETAIN.
         :param access_logs: the bucket for access logs of a new data bucket. Default: - it has none.
         :raises ConfigError: with everything that FSx would refuse.
         """
         super().__init__(scope, construct_id)
-        config = StorageConfig(
-            capacity_gib=capacity_gib,
-            throughput_mbps_per_tib=throughput_mbps_per_tib,
-            efa=efa,
-            metadata_iops=metadata_iops,
-            automatic_backup_retention_days=automatic_backup_retention_days,
-            data_repositories=as_tuple(data_repositories),
-            mount_path=mount_path,
-        )
         raise_errors(
             [
-                *check_call(LustreFileSystem.__init__, locals(), apart=field_types(StorageConfig)),
+                *check_call(LustreFileSystem.__init__, locals()),
                 *check_removal(removal_policy),
-                *check_config(config, "storage", check_storage),
+                *_check_new(storage),
             ],
             lambda: self.node.path,
         )
+        self.encryption_key = encryption_key or make_encryption_key(self, "Key", removal_policy=removal_policy)
         removal = removal_word(removal_policy, "retain")
         self.security_group = closed_security_group(
             self, "Servers", network, "Servers of an FSx for Lustre file system", "lustre"
         )
-        self.resource = self._add_file_system(config, network, encryption_key)
+        self.resource = self._add_file_system(storage, network)
         self.file_system_id = self.resource.ref
-        self.capacity_gib = config.capacity_gib
-        rules_of_servers = self._allow_lustre(network, config.efa)
+        self.capacity_gib = storage.capacity_gib
+        rules_of_servers = self._allow_lustre(network, storage.efa)
         # FSx checks the rules when it creates the file system.
         for rule in rules_of_servers:
             self.resource.add_resource_dependency(rule)
         self._apply_removal(removal, network, rules_of_servers)
-        self._add_links(config.data_repositories, encryption_key, removal, access_logs)
+        self._add_links(storage.data_repositories, removal, access_logs)
         self.mount = LustreMount(
             dns_name=self.resource.attr_dns_name,
             mount_name=self.resource.attr_lustre_mount_name,
-            mount_path=config.mount_path,
+            mount_path=storage.mount_path,
             availability_zone=network.subnets[0].availability_zone,
-            efa=config.efa,
+            efa=storage.efa,
             access=self,
         )
 
@@ -291,19 +282,12 @@ class LustreFileSystem(ILustreFileSystem):
             imported = _ImportedLustreFileSystem(scope, construct_id)
             imported.know(config, network)
             return imported
-        assert config.capacity_gib is not None  # the rules require it
         return cls(
             scope,
             construct_id,
             network=network,
+            storage=replace(config, openzfs=None),
             encryption_key=encryption_key,
-            capacity_gib=config.capacity_gib,
-            throughput_mbps_per_tib=config.throughput_mbps_per_tib,
-            efa=config.efa,
-            metadata_iops=config.metadata_iops,
-            automatic_backup_retention_days=config.automatic_backup_retention_days,
-            data_repositories=config.data_repositories,
-            mount_path=config.mount_path,
             removal_policy=policy_of(loaded.config.removal),
             access_logs=access_logs,
         )
@@ -365,9 +349,7 @@ class LustreFileSystem(ILustreFileSystem):
         group_id = self.security_group.attr_group_id
         return [ec2.SecurityGroup.from_security_group_id(self, "ServersReference", group_id)]
 
-    def _add_file_system(
-        self, config: StorageConfig, network: HyperPodNetwork, encryption_key: kms.IKey
-    ) -> fsx.CfnFileSystem:
+    def _add_file_system(self, config: StorageConfig, network: HyperPodNetwork) -> fsx.CfnFileSystem:
         return fsx.CfnFileSystem(
             self,
             "Resource",
@@ -377,7 +359,7 @@ class LustreFileSystem(ILustreFileSystem):
             storage_capacity=config.capacity_gib,
             subnet_ids=[network.subnets[0].subnet_id],
             security_group_ids=[self.security_group.attr_group_id],
-            kms_key_id=encryption_key.key_arn,
+            kms_key_id=self.encryption_key.key_arn,
             lustre_configuration=_lustre_configuration(config),
             tags=[CfnTag(key="Name", value=Stack.of(self).stack_name)],
         )
@@ -406,7 +388,6 @@ class LustreFileSystem(ILustreFileSystem):
     def _add_links(
         self,
         repositories: Sequence[DataRepository],
-        key: kms.IKey,
         removal: Removal,
         access_logs: s3.IBucket | None,
     ) -> None:
@@ -417,14 +398,19 @@ class LustreFileSystem(ILustreFileSystem):
                 self._add_link(index, repository, repository.bucket_name)
                 continue
             if new_bucket is None:
-                new_bucket = self._add_data_bucket(key, removal, access_logs).bucket_name
+                new_bucket = self._add_data_bucket(removal, access_logs).bucket_name
             self._add_link(index, repository, new_bucket)
 
-    def _add_data_bucket(self, key: kms.IKey, removal: Removal, access_logs: s3.IBucket | None) -> s3.Bucket:
+    def _add_data_bucket(self, removal: Removal, access_logs: s3.IBucket | None) -> s3.Bucket:
         bucket = private_bucket(
-            self, "Data", encryption_key=key, removal=removal, access_logs=access_logs, reasons=reasons.DATA_BUCKET
+            self,
+            "Data",
+            encryption_key=self.encryption_key,
+            removal=removal,
+            access_logs=access_logs,
+            reasons=reasons.DATA_BUCKET,
         )
-        allow_data_repositories(self, key)
+        allow_data_repositories(self, self.encryption_key)
         return bucket
 
     def _add_link(self, index: int, repository: DataRepository, bucket_name: str) -> None:
@@ -441,6 +427,27 @@ class LustreFileSystem(ILustreFileSystem):
                 auto_export_policy=_auto_export(repository.auto_export),
             ),
         )
+
+
+def _check_new(storage: object) -> Iterator[Finding]:
+    """The rules of a new file system. The types are validated already."""
+    if not isinstance(storage, StorageConfig):
+        return
+    known = without_refused(storage, [])
+    yield from check_storage(known)
+    for name, remedy in (("file_system_id", "LustreFileSystem"), ("openzfs", "OpenZfsMount")):
+        if getattr(known, name) is not None:
+            yield Finding(
+                code="file-system-exists",
+                path=f"storage.{name}",
+                problem="is about an existing file system, and this construct makes a new one",
+                remedy=f"remove it, and use {remedy}.from_attributes",
+            )
+
+
+def mount_of(file_system: ILustreFileSystem | LustreMount | None) -> LustreMount | None:
+    """How nodes mount a file system. None: there is none."""
+    return file_system.mount if isinstance(file_system, ILustreFileSystem) else file_system
 
 
 def _auto_import(

@@ -7,6 +7,7 @@ in the library. Everything public is validated here first.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import operator
 import typing
@@ -24,6 +25,7 @@ from .problem import Problem
 from .words import item_paths, join, show
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 KNOWN_LATE = "is known at deployment only, and is needed at synthesis"
 
@@ -62,6 +64,49 @@ def check_call(
         if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in apart
     ]
     yield from check_arguments(function, **{name: given[name] for name in names})
+
+
+def explains_arguments(function: F) -> F:
+    """Make a function name the place of an argument that it does not have, which is often a field of a value that it takes."""
+    parameters = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def explained(*given: Any, **named: Any) -> Any:
+        unknown = [name for name in named if name not in parameters]
+        raise_errors([_unknown_argument(function, name) for name in unknown], function.__qualname__.partition(".")[0])
+        return function(*given, **named)
+
+    return typing.cast(F, explained)
+
+
+def _unknown_argument(function: Callable[..., object], name: str) -> Finding:
+    annotations = typing.get_type_hints(function, include_extras=True)
+    fields = [
+        f"{argument}={kind.__name__}({name}=…)"
+        for argument, annotation in annotations.items()
+        for kind in _values_of(shape(annotation).form)
+        if name in field_types(kind)
+    ]
+    arguments = [
+        each for each in annotations if not each.startswith("_") and each not in ("scope", "construct_id", "return")
+    ]
+    return Finding(
+        code="argument-unknown",
+        path=name,
+        problem="is not an argument",
+        remedy=f"write {' or '.join(fields)}" if fields else f"use one of {', '.join(arguments)}",
+    )
+
+
+def _values_of(form: Form) -> list[type]:
+    """The classes of frozen values that an argument accepts."""
+    match form:
+        case Fields(kind) | Either(_, kind):
+            return [kind]
+        case Made(kinds):
+            return [kind for kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
+        case _:
+            return []
 
 
 def require_arguments(
@@ -135,7 +180,7 @@ def _validate(value: Any, annotation: Any, path: str, findings: list[Finding], *
             return _validate_items(value, item, path, findings, bounds=bounds)
         case Names(key, item) if isinstance(value, Mapping) and isinstance(shape(item).form, (Either, Fields, Made)):
             return _validate_names(value, key, item, path, findings, bounds=bounds)
-        case Fields(kind) | Either(_, kind) if isinstance(value, kind):
+        case form if type(value) in _values_of(form):
             return _validate_fields(value, path, findings, bounds=bounds)
         case JsonObject():
             return _unless(json_finding(value, path), value, findings)

@@ -137,7 +137,7 @@ class ResearchStack(Stack):
             "Cluster",
             cluster_name="research",
             network=network,
-            file_system=file_system.mount,
+            file_system=file_system,
             instance_groups=[HEAD, P5],
             roles={
                 "compute": iam.Role.from_role_arn(

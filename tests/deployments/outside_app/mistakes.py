@@ -5,6 +5,7 @@ from __future__ import annotations
 from aws_cdk import Stack
 
 from cdk_hyperpod import HyperPodCluster, HyperPodNetwork, InstanceGroup, LustreFileSystem, ScaleDown, encryption_key
+from cdk_hyperpod.config import StorageConfig
 
 
 def mistakes(stack: Stack) -> None:
@@ -17,6 +18,6 @@ def mistakes(stack: Stack) -> None:
     HyperPodCluster(stack, "D", cluster_name="d", network=network, instance_groups=[group], scale_down=[])  # type: ignore[arg-type]
     ScaleDown(stack, "E", cluster="b")  # type: ignore[arg-type]
     cluster.on_event("F", kinds=["nodes"])  # type: ignore[list-item]
-    key = encryption_key(stack, "Key", removal_policy="keep")  # type: ignore[arg-type]
-    LustreFileSystem(stack, "G", network=network, encryption_key=key, capacity_gib=1200, throughput_mbps_per_tib=300)  # type: ignore[arg-type]
+    encryption_key(stack, "Key", removal_policy="keep")  # type: ignore[arg-type]
+    LustreFileSystem(stack, "G", network=network, storage=StorageConfig(capacity_gib=1200, throughput_mbps_per_tib=300))  # type: ignore[arg-type]
     print(cluster.arn)  # type: ignore[attr-defined]

@@ -22,6 +22,7 @@ from cdk_hyperpod import (
     EksControlPlane,
     HyperPodCluster,
     HyperPodNetwork,
+    ILustreFileSystem,
     InstanceGroup,
     LifecycleScripts,
     LustreFileSystem,
@@ -30,7 +31,7 @@ from cdk_hyperpod import (
     SubnetConfig,
     encryption_key,
 )
-from cdk_hyperpod.config import EksConfig, Rolling, ScaleDownConfig, ScheduledUpdate, TieredStorageConfig
+from cdk_hyperpod.config import EksConfig, Rolling, ScaleDownConfig, ScheduledUpdate, StorageConfig, TieredStorageConfig
 from cdk_hyperpod.config.lifecycle import LifecycleMode
 from helpers.findings import found, refused
 from helpers.synthesis import ROOT, Json, Template, flat, folder_of, needs, new_app, of_stack, templates_in
@@ -506,12 +507,14 @@ def test_an_upload_that_exists_is_used_as_it_is() -> None:
     assert "sagemaker-other-name-" in flat(template.groups()["controller"]["LifeCycleConfig"]["SourceS3Uri"])
 
 
-def new_file_system(stack: Stack, network: HyperPodNetwork) -> LustreMount:
+def new_file_system(stack: Stack, network: HyperPodNetwork) -> ILustreFileSystem:
     key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
-    return LustreFileSystem(stack, "FileSystem", network=network, encryption_key=key, capacity_gib=1200).mount
+    return LustreFileSystem(
+        stack, "FileSystem", network=network, encryption_key=key, storage=StorageConfig(capacity_gib=1200)
+    )
 
 
-def existing_file_system(stack: Stack, network: HyperPodNetwork) -> LustreMount:
+def existing_file_system(stack: Stack, network: HyperPodNetwork) -> ILustreFileSystem:
     return LustreFileSystem.from_attributes(
         stack,
         "FileSystem",
@@ -519,12 +522,12 @@ def existing_file_system(stack: Stack, network: HyperPodNetwork) -> LustreMount:
         file_system_id="fs-0123456789abcdef0",
         mount_name="abcdefgh",
         security_group=ec2.SecurityGroup.from_security_group_id(stack, "Servers", "sg-0123456789abcdef0"),
-    ).mount
+    )
 
 
 @pytest.mark.parametrize("make", [new_file_system, existing_file_system])
 def test_in_one_stack_the_cluster_and_its_guard_come_after_the_network_and_the_mounts_rules(
-    make: Callable[[Stack, HyperPodNetwork], LustreMount],
+    make: Callable[[Stack, HyperPodNetwork], ILustreFileSystem],
 ) -> None:
     def build(stack: Stack) -> None:
         network = HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"], internet_egress=True)

@@ -146,6 +146,7 @@ WRONG: tuple[Any, ...] = (
 )
 
 
+ODD_STORAGE: dict[str, Any] = {"capacity_gib": "1200", "data_repositories": DataRepository(file_system_path="/a")}
 ODD_FIELDS: Mapping[str, Any] = {"instance_count": "2", "ebs_volumes": EbsVolume(volume_size_gib=5)}
 TOKEN_FIELDS: Mapping[str, Any] = {"instance_count": Aws.REGION, "node_type": Aws.REGION, "spot": Aws.REGION}
 TOKEN_SHARES: Mapping[str, Any] = {
@@ -343,14 +344,8 @@ CONSTRUCTS: Mapping[Callable[..., object], Callable[[Dependencies], dict[str, An
     },
     LustreFileSystem: lambda dependencies: {
         "network": dependencies.network,
+        "storage": StorageConfig(capacity_gib=1200),
         "encryption_key": dependencies.key,
-        "capacity_gib": 1200,
-        "throughput_mbps_per_tib": 250,
-        "efa": False,
-        "metadata_iops": 1500,
-        "automatic_backup_retention_days": 0,
-        "data_repositories": [DataRepository(file_system_path="/data")],
-        "mount_path": "/fsx",
         "removal_policy": None,
         "access_logs": dependencies.logs,
     },
@@ -663,13 +658,7 @@ PASSED_ON: Mapping[Callable[..., object], set[str]] = {
     HyperPodTeams: {"cluster_name text", "hyperpod_cluster_arn text", "capacity_gib number"},
     DrainChannel: set(),
     LifecycleScripts: {"home_path text"},
-    LustreFileSystem: {
-        "capacity_gib number",
-        "throughput_mbps_per_tib number",
-        "metadata_iops number",
-        "automatic_backup_retention_days number",
-        "mount_path text",
-    },
+    LustreFileSystem: set(),
     ScaleDown: {"max_nodes number", "retry text"},
     ClusterMonitoring: set(),
     encryption_key: set(),
@@ -762,7 +751,7 @@ def test_something_else_in_place_of_a_value(kind: type) -> None:
         pytest.param(HyperPodCluster, {"network": NetworkConfig(), "encryption_key": "alias/x", "tags": ["a"], "node_recovery": "never"}, [("argument-of-wrong-class", "network"), ("argument-without-interface", "encryption_key"), ("value-not-a-choice", "node_recovery"), ("argument-not-a-mapping", "tags")], id="all at once, beside what the rules find"),
         pytest.param(HyperPodCluster, {"file_system": LustreMount(dns_name=WRONG[1], mount_name="b"), "lifecycle_scripts": {"a": 1}}, [("value-of-wrong-type", "file_system.dns_name"), ("argument-of-no-class", "lifecycle_scripts")], id="inside of a value that is no configuration"),
         pytest.param(HyperPodNetwork, {"availability_zones": "us-west-2c", "subnets": [{"subnet_id": "a"}], "more_endpoints": "eks"}, [("argument-not-a-list", "more_endpoints"), ("value-not-a-tuple", "network.availability_zones"), ("argument-of-wrong-class", "network.subnets[0]"), ("vpc-missing", "network.vpc_id"), ("zones-in-existing-vpc", "network.availability_zones")], id="text for a list"),
-        pytest.param(LustreFileSystem, {"capacity_gib": "1200", "removal_policy": "keep", "data_repositories": DataRepository(file_system_path="/a")}, [("argument-of-wrong-class", "removal_policy"), ("value-of-wrong-type", "storage.capacity_gib"), ("value-not-a-tuple", "storage.data_repositories")], id="text for a number"),
+        pytest.param(LustreFileSystem, {"removal_policy": "keep", "storage": StorageConfig(**ODD_STORAGE)}, [("value-of-wrong-type", "storage.capacity_gib"), ("value-not-a-tuple", "storage.data_repositories"), ("argument-of-wrong-class", "removal_policy")], id="text for a number"),
         pytest.param(HyperPodCluster, {"instance_groups": [HEAD, dataclasses.replace(WORK, **TOKEN_FIELDS)], "node_recovery": Aws.REGION, "lifecycle_scripts": Aws.REGION, "autoscaled_groups": Aws.REGION}, [("value-known-at-deployment-only", "lifecycle_scripts"), ("value-known-at-deployment-only", "autoscaled_groups"), ("token-of-wrong-type", "instance_groups[work].instance_count"), ("choice-known-at-deployment-only", "instance_groups[work].node_type"), ("value-known-at-deployment-only", "instance_groups[work].spot"), ("choice-known-at-deployment-only", "node_recovery")], id="tokens that decide"),
         pytest.param(HyperPodTeams, {"teams": Team(name="a")}, [("argument-not-a-list", "teams")], id="one team"),
         pytest.param(HyperPodTeams, {"teams": [Team(name=Aws.REGION, quota={"ml.p5.48xlarge": 1}), Team(name="b", **TOKEN_SHARES)]}, [("argument-known-at-deployment-only", f"teams[{field}") for field in ("0].name", "b].quota", "b].borrow_limit")], id="tokens in arithmetic"),
@@ -786,18 +775,30 @@ def test_what_it_says(
 
 def test_what_holds_the_thing_that_is_wanted_is_no_riddle(dependencies: Dependencies) -> None:
     """A construct in place of what it made: its attribute is named, where it is one alone."""
-    file_system = LustreFileSystem(
-        dependencies.stack, dependencies.next_id(), **CONSTRUCTS[LustreFileSystem](dependencies)
-    )
-    wrong = {"file_system": file_system, "encryption_key": dependencies.scripts}
+    wrong = {"network": dependencies.eks, "encryption_key": dependencies.scripts}
     with pytest.raises(ConfigError) as caught:
         HyperPodCluster(
             dependencies.stack, dependencies.next_id(), **{**CONSTRUCTS[HyperPodCluster](dependencies), **wrong}
         )
     assert [(each.path, each.remedy) for each in caught.value.findings] == [
-        ("file_system", "give it the .mount of this one"),
+        ("network", "give it the .network of this one"),
         ("encryption_key", "create or import one"),  # scripts have two keys
     ]
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "remedy"),
+    [
+        (LustreFileSystem, "capacity_gib", "write storage=StorageConfig(capacity_gib=…)"),
+        (LustreFileSystem, "key", "use one of network, storage, encryption_key, removal_policy, access_logs"),
+    ],
+)
+def test_an_argument_that_is_elsewhere_or_nowhere(
+    made: Callable[..., object], name: str, remedy: str, dependencies: Dependencies
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        made(dependencies.stack, dependencies.next_id(), **{name: 1})
+    assert [(each.path, each.remedy) for each in caught.value.findings] == [(name, remedy)]
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,7 @@ def test_a_file_system_that_exists_lets_the_nodes_in() -> None:
             cluster_name="train",
             network=network,
             instance_groups=groups,
-            file_system=file_system.mount,
+            file_system=file_system,
         )
 
     template = of_stack(build)

@@ -18,6 +18,7 @@ from cdk_hyperpod import (
     SubnetConfig,
     encryption_key,
 )
+from cdk_hyperpod.config import StorageConfig
 from helpers.findings import found, refused
 from helpers.synthesis import Json, Template, flat, of_stack
 
@@ -27,15 +28,22 @@ OWN_KEY = "arn:aws:kms:us-west-2:111122223333:key/0a1b2c3d-0000-1111-2222-333344
 
 
 def file_system(
-    *, network: dict[str, Any] | None = None, region: str | None = "us-west-2", **arguments: Any
+    *,
+    network: dict[str, Any] | None = None,
+    region: str | None = "us-west-2",
+    removal_policy: RemovalPolicy | None = None,
+    **settings: Any,
 ) -> Template:
+    given: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in settings.items()}
+
     def build(stack: Stack) -> None:
         LustreFileSystem(
             stack,
             "FileSystem",
             network=HyperPodNetwork(stack, "Network", **(network or {"availability_zones": ["us-west-2c"]})),
-            encryption_key=encryption_key(stack, "Key", removal_policy=arguments.get("removal_policy")),
-            **{"capacity_gib": 4800, **arguments},
+            storage=StorageConfig(**{"capacity_gib": 4800, **given}),
+            encryption_key=encryption_key(stack, "Key", removal_policy=removal_policy),
+            removal_policy=removal_policy,
         )
 
     return of_stack(build, region=region)
@@ -257,8 +265,7 @@ def test_an_imported_key_keeps_its_own_policy() -> None:
             "FileSystem",
             network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"]),
             encryption_key=kms.Key.from_key_arn(stack, "Key", OWN_KEY),
-            capacity_gib=1200,
-            data_repositories=[DataRepository(file_system_path="/data")],
+            storage=StorageConfig(capacity_gib=1200, data_repositories=(DataRepository(file_system_path="/data"),)),
         )
 
     template = of_stack(build)
@@ -361,8 +368,7 @@ def test_a_metric_is_about_the_file_system() -> None:
             stack,
             "FileSystem",
             network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"]),
-            encryption_key=encryption_key(stack, "Key"),
-            capacity_gib=4800,
+            storage=StorageConfig(capacity_gib=4800),
         )
         busy = made.metric("NetworkThroughputUtilization", statistic="max", dimensions={"FileServer": "OSS0000"})
         for metric in (made.metric_free_data_storage_capacity(), busy):
@@ -432,13 +438,15 @@ def test_tokens_are_passed_on_and_never_judged() -> None:
             "FileSystem",
             network=HyperPodNetwork(stack, "Network"),
             encryption_key=encryption_key(stack, "Key", removal_policy=RemovalPolicy.RETAIN),
-            capacity_gib=capacity.value_as_number,  # type: ignore[arg-type]  # a number token is a float
-            metadata_iops=capacity.value_as_number,  # type: ignore[arg-type]
-            efa=True,
-            data_repositories=[
-                DataRepository(file_system_path=folder.value_as_string, bucket_name=Fn.import_value("Bucket")),
-                DataRepository(file_system_path="/data", prefix=Fn.ref("Late")),
-            ],
+            storage=StorageConfig(
+                capacity_gib=capacity.value_as_number,  # type: ignore[arg-type]  # a number token is a float
+                metadata_iops=capacity.value_as_number,  # type: ignore[arg-type]
+                efa=True,
+                data_repositories=(
+                    DataRepository(file_system_path=folder.value_as_string, bucket_name=Fn.import_value("Bucket")),
+                    DataRepository(file_system_path="/data", prefix=Fn.ref("Late")),
+                ),
+            ),
         )
 
     template = of_stack(build, region=None)
