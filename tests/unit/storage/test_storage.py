@@ -18,7 +18,7 @@ from cdk_hyperpod import (
     SubnetConfig,
     encryption_key,
 )
-from cdk_hyperpod.config import StorageConfig
+from cdk_hyperpod.config import OpenZfsConfig, StorageConfig
 from helpers.findings import found, refused
 from helpers.synthesis import Json, Template, flat, of_stack
 
@@ -420,6 +420,11 @@ def test_an_existing_vpc_stays_whatever_the_removal_is() -> None:
             },
             ("backups-with-data-repositories", "storage.automatic_backup_retention_days"),
             id="backups with links",
+        ),
+        pytest.param(
+            {"openzfs": OpenZfsConfig(file_system_id="fs-0123456789abcdef0")},
+            ("file-system-exists", "storage.openzfs"),
+            id="another file system",
         ),
     ],
 )
