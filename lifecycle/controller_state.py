@@ -358,3 +358,16 @@ def next_job_id(state: Path) -> int:
             return int(struct.unpack(">I", file.read(4))[0])
     except (OSError, struct.error):
         return 0
+
+
+def why_not(manifest: Mapping[str, Any], own: Mapping[str, str], version: str) -> str | None:
+    """Why this controller cannot use a copy. None: it can."""
+    for name, what in (
+        ("cluster", "of the cluster {}, and this one is {}"),
+        ("arn", "of an earlier cluster of this name (id {}), and this one is {}"),
+    ):
+        if manifest.get(name) and own.get(name) and manifest[name] != own[name]:
+            return "it is " + what.format(one_line(manifest[name])[:80], own[name])
+    if as_numbers(str(manifest.get("slurm", ""))) > as_numbers(version):
+        return f"it is of Slurm {one_line(manifest['slurm'])[:20]}, and this node has {version}"
+    return None

@@ -8,7 +8,6 @@ the state that it had.
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
 import math
 import re
@@ -22,7 +21,6 @@ from typing import Any
 
 from closed import close
 from controller_state import (
-    ACCOUNTING,
     ARCHIVE,
     IDS,
     RESTORED,
@@ -34,7 +32,6 @@ from controller_state import (
     Folder,
     Unusable,
     alone,
-    as_numbers,
     identity,
     next_job_id,
     parse_copy,
@@ -42,8 +39,8 @@ from controller_state import (
     slurm_version,
     state_folder,
     take_over,
+    why_not,
 )
-from keep_state import local_database
 from lib import (
     StepError,
     install_unit,
@@ -53,10 +50,9 @@ from lib import (
     on_node,
     one_line,
     run,
-    wait_until,
-    what_failed,
     write_file,
 )
+from restored_accounting import restore_accounting
 from restored_jobs import ACTIVE, hold, named, note_unsure, queue, ran_in, reason_to_hold, settle, silent_nodes, started
 
 UNIT = "cdk-hyperpod-restore"
@@ -67,7 +63,6 @@ NOT_NOW = f"[Unit]\nConditionPathExists=!{RUNNING}\n"
 CONF = "/run/cdk-hyperpod-restore"
 NEW, BEFORE = ".cdk-hyperpod-new", ".cdk-hyperpod-before"
 """In StateSaveLocation: the files of the copy, and those that were there."""
-SCRATCH = "cdk_hyperpod_restore"
 STEPS_OF_IDS = 10_000
 """New ids begin at a multiple of this. Slurm keeps at most as many jobs, unless MaxJobCount says otherwise."""
 MOST_HOURS = 100
@@ -95,19 +90,6 @@ def _take_first_id(folder: Folder, given: Sequence[int], age_s: float, settings:
         with contextlib.suppress(OSError):
             folder.write(IDS, {"last_job_id": first, "time": round(time.time())})
     return first
-
-
-def why_not(manifest: Mapping[str, Any], own: Mapping[str, str], version: str) -> str | None:
-    """Why this controller cannot use a copy. None: it can."""
-    for name, what in (
-        ("cluster", "of the cluster {}, and this one is {}"),
-        ("arn", "of an earlier cluster of this name (id {}), and this one is {}"),
-    ):
-        if manifest.get(name) and own.get(name) and manifest[name] != own[name]:
-            return "it is " + what.format(one_line(manifest[name])[:80], own[name])
-    if as_numbers(str(manifest.get("slurm", ""))) > as_numbers(version):
-        return f"it is of Slurm {one_line(manifest['slurm'])[:20]}, and this node has {version}"
-    return None
 
 
 def choose(
@@ -312,7 +294,7 @@ class _Restore:
         """All of it, with one outage of slurmctld."""
         try:
             self._unpack()
-            has_history = self._restore_accounting()
+            has_history = restore_accounting(self.folder, self.settings)
             if not has_history:
                 # slurmctld does not start with another id than the database's, and a new database has another one.
                 with contextlib.suppress(FileNotFoundError):
@@ -384,66 +366,6 @@ class _Restore:
                 f"submitted before the state was back, and lost: jobs {named({int(word) for word in mine.stdout.split() if word.isdigit()})}",
             )
         return ran_in(self.log.read_text("utf-8", "replace")) if self.log.is_file() else frozenset()
-
-    # -- accounting
-
-    def _restore_accounting(self) -> bool:
-        """Load the last dump, if the database is on this node. Returns True if slurmdbd knows the cluster as before."""
-        if "slurmdbd" not in self.settings.get("accountingstoragetype", ""):
-            return True
-        database = local_database()
-        if database is not None:
-            # A restore that was killed may have left it off.
-            run("systemctl", "start", "slurmdbd.service")
-        try:
-            _await_database()
-        except StepError as error:
-            log("WARNING", f"the accounting history is not restored: {error}")
-            return True
-        if database is None:
-            return True
-        for copy in self.folder.copies(ACCOUNTING):
-            try:
-                manifest = self.folder.manifest(copy)
-                reason = why_not(manifest, identity(self.settings), slurm_version())
-                if reason is not None:
-                    raise Unusable(f"{copy.name} is not used: {reason}")
-                self._load(copy, database)
-            except StepError as error:
-                log("WARNING", f"{error}; the accounting history of that time is not restored")
-                continue
-            log(
-                "INFO",
-                f"the accounting history is back, as of {time.strftime('%H:%M:%S UTC', time.gmtime(manifest['time']))}",
-            )
-            return True
-        return False
-
-    def _load(self, copy: Copy, database: str) -> None:
-        """Load it beside the database first: a dump that does not load changes nothing."""
-        must_run("mariadb", "-e", f"DROP DATABASE IF EXISTS {SCRATCH}; CREATE DATABASE {SCRATCH}")
-        try:
-            with self.folder.open(f"{copy.name}/{ARCHIVE}") as file, gzip.open(file) as dump:
-                _pipe(dump, "mariadb", SCRATCH)
-            tables = _tables(SCRATCH)
-            if not tables:
-                raise Unusable(f"{copy.name} holds no table")
-            moves = ", ".join(f"`{SCRATCH}`.`{name}` TO `{database}`.`{name}`" for name in tables)
-            drops = "".join(f"DROP TABLE `{database}`.`{name}`; " for name in _tables(database))
-            must_run("systemctl", "stop", "slurmdbd.service")
-            try:
-                # Rows since the dump are gone, and slurmctld still names them by number: new rows get other numbers.
-                jobs = [name for name in tables if name.endswith("_job_table")]
-                above = "".join(
-                    f"ALTER TABLE `{database}`.`{name}` AUTO_INCREMENT={_next_row(SCRATCH, name) + 1_000_000}; "
-                    for name in jobs
-                )
-                must_run("mariadb", "-e", f"{drops}RENAME TABLE {moves}; {above}", timeout_s=600)
-            finally:
-                must_run("systemctl", "start", "slurmdbd.service")
-        finally:
-            run("mariadb", "-e", f"DROP DATABASE IF EXISTS {SCRATCH}")
-        _await_database()
 
     # -- the nodes
 
@@ -582,51 +504,3 @@ def _fatal() -> str:
     said = run("journalctl", "--no-pager", "--output=cat", "--lines=50", f"--unit={UNIT}.service").stdout
     lines = [line for line in said.splitlines() if "fatal" in line or "error" in line]
     return last_line(lines[-1] if lines else said)
-
-
-def _await_database() -> None:
-    def look(_: int) -> str | None:
-        done = run("sacctmgr", "--noheader", "--readonly", "show", "cluster", timeout_s=30)
-        return None if done.returncode == 0 else f"slurmdbd does not answer ({what_failed(done.stdout)})"
-
-    wait_until("the accounting database answers", look)
-
-
-def _tables(database: str) -> list[str]:
-    said = must_run(
-        "mariadb",
-        "--batch",
-        "--skip-column-names",
-        "-e",
-        f"SELECT table_name FROM information_schema.tables WHERE table_schema='{database}' AND table_type='BASE TABLE'",
-    )
-    return [name for name in said.split("\n") if name and "`" not in name]
-
-
-def _next_row(database: str, table: str) -> int:
-    said = must_run(
-        "mariadb",
-        "--batch",
-        "--skip-column-names",
-        "-e",
-        f"SELECT COALESCE(MAX(job_db_inx), 0) FROM `{database}`.`{table}`",
-    )
-    return int(said.strip() or 0)
-
-
-def _pipe(source: Any, *command: str) -> None:
-    import subprocess
-
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            shutil.copyfileobj(source, process.stdin, 1 << 20)
-            process.stdin.close()
-        except (OSError, EOFError) as error:
-            process.kill()
-            raise Unusable(
-                f"the dump cannot be read or loaded: {one_line(error)}: {last_line(process.stdout.read().decode('utf-8', 'replace'))}"
-            ) from error
-        said = process.stdout.read().decode("utf-8", "replace")
-    if process.returncode != 0:
-        raise Unusable(f"the dump does not load: {last_line(said)}")
