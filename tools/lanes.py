@@ -2,7 +2,7 @@
 
 A room is a folder whose `__init__.py` says what it may import; the tests of it are in the folder of its name in
 tests/unit. A changed file touches the lanes of its room and of all rooms that may import it, and the test files of the
-other lanes that import it.
+other lanes that import one of these. The tests of the project read all files.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ APART = {
     "audit": ("tests/project/test_rule_packs.py",),
 }
 """What has a command of its own, and runs only where it is named: `pytest` alone runs what `make test` does."""
+
+OF_ALL_FILES = ("tests/project", "tests/test_layers.py")
 
 
 def may_import(room: str) -> set[str]:
@@ -123,11 +125,13 @@ def touched(changed: list[str]) -> tuple[set[str], set[str]]:
     rooms = {room_of(path) for path in changed}
     above = set[str]().union(*map(importers, rooms))
     lanes = {lane_of(each) or "" for each in {*changed, *above}}
-    # A test of another lane imports one room of a function, and runs them all.
-    rooms |= {room for room in above if is_in(room, FUNCTIONS)}
     files = {str(file.relative_to(ROOT)): file for file in TESTS.rglob("test_*.py")}
     others = [path for path in files if lane_of(path) not in lanes and not is_apart(path)]
-    return lanes, {path for path in others if any(is_in(each, *rooms) for each in imports(files[path]))}
+    # `import cdk_hyperpod` leads to each room of the library.
+    library = {LIBRARY} if "library" in lanes else set[str]()
+    return lanes, {
+        path for path in others if any(is_in(each, *rooms, *above) or each in library for each in imports(files[path]))
+    }
 
 
 def changed_since(ref: str) -> list[str]:
@@ -153,10 +157,10 @@ def chosen(lane: str, ref: str) -> tuple[list[str], str]:
     if shared := [path for path in changed if lane_of(path) is None]:
         return ["tests"], f"all tests: {shared[0]} has changed since {ref}, and is part of every lane"
     lanes, files = touched(changed)
-    tests = sorted({*files, *(test for each in lanes for test in tests_of(each))})
+    tests = sorted({*files, *OF_ALL_FILES, *(test for each in lanes for test in tests_of(each))})
     first = f"{', '.join(changed[:3])}{' and others' * (len(changed) > 3)}"
     more = f", and {len(files)} files of others that import it" if files else ""
-    return tests, f"{first} has changed since {ref}: lanes {', '.join(sorted(lanes))}{more}"
+    return tests, f"{first} has changed since {ref}: lanes {', '.join(sorted(lanes))}, {OF_ALL_FILES[0]}{more}"
 
 
 if __name__ == "__main__":

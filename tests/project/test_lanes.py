@@ -46,12 +46,20 @@ def test_a_change_touches_the_lanes_of_the_rooms_that_may_import_it(changed: str
         (f"{lanes.LOCAL_AWS}/hyperpod/api.py", "tests/unit/cli/nodes/test_nodes.py"),
         (f"{FUNCTIONS}/scale_down/decide/planner.py", "tests/simulations/test_soak.py"),
         (f"{FUNCTIONS}/common/drain_protocol.py", "tests/unit/lifecycle/agent/test_loop.py"),
+        # By way of other rooms.
+        (f"{lanes.LIBRARY}/config/slurm.py", "tests/simulations/test_fuzz.py"),
+        (f"{lanes.LIBRARY}/storage/lustre.py", "tests/unit/cli/deployment/preflight/test_cost.py"),
     ],
 )
 def test_it_touches_the_files_of_other_lanes_that_import_it(changed: str, file: str) -> None:
     touched, files = lanes.touched([changed])
     assert file in files
     assert not {lanes.lane_of(each) for each in files} & touched
+
+
+def test_the_tests_of_the_project_read_all_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "changed_since", lambda ref: ["lifecycle/lib.py"])
+    assert {"tests/project", "tests/test_layers.py", "tests/unit/lifecycle"} <= {*lanes.chosen("", "main")[0]}
 
 
 @pytest.mark.parametrize("path", ["pyproject.toml", "requirements/dev.lock", "Makefile", "tests/helpers/findings.py", "tests/conftest.py"])  # fmt: skip
