@@ -75,7 +75,7 @@ def test_the_cluster_s_plan_is_the_one_that_ends_first_and_an_ended_one_has_no_d
 
 
 def test_a_day_has_288_descriptions_of_the_cluster_and_24_of_a_plan() -> None:
-    account = Account(groups=[group(f"g{number}", TrainingPlanArn=PLAN) for number in range(100)])
+    account = Account(groups=[group(f"g{number}", TrainingPlanArn=PLAN) for number in range(3)])
     alerts = account.alerts()
     for _ in range(288):
         route(SCHEDULE, alerts)

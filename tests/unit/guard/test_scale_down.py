@@ -238,7 +238,9 @@ def codes_of(build: Callable[[Stack], object]) -> Found:
         (lambda l1: l1.add_property_override("InstanceGroups.0.InstanceCount", 8), []),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("scope", [lambda stack: stack, lambda stack: NestedStack(stack, "Nested")])
+@pytest.mark.parametrize(
+    "scope", [lambda stack: stack, pytest.param(lambda stack: NestedStack(stack, "Nested"), marks=pytest.mark.ci)]
+)
 def test_an_override_behind_its_back_is_an_error(
     override: Callable[[CfnResource], None], paths: list[str], scope: Callable[[Stack], Stack]
 ) -> None:

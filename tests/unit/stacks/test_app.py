@@ -20,6 +20,7 @@ import app
 import stacks
 from cdk_hyperpod import HyperPodError
 from helpers.findings import refused, reported
+from helpers.synthesis import assembly_of_file
 from stacks.boundary import BOUNDARY, read_permissions_boundary
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -137,6 +138,32 @@ def assert_reports_the_three_mistakes(done: subprocess.CompletedProcess[str] | A
 
 def test_app_py_synthesizes_where_cdk_outdir_says(alone: Path) -> None:
     assert sorted(templates(alone)) == sorted(f"{name}.template.json" for name in STACKS)
+
+
+def test_where_and_when_it_runs_changes_no_byte(alone: Path, tmp_path: Path) -> None:
+    elsewhere = {
+        "AWS_PROFILE": "somebody-else",
+        "AWS_REGION": "eu-west-1",
+        "CDK_DEFAULT_ACCOUNT": "999999999999",
+        "CDK_DEFAULT_REGION": "eu-west-1",
+        "CDK_OUTDIR": str(tmp_path / "out"),
+        "LC_ALL": "C",
+        "PYTHONHASHSEED": "4711",
+        "PYTHONUTF8": "0",
+        "TMPDIR": str(tmp_path),
+        "TZ": "Pacific/Kiritimati",
+        "USER": "somebody-else",
+    }
+    assert run(sys.executable, str(ROOT / "app.py"), cwd=tmp_path, **elsewhere).returncode == 0
+    assert templates(tmp_path / "out") == templates(alone)
+    for name in ("manifest.json", *(f"{stack}.assets.json" for stack in STACKS)):
+        there, here = (json.loads((folder / name).read_text("utf-8")) for folder in (tmp_path / "out", alone))
+        assert there == here, name
+
+
+def test_this_process_makes_what_the_app_makes(alone: Path) -> None:
+    here = assembly_of_file(CLUSTER_YAML)
+    assert templates(here) == templates(alone)
 
 
 def test_app_py_reads_the_context_that_the_cli_hands_over(run_here: RunHere, other_file: Path) -> None:
