@@ -47,6 +47,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # A synthesis makes 200,000 objects, hardly any garbage, and ends: looking for garbage meanwhile is a part of its time.
+    # A synthesis makes 200,000 objects, hardly any garbage, and ends: looking for garbage, meanwhile or when it ends, is a
+    # part of its time.
     gc.disable()
-    sys.exit(main())
+    status = main()
+    gc.freeze()
+    sys.exit(status)
