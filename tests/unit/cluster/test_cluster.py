@@ -206,17 +206,24 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "expected"), OPTIONS)
+@pytest.fixture(scope="module")
+def options_in_groups() -> dict[str, Json]:
+    """A cluster with a group for each of the options, by the option's id."""
+    groups = [dataclasses.replace(P5, name=f"p5-{n}", **each.values[0]) for n, each in enumerate(OPTIONS)]  # type: ignore[arg-type]
+    made = template_with(LOGIN, *groups).groups()
+    return {str(each.id): {**made[f"p5-{n}"], "InstanceGroupName": "p5"} for n, each in enumerate(OPTIONS)}
+
+
+@pytest.mark.parametrize(("name", "expected"), [pytest.param(each.id, each.values[1], id=each.id) for each in OPTIONS])
 def test_an_option_of_a_group_becomes_its_property(
-    options: dict[str, Any], expected: dict[str, Any], plain: Template
+    name: str, expected: dict[str, Any], options_in_groups: dict[str, Json], plain: Template
 ) -> None:
-    group = template_with(LOGIN, dataclasses.replace(P5, **options)).groups()["p5"]
     before = plain.groups()["p5"]
     assert expected == {
         key: value
         if key != "InstanceStorageConfigs"
         else [ROOT_VOLUME if config == root_volume(plain) else config for config in value]
-        for key, value in {**dict.fromkeys(before), **group}.items()
+        for key, value in {**dict.fromkeys(before), **options_in_groups[name]}.items()
         if value != before.get(key)
     }
 
