@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from .._lambda.hyperpod.common.cluster_reading import all_groups, instance_id, node_status, node_type, once
 from .._lambda.hyperpod.common.drain_protocol import NODE_ID
 from ..config.cluster import ClusterConfig
 from ..errors import HyperPodError
@@ -139,8 +140,8 @@ def is_slurm(cluster: Reply) -> bool:
 
 
 def groups(cluster: Reply) -> list[Reply]:
-    """Its instance groups, in its own order."""
-    return list(cluster.get("InstanceGroups") or [])
+    """Its instance groups, restricted ones last."""
+    return all_groups(cluster)
 
 
 def nodes(target: Target, cluster: Reply, group: str | None = None) -> list[Node]:
@@ -153,7 +154,7 @@ def nodes(target: Target, cluster: Reply, group: str | None = None) -> list[Node
     order = {str(group["InstanceGroupName"]): number for number, group in enumerate(groups(cluster))}
     kinds = node_types(target, cluster)
     listed = aws.pages(target.client("sagemaker").list_cluster_nodes, "ClusterNodeSummaries", **request)
-    found = [_node(reply, kinds) for reply in listed if group in (None, reply["InstanceGroupName"])]
+    found = [_node(reply, kinds) for reply in once(listed) if group in (None, reply["InstanceGroupName"])]
     return sorted(found, key=lambda node: (order.get(node.group, len(order)), node.instance_id is None, node.name))
 
 
@@ -161,23 +162,21 @@ def node_types(target: Target, cluster: Reply) -> dict[str, str | None]:
     """Controller, Login or Compute of each group: as the cluster reports it, or else the file."""
     of_file = target.config.instance_groups if target.config else ()
     found = {group.name: target.node_type(group.name) for group in of_file}
-    reported = {
-        str(group["InstanceGroupName"]): (group.get("SlurmConfig") or {}).get("NodeType") for group in groups(cluster)
-    }
+    reported = {str(group["InstanceGroupName"]): node_type(group) for group in groups(cluster)}
     return {**found, **{name: kind for name, kind in reported.items() if kind}}
 
 
 def _node(reply: Reply, node_types: Mapping[str, str | None]) -> Node:
     host = reply.get("PrivateDnsHostname")
-    instance_id = reply.get("InstanceId") or None
+    launched = instance_id(reply)
     return Node(
         group=reply["InstanceGroupName"],
-        instance_id=instance_id,
+        instance_id=launched,
         logical_id=reply.get("NodeLogicalId"),
-        instance_type=reply["InstanceType"],
-        status=reply["InstanceStatus"]["Status"],
-        message=reply["InstanceStatus"].get("Message") or "",
-        launched=_utc(reply.get("LaunchTime")) if instance_id else None,
+        instance_type=reply.get("InstanceType") or "-",
+        status=node_status(reply),
+        message=(reply.get("InstanceStatus") or {}).get("Message") or "",
+        launched=_utc(reply.get("LaunchTime")) if launched else None,
         image=reply.get("CurrentImageReleaseVersion"),
         image_status=reply.get("ImageVersionStatus"),
         host=host.split(".")[0] if host else None,

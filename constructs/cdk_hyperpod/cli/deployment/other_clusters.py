@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..._lambda.hyperpod.common.cluster_reading import all_groups, counts
 from ..._lambda.hyperpod.common.sentences import several, some
 from ...config.cluster import ClusterConfig
 from ...names import cluster_stack_name, foundation_stack_name
@@ -52,4 +53,4 @@ def _other_clusters(name: str, client: Clients) -> Iterator[tuple[str, int]]:
 
 
 def _count(cluster: Mapping[str, Any]) -> int:
-    return sum(group.get("CurrentCount", 0) for group in cluster.get("InstanceGroups") or ())
+    return sum(counts(group)[0] for group in all_groups(cluster))

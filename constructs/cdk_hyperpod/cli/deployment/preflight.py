@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
+from ..._lambda.hyperpod.common.cluster_reading import all_groups, counts
 from ..._lambda.hyperpod.common.topic_access import has_own_key, read_key_policy
 from ...config.cluster import ClusterConfig
 from ...errors import HyperPodError
@@ -223,7 +224,7 @@ def _clusters(client: Clients, name: str) -> tuple[LiveCluster, ...]:
             if aws.is_gone(error):
                 continue
             raise
-        groups = [*cluster.get("InstanceGroups", ()), *cluster.get("RestrictedInstanceGroups", ())]
+        groups = all_groups(cluster)
         found.append(
             LiveCluster(
                 name=summary["ClusterName"],
@@ -236,11 +237,12 @@ def _clusters(client: Clients, name: str) -> tuple[LiveCluster, ...]:
 
 def _live(group: Mapping[str, Any], own: bool) -> LiveGroup:
     """Nodes of other clusters count until they are terminated. The file's own cluster counts by its target."""
+    current, target = counts(group)
     types = (group.get("InstanceRequirements") or {}).get("DesiredInstanceTypes") or [""]
     return LiveGroup(
         name=group["InstanceGroupName"],
         instance_type=group.get("InstanceType") or types[0],
-        count=max(group.get("TargetCount", 0), 0 if own else group.get("CurrentCount", 0)),
+        count=target if own else max(target, current),
         spot="Spot" in (group.get("CapacityRequirements") or {}),
     )
 

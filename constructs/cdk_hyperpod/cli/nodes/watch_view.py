@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ..._lambda.hyperpod.common.cluster_reading import counts, group_status
 from .. import live, tables
 
 Reply = Mapping[str, Any]
@@ -67,7 +68,8 @@ def end_of(view: View) -> End | None:
 
 
 def _has_all_nodes(group: Reply) -> bool:
-    return bool(group["Status"] == "InService" and group["CurrentCount"] == group["TargetCount"])
+    current, target = counts(group)
+    return group_status(group) == "InService" and current == target
 
 
 def state_lines(view: View, began: datetime | None, *, colour: bool = False) -> list[str]:
@@ -79,10 +81,10 @@ def state_lines(view: View, began: datetime | None, *, colour: bool = False) -> 
     rows = [
         (
             f"  {group['InstanceGroupName']}",
-            str(group["Status"]),
-            str(group["CurrentCount"]),
+            group_status(group),
+            str(group.get("CurrentCount", "-")),
             str(group.get("MinCount") or "-"),
-            str(group["TargetCount"]),
+            str(group.get("TargetCount", "-")),
             "; ".join(filter(None, (*_besides(group), minimum_clock(group, began)))),
         )
         for group in live.groups(view.cluster)
@@ -97,7 +99,7 @@ def state_lines(view: View, began: datetime | None, *, colour: bool = False) -> 
 def minimum_clock(group: Reply, began: datetime | None) -> str:
     """When the group is rolled back if it stays below its minimum; empty if it cannot be. `began`: of the deployment; None: unknown."""
     minimum = group.get("MinCount") or 0
-    if group["Status"] not in ("Creating", "Updating") or group["CurrentCount"] >= minimum:
+    if group_status(group) not in ("Creating", "Updating") or counts(group)[0] >= minimum:
         return ""
     if began is None:
         return "rolls back 3 hours after the change began"
@@ -112,7 +114,8 @@ def _besides(group: Reply) -> Iterator[str]:
     if plan not in (None, *_PLAN_HOLDS):
         yield f"training plan {plan}"
     # Counts that differ show a scaling by themselves.
-    counted = {"Scaling"} if group["CurrentCount"] != group["TargetCount"] else set()
+    current, target = counts(group)
+    counted = {"Scaling"} if current != target else set()
     yield from sorted(group.get("ActiveOperations", {}).keys() - counted)
 
 
@@ -142,10 +145,10 @@ def state_content(view: View) -> dict[str, Any]:
         "groups": [
             {
                 "group": group["InstanceGroupName"],
-                "status": group["Status"],
-                "current": group["CurrentCount"],
+                "status": group_status(group),
+                "current": group.get("CurrentCount"),
                 "minimum": group.get("MinCount"),
-                "target": group["TargetCount"],
+                "target": group.get("TargetCount"),
                 "active_operations": group.get("ActiveOperations") or {},
                 "software_update_status": group.get("SoftwareUpdateStatus"),
                 "training_plan_status": group.get("TrainingPlanStatus"),

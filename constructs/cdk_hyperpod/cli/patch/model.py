@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from ..._lambda.hyperpod.common.cluster_reading import LEAVING, SOFTWARE_MOVING
 from ..._lambda.hyperpod.common.drain_protocol import NodeStatus
 from ..._lambda.hyperpod.scale_down.model.images import DEFAULT, is_release
 from ..live import Node
 
-UPDATING = ("Pending", "InProgress", "RollbackInProgress")
-"""SoftwareUpdateStatus while HyperPod works (botocore)."""
 SUCCEEDED, ROLLED_BACK, FAILED = "Succeeded", "RollbackComplete", "Failed"
 """SoftwareUpdateStatus at the end (botocore)."""
 ENDS = (SUCCEEDED, ROLLED_BACK, FAILED)
@@ -82,7 +81,7 @@ class Group:
     def is_updating(self) -> bool:
         """Whether HyperPod replaces the image of its nodes now, or puts the old one back."""
         shown = {self.status, *(node.status for node in self.nodes)}
-        return self.software in UPDATING or SYSTEM_UPDATING in shown
+        return self.software in SOFTWARE_MOVING or SYSTEM_UPDATING in shown
 
     @property
     def is_rolling_back(self) -> bool:
@@ -92,7 +91,7 @@ class Group:
     @property
     def with_jobs(self) -> tuple[Node, ...]:
         """Its nodes that may have jobs or pods, or get some: all that exist and do not terminate."""
-        return tuple(node for node in self.nodes if node.instance_id and node.status != "ShuttingDown")
+        return tuple(node for node in self.nodes if node.instance_id and node.status not in LEAVING)
 
     def contradicts(self, wanted: str) -> bool:
         """Whether HyperPod reports that it installs another image than the one that was named."""

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ..._lambda.hyperpod.common import api
+from ..._lambda.hyperpod.common.cluster_reading import counts, group_status, own_groups
 from ...facts.instance_types import catalogue
 from ...names import cluster_stack_name
 from .. import aws, live, tables
@@ -36,7 +37,7 @@ class Reader:
         kinds = live.node_types(self.target, described)
         return [
             read_group(group, kinds.get(name), listed.get(name, ()))
-            for group in live.groups(described)
+            for group in own_groups(described)
             for name in [str(group["InstanceGroupName"])]
         ]
 
@@ -171,13 +172,12 @@ def _text(value: object) -> str | None:
 
 
 def read_group(reply: Mapping[str, Any], node_type: str | None, nodes: Sequence[Node]) -> Group:
-    """A group of DescribeCluster. What is absent is unknown: without CurrentCount, the list has to have as many nodes as are wanted, and
-    without Status HyperPod itself refuses a call while it is at work."""
+    """A group of DescribeCluster. Without CurrentCount, the list has to have as many nodes as are wanted."""
     return Group(
         name=str(reply["InstanceGroupName"]),
-        status=_text(reply.get("Status")) or "InService",
+        status=tables.shown(group_status(reply), 100),
         software=_text(reply.get("SoftwareUpdateStatus")),
-        current=reply.get("CurrentCount", reply.get("TargetCount")) or 0,
+        current=counts(reply)[0],
         minimum=reply.get("MinCount") or 0,
         node_type=node_type,
         image_id=_text(reply.get("CurrentImageId")),

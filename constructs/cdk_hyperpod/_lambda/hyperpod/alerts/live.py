@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..common.cluster_reading import CONTROLLER, MOVING, SOFTWARE_MOVING, all_groups, counts, group_status, node_type
 from ..common.text import one_line
-
-_CHANGING = frozenset({"Creating", "Updating", "SystemUpdating", "Deleting"})
-_UPDATING = frozenset({"Pending", "InProgress", "RollbackInProgress"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,22 +55,18 @@ class Live:
 
 def read(reply: Mapping[str, Any]) -> Live:
     """The cluster in an answer of DescribeCluster."""
-    groups = [*(reply.get("InstanceGroups") or ()), *(reply.get("RestrictedInstanceGroups") or ())]
+    groups = all_groups(reply)
     return Live(
         name=one_line(reply["ClusterName"]),
         groups=tuple(map(_group, groups)),
         recovery=one_line(reply.get("NodeRecovery") or ""),
-        controller=next((one_line(group["InstanceGroupName"]) for group in groups if _is_controller(group)), ""),
+        controller=next((one_line(each["InstanceGroupName"]) for each in groups if node_type(each) == CONTROLLER), ""),
     )
 
 
-def _is_controller(reply: Mapping[str, Any]) -> bool:
-    return (reply.get("SlurmConfig") or {}).get("NodeType") == "Controller"
-
-
 def _group(reply: Mapping[str, Any]) -> Group:
-    current, target = int(reply.get("CurrentCount") or 0), int(reply.get("TargetCount") or 0)
-    states = (current != target, reply.get("Status") in _CHANGING, reply.get("SoftwareUpdateStatus") in _UPDATING)
+    current, target = counts(reply)
+    states = (current != target, group_status(reply) in MOVING, reply.get("SoftwareUpdateStatus") in SOFTWARE_MOVING)
     return Group(
         name=one_line(reply["InstanceGroupName"]),
         current=current,

@@ -12,10 +12,11 @@ from datetime import datetime
 from typing import Any
 
 from ...common import api, sentences
+from ...common.cluster_reading import MOVING
 from ...common.text import one_line
 from .. import messages
 from ..model.actions import DeleteNodes, Lower, Plan
-from ..model.cluster import MOVING, Cluster, Desired, Node, RequestContext
+from ..model.cluster import Cluster, Desired, Node, RequestContext
 from ..model.live_cluster import carrying
 from ..model.properties import spec_with
 from . import clients

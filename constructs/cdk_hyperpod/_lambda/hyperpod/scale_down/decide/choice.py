@@ -6,8 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
 
+from ...common.cluster_reading import CONTROLLER, MOVING
 from ..model.actions import Pick, Reason
-from ..model.cluster import CONTROLLER, MOVING, Cluster, Desired, DesiredGroup, Group, Node, RequestContext
+from ..model.cluster import Cluster, Desired, DesiredGroup, Group, Node, RequestContext
 
 
 @dataclass(frozen=True, slots=True)

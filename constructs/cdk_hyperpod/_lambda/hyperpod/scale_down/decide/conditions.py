@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...common.cluster_reading import MOVING
 from .. import messages
 from ..model.actions import Lower, Wait
-from ..model.cluster import MOVING, Cluster, DesiredGroup, Group, Node, RequestContext
+from ..model.cluster import Cluster, DesiredGroup, Group, Node, RequestContext
 from ..model.properties import spec_with
 from .choice import GroupPlan
 from .worst_case import wait_before_count, wait_while_terminating

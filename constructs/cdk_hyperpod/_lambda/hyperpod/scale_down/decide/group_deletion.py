@@ -6,9 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
+from ...common.cluster_reading import CONTROLLER, MOVING
 from .. import messages
 from ..model.actions import Wait
-from ..model.cluster import CONTROLLER, FIRST, MOVING, Cluster, Desired, RequestContext
+from ..model.cluster import FIRST, Cluster, Desired, RequestContext
 from .refusals import owned
 
 

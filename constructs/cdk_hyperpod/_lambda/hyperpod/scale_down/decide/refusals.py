@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from ...common.cluster_reading import CONTROLLER
 from ...common.owner import OWNER_TAGS
 from ...common.refuse import Refuse
 from .. import messages
 from ..model.cluster import (
-    CONTROLLER,
     PATCHING_SETTINGS,
     Cluster,
     Desired,

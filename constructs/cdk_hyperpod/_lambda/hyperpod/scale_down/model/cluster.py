@@ -10,17 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from ...common.cluster_reading import LEAVING
+
 Spec = Mapping[str, Any]
 """A group as UpdateCluster takes it (botocore: ClusterInstanceGroupSpecification)."""
-
-CONTROLLER = "Controller"
-"""SlurmConfig.NodeType of the group whose nodes BatchDeleteClusterNodes never deletes (botocore, its NodeIds)."""
-
-
-MOVING = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"})
-"""Statuses of a cluster or group during which HyperPod rejects changes. Failed and Degraded are not among them:
-in both, HyperPod accepts the changes that repair the cluster."""
-
 
 PATCHING_SETTINGS = ("AutoPatchConfig", "ScheduledUpdateConfig")
 """Members of ClusterInstanceGroupSpecification (botocore)."""
@@ -83,7 +76,7 @@ class Node:
     @property
     def leaving(self) -> bool:
         """It is shutting down already. It does not have to be deleted, and it does not come back."""
-        return self.status in ("ShuttingDown", "NotFound")
+        return self.status in LEAVING
 
     @property
     def is_there(self) -> bool:

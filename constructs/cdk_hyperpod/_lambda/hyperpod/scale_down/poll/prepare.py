@@ -12,6 +12,7 @@ from datetime import timedelta
 from types import MappingProxyType
 
 from ...common import api
+from ...common.cluster_reading import MOVING
 from .. import messages
 from ..aws.clients import change_failed
 from ..aws.cluster_operations import PATIENCE as PATIENCE_FOR_OPERATIONS
@@ -22,7 +23,7 @@ from ..decide.planner import plan
 from ..drain.readiness import Readiness, decide_readiness, nodes_to_drain
 from ..drain.requester import DELETION_LEASE, DRAIN_LEASE, GROUP_LEASE, DrainRequester
 from ..model.actions import Pick, Plan, Wait
-from ..model.cluster import MOVING, Cluster, Node, RequestContext
+from ..model.cluster import Cluster, Node, RequestContext
 from .draining import read_with_held, requester_with_status, wait_for_patch, with_status
 from .poll import Again, Done, Failed, Poll, Result, log_plan, partly_deleted_groups
 from .stack import wait_unless_asked
