@@ -202,6 +202,8 @@ class HyperPodCluster(IHyperPodCluster):
             *check_source(lifecycle_scripts, "lifecycle_scripts", "slurm" if eks_cluster_arn is None else "eks"),
             *_check_mode(lifecycle_mode, lifecycle_scripts),
         ]
+        if isinstance(lifecycle_scripts, LifecycleScripts):
+            accounting_database = accounting_database or lifecycle_scripts.accounting_database
         orchestrator = orchestrator_config(eks_cluster_arn, autoscaled_groups, accounting_database, scale_down)
         self._config = ClusterConfig(
             name=cluster_name,
@@ -347,10 +349,9 @@ class HyperPodCluster(IHyperPodCluster):
             "LifecycleScripts",
             cluster_name=self.cluster_name,
             encryption_key=self.encryption_key,
-            source=lifecycle_scripts,
-            mount_paths=self._mounts.lustre_paths,
-            nfs_mount_paths=self._mounts.openzfs_paths,
-            efa=self._file_system is not None and self._file_system.efa,
+            file_system=self._file_system,
+            openzfs=self._mounts.openzfs,
+            lifecycle=LifecycleConfig(scripts=None if lifecycle_scripts is None else str(lifecycle_scripts)),
             access_logs=access_logs_bucket(self, "AccessLogs", removal=removal_word(self._removal_policy, "destroy")),
             orchestrator=self._config.orchestrator,
             login_group=self._config.has_login_group,

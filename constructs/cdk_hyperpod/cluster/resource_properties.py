@@ -70,16 +70,6 @@ class NodeMounts:
     lustre: LustreMount | None = None
     openzfs: OpenZfsMount | None = None
 
-    @property
-    def lustre_paths(self) -> tuple[str, ...]:
-        """Where nodes mount Lustre."""
-        return () if self.lustre is None else (self.lustre.mount_path,)
-
-    @property
-    def openzfs_paths(self) -> tuple[str, ...]:
-        """Where nodes mount OpenZFS."""
-        return () if self.openzfs is None else (self.openzfs.mount_path,)
-
     def specs(self) -> list[dict[str, Any]]:
         """The mounts as an instance group has them (InstanceStorageConfigs)."""
         specs = []

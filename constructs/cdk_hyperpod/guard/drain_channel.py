@@ -56,7 +56,7 @@ class DrainChannel(Construct):
     The bucket's policy denies all others what their own permissions allow. Only the controller's role writes the status, only the
     guard's role writes the deployment's request, and only `DrainAgentConfig.operators` write the operators' request. The policy can
     name roles of its own stack and ARNs that are known at synthesis, so make the channel in the cluster's stack. For scripts in
-    another stack, give `LifecycleScripts` a `DrainAgentConfig`; `HyperPodCluster` then makes the channel.
+    another stack, give `LifecycleScripts` the `drain` of `SlurmConfig`; `HyperPodCluster` then makes the channel.
     Running nodes: not affected.
 
     Example::

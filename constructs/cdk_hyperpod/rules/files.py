@@ -86,7 +86,7 @@ def check_dependencies_chart(config: ClusterConfig, folder: Path) -> Iterable[Fi
 def check_scripts(config: ClusterConfig, folder: Path) -> Sequence[Finding]:
     """Whether the folder of scripts that the file names exists and has the scripts that HyperPod runs."""
     name = config.lifecycle.scripts if isinstance(config.lifecycle, LifecycleConfig) else None
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not is_known(name):
         return []
     return check_script_folder(folder / name, name, "lifecycle.scripts", config.orchestrator)
 

@@ -1,29 +1,124 @@
-"""What is wrong with the arguments of LifecycleScripts."""
+"""What is wrong with the arguments of LifecycleScripts, by the rules of a cluster file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .._lambda.hyperpod.uploader.content import MAX_BYTES, MAX_FILES
 from ..config.cluster import ClusterConfig, Orchestrator
-from ..config.slurm import (
-    DrainAgentConfig,
-    SlurmConfig,
-    SlurmFiles,
-)
+from ..config.slurm import SlurmConfig
+from ..config.storage import OpenZfsConfig, StorageConfig
 from ..errors import Finding
 from ..guard.drain_channel import DrainChannel
-from ..rules import check_backup, check_slurm_queues, check_users
-from ..rules.own_scripts import SETTINGS as OWN_SETTINGS
-from ..rules.own_scripts import beside_a_folder
-from ..rules.slurm_files import check_slurm_files
-from ..rules.slurm_queues import without_scripts
+from ..rules import check_drain_agent, check_lifecycle, check_slurm_queues, check_users
+from ..rules.files import check_own_script_folders, check_scripts
+from ..rules.slurm_files import CONFS, check_slurm_files
+from ..storage.lustre import LustreMount, mount_of
+from ..storage.openzfs import OpenZfsMount
 from ..typed.known import UNKNOWN, is_known
-from ..typed.validation import without_refused
+from ..typed.validation import check_at_synth, without_refused
 from ..typed.words import show
-from .own_scripts import check_own_folders
+
+_AT_SYNTH: Mapping[str, tuple[str, ...]] = {
+    "lifecycle": ("scripts", "scripts_before", "scripts_after", "script_minutes"),
+    "slurm": ("prolog", "epilog", "hook_seconds"),
+}
+"""The settings that decide what is uploaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mounts:
+    """Where the file systems of a cluster are mounted. None: there is no such file system."""
+
+    lustre: str | None = None
+    openzfs: str | None = None
+    efa: bool = False
+
+    @classmethod
+    def of(cls, file_system: Any, openzfs: Any) -> Mounts:
+        """Those of the arguments of a construct. Their types are validated elsewhere."""
+        lustre = mount_of(file_system)
+        homes = openzfs.mount_path if isinstance(openzfs, OpenZfsMount) else None
+        return cls(lustre.mount_path, homes, lustre.efa) if isinstance(lustre, LustreMount) else cls(None, homes)
+
+    @classmethod
+    def of_file(cls, config: ClusterConfig) -> Mounts:
+        """Those of a file."""
+        storage = config.storage
+        if storage is None:
+            return cls()
+        return cls(storage.mount_path, None if storage.openzfs is None else storage.openzfs.mount_path, storage.efa)
+
+    def of_nodes(self, orchestrator: Orchestrator) -> list[dict[str, str]]:
+        """What the nodes themselves mount. Under EKS pods mount the file systems."""
+        found = [] if orchestrator == "eks" else [(self.lustre, "lustre"), (self.openzfs, "nfs")]
+        return [{"path": path, "type": kind} for path, kind in found if path is not None]
+
+    def storage(self) -> Any:
+        """The same as a setting, for the rules of paths."""
+        paths = [path for path in (self.lustre, self.openzfs) if path is not None]
+        if not all(isinstance(path, str) and is_known(path) for path in paths):
+            return UNKNOWN
+        homes = [OpenZfsConfig(file_system_id=UNKNOWN, mount_path=path) for path in paths[1:]]
+        return StorageConfig(mount_path=paths[0], openzfs=homes[0] if homes else None) if paths else None
+
+
+def as_config(
+    orchestrator: Orchestrator, groups: Any, users: Any, lifecycle: Any, slurm: Any, drain: object
+) -> ClusterConfig:
+    """The arguments as a file has them. The rest of the cluster is unknown."""
+    if isinstance(drain, DrainChannel) and orchestrator == "slurm" and isinstance(slurm, SlurmConfig | None):
+        slurm = dataclasses.replace(slurm or SlurmConfig(), drain=drain.drain)
+    return ClusterConfig(
+        name=UNKNOWN,
+        region=UNKNOWN,
+        instance_groups=UNKNOWN,
+        orchestrator=orchestrator,
+        storage=UNKNOWN,
+        groups=_items(groups),
+        users=_items(users),
+        lifecycle=lifecycle,
+        slurm=slurm,
+    )
+
+
+def check_settings(config: ClusterConfig, mounts: Mounts, base: Path) -> Iterator[Finding]:
+    """The rules for a file's settings of the scripts. `base`: paths are relative to this folder."""
+    known = without_refused(config, [])
+    yield from _check_at_synth(known)
+    yield from check_users(known)
+    yield from check_slurm_queues(known)
+    yield from check_lifecycle(known)
+    yield from check_drain_agent(dataclasses.replace(known, storage=mounts.storage()))
+    yield from check_scripts(known, base)
+    yield from check_own_script_folders(known, base)
+    yield from check_slurm_files(known.slurm, base)
+
+
+def _check_at_synth(config: ClusterConfig) -> Iterator[Finding]:
+    conf = getattr(config.slurm, "conf", None)
+    values = {
+        f"{owner}.{name}": getattr(getattr(config, owner), name, None)
+        for owner in _AT_SYNTH
+        for name in _AT_SYNTH[owner]
+    }
+    for path, value in {**values, **{f"slurm.conf.{name}": getattr(conf, name, None) for name in CONFS}}.items():
+        yield from check_at_synth(value, path, "write it out", kinds=(str, int, float))
+
+
+def check_channel(drain: object, orchestrator: object) -> Iterator[Finding]:
+    """A channel is for the agent of the library's scripts for Slurm."""
+    if isinstance(drain, DrainChannel) and orchestrator == "eks":
+        yield Finding(
+            code="drain-channel-under-eks",
+            path="drain",
+            problem="is for the drain agent under Slurm, and this cluster is under EKS",
+            remedy="remove it, and give HyperPodCluster an EksDrainer",
+        )
 
 
 def check_size(files: Mapping[str, bytes]) -> Iterator[Finding]:
@@ -32,91 +127,10 @@ def check_size(files: Mapping[str, bytes]) -> Iterator[Finding]:
     if size > MAX_BYTES or len(files) > MAX_FILES:
         yield Finding(
             code="scripts-too-large",
-            path="source",
+            path="lifecycle",
             problem=f"the upload has {len(files):,} files with {size:,} bytes, and there is room for {MAX_FILES:,} files and {MAX_BYTES:,} bytes",
             remedy="keep large files in a bucket, and let a script download them",
         )
-
-
-def check_people(
-    orchestrator: Orchestrator, groups: object, users: object, accounts: object, partitions: object, qos: object
-) -> Iterator[Finding]:
-    """The rules for a file's `groups`, `users`, `slurm.accounts`, `partitions` and `qos`. The rest of the cluster is unknown here."""
-    config = ClusterConfig(
-        name=UNKNOWN,
-        region=UNKNOWN,
-        instance_groups=UNKNOWN,
-        orchestrator=orchestrator,
-        storage=UNKNOWN,
-        groups=_items(groups),
-        users=_items(users),
-        slurm=SlurmConfig(accounts=_items(accounts), partitions=_named(partitions), qos=_items(qos)),
-    )
-    if orchestrator == "slurm" or config.groups or config.users:
-        known = without_refused(config, [])
-        yield from check_users(known)
-        yield from check_slurm_queues(known)
-
-
-def _named(values: object) -> Any:
-    """A mapping, which is empty if there is none."""
-    return values if isinstance(values, Mapping) else {}
-
-
-def check_slurm_folders(conf: object, prolog: object, epilog: object, base: Path) -> Iterator[Finding]:
-    """Own Slurm files, and the folders of prolog and epilog."""
-    files = conf if isinstance(conf, SlurmFiles) else None
-    folders = [str(folder) if isinstance(folder, str | Path) else None for folder in (prolog, epilog)]
-    yield from check_slurm_files(SlurmConfig(conf=files, prolog=folders[0], epilog=folders[1]), base, "")
-
-
-def check_library_settings(source: object, orchestrator: object, settings: Mapping[str, object]) -> Iterator[Finding]:
-    """Settings that only the library's own scripts for Slurm carry out."""
-    has_own_source = isinstance(source, str | Path) and is_known(str(source))
-    if has_own_source or orchestrator == "eks":
-        yield from (without_scripts(name) for name, value in settings.items() if value)
-
-
-def check_drain(drain: object, orchestrator: object, source: object, mounts: Sequence[object]) -> Iterator[Finding]:
-    """The drain agent, and what it backs up."""
-    if not isinstance(drain, DrainChannel | DrainAgentConfig):
-        return
-    has_own_source = source is not None and is_known(source)
-    if orchestrator == "eks" or has_own_source:
-        yield Finding(
-            code="drain-without-library-scripts",
-            path="drain",
-            problem="the library's own scripts for Slurm start the agent, and they are not uploaded",
-            remedy="remove it, or use the library's scripts",
-        )
-    config = drain.drain if isinstance(drain, DrainChannel) else drain
-    if config.backup is not None:
-        yield from check_backup(config.backup, _known_paths(mounts), "drain.backup")
-
-
-def _known_paths(mounts: Sequence[object]) -> frozenset[str] | None:
-    """All mount paths. None: one of them is invalid, or known at deployment only."""
-    found: set[str] = set()
-    for paths in mounts:
-        if not isinstance(paths, list | tuple):
-            return None
-        for path in paths:
-            if not isinstance(path, str) or not is_known(path):
-                return None
-            found.add(path)
-    return frozenset(found)
-
-
-def check_scripts_beside(
-    before: object, after: object, base: Path, source: object, prefix: str = ""
-) -> Iterator[Finding]:
-    """The user's own scripts run beside the library's. `prefix`: of the settings' paths."""
-    if source is None:
-        yield from check_own_folders(before, after, base, prefix)
-        return
-    for setting, folder in zip(OWN_SETTINGS, (before, after), strict=True):
-        if folder is not None:
-            yield beside_a_folder(f"{prefix}{setting}")
 
 
 def check_bucket(bucket: object, access_logs: object) -> Iterator[Finding]:

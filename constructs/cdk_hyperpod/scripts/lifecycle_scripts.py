@@ -6,9 +6,7 @@ import dataclasses
 import json
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from aws_cdk import Annotations, CustomResource, RemovalPolicy, Stack, Stage
 from aws_cdk import aws_iam as iam
@@ -24,40 +22,23 @@ from .._common.pseudo import ACCOUNT_ID, PARTITION
 from .._common.removal import check_removal, removal_word
 from .._lambda.hyperpod.uploader.content import SETTINGS, content_hash
 from ..config.cluster import ClusterConfig, InstanceGroup, Orchestrator
-from ..config.lifecycle import (
-    DEFAULT_SCRIPT_MINUTES,
-    LifecycleConfig,
-    LifecycleMode,
-    LifecycleSteps,
-    OnScriptFailure,
-    ScriptMinutes,
-    default_mode,
-    switches,
-)
-from ..config.patterns import RoleArn
-from ..config.slurm import (
-    DrainAgentConfig,
-    Group,
-    SlurmAccount,
-    SlurmConfig,
-    SlurmFiles,
-    SlurmPartition,
-    SlurmQos,
-    User,
-)
+from ..config.lifecycle import LifecycleConfig, LifecycleMode, switches
+from ..config.slurm import AccountingDatabase, DrainAgentConfig, Group, SlurmAccount, SlurmConfig, User
 from ..errors import raise_errors
 from ..facts.s3_actions import WRITES
 from ..guard.drain_channel import DrainChannel, agent_settings
 from ..loader import LoadedConfig
 from ..names import bucket_label, check_name_known
-from ..rules import check_writers
-from ..typed.bounds import Range
-from ..typed.validation import as_tuple, check_at_synth, check_call, require_arguments
+from ..rules.files import check_own_script_folders
+from ..rules.own_scripts import check_own_scripts
+from ..storage.lustre import ILustreFileSystem, LustreMount
+from ..storage.openzfs import OpenZfsMount
+from ..typed.validation import check_call, explains_arguments, require_arguments
 from . import checks
 from .own_scripts import OwnScripts, own_scripts
-from .script_folder import check_source, checksums, find_scripts
+from .script_folder import checksums, find_scripts
 from .script_uploads import ScriptUploads
-from .slurm_files import SlurmQueues, queues_of
+from .slurm_files import SlurmQueues
 
 # on_create.sh, and under EKS node.sh, compares the scripts with this file.
 _CHECKSUMS = "scripts.sha256"
@@ -79,10 +60,17 @@ class LifecycleScripts(Construct):
             "Scripts",
             cluster_name="train",
             encryption_key=key,
-            mount_paths=["/fsx"],
+            file_system=LustreFileSystem(
+                self,
+                "FileSystem",
+                network=HyperPodNetwork(self, "Network", availability_zones=["us-west-2b"]),
+                storage=StorageConfig(capacity_gib=4800),
+            ),
+            home_path="/fsx/home",
             groups=[Group(name="research", gid=5000)],
             users=[User(name="alice", uid=5001, group="research")],
-            home_path="/fsx/home",
+            slurm=SlurmConfig(accounts=(SlurmAccount(name="research", users=("alice",)),)),
+            lifecycle=LifecycleConfig(steps=LifecycleSteps(upgrades=False)),
         )
     """
 
@@ -100,6 +88,8 @@ class LifecycleScripts(Construct):
     """The channel of the drain agent on the controller. None: there is no agent, or `HyperPodCluster` makes the channel."""
     drain_config: DrainAgentConfig | None
     """The settings of the drain agent on the controller. None: there is no agent."""
+    accounting_database: AccountingDatabase | None
+    """Your database for Slurm's accounts, which `HyperPodCluster` uses. None: one on the controller."""
     limits_metadata: bool
     """Whether jobs of some users cannot use the nodes' roles (`slurm.metadata_users`)."""
     admits_users: bool
@@ -117,6 +107,7 @@ class LifecycleScripts(Construct):
     own_scripts: OwnScripts
     """Your scripts that every node runs besides the library's."""
 
+    @explains_arguments
     def __init__(
         self,
         scope: Construct,
@@ -124,150 +115,97 @@ class LifecycleScripts(Construct):
         *,
         cluster_name: str,
         encryption_key: kms.IKey,
-        source: str | Path | None = None,
-        mount_paths: Sequence[str] = (),
-        nfs_mount_paths: Sequence[str] = (),
-        efa: bool = False,
-        access_logs: s3.IBucket | None = None,
+        file_system: ILustreFileSystem | LustreMount | None = None,
+        openzfs: OpenZfsMount | None = None,
         orchestrator: Orchestrator = "slurm",
-        steps: LifecycleSteps | None = None,
+        lifecycle: LifecycleConfig | None = None,
+        slurm: SlurmConfig | None = None,
         groups: Sequence[Group] = (),
         users: Sequence[User] = (),
-        accounts: Sequence[SlurmAccount] = (),
         home_path: str = "/home",
-        metadata_users: Sequence[str] | None = None,
         login_group: bool = False,
-        writers: Sequence[RoleArn] = (),
-        drain: DrainChannel | DrainAgentConfig | None = None,
+        drain: DrainChannel | None = None,
         bucket: s3.IBucket | None = None,
-        scripts_before: str | Path | None = None,
-        scripts_after: str | Path | None = None,
-        script_minutes: ScriptMinutes = DEFAULT_SCRIPT_MINUTES,
-        on_script_failure: OnScriptFailure = "fail",
-        partitions: Mapping[str, SlurmPartition] | None = None,
-        qos: Sequence[SlurmQos] = (),
-        conf: SlurmFiles | None = None,
-        prolog: str | Path | None = None,
-        epilog: str | Path | None = None,
-        hook_seconds: Annotated[int, Range(1, 600)] = 60,
-        keep_state: bool = True,
+        access_logs: s3.IBucket | None = None,
         removal_policy: RemovalPolicy | None = None,
-        _folder: Path | None = None,
+        _loaded: LoadedConfig | None = None,
     ) -> None:
-        """Upload a folder of scripts. Under Slurm a folder `eks` in it is not uploaded.
+        """Upload the library's scripts with your settings, or a folder of yours. Under Slurm a folder `eks` in it is not uploaded.
+
+        Paths in `lifecycle` and `slurm` are relative to the working directory.
 
         :param cluster_name: the cluster of the nodes. The bucket's name derives from it.
         :param encryption_key: encrypts a new bucket, and the upload's log.
-        :param source: your folder, with each of `ENTRY_SCRIPTS`, or under EKS the script that every node runs. Default: - the
-            library's scripts. The arguments below are for them.
-        :param mount_paths: the paths of Lustre file systems that must be mounted before a node runs jobs. Default: - none.
-        :param nfs_mount_paths: those of OpenZFS file systems. Default: - none.
-        :param efa: whether the Lustre file system is made for EFA (`StorageConfig.efa`). The scripts then make the nodes' Lustre
-            clients use it, also under EKS. A change affects new and replaced nodes. Default: - it is not.
-        :param access_logs: the bucket for access logs. Default: - there are none.
+        :param file_system: must be mounted before a node runs jobs, as in `HyperPodCluster`. Default: - none.
+        :param openzfs: the same for homes. Default: - none.
         :param orchestrator: Slurm or EKS.
-        :param steps: the steps that the scripts run. Default: - all steps.
+        :param lifecycle: which scripts run, and when. Default: - the library's scripts, all steps.
+        :param slurm: what Slurm does besides running jobs. Default: - what Slurm does by itself.
         :param groups: Linux groups on every node. Default: - those of the image.
         :param users: Linux users on every node. Default: - those of the image.
-        :param accounts: Slurm's accounts. Default: - none, and no user is limited.
         :param home_path: the folder for the homes of users without `home`.
-        :param metadata_users: the users whose jobs can reach the instance's metadata, and so use the node's role, on login and compute
-            nodes. Default: - all.
         :param login_group: whether the cluster has a login group. sshd of the controller then refuses the `users`.
-        :param writers: ARNs of roles that may change scripts in the bucket, besides the upload. Default: - none.
-        :param drain: the channel of the controller's drain agent, or the agent's settings, for which `HyperPodCluster` makes a channel.
-            Default: - there is no agent.
+        :param drain: your channel of the controller's drain agent. Default: - `HyperPodCluster` makes one for `slurm.drain`.
         :param bucket: your bucket, in this account and region. Its name must begin with `sagemaker-`, because HyperPod's managed
             policy reads no other. The scripts are then under `CLUSTER_NAME/lifecycle/`. You set its encryption, logs and TLS.
             Import a bucket with its own key by its attributes, including `encryption_key`. If CDK may change its policy, a
             statement denies others to write scripts; otherwise a warning says so. A change affects new and replaced nodes.
             Default: - one is made, whose name derives from the cluster's.
-        :param scripts_before: a folder of your scripts that every node runs before the library's steps. Those of a group are in its
-            `InstanceGroup`. A change affects new and replaced nodes. Default: - none.
-        :param scripts_after: the same after the library's steps. Default: - none.
-        :param script_minutes: how many minutes each of your scripts may take. Default: 10.
-        :param on_script_failure: fail: the node fails if one of your scripts fails. continue: its log names the script.
-        :param partitions: settings of partitions, by name. Default: - as HyperPod has them.
-        :param qos: QOS: priorities, limits and preemption for jobs. Default: - Slurm's own, normal.
-        :param conf: files with lines of yours for slurm.conf and Slurm's other files. Default: - none.
-        :param prolog: a folder of programs that run on each node of a job before it starts. Default: - none.
-        :param epilog: the same after a job. Default: - none.
-        :param hook_seconds: how many seconds each program of `prolog` and `epilog` may take. Default: 60.
-        :param keep_state: whether the controller's state is copied to the first file system of `mount_paths` and `nfs_mount_paths`, and
-            a new controller restores it. Default: True.
+        :param access_logs: the bucket for access logs. Default: - there are none.
         :param removal_policy: of a new bucket and of the upload's log, when they leave the stack. DESTROY deletes both with their
             content. RETAIN keeps them, and the next cluster of this name needs another bucket. Default: - RemovalPolicy.DESTROY.
-        :raises ConfigError: if the folder does not exist or lacks a script, and for arguments that the scripts would refuse.
+        :raises ConfigError: if a folder does not exist or lacks a script, and for arguments that the scripts would refuse.
         """
         super().__init__(scope, construct_id)
-        base = _folder or Path()
+        base = Path() if _loaded is None else _loaded.folder
+        mounts = checks.Mounts.of(file_system, openzfs) if _loaded is None else checks.Mounts.of_file(_loaded.config)
+        config = checks.as_config(orchestrator, groups, users, lifecycle, slurm, drain)
         raise_errors(
             [
                 *check_call(LifecycleScripts.__init__, locals()),
                 *check_removal(removal_policy),
                 *check_name_known(cluster_name),
-                *check_source(source, "source", orchestrator),
-                *checks.check_people(orchestrator, groups, users, accounts, partitions, qos),
-                *checks.check_slurm_folders(conf, prolog, epilog, base),
-                *check_at_synth(hook_seconds, "hook_seconds", "write the number", kinds=(int, float)),
-                *check_at_synth(script_minutes, "script_minutes", "write the number", kinds=(int, float)),
-                *checks.check_library_settings(
-                    source,
-                    orchestrator,
-                    {"partitions": partitions, "qos": qos, "conf": conf, "prolog": prolog, "epilog": epilog},
-                ),
-                *check_writers(as_tuple(writers), "writers"),
-                *checks.check_drain(drain, orchestrator, source, [mount_paths, nfs_mount_paths]),
+                *checks.check_settings(config, mounts, base),
+                *checks.check_channel(drain, orchestrator),
                 *checks.check_bucket(bucket, access_logs),
-                *checks.check_scripts_beside(scripts_before, scripts_after, base, source),
             ],
             lambda: self.node.path,
         )
         without_traces(self)
+        self._config = config
+        self._lifecycle, slurm = config.lifecycle or LifecycleConfig(), config.slurm or SlurmConfig()
         self.encryption_key = encryption_key
         self.access_logs = access_logs
-        self.drain = drain if isinstance(drain, DrainChannel) else None
-        self.drain_config = drain.drain if isinstance(drain, DrainChannel) else drain
-        self.limits_metadata = metadata_users is not None
+        self.drain, self.drain_config = drain, slurm.drain
+        self.accounting_database = slurm.accounting_database
+        self.limits_metadata = slurm.metadata_users is not None
         self.admits_users = bool(users) and not login_group
-        self.default_mode = default_mode(own_scripts=source is not None, orchestrator=orchestrator)
+        self.default_mode = config.lifecycle_mode
         self._removal_policy = removal_policy
         self._has_given_bucket = bucket is not None
-        self._queues = queues_of(
-            partitions=partitions,
-            qos=qos,
-            conf=conf,
-            prolog=prolog,
-            epilog=epilog,
-            hook_seconds=hook_seconds,
-            base=base,
-        )
+        self._queues = SlurmQueues(config=slurm, base=base)
         self._base = base
-        self._scripts = find_scripts(source, orchestrator, self._asset_folder())
-        self.own_scripts = own_scripts(scripts_before, scripts_after, base)
-        self._own_settings = {
-            "minutes": script_minutes,
-            "on_failure": on_script_failure,
-            "region": Stack.of(self).region,
-        }
+        folder = config.scripts_folder
+        self._scripts = find_scripts(None if folder is None else base / folder, orchestrator, self._asset_folder())
+        self.own_scripts = own_scripts(self._lifecycle.scripts_before, self._lifecycle.scripts_after, base)
         self._settings = _settings(
+            config,
+            slurm,
             cluster_name=cluster_name,
             checksums=self._scripts.is_of_library,
-            mount_paths=mount_paths,
-            nfs_mount_paths=nfs_mount_paths,
-            efa=efa,
-            steps=steps or LifecycleSteps(),
-            groups=groups,
-            users=users,
-            accounts=accounts,
+            mounts=mounts.of_nodes(orchestrator),
+            efa=mounts.efa,
             home_path=home_path,
-            metadata_users=metadata_users,
             login_group=login_group,
-            drain=self._agent_settings(cluster_name, drain),
+            drain=self._agent_settings(cluster_name),
             queues=self._queues,
-            keep_state=keep_state,
         )
-        if keep_state and orchestrator == "slurm" and self._scripts.is_of_library and not self._settings["mounts"]:
+        if (
+            slurm.keep_state
+            and orchestrator == "slurm"
+            and self._scripts.is_of_library
+            and not self._settings["mounts"]
+        ):
             self._warn_of_lost_state()
         # A given bucket may hold the scripts of several clusters.
         self.folder = f"{cluster_name}/lifecycle" if self._has_given_bucket else "lifecycle"
@@ -287,7 +225,7 @@ class LifecycleScripts(Construct):
         self._uploads: dict[str, CustomResource] = {}
         self.prefix = self._upload("Upload", self.own_scripts)
         self.deployment = self._uploads[self.prefix]
-        self._deny_other_writers(writers)
+        self._deny_other_writers(self._lifecycle.writers)
         if not self._has_given_bucket:
             deny_other_keys(self.bucket, encryption_key)
         if self.bucket.policy is not None:
@@ -317,41 +255,21 @@ class LifecycleScripts(Construct):
             LifecycleScripts.from_config, lambda: f"{scope.node.path}/{construct_id}", loaded=loaded, drain=drain
         )
         config = loaded.config
-        slurm = config.slurm or SlurmConfig()
-        lifecycle = config.lifecycle or LifecycleConfig()
-        mounts = _MountPaths.of(config)
         return cls(
             scope,
             construct_id,
             cluster_name=config.name,
             encryption_key=encryption_key,
-            source=loaded.lifecycle_scripts,
-            mount_paths=mounts.lustre,
-            nfs_mount_paths=mounts.openzfs,
-            efa=config.storage is not None and config.storage.efa,
-            access_logs=access_logs,
             orchestrator=config.orchestrator,
-            steps=config.lifecycle_steps,
+            lifecycle=config.lifecycle,
+            slurm=config.slurm,
             groups=config.groups,
             users=config.users,
-            accounts=slurm.accounts,
             home_path=config.home_path,
-            metadata_users=slurm.metadata_users,
             login_group=config.has_login_group,
-            writers=lifecycle.writers,
-            drain=drain or slurm.drain,
-            scripts_before=lifecycle.scripts_before,
-            scripts_after=lifecycle.scripts_after,
-            script_minutes=lifecycle.script_minutes,
-            on_script_failure=lifecycle.on_script_failure,
-            partitions=slurm.partitions,
-            qos=slurm.qos,
-            conf=slurm.conf,
-            prolog=slurm.prolog,
-            epilog=slurm.epilog,
-            hook_seconds=slurm.hook_seconds,
-            keep_state=slurm.keep_state,
-            _folder=loaded.folder,
+            drain=drain,
+            access_logs=access_logs,
+            _loaded=loaded,
         )
 
     def uri_of(self, group: InstanceGroup) -> str:
@@ -365,21 +283,17 @@ class LifecycleScripts(Construct):
         of_group = own_scripts(group.scripts_before, group.scripts_after, self._base)
         if not of_group:
             return self.s3_uri
-        before, after = group.scripts_before, group.scripts_after
-        source = None if self._scripts.is_of_library else self._scripts.path
+        config = dataclasses.replace(self._config, instance_groups=(group,))
         raise_errors(
-            [*checks.check_scripts_beside(before, after, self._base, source, f"instance_groups[{group.name}].")],
-            lambda: self.node.path,
+            [*check_own_scripts(config), *check_own_script_folders(config, self._base)], lambda: self.node.path
         )
         return f"s3://{self.bucket_name}/{self._upload(f'Upload-{group.name}', self.own_scripts.and_then(of_group))}"
 
     def _upload(self, construct_id: str, own: OwnScripts) -> str:
         """Upload the scripts together with own ones, unless that is done. Returns the prefix."""
-        settings = (
-            {**self._settings, "own_scripts": {"scripts": own.settings(), **self._own_settings}}
-            if own
-            else self._settings
-        )
+        settings = self._settings
+        if own:
+            settings = {**settings, "own_scripts": {"scripts": own.settings(), **self._own_settings()}}
         files = self._files(own)
         if self._scripts.is_of_library:
             files[_CHECKSUMS] = checksums(sorted(files.items())).encode()
@@ -428,12 +342,15 @@ class LifecycleScripts(Construct):
             "storage, or set slurm.keep_state to false to accept that",
         )
 
-    def _agent_settings(
-        self, cluster_name: str, drain: DrainChannel | DrainAgentConfig | None
-    ) -> Mapping[str, object] | None:
-        if isinstance(drain, DrainAgentConfig):
-            return agent_settings(self, cluster_name, drain)
-        return None if drain is None else drain.settings()
+    def _agent_settings(self, cluster_name: str) -> Mapping[str, object] | None:
+        if self.drain is not None:
+            return self.drain.settings()
+        return None if self.drain_config is None else agent_settings(self, cluster_name, self.drain_config)
+
+    def _own_settings(self) -> dict[str, object]:
+        lifecycle = self._lifecycle
+        region = Stack.of(self).region
+        return {"minutes": lifecycle.script_minutes, "on_failure": lifecycle.on_script_failure, "region": region}
 
     def _deny_other_writers(self, writers: Sequence[str]) -> None:
         """Deny everybody else to write scripts, because whoever writes one is root on every new node.
@@ -470,64 +387,38 @@ class LifecycleScripts(Construct):
         return f"s3://{self.bucket_name}/{self.prefix}"
 
 
-@dataclass(frozen=True, slots=True)
-class _MountPaths:
-    """Where nodes mount the file systems of a file."""
-
-    lustre: Sequence[str] = ()
-    openzfs: Sequence[str] = ()
-
-    @classmethod
-    def of(cls, config: ClusterConfig) -> _MountPaths:
-        """Those of a file. None under EKS, where pods mount the file system."""
-        storage = config.storage
-        if storage is None or config.orchestrator == "eks":
-            return cls()
-        openzfs = [] if storage.openzfs is None else [storage.openzfs.mount_path]
-        return cls([storage.mount_path], openzfs)
-
-
 def _settings(
+    config: ClusterConfig,
+    slurm: SlurmConfig,
     *,
     cluster_name: str,
     checksums: bool,
-    mount_paths: Sequence[str],
-    nfs_mount_paths: Sequence[str],
+    mounts: list[dict[str, str]],
     efa: bool,
-    steps: LifecycleSteps,
-    groups: Sequence[Group],
-    users: Sequence[User],
-    accounts: Sequence[SlurmAccount],
     home_path: str,
-    metadata_users: Sequence[str] | None,
     login_group: bool,
     drain: Mapping[str, object] | None,
     queues: SlurmQueues,
-    keep_state: bool,
 ) -> dict[str, object]:
     """The content of cluster.json. Instance groups are not in it, because a new group must not change the existing ones."""
-    mounts = [*_mounts(mount_paths, "lustre"), *_mounts(nfs_mount_paths, "nfs")]
+    users = config.users
     settings: dict[str, object] = {
         "cluster_name": cluster_name,
         # on_create.sh and node.sh require the file of checksums if this is set. Its absence alone would mean nothing.
         "checksums": checksums or None,
         "lustre_efa": efa or None,
         "mounts": mounts,
-        "keep_state": bool(keep_state and mounts) or None,
-        "steps": switches(steps),
-        "groups": [_set_fields(group) for group in groups],
+        "keep_state": bool(slurm.keep_state and mounts) or None,
+        "steps": switches(config.lifecycle_steps),
+        "groups": [_set_fields(group) for group in config.groups],
         "users": [{**_set_fields(user), "home": user.home or f"{home_path}/{user.name}"} for user in users],
-        "accounts": [_set_fields(account) for account in accounts],
-        "metadata_users": None if metadata_users is None else list(metadata_users),
+        "accounts": [_set_fields(account) for account in slurm.accounts],
+        "metadata_users": None if slurm.metadata_users is None else list(slurm.metadata_users),
         "login_group": bool(users and login_group) or None,
         "drain": drain,
         "slurm": queues.settings() or None,
     }
     return {name: value for name, value in settings.items() if value is not None}
-
-
-def _mounts(paths: Sequence[str], kind: str) -> list[dict[str, str]]:
-    return [{"path": path, "type": kind} for path in paths]
 
 
 def _set_fields(value: Group | User | SlurmAccount) -> dict[str, object]:

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import Finding
-from ..rules.own_scripts import SETTINGS, check_own_folder
-from ..typed.known import is_known
+from ..rules.own_scripts import SETTINGS
 from .script_folder import contents
 
 _FOLDER = "own"
@@ -49,10 +47,3 @@ def own_scripts(before: str | Path | None, after: str | Path | None, base: Path)
         () if before is None else (base / before,),
         () if after is None else (base / after,),
     )
-
-
-def check_own_folders(before: object, after: object, base: Path, prefix: str = "") -> Iterator[Finding]:
-    """Whether nodes can run what is in the folders. `prefix`: of the settings' paths."""
-    for setting, folder in zip(SETTINGS, (before, after), strict=True):
-        if isinstance(folder, str | Path) and is_known(str(folder)):
-            yield from check_own_folder(base / folder, str(folder), f"{prefix}{setting}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,28 +55,6 @@ class SlurmQueues:
             folder = getattr(self.config, kind)
             if folder is not None:
                 yield kind, self.base / folder
-
-
-def queues_of(
-    *,
-    partitions: Mapping[str, SlurmPartition] | None,
-    qos: Sequence[SlurmQos],
-    conf: SlurmFiles | None,
-    prolog: str | Path | None,
-    epilog: str | Path | None,
-    hook_seconds: int,
-    base: Path | None,
-) -> SlurmQueues:
-    """From the arguments of a construct."""
-    config = SlurmConfig(
-        partitions=partitions or {},
-        qos=tuple(qos),
-        conf=conf,
-        prolog=None if prolog is None else str(prolog),
-        epilog=None if epilog is None else str(epilog),
-        hook_seconds=hook_seconds,
-    )
-    return SlurmQueues(config=config, base=base or Path())
 
 
 def _set_fields(value: SlurmPartition | SlurmQos) -> dict[str, object]:

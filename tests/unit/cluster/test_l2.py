@@ -27,6 +27,7 @@ from cdk_hyperpod import (
     LifecycleScripts,
     ScaleDown,
 )
+from cdk_hyperpod.config import SlurmConfig
 from helpers.findings import Found, refused
 from helpers.synthesis import Template, flat, folder_of, needs, new_app, of_stack, templates_in
 
@@ -69,13 +70,13 @@ def test_a_grant_to_the_cluster_is_one_to_every_role_and_comes_before_its_nodes(
         assert granted.keys() <= needs(template, template.only_id(kind)), kind
 
 
-@pytest.mark.parametrize(("metadata_users", "warned"), [(None, 0), ([], 1), (["alice"], 1)])
-def test_a_grant_says_whose_jobs_it_does_not_reach(metadata_users: list[str] | None, warned: int) -> None:
+@pytest.mark.parametrize(("metadata_users", "warned"), [(None, 0), ((), 1), (("alice",), 1)])
+def test_a_grant_says_whose_jobs_it_does_not_reach(metadata_users: tuple[str, ...] | None, warned: int) -> None:
     app = new_app()
     stack = Stack(app, "Stack")
     key = kms.Key(stack, "Key")
     scripts = LifecycleScripts(
-        stack, "Scripts", cluster_name="train", encryption_key=key, metadata_users=metadata_users
+        stack, "Scripts", cluster_name="train", encryption_key=key, slurm=SlurmConfig(metadata_users=metadata_users)
     )
     cluster = cluster_in(stack, encryption_key=key, lifecycle_scripts=scripts)
     for name in ("Bucket", "Other"):

@@ -26,6 +26,7 @@ from cdk_hyperpod.config import (
     DrainBackup,
     ScaleDownConfig,
     ScaleDownDrain,
+    SlurmConfig,
 )
 from cdk_hyperpod.names import drain_bucket_name
 from helpers.synthesis import (
@@ -53,6 +54,7 @@ GROUPS = [
 def cluster(stack: Stack, drain: DrainChannel | DrainAgentConfig | None = None, **more: Any) -> HyperPodCluster:
     key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
     drain = drain or DrainChannel(stack, "Drain", cluster_name="train", encryption_key=key)
+    given = {"drain": drain} if isinstance(drain, DrainChannel) else {"slurm": SlurmConfig(drain=drain)}
     return HyperPodCluster(
         stack,
         "Cluster",
@@ -60,7 +62,7 @@ def cluster(stack: Stack, drain: DrainChannel | DrainAgentConfig | None = None, 
         instance_groups=GROUPS,
         encryption_key=key,
         network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"], log_encryption_key=key),
-        lifecycle_scripts=LifecycleScripts(stack, "Scripts", cluster_name="train", encryption_key=key, drain=drain),
+        lifecycle_scripts=LifecycleScripts(stack, "Scripts", cluster_name="train", encryption_key=key, **given),
         **more,
     )
 
@@ -152,7 +154,7 @@ def test_the_bucket_s_name_is_one_that_s3_takes(name: str, region: str) -> None:
             DrainBackup(paths=("/data",), to="/fsx/backup"),
             r"drain\.backup\.to: .* \[backup-target-without-storage\]",
         ),
-        ({"orchestrator": "eks"}, None, r"drain: .* \[drain-without-library-scripts\]"),
+        ({"orchestrator": "eks"}, None, r"drain: .* \[drain-channel-under-eks\]"),
     ],
 )
 def test_an_agent_that_could_not_work_is_refused(more: dict[str, Any], backup: DrainBackup | None, says: str) -> None:

@@ -18,6 +18,7 @@ from cdk_hyperpod import (
     HyperPodNetwork,
     InstanceGroup,
     LifecycleScripts,
+    LustreMount,
     ScaleDown,
     encryption_key,
 )
@@ -55,7 +56,12 @@ def cluster(stack: Stack, *, channel: bool = True, drain: Any = None, on_failure
         encryption_key=key,
         network=HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"], log_encryption_key=key),
         lifecycle_scripts=LifecycleScripts(
-            stack, "Scripts", cluster_name="train", encryption_key=key, drain=asked, mount_paths=("/fsx",)
+            stack,
+            "Scripts",
+            cluster_name="train",
+            encryption_key=key,
+            drain=asked,
+            file_system=LustreMount(dns_name="a", mount_name="b"),
         ),
         scale_down=ScaleDownConfig(drain=drain),
     )

@@ -22,6 +22,7 @@ from cdk_hyperpod import (
     LustreFileSystem,
     load_config,
 )
+from cdk_hyperpod.config import SlurmConfig
 from helpers.findings import refused
 from helpers.synthesis import (
     CONFIGS,
@@ -373,7 +374,7 @@ def test_open_metadata_is_a_warning(metadata_users: tuple[str, ...] | None, warn
     stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
     key = kms.Key(stack, "Key")
     scripts = LifecycleScripts(
-        stack, "Scripts", cluster_name="train", encryption_key=key, metadata_users=metadata_users
+        stack, "Scripts", cluster_name="train", encryption_key=key, slurm=SlurmConfig(metadata_users=metadata_users)
     )
     ClusterMonitoring(stack, "Monitoring", cluster=of_this_app(stack, lifecycle_scripts=scripts, encryption_key=key))
     assert warnings(stack, "lets every job use the role of its node and write health records") == warned

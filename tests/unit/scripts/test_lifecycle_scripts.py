@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -24,10 +25,12 @@ from cdk_hyperpod import (
     InstanceGroup,
     LifecycleScripts,
     LoadedConfig,
+    LustreMount,
+    OpenZfsMount,
     encryption_key,
 )
 from cdk_hyperpod._lambda.hyperpod.uploader.content import KIND, fill_in
-from cdk_hyperpod.config import SlurmFiles, SlurmQos
+from cdk_hyperpod.config import AccountingDatabase, LifecycleConfig, SlurmConfig, SlurmFiles, SlurmQos
 from cdk_hyperpod.config.cluster import ClusterConfig, Orchestrator
 from cdk_hyperpod.config.storage import StorageConfig
 from cdk_hyperpod.scripts.script_folder import checksums, contents
@@ -41,7 +44,8 @@ def scripts(
     *,
     cluster_name: str = "train",
     source: Path | None = None,
-    mount_paths: tuple[str, ...] = (),
+    mount_path: str | None = None,
+    nfs_mount_path: str | None = None,
     region: str = "us-west-2",
     orchestrator: Orchestrator = "slurm",
 ) -> tuple[Template, LifecycleScripts]:
@@ -54,8 +58,11 @@ def scripts(
                 "Scripts",
                 cluster_name=cluster_name,
                 encryption_key=encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY),
-                source=source,
-                mount_paths=mount_paths,
+                lifecycle=None if source is None else LifecycleConfig(scripts=str(source)),
+                file_system=None
+                if mount_path is None
+                else LustreMount(dns_name="a", mount_name="b", mount_path=mount_path),
+                openzfs=None if nfs_mount_path is None else OpenZfsMount(dns_name="a", mount_path=nfs_mount_path),
                 orchestrator=orchestrator,
             )
         )
@@ -129,8 +136,10 @@ def test_the_bucket_answers_over_tls_only(template: Template) -> None:
 def test_nobody_writes_scripts_but_their_deployment_and_whoever_is_named() -> None:
     def build(stack: Stack) -> None:
         key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
-        writers = ["arn:aws:iam::111122223333:role/scripts"]
-        LifecycleScripts(stack, "Scripts", cluster_name="train", encryption_key=key, writers=writers)
+        writers = ("arn:aws:iam::111122223333:role/scripts",)
+        LifecycleScripts(
+            stack, "Scripts", cluster_name="train", encryption_key=key, lifecycle=LifecycleConfig(writers=writers)
+        )
 
     template = of_stack(build)
     statements = template.only("AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
@@ -157,19 +166,21 @@ def test_nobody_writes_scripts_but_their_deployment_and_whoever_is_named() -> No
 
 
 def test_as_many_writers_as_there_may_be_fit_the_buckets_policy() -> None:
-    writers = [f"arn:aws:iam::111122223333:role/{'p' * 114}/{number:04}" for number in range(100)]
+    writers = tuple(f"arn:aws:iam::111122223333:role/{'p' * 114}/{number:04}" for number in range(100))
     assert sum(map(len, writers)) == 15_000
 
-    def build(stack: Stack, writers: list[str]) -> None:
+    def build(stack: Stack, writers: tuple[str, ...]) -> None:
         key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
-        LifecycleScripts(stack, "Scripts", cluster_name="t" * 63, encryption_key=key, writers=writers)
+        LifecycleScripts(
+            stack, "Scripts", cluster_name="t" * 63, encryption_key=key, lifecycle=LifecycleConfig(writers=writers)
+        )
 
     policy = of_stack(lambda stack: build(stack, writers)).only("AWS::S3::BucketPolicy")["PolicyDocument"]
     # What is filled in at deployment is an ARN mostly, and no shorter than its place in the template.
     resolved = re.sub(r"<[^>]*>", "x" * 128, json.dumps(filled(policy)))
     assert 15_000 < len(resolved) <= 20 * 1024
     with pytest.raises(HyperPodError, match=r"writers: there are 101 roles"):
-        of_stack(lambda stack: build(stack, [*writers, "arn:aws:iam::111122223333:role/x"]))
+        of_stack(lambda stack: build(stack, (*writers, "arn:aws:iam::111122223333:role/x")))
 
 
 def test_the_scripts_lie_where_the_construct_says() -> None:
@@ -191,7 +202,7 @@ def test_a_renamed_script_is_another_prefix(folder: Path) -> None:
 
 
 def test_what_the_scripts_must_know_of_the_cluster_is_part_of_the_prefix() -> None:
-    assert scripts()[1].prefix != scripts(mount_paths=("/fsx",))[1].prefix
+    assert scripts()[1].prefix != scripts(mount_path="/fsx")[1].prefix
 
 
 def test_an_unchanged_folder_changes_nothing(folder: Path) -> None:
@@ -242,13 +253,13 @@ def test_sums_are_of_every_file_that_is_uploaded(folder: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_not_one_that_lacks_a_script(folder: Path) -> None:
-    with refused(("scripts-not-found", "source")):
+    with refused(("scripts-not-found", "lifecycle.scripts")):
         scripts(source=folder / "nope")
 
 
 def test_a_folder_without_an_entry_script_is_refused(folder: Path) -> None:
     (folder / "login.sh").unlink()
-    with refused(("scripts-incomplete", "source")):
+    with refused(("scripts-incomplete", "lifecycle.scripts")):
         scripts(source=folder)
 
 
@@ -258,15 +269,15 @@ def test_a_name_that_is_known_at_deployment_only_is_refused() -> None:
 
 
 def test_a_mount_path_that_is_known_at_deployment_only_has_a_steady_prefix() -> None:
-    first = scripts(mount_paths=(Fn.ref("Path"),))[1].prefix
+    first = scripts(mount_path=Fn.ref("Path"))[1].prefix
     Fn.ref("Something else")  # the next token has another number
-    assert scripts(mount_paths=(Fn.ref("Path"),))[1].prefix == first
-    assert scripts(mount_paths=(Fn.ref("Other"),))[1].prefix != first
+    assert scripts(mount_path=Fn.ref("Path"))[1].prefix == first
+    assert scripts(mount_path=Fn.ref("Other"))[1].prefix != first
 
 
 def test_what_is_under_a_prefix_depends_on_nothing_that_an_event_brings() -> None:
     """Values that are known at deployment only are in the function's environment, and marked in the settings."""
-    template, made = scripts(mount_paths=(Fn.ref("Path"), "/fsx"))
+    template, made = scripts(mount_path=Fn.ref("Path"), nfs_mount_path="/fsx")
     (variables,) = (
         each["Environment"]["Variables"]
         for each in template.properties("AWS::Lambda::Function")
@@ -311,7 +322,7 @@ def test_an_upload_waits_for_the_policy_that_names_its_role(template: Template) 
 def test_a_folder_that_is_too_large_for_the_upload_is_refused(folder: Path) -> None:
     for number in range(2_000):
         (folder / f"file-{number}").touch()
-    with refused(("scripts-too-large", "source")):
+    with refused(("scripts-too-large", "lifecycle")):
         scripts(source=folder)
 
 
@@ -459,12 +470,13 @@ def test_files_for_slurm_are_uploaded_with_the_scripts_by_content(tmp_path: Path
 
         def build(stack: Stack) -> None:
             key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
-            made.append(LifecycleScripts(stack, "Scripts", cluster_name="train", encryption_key=key, **settings))
+            slurm = SlurmConfig(**settings)
+            made.append(LifecycleScripts(stack, "Scripts", cluster_name="train", encryption_key=key, slurm=slurm))
 
         of_stack(build)
         return made[0].prefix
 
-    settings = {"prolog": program.parent, "conf": SlurmFiles(slurm=str(tmp_path / "extra.conf"))}
+    settings: dict[str, Any] = {"prolog": str(program.parent), "conf": SlurmFiles(slurm=str(tmp_path / "extra.conf"))}
     program.write_text("#!/bin/bash\nexit 0\n")
     first = prefix(**settings)
     assert first == prefix(**settings) != prefix()
@@ -474,18 +486,19 @@ def test_files_for_slurm_are_uploaded_with_the_scripts_by_content(tmp_path: Path
 
 
 def test_files_for_slurm_need_the_library_s_scripts_under_slurm(tmp_path: Path) -> None:
-    own = ROOT / "lifecycle"
+    slurm = SlurmConfig(qos=(SlurmQos(name="low"),))
 
-    def build(stack: Stack, **more: Any) -> None:
+    def build(stack: Stack, slurm: SlurmConfig, **more: Any) -> None:
         key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
-        qos = [SlurmQos(name="low")]
-        LifecycleScripts(stack, "Scripts", cluster_name="train", encryption_key=key, qos=qos, **more)
+        LifecycleScripts(stack, "Scripts", cluster_name="train", encryption_key=key, slurm=slurm, **more)
 
-    for more in ({"source": own}, {"orchestrator": "eks"}):
-        with refused(("slurm-setting-without-scripts", "qos")):
-            of_stack(lambda stack, more=more: build(stack, **more))  # type: ignore[misc]
-    with refused(("hooks-wrong-number", "prolog")):
-        of_stack(lambda stack: build(stack, prolog=tmp_path))
+    own = LifecycleConfig(scripts=str(ROOT / "lifecycle"))
+    with refused(("slurm-setting-without-scripts", "slurm.qos")):
+        of_stack(lambda stack: build(stack, slurm, lifecycle=own))
+    with refused(("setting-for-slurm-only", "slurm")):
+        of_stack(lambda stack: build(stack, slurm, orchestrator="eks"))
+    with refused(("hooks-wrong-number", "slurm.prolog")):
+        of_stack(lambda stack: build(stack, dataclasses.replace(slurm, prolog=str(tmp_path))))
 
 
 @pytest.mark.parametrize("orchestrator", ["slurm", "eks"])
@@ -511,3 +524,33 @@ def test_nodes_know_whether_their_file_system_is_made_for_efa(orchestrator: Orch
         return made[0]
 
     assert prefix(efa=True) != prefix(efa=False)
+
+
+def test_a_cluster_gets_the_mode_and_the_database_that_its_scripts_name() -> None:
+    database = AccountingDatabase(
+        endpoint="db.example.com", secret_arn="arn:aws:secretsmanager:us-west-2:111122223333:secret:accounting-AbCdEf"
+    )
+
+    def build(stack: Stack) -> None:
+        key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
+        HyperPodCluster(
+            stack,
+            "Cluster",
+            cluster_name="train",
+            network=HyperPodNetwork(stack, "Network"),
+            instance_groups=[CONTROLLER],
+            lifecycle_scripts=LifecycleScripts(
+                stack,
+                "Scripts",
+                cluster_name="train",
+                encryption_key=key,
+                lifecycle=LifecycleConfig(mode="customer_managed"),
+                slurm=SlurmConfig(accounting_database=database),
+            ),
+            unguarded=True,
+        )
+
+    template = of_stack(build)
+    assert "OnCreate" in template.groups()["controller"]["LifeCycleConfig"]
+    orchestrator = template.only("AWS::SageMaker::Cluster")["Orchestrator"]
+    assert orchestrator["Slurm"]["AccountingDatabase"]["Endpoint"] == "db.example.com"

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -20,6 +21,7 @@ from cdk_hyperpod import (
     load_config,
 )
 from cdk_hyperpod._lambda.hyperpod.uploader.content import KIND
+from cdk_hyperpod.config import LifecycleConfig
 from cdk_hyperpod.errors import ConfigError
 from helpers.findings import Found, found, refused
 from helpers.synthesis import ROOT, Json, folder_of, new_app, of_stack, templates_in
@@ -174,11 +176,11 @@ def test_they_are_under_the_statement_that_keeps_others_from_writing_scripts(fol
 # -- constructs -------------------------------------------------------------------------------------------------------
 
 
-def cluster(
-    stack: Stack, groups: list[InstanceGroup], *, bootstrap: bool = False, **of_scripts: object
-) -> HyperPodCluster:
+def cluster(stack: Stack, groups: list[InstanceGroup], *, bootstrap: bool = False, **lifecycle: Any) -> HyperPodCluster:
     key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
-    made = LifecycleScripts(stack, "Scripts", cluster_name="train", encryption_key=key, **of_scripts)  # type: ignore[arg-type]
+    made = LifecycleScripts(
+        stack, "Scripts", cluster_name="train", encryption_key=key, lifecycle=LifecycleConfig(**lifecycle)
+    )
     return HyperPodCluster(
         stack,
         "Cluster",
@@ -214,13 +216,13 @@ def test_a_group_that_is_added_later_gets_its_scripts_before_its_nodes(folder: P
 
 
 def test_they_are_refused_where_no_script_of_the_library_runs(folder: Path) -> None:
-    first = folder / "first"
+    first, own = folder / "first", str(ROOT / "lifecycle")
     with refused(("own-scripts-in-bootstrap-mode", "lifecycle_scripts")):
-        of_stack(lambda stack: cluster(stack, [CONTROLLER], bootstrap=True, scripts_before=first))
-    with refused(("own-scripts-beside-a-folder", "scripts_after")):
-        of_stack(lambda stack: cluster(stack, [CONTROLLER], source=ROOT / "lifecycle", scripts_after=first))
+        of_stack(lambda stack: cluster(stack, [CONTROLLER], bootstrap=True, scripts_before=str(first)))
+    with refused(("own-scripts-beside-a-folder", "lifecycle.scripts_after")):
+        of_stack(lambda stack: cluster(stack, [CONTROLLER], scripts=own, scripts_after=str(first)))
     with refused(("own-scripts-beside-a-folder", "instance_groups[work].scripts_before")):
-        of_stack(lambda stack: cluster(stack, [CONTROLLER, group(first)], source=ROOT / "lifecycle"))
+        of_stack(lambda stack: cluster(stack, [CONTROLLER, group(first)], scripts=own))
     with refused(("own-scripts-not-found", "instance_groups[work].scripts_before")):
         of_stack(lambda stack: cluster(stack, [CONTROLLER, group(folder / "gone")]))
 
