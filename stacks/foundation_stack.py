@@ -42,12 +42,13 @@ class FoundationStack(FileStack):
         )
         self.digest = foundation_digest(config)
         """A tag of the cluster. A change of it updates the cluster."""
-        self.key = encryption_key(self, "Key", removal_policy=policy_of(config.removal))
+        removal_policy = policy_of(config.removal)
+        self.key = encryption_key(self, "Key", removal_policy=removal_policy)
         self.network = HyperPodNetwork.from_config(self, "Network", loaded, log_encryption_key=self.key)
         if config.removal == "retain":
             # Also without storage in the file: a retained file system of an earlier deployment may use the subnet.
             self.network.retain()
-        self._access_logs = access_logs_bucket(self, "AccessLogs", removal=config.removal)
+        self._access_logs = access_logs_bucket(self, "AccessLogs", removal_policy=removal_policy)
         self.file_system = self._add_file_system(loaded)
         self.openzfs = self._add_openzfs(config)
         # The channel of slurm.drain is in the cluster's stack, because its policy names the roles of that stack.

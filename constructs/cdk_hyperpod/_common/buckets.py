@@ -10,17 +10,15 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from ..config.cluster import Removal
 from . import reasons
 from .acknowledge import acknowledge
 from .pseudo import ACCOUNT_ID
-from .removal import policy_of
 
 # The construct of CDK's function that empties buckets, one for each stack.
 _EMPTYING = "Custom::S3AutoDeleteObjectsCustomResourceProvider"
 
 
-def access_logs_bucket(scope: Construct, construct_id: str, *, removal: Removal) -> s3.Bucket:
+def access_logs_bucket(scope: Construct, construct_id: str, *, removal_policy: RemovalPolicy) -> s3.Bucket:
     """The bucket for other buckets' access logs, kept for a year. S3 delivers such logs to SSE-S3 buckets only."""
     bucket = s3.Bucket(
         scope,
@@ -35,7 +33,7 @@ def access_logs_bucket(scope: Construct, construct_id: str, *, removal: Removal)
                 id="KeepAYear", expiration=Duration.days(365), noncurrent_version_expiration=Duration.days(1)
             )
         ],
-        **_removal(removal),
+        **_removal(removal_policy),
     )
     bucket.add_to_resource_policy(
         iam.PolicyStatement(
@@ -45,7 +43,7 @@ def access_logs_bucket(scope: Construct, construct_id: str, *, removal: Removal)
             conditions={"StringEquals": {"aws:SourceAccount": ACCOUNT_ID}},
         )
     )
-    _keep_policy(bucket, removal)
+    _keep_policy(bucket, removal_policy)
     acknowledge(bucket, reasons.ACCESS_LOGS)
     return bucket
 
@@ -55,12 +53,12 @@ def private_bucket(
     construct_id: str,
     *,
     encryption_key: kms.IKey,
-    removal: Removal,
+    removal_policy: RemovalPolicy,
     reasons: reasons.Reasons,
     access_logs: s3.IBucket | None = None,
     bucket_name: str | None = None,
 ) -> s3.Bucket:
-    """A private bucket. Removal `destroy` deletes it with its objects. `retain` keeps both.
+    """A private bucket. DESTROY deletes it with its objects. RETAIN keeps both.
 
     `reasons`: acknowledgements of the checks' findings, such as missing replication. `access_logs`: a bucket of `access_logs_bucket`.
     Absent: there are no access logs.
@@ -77,7 +75,7 @@ def private_bucket(
         enforce_ssl=True,
         versioned=True,
         lifecycle_rules=[s3.LifecycleRule(id="AbortUploads", abort_incomplete_multipart_upload_after=Duration.days(7))],
-        **_removal(removal),
+        **_removal(removal_policy),
     )
     if access_logs is not None:
         # Not the L2's own argument: with it, the feature flags of the app decide whether the log bucket gets an ACL,
@@ -86,7 +84,7 @@ def private_bucket(
         resource.logging_configuration = s3.CfnBucket.LoggingConfigurationProperty(
             destination_bucket_name=access_logs.bucket_name, log_file_prefix=f"{construct_id.lower()}/"
         )
-    _keep_policy(bucket, removal)
+    _keep_policy(bucket, removal_policy)
     acknowledge(bucket, reasons)
     return bucket
 
@@ -113,9 +111,9 @@ def deny_other_keys(bucket: s3.IBucket, key: kms.IKey) -> None:
     )
 
 
-def _keep_policy(bucket: s3.Bucket, removal: Removal) -> None:
+def _keep_policy(bucket: s3.Bucket, removal_policy: RemovalPolicy) -> None:
     """A retained bucket still accepts TLS only."""
-    if removal == "retain" and bucket.policy is not None:
+    if removal_policy == RemovalPolicy.RETAIN and bucket.policy is not None:
         bucket.policy.apply_removal_policy(RemovalPolicy.RETAIN)
 
 
@@ -124,5 +122,5 @@ class _RemovalArguments(typing.TypedDict):
     auto_delete_objects: bool
 
 
-def _removal(removal: Removal) -> _RemovalArguments:
-    return {"removal_policy": policy_of(removal), "auto_delete_objects": removal == "destroy"}
+def _removal(removal_policy: RemovalPolicy) -> _RemovalArguments:
+    return {"removal_policy": removal_policy, "auto_delete_objects": removal_policy == RemovalPolicy.DESTROY}

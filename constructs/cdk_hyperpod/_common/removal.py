@@ -9,13 +9,12 @@ from aws_cdk import RemovalPolicy
 from ..config.cluster import Removal
 from ..errors import Finding
 
-_WORDS: dict[RemovalPolicy, Removal] = {RemovalPolicy.RETAIN: "retain", RemovalPolicy.DESTROY: "destroy"}
-_NAMES = {word: policy for policy, word in _WORDS.items()}
+_POLICIES: dict[Removal, RemovalPolicy] = {"retain": RemovalPolicy.RETAIN, "destroy": RemovalPolicy.DESTROY}
 
 
 def check_removal(removal_policy: object) -> Iterator[Finding]:
     """The resources of this library support RETAIN and DESTROY only."""
-    if isinstance(removal_policy, RemovalPolicy) and removal_policy not in _WORDS:
+    if isinstance(removal_policy, RemovalPolicy) and removal_policy not in _POLICIES.values():
         yield Finding(
             code="removal-policy-unsupported",
             path="removal_policy",
@@ -24,11 +23,6 @@ def check_removal(removal_policy: object) -> Iterator[Finding]:
         )
 
 
-def removal_word(removal_policy: RemovalPolicy | None, otherwise: Removal) -> Removal:
-    """CDK's policy as the file's word. None: `otherwise`."""
-    return otherwise if removal_policy is None else _WORDS[removal_policy]
-
-
 def policy_of(removal: Removal) -> RemovalPolicy:
     """The file's word as CDK's policy."""
-    return _NAMES[removal]
+    return _POLICIES[removal]

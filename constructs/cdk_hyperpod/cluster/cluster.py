@@ -21,7 +21,7 @@ from .._common.buckets import access_logs_bucket
 from .._common.dependencies import AtSynth, LatePolicy, prerequisites
 from .._common.encryption import allow_logs
 from .._common.encryption import encryption_key as make_encryption_key
-from .._common.removal import check_removal, removal_word
+from .._common.removal import check_removal
 from .._lambda.hyperpod.common.owner import STACK_ID_TAG
 from ..config.cluster import ClusterArn, ClusterConfig, EksClusterArn, InstanceGroup, LogRetentionDays, NetworkConfig
 from ..config.lifecycle import LifecycleConfig, LifecycleMode
@@ -337,8 +337,7 @@ class HyperPodCluster(IHyperPodCluster):
         )
 
     def _add_key(self) -> kms.IKey:
-        removal_policy = self._removal_policy or RemovalPolicy.DESTROY
-        return make_encryption_key(self, "Key", removal_policy=removal_policy)
+        return make_encryption_key(self, "Key", removal_policy=self._removal_policy or RemovalPolicy.DESTROY)
 
     def _scripts_of(self, lifecycle_scripts: LifecycleScripts | str | Path | None) -> LifecycleScripts:
         """The given upload, or one of the given folder. None: of the library's own scripts."""
@@ -352,7 +351,9 @@ class HyperPodCluster(IHyperPodCluster):
             file_system=self._file_system,
             openzfs=self._mounts.openzfs,
             lifecycle=LifecycleConfig(scripts=None if lifecycle_scripts is None else str(lifecycle_scripts)),
-            access_logs=access_logs_bucket(self, "AccessLogs", removal=removal_word(self._removal_policy, "destroy")),
+            access_logs=access_logs_bucket(
+                self, "AccessLogs", removal_policy=self._removal_policy or RemovalPolicy.DESTROY
+            ),
             orchestrator=self._config.orchestrator,
             login_group=self._config.has_login_group,
             removal_policy=self._removal_policy,

@@ -15,7 +15,7 @@ from constructs import Construct
 from .._common import reasons
 from .._common.buckets import deny_other_keys, emptying_roles, private_bucket
 from .._common.pseudo import ACCOUNT_ID, PARTITION
-from .._common.removal import check_removal, removal_word
+from .._common.removal import check_removal
 from .._lambda.hyperpod.common.drain_protocol import WRITERS, request_key, status_key
 from ..config.scale_down import ScaleDownDrain
 from ..config.slurm import DrainAgentConfig, DrainBackup
@@ -120,7 +120,7 @@ class DrainChannel(Construct):
             "Bucket",
             bucket_name=self.bucket_name,
             encryption_key=encryption_key,
-            removal=removal_word(removal_policy, "destroy"),
+            removal_policy=removal_policy or RemovalPolicy.DESTROY,
             access_logs=access_logs,
             reasons=reasons.DRAIN_BUCKET,
         )

@@ -19,7 +19,7 @@ from .._common.acknowledge import without_traces
 from .._common.buckets import deny_other_keys, emptying_roles, private_bucket
 from .._common.functions import log_group
 from .._common.pseudo import ACCOUNT_ID, PARTITION
-from .._common.removal import check_removal, removal_word
+from .._common.removal import check_removal
 from .._lambda.hyperpod.uploader.content import SETTINGS, content_hash
 from ..config.cluster import ClusterConfig, InstanceGroup, Orchestrator
 from ..config.lifecycle import LifecycleConfig, LifecycleMode, switches
@@ -328,7 +328,7 @@ class LifecycleScripts(Construct):
             "Bucket",
             bucket_name=self.bucket_name,
             encryption_key=self.encryption_key,
-            removal=removal_word(self._removal_policy, "destroy"),
+            removal_policy=self._removal_policy or RemovalPolicy.DESTROY,
             access_logs=self.access_logs,
             reasons=reasons.SCRIPTS_BUCKET,
         )

@@ -18,8 +18,7 @@ from .._common import reasons
 from .._common.buckets import private_bucket
 from .._common.encryption import allow_data_repositories
 from .._common.encryption import encryption_key as make_encryption_key
-from .._common.removal import check_removal, policy_of, removal_word
-from ..config.cluster import Removal
+from .._common.removal import check_removal, policy_of
 from ..config.storage import DataRepository, StorageConfig
 from ..errors import Finding, raise_errors
 from ..loader import LoadedConfig
@@ -223,7 +222,7 @@ class LustreFileSystem(ILustreFileSystem):
             lambda: self.node.path,
         )
         self.encryption_key = encryption_key or make_encryption_key(self, "Key", removal_policy=removal_policy)
-        removal = removal_word(removal_policy, "retain")
+        removal_policy = removal_policy or RemovalPolicy.RETAIN
         self.security_group = closed_security_group(
             self, "Servers", network, "Servers of an FSx for Lustre file system", "lustre"
         )
@@ -234,8 +233,8 @@ class LustreFileSystem(ILustreFileSystem):
         # FSx checks the rules when it creates the file system.
         for rule in rules_of_servers:
             self.resource.add_resource_dependency(rule)
-        self._apply_removal(removal, network, rules_of_servers)
-        self._add_links(storage.data_repositories, removal, access_logs)
+        self._apply_removal(removal_policy, network, rules_of_servers)
+        self._add_links(storage.data_repositories, removal_policy, access_logs)
         self.mount = LustreMount(
             dns_name=self.resource.attr_dns_name,
             mount_name=self.resource.attr_lustre_mount_name,
@@ -364,8 +363,10 @@ class LustreFileSystem(ILustreFileSystem):
             tags=[CfnTag(key="Name", value=Stack.of(self).stack_name)],
         )
 
-    def _apply_removal(self, removal: Removal, network: HyperPodNetwork, rules: Sequence[CfnResource]) -> None:
-        if removal == "retain":
+    def _apply_removal(
+        self, removal_policy: RemovalPolicy, network: HyperPodNetwork, rules: Sequence[CfnResource]
+    ) -> None:
+        if removal_policy == RemovalPolicy.RETAIN:
             network.retain()
             for resource in (self.resource, self.security_group, *rules):
                 resource.apply_removal_policy(RemovalPolicy.RETAIN)
@@ -388,7 +389,7 @@ class LustreFileSystem(ILustreFileSystem):
     def _add_links(
         self,
         repositories: Sequence[DataRepository],
-        removal: Removal,
+        removal_policy: RemovalPolicy,
         access_logs: s3.IBucket | None,
     ) -> None:
         """Add a link for each repository. Those that name no bucket share a new one."""
@@ -398,15 +399,15 @@ class LustreFileSystem(ILustreFileSystem):
                 self._add_link(index, repository, repository.bucket_name)
                 continue
             if new_bucket is None:
-                new_bucket = self._add_data_bucket(removal, access_logs).bucket_name
+                new_bucket = self._add_data_bucket(removal_policy, access_logs).bucket_name
             self._add_link(index, repository, new_bucket)
 
-    def _add_data_bucket(self, removal: Removal, access_logs: s3.IBucket | None) -> s3.Bucket:
+    def _add_data_bucket(self, removal_policy: RemovalPolicy, access_logs: s3.IBucket | None) -> s3.Bucket:
         bucket = private_bucket(
             self,
             "Data",
             encryption_key=self.encryption_key,
-            removal=removal,
+            removal_policy=removal_policy,
             access_logs=access_logs,
             reasons=reasons.DATA_BUCKET,
         )
