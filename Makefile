@@ -146,7 +146,7 @@ lint: setup #: Check style, shell scripts and templates
 .PHONY: types
 types: setup #: Run mypy in strict mode, separately for the lifecycle scripts
 	@mypy
-	@MYPYPATH=lifecycle:constructs/cdk_hyperpod/_lambda/hyperpod/common mypy --strict lifecycle/*.py lifecycle/agent lifecycle/steps/*.py lifecycle/eks/*.py
+	@MYPYPATH=lifecycle:constructs/cdk_hyperpod/_lambda/hyperpod/kernel mypy --strict lifecycle/*.py lifecycle/agent lifecycle/steps/*.py lifecycle/eks/*.py
 
 .audit/ready: .tools/ready requirements/audit.lock
 	@echo "· the tools of the audit, into .audit/"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import request_key, status_key
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import request_key, status_key
 from cdk_hyperpod.names import drain_bucket_name
 from cdk_hyperpod_local.environment import ACCOUNT
 from cdk_hyperpod_local.session import LocalAws

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import request_key, status_key
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import request_key, status_key
 from cdk_hyperpod.cli import frame
 from cdk_hyperpod.cli.aws import ATTEMPTS
 from cdk_hyperpod.cli.commands import COMMANDS as TEXTS

@@ -45,7 +45,7 @@ def test_a_change_touches_the_lanes_of_the_rooms_that_may_import_it(changed: str
         (f"{lanes.LOCAL_AWS}/hyperpod/api.py", "tests/unit/scale_down/test_draining.py"),
         (f"{lanes.LOCAL_AWS}/hyperpod/api.py", "tests/unit/cli/nodes/test_nodes.py"),
         (f"{FUNCTIONS}/scale_down/decide/planner.py", "tests/simulations/test_soak.py"),
-        (f"{FUNCTIONS}/common/drain_protocol.py", "tests/unit/lifecycle/agent/test_loop.py"),
+        (f"{FUNCTIONS}/kernel/drain_protocol.py", "tests/unit/lifecycle/agent/test_loop.py"),
         # By way of other rooms.
         (f"{lanes.LIBRARY}/config/slurm.py", "tests/simulations/test_fuzz.py"),
         (f"{lanes.LIBRARY}/storage/lustre.py", "tests/unit/cli/deployment/preflight/test_cost.py"),

@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NO_INSTANCE
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import NO_INSTANCE
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain import channels
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.channels import UnansweredError
 from helpers.simulations.scenarios import lifetime, request

@@ -21,7 +21,7 @@ def lifecycle_dir() -> Path:
 
 def drain_protocol() -> Path:
     """The protocol between the functions, the commands and the drain agent. Nodes get a copy."""
-    return lambda_dir() / "hyperpod" / "common" / "drain_protocol.py"
+    return lambda_dir() / "hyperpod" / "kernel" / "drain_protocol.py"
 
 
 def pack_lifecycle(target: Path) -> Path:

@@ -65,11 +65,12 @@ def python_function(
 
 
 def _code(folder: str) -> lambda_.AssetCode:
-    """The function's own folder and `common`, so that a change of one function does not update the others."""
+    """The function's own folder, `common` and `kernel`, so that a change of one function does not update the others."""
     exclude = [
         "/hyperpod/*",
         "!/hyperpod/__init__.py",
         "!/hyperpod/common",
+        "!/hyperpod/kernel",
         f"!/hyperpod/{folder}",
         "__pycache__",
         "*.pyc",

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .._lambda.hyperpod.common.drain_protocol import INSTANCE_ID
+from .._lambda.hyperpod.kernel.drain_protocol import INSTANCE_ID
 from . import tables
 from .live import Column, Reply
 

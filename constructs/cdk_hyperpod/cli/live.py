@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from .._lambda.hyperpod.common.cluster_reading import all_groups, instance_id, node_status, node_type, once
-from .._lambda.hyperpod.common.drain_protocol import NODE_ID
+from .._lambda.hyperpod.kernel.cluster_reading import all_groups, instance_id, node_status, node_type, once
+from .._lambda.hyperpod.kernel.drain_protocol import NODE_ID
 from ..config.cluster import ClusterConfig
 from ..errors import HyperPodError
 from ..loader import load_config

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from .._lambda.hyperpod.common.text import one_line, printable
+from .._lambda.hyperpod.kernel.text import one_line, printable
 
 BOLD, RED, YELLOW, GREEN, DIM = COLOURS = "1", "31", "33", "32", "2"
 WIDTH = 80

@@ -22,7 +22,7 @@ from .._common.dependencies import AtSynth, LatePolicy, prerequisites
 from .._common.encryption import allow_logs
 from .._common.encryption import encryption_key as make_encryption_key
 from .._common.removal import check_removal
-from .._lambda.hyperpod.common.owner import STACK_ID_TAG
+from .._lambda.hyperpod.kernel.owner import STACK_ID_TAG
 from ..config.cluster import ClusterArn, ClusterConfig, EksClusterArn, InstanceGroup, LogRetentionDays, NetworkConfig
 from ..config.lifecycle import LifecycleConfig, LifecycleMode
 from ..config.patterns import ClusterName

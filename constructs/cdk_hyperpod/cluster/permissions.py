@@ -12,7 +12,7 @@ from typing import Any
 
 from .._common import reasons
 from .._common.pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
-from .._lambda.hyperpod.common.drain_protocol import WRITERS, request_key, status_key
+from .._lambda.hyperpod.kernel.drain_protocol import WRITERS, request_key, status_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

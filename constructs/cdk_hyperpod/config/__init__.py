@@ -1,7 +1,7 @@
 """What a cluster file may say, and the values that the constructs take. Nothing here imports aws_cdk.
 
 The names below are public. The most used settings, such as `InstanceGroup`, are in `cdk_hyperpod` itself.
-May import: facts, typed, _lambda.hyperpod.common.drain_protocol.
+May import: facts, typed, _lambda.hyperpod.kernel.drain_protocol.
 """
 
 from __future__ import annotations

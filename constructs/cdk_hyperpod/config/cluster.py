@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from .._lambda.hyperpod.common.drain_protocol import MAX_NODES
+from .._lambda.hyperpod.kernel.drain_protocol import MAX_NODES
 from ..typed.bounds import Pattern, Range
 from .effects import (
     IN_PLACE,

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from .._lambda.hyperpod.common.drain_protocol import MAX_NODES
+from .._lambda.hyperpod.kernel.drain_protocol import MAX_NODES
 from ..typed.bounds import PATH_SEGMENT, Pattern, Range
 from .patterns import Namespace
 

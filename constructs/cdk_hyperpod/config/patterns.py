@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from .._lambda.hyperpod.common.drain_protocol import NODE_ID
+from .._lambda.hyperpod.kernel.drain_protocol import NODE_ID
 from ..typed.bounds import PATH_SEGMENT, Pattern
 
 Namespace = Annotated[

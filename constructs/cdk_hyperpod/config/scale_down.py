@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from .._lambda.hyperpod.common.drain_protocol import MAX_NODES
+from .._lambda.hyperpod.kernel.drain_protocol import MAX_NODES
 from ..typed.bounds import Pattern, Range
 from ..typed.validation import as_tuple
 from .effects import IN_PLACE, Change, Deletion, has_new_names, in_place

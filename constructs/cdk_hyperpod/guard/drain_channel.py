@@ -16,7 +16,7 @@ from .._common import reasons
 from .._common.buckets import deny_other_keys, emptying_roles, private_bucket
 from .._common.pseudo import ACCOUNT_ID, PARTITION
 from .._common.removal import check_removal
-from .._lambda.hyperpod.common.drain_protocol import WRITERS, request_key, status_key
+from .._lambda.hyperpod.kernel.drain_protocol import WRITERS, request_key, status_key
 from ..config.scale_down import ScaleDownDrain
 from ..config.slurm import DrainAgentConfig, DrainBackup
 from ..errors import ConfigError, Finding, raise_errors

@@ -14,7 +14,7 @@ from constructs import Construct
 from .._common import reasons
 from .._common.acknowledge import acknowledge, policy_wildcards, wildcard
 from .._common.pseudo import ACCOUNT_ID, PARTITION, URL_SUFFIX
-from .._lambda.hyperpod.common.drain_protocol import request_key, status_key
+from .._lambda.hyperpod.kernel.drain_protocol import request_key, status_key
 from .cluster_template import ClusterTemplate
 from .drain_channel import DrainChannel, IEksDrainer
 

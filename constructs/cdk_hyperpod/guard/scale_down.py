@@ -24,7 +24,7 @@ from constructs import Construct
 from .._cdk_private import properties_of
 from .._common.acknowledge import without_traces
 from .._common.removal import check_removal
-from .._lambda.hyperpod.common.owner import STACK_ID_TAG
+from .._lambda.hyperpod.kernel.owner import STACK_ID_TAG
 from ..config.cluster import InstanceGroup
 from ..config.rendering import guard_properties, patching_off
 from ..config.scale_down import ScaleDownConfig, ScaleDownDrain

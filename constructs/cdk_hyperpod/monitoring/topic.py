@@ -12,7 +12,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from .._common.encryption import allow_alarms
-from .._lambda.hyperpod.common.topic_access import key_statement
+from .._lambda.hyperpod.kernel.topic_access import key_statement
 from ..errors import Finding
 from ..typed.known import is_known
 

@@ -3,7 +3,7 @@
 The loader validates a file, and the constructs validate their arguments, by the same rules. A rule skips values that are not
 known: CDK tokens, and UNKNOWN, which replaces a value that its type refuses.
 
-May import: config, errors, facts, kubernetes, names, typed, _lambda.hyperpod.common.drain_protocol.
+May import: config, errors, facts, kubernetes, names, typed, _lambda.hyperpod.kernel.drain_protocol.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from .._lambda.hyperpod.common.drain_protocol import MAX_NODES
+from .._lambda.hyperpod.kernel.drain_protocol import MAX_NODES
 from ..config.teams import MigProfile, Share
 from ..errors import Finding
 from ..facts.instance_types import catalogue, suggestion

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Sequence
 
-from cdk_hyperpod._lambda.hyperpod.common.text import printable
+from cdk_hyperpod._lambda.hyperpod.kernel.text import printable
 from cdk_hyperpod.cli import tables
 from cdk_hyperpod_local.assemblies import stacks
 from cdk_hyperpod_local.commands import spelling

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cdk_hyperpod._lambda.hyperpod.common.text import printable
+from cdk_hyperpod._lambda.hyperpod.kernel.text import printable
 from cdk_hyperpod.cli import tables
 from cdk_hyperpod_local import environment, kubectl
 from cdk_hyperpod_local.apps import App

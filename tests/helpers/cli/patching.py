@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import parse_request, request_key
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import parse_request, request_key
 from cdk_hyperpod.cli import live
 from helpers.scale_down.drainer import Drainer
 from simulations.lifetimes.agent import status as agent_status

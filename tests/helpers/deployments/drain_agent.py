@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cdk_hyperpod._lambda.hyperpod.common import drain_protocol as protocol
+from cdk_hyperpod._lambda.hyperpod.kernel import drain_protocol as protocol
 from cdk_hyperpod.names import cluster_stack_name, drain_bucket_name
 from cdk_hyperpod_local.session import LocalAws
 from helpers.slurm.local_aws import take_on

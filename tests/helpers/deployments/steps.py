@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cdk_hyperpod._lambda.hyperpod.common.refuse import Refuse
+from cdk_hyperpod._lambda.hyperpod.kernel.refuse import Refuse
 from cdk_hyperpod._lambda.hyperpod.scale_down.messages import failures
 from cdk_hyperpod_local import assemblies
 from helpers.local_aws.rehearsal import Rehearsal

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.common import drain_protocol
+from cdk_hyperpod._lambda.hyperpod.kernel import drain_protocol
 from helpers.lifecycle.programs import load
 
 agent_loop = load("agent/loop.py")

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import MAX_NODES
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import MAX_NODES
 from helpers.lifecycle.programs import load
 
 loop, slurm = load("agent/loop.py"), load("agent/slurm.py")

@@ -16,11 +16,11 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError, ReadTimeoutError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import PATCH, NodeRequest
 from cdk_hyperpod._lambda.hyperpod.drainer import drainer
 from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Api, Reply
 from cdk_hyperpod._lambda.hyperpod.drainer.mark import MARK, Mark, make_mark, parse_mark
 from cdk_hyperpod._lambda.hyperpod.drainer.objects import JOB_LABEL, JOB_REQUEST
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import PATCH, NodeRequest
 from helpers.drainer.lease import RunLease
 from helpers.scale_down.controller import Instance
 from simulations.lifetimes.clock import EPOCH, Clock

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NOT_RELEASED
 from cdk_hyperpod._lambda.hyperpod.drainer.api_client import TABLE, Reply, Send
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import NOT_RELEASED
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.channels import parse
 from helpers.drainer.rig import NOW, Rig
 from helpers.findings import codes

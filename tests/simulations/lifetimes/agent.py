@@ -13,7 +13,7 @@ from math import inf
 from random import Random
 from typing import Any, Literal, NamedTuple
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NO_INSTANCE
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import NO_INSTANCE
 
 from .clock import Clock
 from .hyperpod import Node

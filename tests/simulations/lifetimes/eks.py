@@ -14,9 +14,9 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NOT_RELEASED
 from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Api, Reply
 from cdk_hyperpod._lambda.hyperpod.drainer.drainer import Drainer
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import NOT_RELEASED
 
 from .cloudformation import Deployment, Template
 from .draining import SILENT, Draining, Heard, Policy, Undone, read_policy

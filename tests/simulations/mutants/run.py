@@ -92,7 +92,7 @@ def nearest_tests(module: str) -> list[str]:
     The tests of the scale-down function cover common code, too.
     """
     folder, _, name = module.partition("/")
-    folders = ["common", "scale_down"] if folder == "common" else [folder]
+    folders = [folder, "scale_down"] if folder in ("common", "kernel") else [folder]
     found = [path for each in folders for path in sorted((ROOT / "tests/unit" / each).glob("test_*.py"))]
     found.sort(key=lambda path: path.stem != f"test_{name.rpartition('/')[2]}")
     return [*(str(path.relative_to(ROOT)) for path in found), LIFETIMES]

@@ -51,5 +51,5 @@ def test_the_modules_own_tests_come_first_and_lifetimes_last() -> None:
     assert second.startswith("tests/unit/scale_down/test_a")
     assert last == LIFETIMES
     assert (ROOT / LIFETIMES).is_file()
-    assert nearest_tests("common/drain_protocol")[0] == "tests/unit/common/test_drain_protocol.py"
+    assert nearest_tests("kernel/drain_protocol")[0] == "tests/unit/kernel/test_drain_protocol.py"
     assert len(nearest_tests("drainer/cluster_snapshot")) > 1

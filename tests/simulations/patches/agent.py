@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cdk_hyperpod._lambda.hyperpod.common import drain_protocol as protocol
+from cdk_hyperpod._lambda.hyperpod.kernel import drain_protocol as protocol
 
 from .world import NAME, Node, World
 

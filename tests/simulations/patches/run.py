@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from cdk_hyperpod._lambda.hyperpod.common import drain_protocol as protocol
+from cdk_hyperpod._lambda.hyperpod.kernel import drain_protocol as protocol
 from cdk_hyperpod.cli import live
 from cdk_hyperpod.cli.nodes.drain import merge
 from cdk_hyperpod.cli.nodes.operator_channel import OperatorChannel

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import status_key
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import status_key
 from cdk_hyperpod.cli import live, tables
 from cdk_hyperpod.cli.deployment import plan
 from cdk_hyperpod.cli.main import main

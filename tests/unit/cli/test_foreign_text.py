@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod.common import api, text
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import request_key
+from cdk_hyperpod._lambda.hyperpod.common import api
+from cdk_hyperpod._lambda.hyperpod.kernel import text
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import request_key
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain import channels
 from cdk_hyperpod._lambda.hyperpod.scale_down.poll.provider import ScaleDownError
 from cdk_hyperpod.cli import live, tables

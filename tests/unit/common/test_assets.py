@@ -27,8 +27,8 @@ def packed(assembly: Path) -> list[Path]:
     ("speaker", "place", "file"),
     [
         ("drain_agent.py", ".", "cluster.yaml"),
-        ("hyperpod/scale_down/drain/requester.py", "hyperpod/common", "cluster.yaml"),
-        ("hyperpod/drainer/handler.py", "hyperpod/common", "examples/eks_from_one_file/cluster.yaml"),
+        ("hyperpod/scale_down/drain/requester.py", "hyperpod/kernel", "cluster.yaml"),
+        ("hyperpod/drainer/handler.py", "hyperpod/kernel", "examples/eks_from_one_file/cluster.yaml"),
     ],
 )
 def test_what_is_uploaded_has_it_byte_for_byte(speaker: str, place: str, file: str) -> None:

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import RequestError
 from cdk_hyperpod._lambda.hyperpod.drainer.api_client import Api, KubernetesError, Reply
 from cdk_hyperpod._lambda.hyperpod.drainer.backup_job import make_job
 from cdk_hyperpod._lambda.hyperpod.drainer.cluster_snapshot import Hook
@@ -23,6 +22,7 @@ from cdk_hyperpod._lambda.hyperpod.drainer.drainer import Drainer
 from cdk_hyperpod._lambda.hyperpod.drainer.event import parse_event
 from cdk_hyperpod._lambda.hyperpod.drainer.objects import parse_node
 from cdk_hyperpod._lambda.hyperpod.drainer.run_lease import NAME
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import RequestError
 from cdk_hyperpod.kubernetes.drainer import drainer_manifests
 from helpers.kubernetes.versions import VERSIONS
 

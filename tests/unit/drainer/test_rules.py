@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeRequest
 from cdk_hyperpod._lambda.hyperpod.drainer import changes, rules
 from cdk_hyperpod._lambda.hyperpod.drainer.backup_job import job_name
 from cdk_hyperpod._lambda.hyperpod.drainer.cluster_snapshot import ClusterSnapshot, Hook
@@ -16,6 +15,7 @@ from cdk_hyperpod._lambda.hyperpod.drainer.mark import Mark
 from cdk_hyperpod._lambda.hyperpod.drainer.objects import Job, Node, Pod
 from cdk_hyperpod._lambda.hyperpod.drainer.rules import Decision
 from cdk_hyperpod._lambda.hyperpod.drainer.view import NodeView, PendingBackup, Phase
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import NodeRequest
 from helpers.findings import codes
 
 NOW = 1_800_000_000.0

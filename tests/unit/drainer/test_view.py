@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeRequest
 from cdk_hyperpod._lambda.hyperpod.drainer.backup_job import job_name
 from cdk_hyperpod._lambda.hyperpod.drainer.cluster_snapshot import ClusterSnapshot, Hook
 from cdk_hyperpod._lambda.hyperpod.drainer.mark import Mark
 from cdk_hyperpod._lambda.hyperpod.drainer.objects import Job, Node, Pod
 from cdk_hyperpod._lambda.hyperpod.drainer.view import NodeView, PendingBackup, Phase, view_node
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import NodeRequest
 
 NOW = 1_800_000_000.0
 INSTANCE = "i-00000001"

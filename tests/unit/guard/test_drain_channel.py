@@ -20,7 +20,7 @@ from cdk_hyperpod import (
     LifecycleScripts,
     encryption_key,
 )
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import request_key, status_key
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import request_key, status_key
 from cdk_hyperpod.config import (
     DrainAgentConfig,
     DrainBackup,

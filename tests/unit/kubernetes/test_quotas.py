@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import MAX_NODES
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import MAX_NODES
 from cdk_hyperpod.config.teams import AcceleratorPartition, MigProfile, Share, Team
 from cdk_hyperpod.facts.instance_types import catalogue
 from cdk_hyperpod.facts.mig import ALL_PROFILES, MIG_PROFILES

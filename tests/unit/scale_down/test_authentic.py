@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod.common.sentences import DENIED_HINT
+from cdk_hyperpod._lambda.hyperpod.kernel.sentences import DENIED_HINT
 from cdk_hyperpod._lambda.hyperpod.scale_down.aws.stack_events import (
     agrees,
     earlier_properties,

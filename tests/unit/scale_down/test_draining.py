@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import (
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import (
     NO_INSTANCE,
     NodeRequest,
     NodeStatus,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeStatus
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import NodeStatus
 from cdk_hyperpod._lambda.hyperpod.scale_down import messages
 from cdk_hyperpod._lambda.hyperpod.scale_down.aws import executor
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import AgentStatus, DrainRequest, decide_readiness

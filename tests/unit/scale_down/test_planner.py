@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.common.refuse import Refuse
+from cdk_hyperpod._lambda.hyperpod.kernel.refuse import Refuse
 from cdk_hyperpod._lambda.hyperpod.scale_down.decide.planner import plan
 from cdk_hyperpod._lambda.hyperpod.scale_down.messages import notes, refusals, waits
 from cdk_hyperpod._lambda.hyperpod.scale_down.model.actions import DeleteGroup, DeleteNodes, Lower, Pick, Plan, Wait

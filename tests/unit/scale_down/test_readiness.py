@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NO_INSTANCE, NodeStatus
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import NO_INSTANCE, NodeStatus
 from cdk_hyperpod._lambda.hyperpod.scale_down import messages
 from cdk_hyperpod._lambda.hyperpod.scale_down.drain.readiness import (
     READY,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from cdk_hyperpod._lambda import hyperpod
-from cdk_hyperpod._lambda.hyperpod.common.refuse import Refuse
+from cdk_hyperpod._lambda.hyperpod.kernel.refuse import Refuse
 from cdk_hyperpod._lambda.hyperpod.scale_down.decide.group_deletion import GroupDeletion
 from cdk_hyperpod._lambda.hyperpod.scale_down.model.actions import DeleteGroup, DeleteNodes, Picked, Plan
 

@@ -1,4 +1,4 @@
-"""The code of the Lambda functions: one folder each, and `common`. A function is uploaded with its folder and `common` alone.
+"""The code of the Lambda functions: one folder each, and `common` and `kernel`, which are uploaded with each.
 
 May import: boto3, botocore, and nothing of the library.
 """

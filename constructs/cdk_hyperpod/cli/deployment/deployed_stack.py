@@ -70,7 +70,7 @@ def tags_of(live: Cluster | None) -> Mapping[str, str] | None:
 
 
 def _stack_ids(tags: Mapping[str, str] | None) -> Iterator[str]:
-    from ..._lambda.hyperpod.common.owner import OWNER_TAGS
+    from ..._lambda.hyperpod.kernel.owner import OWNER_TAGS
 
     return (tags[tag] for tag in OWNER_TAGS if ":stack/" in tags.get(tag, "")) if tags else iter(())
 

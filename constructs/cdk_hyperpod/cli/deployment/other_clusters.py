@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..._lambda.hyperpod.common.cluster_reading import all_groups, counts
-from ..._lambda.hyperpod.common.sentences import several, some
+from ..._lambda.hyperpod.kernel.cluster_reading import all_groups, counts
+from ..._lambda.hyperpod.kernel.sentences import several, some
 from ...config.cluster import ClusterConfig
 from ...names import cluster_stack_name, foundation_stack_name
 from .. import aws

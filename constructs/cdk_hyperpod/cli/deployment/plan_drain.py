@@ -98,7 +98,7 @@ def refuse_undrainable(found: Plan, inputs: PlanInputs, workload: NodeWorkload, 
 
 def refuse_unevictable(found: Plan, inputs: PlanInputs, workload: NodeWorkload) -> Plan:
     """The plan, refused if the deployment would find pods that no controller owns, and may not evict them."""
-    from ..._lambda.hyperpod.common.refuse import Refuse
+    from ..._lambda.hyperpod.kernel.refuse import Refuse
     from ..._lambda.hyperpod.scale_down.drain.readiness import nodes_to_drain
     from ..._lambda.hyperpod.scale_down.model.actions import Plan
 

@@ -21,7 +21,7 @@ from .deployed_stack import (
 from .desired import desired
 
 if TYPE_CHECKING:
-    from ..._lambda.hyperpod.common.refuse import Refuse
+    from ..._lambda.hyperpod.kernel.refuse import Refuse
     from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus
     from ..._lambda.hyperpod.scale_down.model.cluster import Cluster, Desired
 

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from ..._lambda.hyperpod.common.cluster_reading import all_groups, counts
-from ..._lambda.hyperpod.common.topic_access import has_own_key, read_key_policy
+from ..._lambda.hyperpod.kernel.cluster_reading import all_groups, counts
+from ..._lambda.hyperpod.kernel.topic_access import has_own_key, read_key_policy
 from ...config.cluster import ClusterConfig
 from ...errors import HyperPodError
 from ...loader import load_config

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from ..._lambda.hyperpod.common import sentences
+from ..._lambda.hyperpod.kernel import sentences
 from ..._lambda.hyperpod.scale_down.drain import readiness
 from ..._lambda.hyperpod.scale_down.drain.readiness import AgentStatus
 from ..._lambda.hyperpod.scale_down.model.actions import Pick, Plan

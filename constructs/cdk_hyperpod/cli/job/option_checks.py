@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
-from ..._lambda.hyperpod.common.drain_protocol import MAX_NODES
+from ..._lambda.hyperpod.kernel.drain_protocol import MAX_NODES
 from ...config.cluster import ClusterConfig, InstanceGroup
 from ...config.jobs import ElasticJob
 from ...config.patterns import ZONE

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import rich_click as click
 
-from ..._lambda.hyperpod.common.drain_protocol import INSTANCE_ID
+from ..._lambda.hyperpod.kernel.drain_protocol import INSTANCE_ID
 from .. import live, tables
 from ..live import LiveError, Node, Target
 from ..options import permissions

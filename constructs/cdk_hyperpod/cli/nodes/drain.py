@@ -16,7 +16,7 @@ from typing import Any
 
 import rich_click as click
 
-from ..._lambda.hyperpod.common.drain_protocol import INSTANCE_ID, NodeRequest, NodeStatus, make_node_request
+from ..._lambda.hyperpod.kernel.drain_protocol import INSTANCE_ID, NodeRequest, NodeStatus, make_node_request
 from ...config.slurm import DrainBackup
 from .. import live, tables
 from ..options import json_option, permissions

@@ -364,8 +364,8 @@ def _read_drain_states(target: Target, cluster: live.Reply) -> Column:
         return Column()
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
 
-    from ..._lambda.hyperpod.common.drain_protocol import StatusError, parse_status, status_key
-    from ..._lambda.hyperpod.common.text import one_line
+    from ..._lambda.hyperpod.kernel.drain_protocol import StatusError, parse_status, status_key
+    from ..._lambda.hyperpod.kernel.text import one_line
     from ...names import drain_bucket_name
     from .. import aws
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..._lambda.hyperpod.common.drain_protocol import (
+from ..._lambda.hyperpod.kernel.drain_protocol import (
     AGENT,
     MAX_NODES,
     NO_TIME,
@@ -29,7 +29,7 @@ from ..._lambda.hyperpod.common.drain_protocol import (
     status_key,
     wrong_member,
 )
-from ..._lambda.hyperpod.common.text import one_line
+from ..._lambda.hyperpod.kernel.text import one_line
 from ...config.slurm import DrainBackup
 from ...errors import ConfigError, Finding, HyperPodError
 from ...names import drain_bucket_name

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ..._lambda.hyperpod.common.cluster_reading import counts, group_status
+from ..._lambda.hyperpod.kernel.cluster_reading import counts, group_status
 from .. import live, tables
 
 Reply = Mapping[str, Any]

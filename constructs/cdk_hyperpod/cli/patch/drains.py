@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..._lambda.hyperpod.common.drain_protocol import NodeRequest, Status, make_node_request, make_request
-from ..._lambda.hyperpod.common.sentences import some
+from ..._lambda.hyperpod.kernel.drain_protocol import NodeRequest, Status, make_node_request, make_request
+from ..._lambda.hyperpod.kernel.sentences import some
 from ...config.cluster import ClusterConfig
 from ...names import drainer_name
 from .. import aws, tables

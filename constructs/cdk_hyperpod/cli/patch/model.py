@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from ..._lambda.hyperpod.common.cluster_reading import LEAVING, SOFTWARE_MOVING
-from ..._lambda.hyperpod.common.drain_protocol import NodeStatus
+from ..._lambda.hyperpod.kernel.cluster_reading import LEAVING, SOFTWARE_MOVING
+from ..._lambda.hyperpod.kernel.drain_protocol import NodeStatus
 from ..._lambda.hyperpod.scale_down.model.images import DEFAULT, is_release
 from ..live import Node
 

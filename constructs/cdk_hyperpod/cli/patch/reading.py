@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ..._lambda.hyperpod.common import api
-from ..._lambda.hyperpod.common.cluster_reading import counts, group_status, own_groups
+from ..._lambda.hyperpod.kernel.cluster_reading import counts, group_status, own_groups
 from ...facts.instance_types import catalogue
 from ...names import cluster_stack_name
 from .. import aws, live, tables

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..._lambda.hyperpod.common.drain_protocol import NO_INSTANCE, NodeStatus
-from ..._lambda.hyperpod.common.sentences import join_clauses, several, some
+from ..._lambda.hyperpod.kernel.drain_protocol import NO_INSTANCE, NodeStatus
+from ..._lambda.hyperpod.kernel.sentences import join_clauses, several, some
 from ..live import Node
 from .images import Images, judge_images
 from .model import ENDS, FAILED, ROLLED_BACK, SUCCEEDED, DrainedBy, Group, Hold, Plan, Progress, Report

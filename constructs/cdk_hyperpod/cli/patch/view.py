@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..._lambda.hyperpod.common.sentences import some
+from ..._lambda.hyperpod.kernel.sentences import some
 from .. import tables
 from .model import FAILED, ROLLED_BACK, DrainedBy, Group, Options, Plan, Report
 

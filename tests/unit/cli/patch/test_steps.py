@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import NodeStatus
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import NodeStatus
 from cdk_hyperpod.cli.live import Node
 from cdk_hyperpod.cli.patch.images import LAUNCH_S, is_of_others, judge_images
 from cdk_hyperpod.cli.patch.model import DrainedBy, Group, Hold, Options, Plan, Progress, Report

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.common import drain_protocol
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import MAX_NODES
+from cdk_hyperpod._lambda.hyperpod.kernel import drain_protocol
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import MAX_NODES
 from helpers.lifecycle.agent import (
     HELD,
     NOW,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdk_hyperpod._lambda.hyperpod.common import drain_protocol
+from cdk_hyperpod._lambda.hyperpod.kernel import drain_protocol
 from helpers.lifecycle.agent import NOW, ONE, node_request, node_request_json, request
 
 

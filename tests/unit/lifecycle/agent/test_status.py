@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.common import drain_protocol
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import MAX_NODES, MAX_STATUS_BYTES
+from cdk_hyperpod._lambda.hyperpod.kernel import drain_protocol
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import MAX_NODES, MAX_STATUS_BYTES
 from helpers.lifecycle.agent import (
     HELD,
     KILL,

@@ -2,5 +2,5 @@
 
 `handler` acts, and every other module is pure. `records` reads what is in the queue, with the tables in `descriptions` and `kinds`;
 `decide` makes incidents of a batch; `message` writes them; `metrics` counts.
-May import: common.
+May import: common, kernel.
 """

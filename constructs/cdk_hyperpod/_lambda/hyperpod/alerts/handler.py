@@ -23,8 +23,8 @@ from typing import Any
 from ..common.answer import answer, identify
 from ..common.api import CALL_ERRORS, again, is_denied, is_not_found, is_passing, reason
 from ..common.clients import client
-from ..common.sentences import DENIED_HINT, cut, sentence
-from ..common.topic_access import has_own_key, problems, read_key_policy
+from ..kernel.sentences import DENIED_HINT, cut, sentence
+from ..kernel.topic_access import has_own_key, problems, read_key_policy
 from . import decide, health_records, live, metrics
 from .live import Live
 from .memory import Memory

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..common.text import one_line
+from ..kernel.text import one_line
 
 BATCH = 10
 """Entries of one SendMessageBatch (SQS API reference)."""

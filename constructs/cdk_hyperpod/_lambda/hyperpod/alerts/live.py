@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..common.cluster_reading import CONTROLLER, MOVING, SOFTWARE_MOVING, all_groups, counts, group_status, node_type
-from ..common.text import one_line
+from ..kernel.cluster_reading import CONTROLLER, MOVING, SOFTWARE_MOVING, all_groups, counts, group_status, node_type
+from ..kernel.text import one_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

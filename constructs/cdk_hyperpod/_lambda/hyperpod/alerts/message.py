@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..common.drain_protocol import INSTANCE_ID
-from ..common.sentences import several
+from ..kernel.drain_protocol import INSTANCE_ID
+from ..kernel.sentences import several
 from . import kinds
 from .kinds import HEALTH_RECORD, KINDS, OTHER, UNKNOWN_TYPE
 from .live import Live

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..common.drain_protocol import INSTANCE_ID
-from ..common.text import one_line
+from ..kernel.drain_protocol import INSTANCE_ID
+from ..kernel.text import one_line
 from . import kinds
 from .descriptions import PROGRESS, meaning
 

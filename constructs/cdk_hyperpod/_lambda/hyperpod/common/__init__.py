@@ -1,4 +1,4 @@
-"""What several functions need: clients, errors of AWS, text, and the drain protocol, which nodes and commands read too.
+"""What several functions need of AWS: clients, the meaning of its errors, and the answer to CloudFormation.
 
-May import: nothing.
+May import: kernel.
 """

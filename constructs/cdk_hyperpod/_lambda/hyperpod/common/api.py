@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError, PaginationError  # type: ignore[import-untyped]
 
-from .text import one_line
+from ..kernel.text import one_line
 
 ACCESS_GRACE = timedelta(minutes=2)
 """How long AccessDenied is a reason to wait: IAM is eventually consistent ("Troubleshoot IAM", Changes that I make are not always

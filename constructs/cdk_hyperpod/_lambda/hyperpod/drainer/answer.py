@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..common.drain_protocol import NOT_RELEASED, NodeRequest, NodeStatus, Status, StatusJob
-from ..common.sentences import cut, join_clauses, some
-from ..common.text import one_line
+from ..kernel.drain_protocol import NOT_RELEASED, NodeRequest, NodeStatus, Status, StatusJob
+from ..kernel.sentences import cut, join_clauses, some
+from ..kernel.text import one_line
 from .cluster_snapshot import ClusterSnapshot
 from .event import Question
 from .objects import Pod

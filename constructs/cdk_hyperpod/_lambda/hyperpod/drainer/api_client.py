@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from ..common.text import one_line
+from ..kernel.text import one_line
 
 TIMEOUT_S = 10
 """For one request."""

@@ -6,7 +6,7 @@ import copy
 import hashlib
 from collections.abc import Mapping
 
-from ..common.drain_protocol import NodeRequest
+from ..kernel.drain_protocol import NodeRequest
 from .api_client import Json
 from .cluster_snapshot import BATCH, ClusterSnapshot, Hook
 from .objects import JOB_LABEL, JOB_REQUEST, Node

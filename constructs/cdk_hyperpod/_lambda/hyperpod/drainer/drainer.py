@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..common.drain_protocol import NodeRequest, make_status
+from ..kernel.drain_protocol import NodeRequest, make_status
 from .answer import Outcome, Results, make_answer, summarize, unreleased
 from .api_client import Api, Json, KubernetesError
 from .backup_job import make_probe

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..common.drain_protocol import DRAINER, PATCH, WRITERS, Request, RequestError, check_request, check_schema, show
+from ..kernel.drain_protocol import DRAINER, PATCH, WRITERS, Request, RequestError, check_request, check_schema, show
 
 
 @dataclass(frozen=True, slots=True)

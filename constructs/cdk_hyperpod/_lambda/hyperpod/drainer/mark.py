@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ..common.drain_protocol import PATCH, REQUEST_ID, NodeRequest
+from ..kernel.drain_protocol import PATCH, REQUEST_ID, NodeRequest
 
 MARK = "cdk-hyperpod.dev/drain"
 """The annotation's name."""

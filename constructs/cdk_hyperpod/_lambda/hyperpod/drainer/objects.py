@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ..common.drain_protocol import INSTANCE_ID
+from ..kernel.drain_protocol import INSTANCE_ID
 from .api_client import Json
 from .mark import MARK, Mark, parse_mark
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
-from ..common.drain_protocol import NodeRequest
-from ..common.refuse import Failure
-from ..common.sentences import join_clauses, some
+from ..kernel.drain_protocol import NodeRequest
+from ..kernel.refuse import Failure
+from ..kernel.sentences import join_clauses, some
 from . import changes
 from .backup_job import job_name
 from .changes import Change

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ..common.drain_protocol import NodeRequest
+from ..kernel.drain_protocol import NodeRequest
 from .backup_job import job_name
 from .cluster_snapshot import ClusterSnapshot, Hook
 from .mark import Mark

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..common.refuse import Refuse
-from ..common.sentences import fit
+from ..kernel.refuse import Refuse
+from ..kernel.sentences import fit
 from .settings import ImmutableSettings, Orchestrator
 
 

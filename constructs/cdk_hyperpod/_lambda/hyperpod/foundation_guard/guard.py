@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from ..common import api
-from ..common.refuse import Failure
-from ..common.sentences import DENIED_HINT, fit
-from ..common.text import one_line
+from ..kernel.refuse import Failure
+from ..kernel.sentences import DENIED_HINT, fit
+from ..kernel.text import one_line
 from .decision import differences, explain
 from .look import Clients, Stack, look
 from .settings import read

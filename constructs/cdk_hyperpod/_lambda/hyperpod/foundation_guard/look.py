@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..common import api
-from ..common.owner import OWNER_TAGS
+from ..kernel.owner import OWNER_TAGS
 from .decision import Live, Subnet
 from .settings import ImmutableSettings, Orchestrator
 

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO
 
-from ..common.text import one_line
+from ..kernel.text import one_line
 from .content import MAX_BYTES, MAX_FILES
 
 _END = struct.Struct("<4s4H2LH")

@@ -19,9 +19,9 @@ from datetime import UTC, datetime, timedelta
 from typing import IO, Any, Protocol, TypeVar
 
 from ..common import api
-from ..common.refuse import Failure
-from ..common.sentences import DENIED_HINT, fit
-from ..common.text import one_line
+from ..kernel.refuse import Failure
+from ..kernel.sentences import DENIED_HINT, fit
+from ..kernel.text import one_line
 from .archive import Archive, ArchiveError
 from .content import HASH, MAX_BYTES, SETTINGS, content_hash, fill_in
 

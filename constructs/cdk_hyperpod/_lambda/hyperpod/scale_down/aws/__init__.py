@@ -1,4 +1,4 @@
 """The calls of AWS: what they are, how a plan is carried out by them, and what their replies and errors say.
 
-May import: common, scale_down.messages, scale_down.model.
+May import: common, kernel, scale_down.messages, scale_down.model.
 """

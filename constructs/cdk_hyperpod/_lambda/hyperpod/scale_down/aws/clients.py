@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
-from ...common import api, sentences
+from ...common import api
 from ...common.api import Reads, Reply
-from ...common.text import one_line
+from ...kernel import sentences
+from ...kernel.text import one_line
 from .. import messages
 from ..model.cluster import Cluster
 from ..model.live_cluster import read_cluster

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from ...common import api, sentences
-from ...common.cluster_reading import MOVING
-from ...common.text import one_line
+from ...common import api
+from ...kernel import sentences
+from ...kernel.cluster_reading import MOVING
+from ...kernel.text import one_line
 from .. import messages
 from ..model.actions import DeleteNodes, Lower, Plan
 from ..model.cluster import Cluster, Desired, Node, RequestContext

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ...common.cluster_reading import CONTROLLER, MOVING
+from ...kernel.cluster_reading import CONTROLLER, MOVING
 from ..model.actions import Pick, Reason
 from ..model.cluster import Cluster, Desired, DesiredGroup, Group, Node, RequestContext
 

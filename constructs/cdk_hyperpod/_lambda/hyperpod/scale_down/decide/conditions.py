@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...common.cluster_reading import MOVING
+from ...kernel.cluster_reading import MOVING
 from .. import messages
 from ..model.actions import Lower, Wait
 from ..model.cluster import Cluster, DesiredGroup, Group, Node, RequestContext

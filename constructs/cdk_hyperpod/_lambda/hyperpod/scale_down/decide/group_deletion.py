@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from ...common.cluster_reading import CONTROLLER, MOVING
+from ...kernel.cluster_reading import CONTROLLER, MOVING
 from .. import messages
 from ..model.actions import Wait
 from ..model.cluster import FIRST, Cluster, Desired, RequestContext

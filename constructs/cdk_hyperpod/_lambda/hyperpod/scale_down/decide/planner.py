@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...common.owner import STACK_ID_TAG
-from ...common.refuse import Refuse
+from ...kernel.owner import STACK_ID_TAG
+from ...kernel.refuse import Refuse
 from .. import messages
 from ..model.actions import Change, DeleteGroup, DeleteNodes, Lower, Pick, Plan, Wait
 from ..model.cluster import ANY_CLUSTER, FIRST, Cluster, Desired, RequestContext

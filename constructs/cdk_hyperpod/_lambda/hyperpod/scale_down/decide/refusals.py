@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from ...common.cluster_reading import CONTROLLER
-from ...common.owner import OWNER_TAGS
-from ...common.refuse import Refuse
+from ...kernel.cluster_reading import CONTROLLER
+from ...kernel.owner import OWNER_TAGS
+from ...kernel.refuse import Refuse
 from .. import messages
 from ..model.cluster import (
     PATCHING_SETTINGS,

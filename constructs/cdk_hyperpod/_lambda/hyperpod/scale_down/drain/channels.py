@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
 
 from ...common import api
-from ...common.drain_protocol import (
+from ...kernel.drain_protocol import (
     MAX_STATUS_BYTES,
     NO_TIME,
     NOT_RELEASED,
@@ -29,7 +29,7 @@ from ...common.drain_protocol import (
     request_key,
     status_key,
 )
-from ...common.text import one_line
+from ...kernel.text import one_line
 from ..aws import clients
 from .readiness import AgentStatus
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from ...common.drain_protocol import NO_INSTANCE, PATCH, SILENT_S, NodeStatus
-from ...common.refuse import Refuse
+from ...kernel.drain_protocol import NO_INSTANCE, PATCH, SILENT_S, NodeStatus
+from ...kernel.refuse import Refuse
 from .. import messages
 from ..model.actions import Plan, Wait
 from ..model.cluster import Cluster, DrainSettings, Node

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ...common import api
-from ...common.drain_protocol import NodeRequest, make_node_request, make_request
+from ...kernel.drain_protocol import NodeRequest, make_node_request, make_request
 from ..model.cluster import Cluster, Node
 from .channels import Channel, NoStatusError, UnansweredError
 from .readiness import NO_STATUS, AgentStatus, DrainRequest

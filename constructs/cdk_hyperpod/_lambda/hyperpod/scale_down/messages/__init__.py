@@ -1,6 +1,6 @@
 """All texts of the scale-down that a user reads, by subject. CloudFormation's event, the log and `plan` show the same texts.
 
-May import: common, scale_down.model.
+May import: kernel, scale_down.model.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from ...common.sentences import cut, sentence, several, some
+from ...kernel.sentences import cut, sentence, several, some
 from ..model.actions import Picked
 
 NOTHING = "nothing"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ...common.refuse import Failure, Refuse
-from ...common.sentences import LIMIT, cut, fit, several, some
+from ...kernel.refuse import Failure, Refuse
+from ...kernel.sentences import LIMIT, cut, fit, several, some
 
 CONTINUE = "`aws cloudformation continue-update-rollback`"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...common.refuse import Refuse
-from ...common.sentences import several, some
+from ...kernel.refuse import Refuse
+from ...kernel.sentences import several, some
 from ..model.actions import Action, DeleteGroup, DeleteNodes, Lower, Pick, Wait
 
 NOT_REACHED = "the failed update never reached the cluster, so there is nothing to undo"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...common.refuse import Refuse
-from ...common.sentences import several, some
-from ...common.text import one_line
+from ...kernel.refuse import Refuse
+from ...kernel.sentences import several, some
+from ...kernel.text import one_line
 from ..model.images import ReImaged
 from .failures import CONTINUE
 

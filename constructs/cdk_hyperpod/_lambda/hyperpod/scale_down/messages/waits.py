@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from ...common.sentences import several, some
-from ...common.text import one_line
+from ...kernel.sentences import several, some
+from ...kernel.text import one_line
 from ..model.actions import Wait
 
 # -- the cluster and its groups ---------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...common.refuse import Refuse
+from ...kernel.refuse import Refuse
 from .cluster import DesiredGroup, Node
 
 Reason = Literal["named", "failed", "not yet launched", "outdated image", "newest", "launched by the failed update"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from ...common.cluster_reading import LEAVING
+from ...kernel.cluster_reading import LEAVING
 
 Spec = Mapping[str, Any]
 """A group as UpdateCluster takes it (botocore: ClusterInstanceGroupSpecification)."""

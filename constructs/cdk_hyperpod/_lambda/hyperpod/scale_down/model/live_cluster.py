@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...common.cluster_reading import counts, group_status, instance_id, node_status, node_type, once, own_groups
+from ...kernel.cluster_reading import counts, group_status, instance_id, node_status, node_type, once, own_groups
 from .cluster import PATCHING_SETTINGS, Cluster, Fixed, Group, Network, Node
 from .images import SHOWN
 

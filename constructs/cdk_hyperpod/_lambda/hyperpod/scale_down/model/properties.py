@@ -55,8 +55,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...common.cluster_reading import CONTROLLER
-from ...common.drain_protocol import MAX_NODES, NODE_ID
+from ...kernel.cluster_reading import CONTROLLER
+from ...kernel.drain_protocol import MAX_NODES, NODE_ID
 from .cluster import PATCHING_SETTINGS, Desired, DesiredGroup, DrainSettings, Fixed, Network
 from .images import IMAGE_SETTINGS
 

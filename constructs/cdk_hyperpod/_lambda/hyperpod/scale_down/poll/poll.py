@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from ...common.text import one_line
+from ...kernel.text import one_line
 from .. import messages
 from ..aws.clients import Services
 from ..drain.readiness import ROLLBACK_WAIT

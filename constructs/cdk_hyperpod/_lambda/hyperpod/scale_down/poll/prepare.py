@@ -12,7 +12,7 @@ from datetime import timedelta
 from types import MappingProxyType
 
 from ...common import api
-from ...common.cluster_reading import MOVING
+from ...kernel.cluster_reading import MOVING
 from .. import messages
 from ..aws.clients import change_failed
 from ..aws.cluster_operations import PATIENCE as PATIENCE_FOR_OPERATIONS

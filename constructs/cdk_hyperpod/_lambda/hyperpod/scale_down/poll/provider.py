@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...common import api
-from ...common.text import one_line
+from ...kernel.text import one_line
 from .. import messages
 from ..aws import clients
 from ..aws.clients import Services, read_failed

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdk_hyperpod._lambda.hyperpod.common.refuse import Failure, Refuse
-from cdk_hyperpod._lambda.hyperpod.common.sentences import LIMIT, cut, fit
+from cdk_hyperpod._lambda.hyperpod.kernel.refuse import Failure, Refuse
+from cdk_hyperpod._lambda.hyperpod.kernel.sentences import LIMIT, cut, fit
 from helpers.findings import codes
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdk_hyperpod._lambda.hyperpod.common.topic_access import CLOUDWATCH, has_own_key, problems
+from cdk_hyperpod._lambda.hyperpod.kernel.topic_access import CLOUDWATCH, has_own_key, problems
 
 Json = Any
 TOPIC = "arn:aws:sns:us-west-2:111122223333:alerts"

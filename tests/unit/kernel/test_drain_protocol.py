@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdk_hyperpod._lambda.hyperpod.common.drain_protocol import (
+from cdk_hyperpod._lambda.hyperpod.kernel.drain_protocol import (
     DRAINER,
     INSTANCE_ID,
     MAX_AHEAD_S,

@@ -1,0 +1,4 @@
+"""What functions, commands and nodes share: the reading of a cluster, the drain protocol, text and sentences. Standard library only.
+
+May import: nothing.
+"""
