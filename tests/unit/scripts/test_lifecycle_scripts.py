@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import Fn, RemovalPolicy, Stack, Stage
+from aws_cdk import Aws, Fn, RemovalPolicy, Stack, Stage, Token
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Annotations, Match
@@ -554,3 +554,19 @@ def test_a_cluster_gets_the_mode_and_the_database_that_its_scripts_name() -> Non
     assert "OnCreate" in template.groups()["controller"]["LifeCycleConfig"]
     orchestrator = template.only("AWS::SageMaker::Cluster")["Orchestrator"]
     assert orchestrator["Slurm"]["AccountingDatabase"]["Endpoint"] == "db.example.com"
+
+
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [
+        ({"lifecycle": LifecycleConfig(scripts=Aws.REGION)}, "lifecycle.scripts"),
+        ({"lifecycle": LifecycleConfig(scripts_after=Aws.REGION)}, "lifecycle.scripts_after"),
+        ({"lifecycle": LifecycleConfig(script_minutes=Token.as_number({"Ref": "A"}))}, "lifecycle.script_minutes"),  # type: ignore[arg-type]
+        ({"slurm": SlurmConfig(epilog=Aws.REGION)}, "slurm.epilog"),
+        ({"slurm": SlurmConfig(conf=SlurmFiles(gres=Aws.REGION))}, "slurm.conf.gres"),
+    ],
+)
+def test_what_decides_at_synthesis_what_is_uploaded_is_known_there(settings: dict[str, Any], path: str) -> None:
+    stack = Stack(new_app(), "Stack")
+    with refused(("argument-known-at-deployment-only", path)):
+        LifecycleScripts(stack, "Scripts", cluster_name="a", encryption_key=kms.Key(stack, "Key"), **settings)
