@@ -47,8 +47,8 @@ OF_ALL_FILES = ("tests/project", "tests/test_layers.py")
 def may_import(room: str) -> set[str]:
     """What the `__init__` of a folder says: rooms, modules, or `nothing`."""
     text = ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text("utf-8"))) or ""
-    (said,) = re.findall(r"May import: (\S.*)\.(?:\n|$)", text)
-    return set(said.split(", ")) - {"nothing"}
+    (said,) = re.findall(r"May import: (\S.*?)\.(?:\n|$)", text, re.DOTALL)
+    return set(re.split(r",\s", said)) - {"nothing"}
 
 
 def is_in(path: str, *folders: str) -> bool:

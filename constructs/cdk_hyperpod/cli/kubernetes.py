@@ -75,8 +75,7 @@ def _listed(arn: str, *queries: Sequence[str]) -> Iterator[Sequence[Any]]:
 
 
 def _parse_pods(nodes: Sequence[Any], pods: Sequence[Any]) -> Pods:
-    from .._lambda.hyperpod.drainer.cluster_snapshot import SYSTEM
-    from .._lambda.hyperpod.drainer.objects import has_to_leave, is_unmanaged, parse_node
+    from .._lambda.hyperpod.drainer.objects import SYSTEM, has_to_leave, is_unmanaged, parse_node
 
     busy: dict[str, list[str]] = {}
     unmanaged: dict[str, list[str]] = {}

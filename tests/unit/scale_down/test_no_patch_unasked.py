@@ -16,8 +16,8 @@ from typing import Any
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from cdk_hyperpod._lambda.hyperpod.kernel.images import IMAGE_SETTINGS
 from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import PATCHING_SETTINGS
-from cdk_hyperpod._lambda.hyperpod.scale_down.model.images import IMAGE_SETTINGS
 from cdk_hyperpod.config.cluster import InstanceGroup, Rolling, ScheduledUpdate
 from cdk_hyperpod.config.rendering import ClusterContext, patching_off, render_group
 from cdk_hyperpod_local.hyperpod import ApiError

@@ -8,8 +8,8 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
+from ..._lambda.hyperpod.kernel.images import VERSIONED, VERSIONED_SINCE
 from ..._lambda.hyperpod.kernel.topic_access import problems
-from ..._lambda.hyperpod.scale_down.model.images import VERSIONED, VERSIONED_SINCE
 from ...config.cluster import ClusterConfig
 from ...facts.kubernetes_versions import AS_OF, HYPERPOD, KUBECTL, minor
 from .account_state import AccountState, LiveEksCluster, LiveFileSystem, LiveTopic, NotRead, Read

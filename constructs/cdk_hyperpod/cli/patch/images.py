@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..._lambda.hyperpod.kernel.images import DEFAULT, is_release, re_imaged
 from ..._lambda.hyperpod.kernel.sentences import some
-from ..._lambda.hyperpod.scale_down.model.images import DEFAULT, is_release, re_imaged
 from ...config.cluster import InstanceGroup
 from ..live import Node
 from .model import ENDS, LATEST, ROLLED_BACK, Group, Options, Progress

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..._lambda.hyperpod.kernel.cluster_reading import LEAVING, SOFTWARE_MOVING
 from ..._lambda.hyperpod.kernel.drain_protocol import NodeStatus
-from ..._lambda.hyperpod.scale_down.model.images import DEFAULT, is_release
+from ..._lambda.hyperpod.kernel.images import DEFAULT, is_release
 from ..live import Node
 
 SUCCEEDED, ROLLED_BACK, FAILED = "Succeeded", "RollbackComplete", "Failed"

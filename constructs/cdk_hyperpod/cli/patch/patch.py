@@ -11,7 +11,7 @@ from typing import Any
 
 import rich_click as click
 
-from ..._lambda.hyperpod.scale_down.model.images import DEFAULT, is_release
+from ..._lambda.hyperpod.kernel.images import DEFAULT, is_release
 from ...config.cluster import ClusterConfig
 from ...errors import Finding, HyperPodError
 from .. import live, tables

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..._lambda.hyperpod.common import api
-from ..._lambda.hyperpod.scale_down.model.images import is_release
+from ..._lambda.hyperpod.kernel.images import is_release
 from ...errors import HyperPodError
 from .. import aws, live, tables
 from ..live import Node

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from ..._lambda.hyperpod.kernel.images import DEFAULT, VERSIONED_SINCE, is_release
 from ..._lambda.hyperpod.kernel.sentences import some
-from ..._lambda.hyperpod.scale_down.model.images import DEFAULT, VERSIONED_SINCE, is_release
 from ...errors import Finding
 from .model import LATEST, SYSTEM_UPDATING, DrainedBy, Group, Options, Plan, Report
 

@@ -10,6 +10,7 @@ from typing import Any
 from .api_client import Api, Json, KubernetesError
 from .objects import (
     JOB_LABEL,
+    SYSTEM,
     TEXT,
     Job,
     Node,
@@ -22,8 +23,6 @@ from .objects import (
     parse_pod,
 )
 
-SYSTEM = "kube-system"
-"""The namespace of what every cluster runs: its pods leave, and make no node busy."""
 BATCH = "/apis/batch/v1/namespaces"
 RUNNING_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 LIVE_PODS = f"{RUNNING_PODS},spec.nodeName!="

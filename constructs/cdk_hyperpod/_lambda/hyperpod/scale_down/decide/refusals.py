@@ -8,6 +8,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from ...kernel.cluster_reading import CONTROLLER
+from ...kernel.images import (
+    IMAGE_SETTINGS,
+    UNKNOWN,
+    VERSIONED,
+    VERSIONED_SINCE,
+    ReImaged,
+    Spec,
+    is_older,
+    is_release,
+    re_imaged,
+)
 from ...kernel.owner import OWNER_TAGS
 from ...kernel.refuse import Refuse
 from .. import messages
@@ -21,17 +32,6 @@ from ..model.cluster import (
     Network,
     Node,
     RequestContext,
-    Spec,
-)
-from ..model.images import (
-    IMAGE_SETTINGS,
-    UNKNOWN,
-    VERSIONED,
-    VERSIONED_SINCE,
-    ReImaged,
-    is_older,
-    is_release,
-    re_imaged,
 )
 from .choice import GroupPlan, by_group, is_ahead, settled
 

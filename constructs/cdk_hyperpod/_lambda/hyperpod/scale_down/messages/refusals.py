@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ...kernel.images import ReImaged
 from ...kernel.refuse import Refuse
 from ...kernel.sentences import several, some
 from ...kernel.text import one_line
-from ..model.images import ReImaged
 from .failures import CONTINUE
 
 # -- the cluster ------------------------------------------------------------------------------------------------------

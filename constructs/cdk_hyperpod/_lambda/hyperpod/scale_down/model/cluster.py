@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
 from ...kernel.cluster_reading import LEAVING
-
-Spec = Mapping[str, Any]
-"""A group as UpdateCluster takes it (botocore: ClusterInstanceGroupSpecification)."""
+from ...kernel.images import Spec
 
 PATCHING_SETTINGS = ("AutoPatchConfig", "ScheduledUpdateConfig")
 """Members of ClusterInstanceGroupSpecification (botocore)."""

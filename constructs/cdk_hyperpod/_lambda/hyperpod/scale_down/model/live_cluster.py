@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...kernel.cluster_reading import counts, group_status, instance_id, node_status, node_type, once, own_groups
+from ...kernel.images import SHOWN
 from .cluster import PATCHING_SETTINGS, Cluster, Fixed, Group, Network, Node
-from .images import SHOWN
 
 
 def read_cluster(

@@ -57,8 +57,8 @@ from typing import Any
 
 from ...kernel.cluster_reading import CONTROLLER
 from ...kernel.drain_protocol import MAX_NODES, NODE_ID
+from ...kernel.images import IMAGE_SETTINGS
 from .cluster import PATCHING_SETTINGS, Desired, DesiredGroup, DrainSettings, Fixed, Network
-from .images import IMAGE_SETTINGS
 
 PREPARE = "Custom::HyperPodScaleDown"
 FINALIZE = "Custom::HyperPodGroupRemoval"

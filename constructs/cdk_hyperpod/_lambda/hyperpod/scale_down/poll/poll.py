@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from ...kernel.images import Spec
 from ...kernel.text import one_line
 from .. import messages
 from ..aws.clients import Services
 from ..drain.readiness import ROLLBACK_WAIT
 from ..model.actions import Pick, Plan, Wait
-from ..model.cluster import Cluster, Desired, RequestContext, Spec
+from ..model.cluster import Cluster, Desired, RequestContext
 from ..model.properties import MalformedError, read_properties
 from .request import Event, State
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from cdk_hyperpod._lambda.hyperpod.kernel.images import UNKNOWN, ReImaged, re_imaged
 from cdk_hyperpod._lambda.hyperpod.scale_down.decide.planner import plan
 from cdk_hyperpod._lambda.hyperpod.scale_down.model.cluster import FIRST, Desired
-from cdk_hyperpod._lambda.hyperpod.scale_down.model.images import UNKNOWN, ReImaged, re_imaged
 from helpers.findings import codes
 from helpers.scale_down.clusters import desired, desired_group, group, live, nodes, request_context
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from .cluster import Spec
+Spec = Mapping[str, Any]
+"""A group as UpdateCluster takes it (botocore: ClusterInstanceGroupSpecification)."""
 
 DEFAULT = "default"
 """ImageId of HyperPod's latest image (botocore)."""
