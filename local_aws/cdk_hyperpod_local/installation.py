@@ -152,7 +152,7 @@ def _build(found: Installation, uv: str, say: Say) -> None:
     options = ["--compile-bytecode", "--require-hashes", "--python", str(found.python)]
     _run([uv, "pip", "sync", *options, str(_PYTHON_LOCK)], say=say)
     for patch in _PATCHES:
-        _run([str(found.python), "-m", "patch_ng", "-d", str(found.packages), str(patch)], say=say)
+        _apply(patch, found, say)
     say("the CDK CLI and the AWS SDK of Node.js")
     folder = found.node_modules.parent
     folder.mkdir(exist_ok=True)
@@ -164,6 +164,15 @@ def _build(found: Installation, uv: str, say: Say) -> None:
     _run(npm, say=say, folder=folder, environment={**os.environ, "PATH": path})
     found.ready.touch()
     say(f"installed in {time.monotonic() - began:.0f} s")
+
+
+def _apply(patch: Path, found: Installation, say: Say) -> None:
+    try:
+        _run([str(found.python), "-m", "patch_ng", "-d", str(found.packages), str(patch)], say=say)
+    except EngineError as error:
+        raise EngineError(
+            f"{patch.name} does not fit the installed ministack ({error}); see upstream/README.md beside the patch"
+        ) from error
 
 
 def _run(

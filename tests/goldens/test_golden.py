@@ -84,7 +84,7 @@ def difference(template: Json, base: Json) -> Json:
             found[section] = {name: entry for name, entry in ours.items() if theirs.get(name) != entry}
             found[f"{section} that are missing"] = [name for name in theirs if name not in ours]
         elif ours != theirs:
-            found[section] = ours
+            found[section] = ours if section in template else "is missing"
     return {section: shown for section, shown in found.items() if shown}
 
 
@@ -97,7 +97,7 @@ def test_templates_are_the_ones_that_were_reviewed(case: str) -> None:
         folder.mkdir(parents=True)
         for name, text in texts.items():
             (folder / f"{name}.yaml").write_text(text, "utf-8")
-    reviewed = {file.stem: file.read_text("utf-8") for file in folder.iterdir()}
+    reviewed = {file.stem: file.read_text("utf-8") for file in folder.glob("*.yaml")}
     differences = [
         line
         for name in sorted(texts.keys() | reviewed.keys())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tools.messages_page import messages, page
+from tools.messages_page import GENERAL, UNKNOWN, messages, page
 
 
 def test_a_code_is_lower_case_words_joined_by_hyphens() -> None:
@@ -24,3 +24,8 @@ def test_a_row_has_the_values_of_constants_and_names_the_other_values() -> None:
     assert any(
         row.startswith("| `zone-unnamed` (warning) | `network.availability_zones` | is missing, so ") for row in rows
     )
+
+
+def test_a_row_says_what_is_wrong_and_what_to_do() -> None:
+    assert [line for line in page().splitlines() if f"| {UNKNOWN} |" in line] == []
+    assert {*GENERAL} <= {message.code for message in messages()}

@@ -504,7 +504,7 @@ _OPEN_METADATA = Finding(
     code="monitoring-with-open-metadata",
     path="cluster",
     problem="lets every job use the role of its node and write health records, whose text the subscribers get",
-    remedy="give its LifecycleScripts metadata_users: [], or the users whose jobs need the role (docs/node-role.md)",
+    remedy="set slurm.metadata_users to [], or to the users whose jobs need the role (docs/node-role.md)",
     level="warning",
 )
 _NO_HEALTH_RECORDS = Finding(

@@ -10,9 +10,9 @@ from typing import Any
 
 from .._lambda.hyperpod.uploader.content import MAX_BYTES, MAX_FILES
 from ..config.cluster import ClusterConfig, Orchestrator
-from ..config.slurm import SlurmConfig
+from ..config.slurm import DrainAgentConfig, SlurmConfig
 from ..config.storage import OpenZfsConfig, StorageConfig
-from ..errors import Finding
+from ..errors import Finding, raise_errors
 from ..guard.drain_channel import DrainChannel
 from ..rules import check_drain_agent, check_lifecycle, check_slurm_queues, check_users
 from ..rules.files import check_own_script_folders, check_scripts
@@ -108,6 +108,18 @@ def _check_at_synth(config: ClusterConfig) -> Iterator[Finding]:
     }
     for path, value in {**values, **{f"slurm.conf.{name}": getattr(conf, name, None) for name in CONFS}}.items():
         yield from check_at_synth(value, path, "write it out", kinds=(str, int, float))
+
+
+def check_no_agent_settings(drain: object) -> None:
+    """Raise ConfigError for an agent's settings in the place of its channel, where an earlier version took them."""
+    if isinstance(drain, DrainAgentConfig):
+        finding = Finding(
+            code="drain-channel-of-settings",
+            path="drain",
+            problem="must be a DrainChannel, got the settings of the agent",
+            remedy="write slurm=SlurmConfig(drain=…)",
+        )
+        raise_errors([finding], "LifecycleScripts")
 
 
 def check_channel(drain: object, orchestrator: object) -> Iterator[Finding]:

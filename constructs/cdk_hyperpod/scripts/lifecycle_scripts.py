@@ -107,7 +107,11 @@ class LifecycleScripts(Construct):
     own_scripts: OwnScripts
     """Your scripts that every node runs besides the library's."""
 
-    @explains_arguments
+    @explains_arguments(
+        source="lifecycle=LifecycleConfig(scripts=…)",
+        mount_paths="file_system=…",
+        nfs_mount_paths="openzfs=OpenZfsMount(…)",
+    )
     def __init__(
         self,
         scope: Construct,
@@ -157,6 +161,7 @@ class LifecycleScripts(Construct):
         :raises ConfigError: if a folder does not exist or lacks a script, and for arguments that the scripts would refuse.
         """
         super().__init__(scope, construct_id)
+        checks.check_no_agent_settings(drain)
         base = Path() if _loaded is None else _loaded.folder
         mounts = checks.Mounts.of(file_system, openzfs) if _loaded is None else checks.Mounts.of_file(_loaded.config)
         config = checks.as_config(orchestrator, groups, users, lifecycle, slurm, drain)

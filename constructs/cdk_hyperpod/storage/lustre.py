@@ -190,7 +190,7 @@ class LustreFileSystem(ILustreFileSystem):
     resource: fsx.CfnFileSystem
     """CloudFormation's resource."""
 
-    @explains_arguments
+    @explains_arguments()
     def __init__(
         self,
         scope: Construct,

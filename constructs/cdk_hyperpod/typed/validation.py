@@ -66,27 +66,39 @@ def check_call(
     yield from check_arguments(function, **{name: given[name] for name in names})
 
 
-def explains_arguments(function: F) -> F:
-    """Make a function name the place of an argument that it does not have, which is often a field of a value that it takes."""
-    parameters = inspect.signature(function).parameters
+def explains_arguments(**moved: str) -> Callable[[F], F]:
+    """Make a function name the place of an argument that it does not have, which is often a field of a value that it takes.
 
-    @functools.wraps(function)
-    def explained(*given: Any, **named: Any) -> Any:
-        unknown = [name for name in named if name not in parameters]
-        raise_errors([_unknown_argument(function, name) for name in unknown], function.__qualname__.partition(".")[0])
-        return function(*given, **named)
+    `moved`: by an argument that an earlier version had and no value has, what to write now.
+    """
 
-    return typing.cast(F, explained)
+    def decorate(function: F) -> F:
+        parameters = inspect.signature(function).parameters
+
+        @functools.wraps(function)
+        def explained(*given: Any, **named: Any) -> Any:
+            unknown = [name for name in named if name not in parameters]
+            findings = [_unknown_argument(function, name, moved.get(name)) for name in unknown]
+            raise_errors(findings, function.__qualname__.partition(".")[0])
+            return function(*given, **named)
+
+        return typing.cast(F, explained)
+
+    return decorate
 
 
-def _unknown_argument(function: Callable[..., object], name: str) -> Finding:
+def _unknown_argument(function: Callable[..., object], name: str, instead: str | None) -> Finding:
     annotations = typing.get_type_hints(function, include_extras=True)
-    fields = [
-        f"{argument}={kind.__name__}({name}=…)"
-        for argument, annotation in annotations.items()
-        for kind in _values_of(shape(annotation).form)
-        if name in field_types(kind)
-    ]
+    fields = (
+        [instead]
+        if instead
+        else [
+            f"{argument}={kind.__name__}({name}=…)"
+            for argument, annotation in annotations.items()
+            for kind in _values_of(shape(annotation).form)
+            if name in field_types(kind)
+        ]
+    )
     arguments = [
         each for each in annotations if not each.startswith("_") and each not in ("scope", "construct_id", "return")
     ]

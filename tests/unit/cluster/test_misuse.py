@@ -777,6 +777,8 @@ def test_what_holds_the_thing_that_is_wanted_is_no_riddle(dependencies: Dependen
         (LustreFileSystem, "capacity_gib", "write storage=StorageConfig(capacity_gib=…)"),
         (LifecycleScripts, "keep_state", "write slurm=SlurmConfig(keep_state=…)"),
         (LifecycleScripts, "efa", "write file_system=LustreMount(efa=…)"),
+        (LifecycleScripts, "source", "write lifecycle=LifecycleConfig(scripts=…)"),
+        (LifecycleScripts, "nfs_mount_paths", "write openzfs=OpenZfsMount(…)"),
         (LustreFileSystem, "key", "use one of network, storage, encryption_key, removal_policy, access_logs"),
     ],
 )
@@ -786,6 +788,15 @@ def test_an_argument_that_is_elsewhere_or_nowhere(
     with pytest.raises(ConfigError) as caught:
         made(dependencies.stack, dependencies.next_id(), **{name: 1})
     assert [(each.path, each.remedy) for each in caught.value.findings] == [(name, remedy)]
+
+
+def test_the_settings_of_the_agent_in_place_of_its_channel(dependencies: Dependencies) -> None:
+    arguments = {**CONSTRUCTS[LifecycleScripts](dependencies), "drain": DrainAgentConfig()}
+    with pytest.raises(ConfigError) as caught:
+        LifecycleScripts(dependencies.stack, dependencies.next_id(), **arguments)
+    assert [(each.path, each.remedy) for each in caught.value.findings] == [
+        ("drain", "write slurm=SlurmConfig(drain=…)")
+    ]
 
 
 @pytest.mark.parametrize(

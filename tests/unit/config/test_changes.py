@@ -371,6 +371,17 @@ def test_every_setting_has_a_change_or_settings_in_it_that_have_one() -> None:
     assert not without
 
 
+def test_a_setting_that_may_be_absent_has_a_change_unless_its_defaults_are_what_absence_means() -> None:
+    optional = [
+        f"{kind.__name__}.{field.name}"
+        for kind in KINDS.values()
+        for field in dataclasses.fields(kind)
+        if field.default is None and change_of(kind, field.name) is None
+    ]
+
+    assert optional == ["ClusterConfig.lifecycle", "ClusterConfig.slurm", "ClusterConfig.scale_down"]
+
+
 def test_every_setting_with_a_change_is_changed_below() -> None:
     assert {*CASES} >= {
         f"{kind.__name__}.{name}" for kind in KINDS.values() for name in field_types(kind) if change_of(kind, name)

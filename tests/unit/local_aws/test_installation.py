@@ -14,6 +14,7 @@ import pytest
 
 from cdk_hyperpod_local import installation
 from cdk_hyperpod_local.commands.__main__ import main
+from cdk_hyperpod_local.errors import EngineError
 from helpers.synthesis import ROOT
 
 # As uv is called: `uv venv … FOLDER`, `uv pip sync … --python PYTHON LOCK`. npm is what the second one brings.
@@ -122,6 +123,16 @@ def test_a_failed_download_is_reported_in_one_line(
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     with pytest.raises(Exception, match=printed):
+        installation.ensure(lambda _: None)
+
+
+def test_a_patch_that_does_not_fit_is_named(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (state / "10-other.patch").touch()
+    monkeypatch.setattr(installation, "_PATCHES", (state / "10-other.patch",))
+    (state / "packages/uv/uv").write_text(UV.replace("/bin/true", "/bin/false"))
+    with pytest.raises(
+        EngineError, match=r"10-other\.patch does not fit the installed ministack .*upstream/README\.md"
+    ):
         installation.ensure(lambda _: None)
 
 

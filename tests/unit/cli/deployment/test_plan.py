@@ -199,6 +199,11 @@ def test_jobs_on_what_would_go_are_told_with_their_users(
     some = "runs jobs: 0 of alice, 1 of alice, 2 of alice, 3 of alice, 4 of alice, and more"
     assert sum(f"{node} {some}" in words for node in others) == 1, "one of the two stays"
 
+    # As the agent shortens a status that is too long.
+    with serve(model, {**STANDS, **status_of_agent({node: [] for node in (first, *others)})}) as address:
+        words = " ".join(run(capsys, "--endpoint-url", address)[1].split())
+    assert words.count(" runs jobs") == 2 and "alice" not in words
+
     with serve(model, {**STANDS, **status_of_agent([])}) as address:
         words = " ".join(run(capsys, "--endpoint-url", address)[1].split())
     assert "reports no jobs on them" in words
