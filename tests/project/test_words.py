@@ -1,4 +1,4 @@
-"""The phrases of words.toml are in no page, message, docstring or comment."""
+"""The phrases of words.toml are in no page, message, docstring, comment or name of a test."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from helpers.repository import ROOT, prose_lines, tracked
 CODE = ("constructs/", "lifecycle/", "stacks/", "local_aws/", "tools/", "examples/", "app.py")
 
 
-def instead_of() -> dict[str, str]:
-    words: dict[str, str] = tomllib.loads((ROOT / "tests/project/words.toml").read_text("utf-8"))["instead_of"]
+TEST_NAME = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
+
+
+def instead_of(table: str = "instead_of") -> dict[str, str]:
+    words: dict[str, str] = tomllib.loads((ROOT / "tests/project/words.toml").read_text("utf-8"))[table]
     return words
 
 
@@ -81,6 +84,20 @@ def all_findings() -> tuple[tuple[str, str], ...]:
 
 def test_no_phrase_of_the_list_is_written() -> None:
     found = [finding for _, finding in all_findings()]
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+def test_no_test_name_has_a_phrase_of_the_lists() -> None:
+    better = instead_of() | instead_of("instead_of_in_test_names")
+    phrases = pattern_of(better)
+    found = [
+        f'{file.relative_to(ROOT)}: {name}: "{phrase}": write {better[phrase]}'
+        for file in tracked(".py")
+        if file.name.startswith("test_")
+        for name in TEST_NAME.findall(file.read_text("utf-8"))
+        for _, phrase in findings_in(1, name.replace("_", " "), phrases)
+    ]
     if found:
         pytest.fail("\n".join(found), pytrace=False)
 
