@@ -141,11 +141,11 @@ def test_a_room_never_comes_to_a_construct(room: str) -> None:
     assert {module for module in reached for name in _imports(module) if name.split(".")[0] in CDK} == set()
 
 
-def test_nobody_imports_the_command_line_tool() -> None:
+def test_only_the_cli_imports_the_cli() -> None:
     assert {module for module in MODULES if _room(module) != "cli" and "cli" in map(_room, _own(module))} == set()
 
 
-def test_what_draws_the_terminal_is_the_command_line_s_alone() -> None:
+def test_only_the_cli_imports_terminal_libraries() -> None:
     # So nothing of it is imported at synth.
     drawers = {"click", "rich", "rich_click", "ruamel"}
     strange = {

@@ -128,7 +128,9 @@ def test_capacity_does_not_come(life: Rehearsal, subscriber: Subscriber) -> None
     in_service(life)
 
 
-def test_a_script_fails(life: Rehearsal, subscriber: Subscriber) -> None:
+def test_a_failed_lifecycle_script_sends_one_message_with_its_exit_code(
+    life: Rehearsal, subscriber: Subscriber
+) -> None:
     since = subscriber.mark()
     life.aws.change_hyperpod(faults={"fail_start_next": 1})
     life.resize_by_hand("p5", 4, 1)
@@ -417,7 +419,7 @@ def test_a_training_plan_that_ends_within_a_week_rings(life: Rehearsal, subscrib
     life.aws.change_hyperpod(plans=[plan(time.time() + 1000 * DAY)])
 
 
-def test_silence_rings(life: Rehearsal, subscriber: Subscriber) -> None:
+def test_a_stopped_schedule_rings_the_heartbeat_alarm(life: Rehearsal, subscriber: Subscriber) -> None:
     since = subscriber.mark()
     with unscheduled(life):
         rings(subscriber, since, "HeartbeatGone")

@@ -90,7 +90,7 @@ def test_an_owner_reference_to_a_small_job_of_ones_own(policies: list[Json]) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_a_queue(policies: list[Json], kind: str) -> None:
+def test_work_that_needs_a_queue_is_refused_without_its_label(policies: list[Json], kind: str) -> None:
     assert not create(policies, made(kind, "large"))
     assert not create(policies, made(kind, "large", labels={"kueue.x-k8s.io/queue-name": ""}))
     if kind != "Pod":

@@ -57,7 +57,9 @@ may = allowed_unless("AccessDenied", "AccessDeniedException")
 """Services say it in either word."""
 
 
-def test_the_recipe_deploys(engine: LocalAws, recipe: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_boundary_recipe_deploys_and_a_role_without_the_boundary_is_denied(
+    engine: LocalAws, recipe: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     config = small("bounded")
     life = Rehearsal(engine, tmp_path_factory.mktemp("bounded"), config, CONTEXT)
     made = life.deploy()
@@ -114,7 +116,7 @@ def test_a_role_with_the_boundary_is_made_and_keeps_it(
         ("a-managed-policy-of-another-name", "iam:CreatePolicy"),
     ],
 )
-def test_an_escape_is_refused(
+def test_a_resource_that_evades_the_boundary_is_denied(
     engine: LocalAws, recipe: dict[str, str], execution_role: str, case: str, refused: str
 ) -> None:
     engine_role = f"outside-{case}"
@@ -141,7 +143,7 @@ def test_an_escape_is_refused(
 
 
 @pytest.mark.parametrize("name", ["cluster-boundary", "keep-the-boundary", "deploy-hyperpod-1"])
-def test_nobody_changes_the_policies_by_their_own_rights(
+def test_the_policies_cannot_be_changed_with_the_permissions_that_they_grant(
     twin: Callable[[str], Any], recipe: dict[str, str], name: str
 ) -> None:
     iam, arn = twin("iam"), recipe[name]
@@ -151,7 +153,7 @@ def test_nobody_changes_the_policies_by_their_own_rights(
     assert not may(iam.delete_policy, PolicyArn=arn)
 
 
-def test_by_hand_too_a_role_keeps_its_boundary(
+def test_a_role_created_by_hand_needs_and_keeps_the_boundary(
     engine: LocalAws, twin: Callable[[str], Any], recipe: dict[str, str]
 ) -> None:
     iam, name, bounded = twin("iam"), "hyperpod-by-hand", {"PermissionsBoundary": recipe["cluster-boundary"]}
@@ -167,7 +169,7 @@ def test_by_hand_too_a_role_keeps_its_boundary(
     assert not may(iam.detach_role_policy, RoleName=TWIN, PolicyArn=recipe["keep-the-boundary"])
 
 
-def test_what_the_boundary_leaves_a_role_that_may_do_everything(engine: LocalAws, recipe: dict[str, str]) -> None:
+def test_the_boundary_limits_a_role_with_administrator_access(engine: LocalAws, recipe: dict[str, str]) -> None:
     iam = engine.client("iam")
     trust = document(TRUST | {"Principal": {"AWS": engine.account}})
     made = iam.create_role(
@@ -185,7 +187,7 @@ def test_what_the_boundary_leaves_a_role_that_may_do_everything(engine: LocalAws
     assert not may(client("lambda").delete_function, FunctionName="somebody-elses")
 
 
-def test_no_key_but_ours_is_changed_or_read(engine: LocalAws, twin: Callable[[str], Any]) -> None:
+def test_the_deployment_can_change_and_use_only_keys_with_our_tag(engine: LocalAws, twin: Callable[[str], Any]) -> None:
     kms, owner = twin("kms"), engine.client("kms")
     ours = kms.create_key(Tags=[{"TagKey": KEY_TAG, "TagValue": "hyperpod-a-foundation"}])["KeyMetadata"]["KeyId"]
     others = owner.create_key()["KeyMetadata"]["KeyId"]
@@ -201,7 +203,9 @@ def test_no_key_but_ours_is_changed_or_read(engine: LocalAws, twin: Callable[[st
         assert may(kms.schedule_key_deletion, KeyId=key, PendingWindowInDays=7) is allowed
 
 
-def test_other_apps_code_is_read_and_not_written(engine: LocalAws, twin: Callable[[str], Any]) -> None:
+def test_the_deployment_can_read_and_not_write_the_assets_of_other_apps(
+    engine: LocalAws, twin: Callable[[str], Any]
+) -> None:
     bucket, s3 = f"cdk-{QUALIFIER}-assets-{engine.account}-{engine.region}", twin("s3")
     engine.client("s3").put_object(Bucket=bucket, Key="code.zip", Body=b"")
     assert may(s3.get_object, Bucket=bucket, Key="code.zip")

@@ -187,7 +187,7 @@ def test_the_boundary_needs_each_thing_that_it_allows(allows: Judge, number: int
     assert not allows(*call, limit=without(BOUNDARY, number, "Action", entry))
 
 
-def test_no_entry_went_and_none_is_without_a_call() -> None:
+def test_the_policies_have_exactly_the_entries_that_calls_are_tried_for() -> None:
     for policy, key, calls in (
         (KEEPER, "Action", CALLS_OF_A_DEPLOYMENT),
         (BOUNDARY, "NotAction", CALLS_OF_A_ROLE),
@@ -204,5 +204,5 @@ def test_no_entry_went_and_none_is_without_a_call() -> None:
         ("iam:CreateServiceLinkedRole", f"{IAM}:role/admin"),
     ],
 )
-def test_and_no_more_of_it_than_ours(allows: Judge, action: str, resource: str) -> None:
+def test_the_boundary_denies_allowed_actions_on_other_resources(allows: Judge, action: str, resource: str) -> None:
     assert not allows(action, resource, limit=BOUNDARY)

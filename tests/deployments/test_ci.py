@@ -376,7 +376,7 @@ def test_a_fork_gets_no_credentials_and_is_green(begun: Hub, monkeypatch: pytest
     assert begun.comments() == before
 
 
-def test_text_of_the_file_stays_text(begun: Hub) -> None:
+def test_text_from_a_forged_file_is_no_command_or_markdown_in_the_comment(begun: Hub) -> None:
     begun.branch("forged")
     bad = "x\n```\n# <b>@all</b>\n::error::forged\n##[error]forged\n"
     (begun.origin / "app.py").write_text(f"import sys\nsys.exit({bad!r} + 'é' * 20000)\n", "utf-8")

@@ -92,7 +92,7 @@ def test_a_key_that_cloudwatch_may_not_use_fails_no_deployment(life: Rehearsal) 
     assert f"Kept for 365 days. NOT encrypted with {other}: InvalidParameterException: " in told(life)
 
 
-def test_it_may_do_no_more_than_it_does(life: Rehearsal) -> None:
+def test_the_cluster_log_function_has_only_the_listed_permissions(life: Rehearsal) -> None:
     template = assemblies.template(life.synth(), life.cluster)
     (policy,) = (
         item["Properties"]["PolicyDocument"]["Statement"]

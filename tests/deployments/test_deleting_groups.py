@@ -21,7 +21,7 @@ def test_a_group_that_is_dropped_by_accident_is_refused(life: Rehearsal) -> None
     assert str(refusal) in failed.reason
 
 
-def test_a_group_that_is_dropped_and_nodes_above_the_limit_are_told_together(life: Rehearsal) -> None:
+def test_a_removed_group_and_nodes_above_the_limit_are_reported_together(life: Rehearsal) -> None:
     step = Step(life)
     life.change(taking(without_group(WITHOUT, "p5"), groups=["trn1"], max_nodes=1))
     refused(life, step, refusals.unknown_group("p5", nodes=6), refusals.too_many(4, limit=1))
@@ -66,7 +66,7 @@ def test_a_group_that_waits_for_its_minimum_is_deleted(life: Rehearsal) -> None:
     assert step.ended() == {}
 
 
-def test_a_group_that_somebody_made_again_goes_also_where_only_the_guard_changes(life: Rehearsal) -> None:
+def test_a_group_that_was_created_again_is_deleted_even_if_only_the_guard_changes(life: Rehearsal) -> None:
     """NodesTaken says that it goes next; CloudFormation calls what deletes it only for a change of its own properties."""
     config = taking(WITHOUT, groups=["trn1"])
     deleted = life.deploy(config, only=life.cluster)

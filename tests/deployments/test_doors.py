@@ -52,7 +52,7 @@ def writes(s3: Any, bucket: str) -> list[bool]:
 
 
 @pytest.mark.usefixtures("closed")
-def test_the_publishing_role_writes_assets_and_nobody_else(engine: LocalAws, bucket: str) -> None:
+def test_only_the_publishing_role_can_write_assets(engine: LocalAws, bucket: str) -> None:
     publishing = engine.client_as(f"cdk-hnb659fds-file-publishing-role-{engine.account}-{engine.region}", "s3")
     somebody = engine.client_as(SOMEBODY, "s3")
     publishing.put_object(Bucket=bucket, Key="asset.zip", Body=b"code")
@@ -62,14 +62,14 @@ def test_the_publishing_role_writes_assets_and_nobody_else(engine: LocalAws, buc
     assert is_walled(bucket, engine.client("s3").get_bucket_policy(Bucket=bucket)["Policy"])
 
 
-def test_without_the_statement_everybody_writes_assets(engine: LocalAws, bucket: str) -> None:
+def test_without_the_statement_other_roles_can_write_assets(engine: LocalAws, bucket: str) -> None:
     assert writes(engine.client_as(SOMEBODY, "s3"), bucket)[:2] == [True] * 2
     assert not is_walled(bucket, engine.client("s3").get_bucket_policy(Bucket=bucket)["Policy"])
 
 
 @pytest.mark.parametrize(("role", "allowed"), [(SOMEBODY, False), (OURS, True)])
 @pytest.mark.usefixtures("bucket")
-def test_functions_are_invoked_by_their_stacks(engine: LocalAws, role: str, allowed: bool) -> None:
+def test_only_roles_of_the_stacks_can_invoke_the_functions(engine: LocalAws, role: str, allowed: bool) -> None:
     """The local AWS has no organizations, so the statements are denials of a role that may do everything else."""
     if role == OURS:
         add_almighty_role(engine, OURS)

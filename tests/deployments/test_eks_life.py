@@ -36,7 +36,9 @@ QUOTAS = {"team-quota", "no-other-priorities"}
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
 
 
-def test_life_under_eks(engine: LocalAws, policies: dict[str, str], tmp_path: Path) -> None:
+def test_an_eks_cluster_is_deployed_changed_and_deleted_without_a_trace(
+    engine: LocalAws, policies: dict[str, str], tmp_path: Path
+) -> None:
     bootstrap(engine, QUALIFIER, [arn for name, arn in policies.items() if name != BOUNDARY])
     for role in ("admin", "research", "vision", "audio", "stranger", "pods"):
         add_role(engine, f"{NAME}-{role}")

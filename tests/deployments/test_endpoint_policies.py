@@ -294,7 +294,9 @@ def test_each_opening_is_tried() -> None:
 
 @pytest.mark.parametrize("sid", TRIED)
 @pytest.mark.parametrize("mode", ["account", "organization"])
-def test_what_has_to_stay_open_is_open(mode: str, sid: str, request: pytest.FixtureRequest) -> None:
+def test_each_opening_of_the_endpoint_policies_allows_its_request(
+    mode: str, sid: str, request: pytest.FixtureRequest
+) -> None:
     assert TRIED[sid](request.getfixturevalue(mode))
 
 

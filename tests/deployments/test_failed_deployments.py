@@ -165,7 +165,7 @@ def test_an_added_group_that_does_not_come_up_is_rolled_back(life: Rehearsal) ->
     assert life.nodes() == before
 
 
-def test_an_added_group_that_is_left_behind_is_told(life: Rehearsal) -> None:
+def test_a_group_left_behind_by_a_rollback_is_reported_and_can_be_deleted(life: Rehearsal) -> None:
     """CloudFormation's handler gives up on it and leaves it: the next deployment says so, and deletes it on demand."""
     life.aws.change_hyperpod(
         handler={"vanished_groups": "leave"}, timings={"minimum_limit": 3}, capacity={EXTRA["instance_type"]: 0}

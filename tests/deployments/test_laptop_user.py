@@ -78,7 +78,7 @@ def aws(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.parametrize(("headers", "behind", "body", "answer"), BEHIND)
 @pytest.mark.parametrize(("method", "path"), ROUTES, ids=[path for _, path in ROUTES])
-def test_nothing_of_aws_is_behind_an_unsigned_route(
+def test_an_unsigned_route_reaches_no_aws_service(
     aws: LocalAws, method: str, path: str, headers: dict[str, str], behind: str, body: bytes, answer: str
 ) -> None:
     before = len(aws.checks()), len(aws.journal())

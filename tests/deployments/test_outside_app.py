@@ -198,14 +198,14 @@ def test_a_foreign_cluster_is_guarded_with_groups_that_came_after(assembly: Path
     assert template.only("Custom::HyperPodGroupRemoval")["InstanceGroupsToDelete"] == ["old"]
 
 
-def test_who_knows_the_cluster_by_its_attributes_hears_of_it(assembly: Path) -> None:
+def test_an_app_that_imports_the_cluster_by_attributes_gets_its_events_and_logs(assembly: Path) -> None:
     template = templates_in(assembly)["OnCall"]
     rule = template.only("AWS::Events::Rule")
     assert rule["EventPattern"]["resources"] == ["arn:aws:sagemaker:us-west-2:111122223333:cluster/0123456789ab"]
     assert template.only("AWS::Logs::MetricFilter")["LogGroupName"] == "/aws/sagemaker/Clusters/training/0123456789ab"
 
 
-def test_pyright_takes_the_app_and_tells_each_mistake(python: Path, tmp_path: Path) -> None:
+def test_pyright_accepts_the_app_and_reports_each_mistake(python: Path, tmp_path: Path) -> None:
     settings = {
         "include": ["app"],
         "typeCheckingMode": "strict",
@@ -223,7 +223,7 @@ def test_pyright_takes_the_app_and_tells_each_mistake(python: Path, tmp_path: Pa
     assert told["summary"]["filesAnalyzed"] == len([*APP.glob("*.py")])
 
 
-def test_mypy_takes_the_app_and_tells_each_mistake(wheel: Path, tmp_path: Path) -> None:
+def test_mypy_accepts_the_app_and_reports_each_mistake(wheel: Path, tmp_path: Path) -> None:
     """The wheel among the project's own packages: what mypy knows of CDK, which takes minutes, it has from `make types`."""
     made = environment(tmp_path / "venv", wheel, None)
     (packages,) = made.parent.parent.glob("lib/*/site-packages")

@@ -181,7 +181,7 @@ def deploying(life: Rehearsal, config: Json, edit: Edit | None = None) -> Iterat
         assert change.result().status != "UPDATE_COMPLETE"
 
 
-def test_a_deployment_failed(night: Rehearsal, awake: Callable[..., None]) -> None:
+def test_the_steps_for_a_failed_deployment_work(night: Rehearsal, awake: Callable[..., None]) -> None:
     with deploying(night, resized(small("night"), "p5", 3), after_the_cluster):
         pass
     awake("A deployment failed")

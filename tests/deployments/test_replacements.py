@@ -41,7 +41,7 @@ def test_another_network_is_refused(life: Rehearsal) -> None:
     refused(life, step, refusals.replaced("network"))
 
 
-def test_a_cluster_that_somebody_else_made_is_refused(life: Rehearsal, tmp_path: Path) -> None:
+def test_a_cluster_that_another_party_created_is_refused_and_keeps_its_nodes(life: Rehearsal, tmp_path: Path) -> None:
     """Someone has a cluster by the name in the file already, and the very nodes that the file names for deletion."""
     sagemaker = life.aws.client("sagemaker")
     (request,) = (

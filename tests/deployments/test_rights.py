@@ -118,7 +118,7 @@ def refused(aws: LocalAws, since: int) -> set[str]:
     return {check.action for check in aws.checks(since=since) if not check.allowed}
 
 
-def test_what_filling_and_emptying_a_bucket_uses(engine: LocalAws, scripts: Json) -> None:
+def test_uploading_and_emptying_a_bucket_use_exactly_the_listed_permissions(engine: LocalAws, scripts: Json) -> None:
     since = len(engine.checks())
     made = templates.deploy_whole(engine, "rights-used", scripts)
     assert made.status == "CREATE_COMPLETE", made.reasons
@@ -131,7 +131,7 @@ def test_what_filling_and_emptying_a_bucket_uses(engine: LocalAws, scripts: Json
 
 
 @pytest.mark.parametrize("action", UPLOADING)
-def test_uploading_needs(engine: LocalAws, filled: Json, action: str) -> None:
+def test_uploading_fails_without_any_one_of_its_permissions(engine: LocalAws, filled: Json, action: str) -> None:
     since, changed = len(engine.checks()), deepcopy(filled)
     for resource in changed["Resources"].values():
         if resource["Type"] == SCRIPTS:
@@ -143,7 +143,9 @@ def test_uploading_needs(engine: LocalAws, filled: Json, action: str) -> None:
 
 
 @pytest.mark.parametrize("action", EMPTYING)
-def test_emptying_needs(engine: LocalAws, scripts: Json, action: str) -> None:
+def test_emptying_a_bucket_fails_without_any_one_of_its_permissions(
+    engine: LocalAws, scripts: Json, action: str
+) -> None:
     name = f"rights-empty-{EMPTYING.index(action)}"
     part = templates.part(scripts, "Custom::S3AutoDeleteObjects")
     rights.without(action)(part)
@@ -174,7 +176,7 @@ def leave_an_older_version(aws: LocalAws, stack: str, template: Json) -> None:
 
 
 @pytest.mark.usefixtures("minds_its_minimum")
-def test_what_scaling_down_uses(life: Rehearsal) -> None:
+def test_scaling_down_uses_exactly_the_listed_permissions(life: Rehearsal) -> None:
     since = len(life.aws.checks())
     smaller = life.change(resized(life.config, "p5", 2, minimum=2))
     assert smaller.status == "UPDATE_COMPLETE", smaller.reasons
@@ -191,7 +193,7 @@ def test_what_scaling_down_uses(life: Rehearsal) -> None:
 
 @pytest.mark.parametrize("action", [*READING, *CONFIRMING, *WRITING, *FRAMEWORK])
 @pytest.mark.usefixtures("minds_its_minimum")
-def test_scaling_down_needs(life: Rehearsal, action: str) -> None:
+def test_scaling_down_without_one_of_its_permissions_fails_and_deletes_no_node(life: Rehearsal, action: str) -> None:
     config = deepcopy(life.config)
     if action in WRITING:
         # The right to change goes with the cluster, so after the nodes: it must be missing before.
@@ -207,7 +209,7 @@ def test_scaling_down_needs(life: Rehearsal, action: str) -> None:
 
 
 @pytest.mark.parametrize("action", CONFIRMING)
-def test_rolling_back_goes_on_without(life: Rehearsal, action: str) -> None:
+def test_a_rollback_without_nodes_to_delete_succeeds_without_optional_permissions(life: Rehearsal, action: str) -> None:
     """Where there is nothing to take; where there is, it fails (tests/unit/scale_down)."""
     config = deepcopy(life.config)
     first = life.change(edit=rights.without(action))
@@ -254,7 +256,7 @@ def elsewhere(life: Rehearsal) -> Json:
     return template
 
 
-def test_what_looking_at_the_foundation_uses(life: Rehearsal) -> None:
+def test_reading_the_foundation_uses_exactly_the_listed_permissions(life: Rehearsal) -> None:
     since = len(life.aws.checks())
     failed = templates.deploy_whole(life.aws, life.foundation, elsewhere(life))
     assert failed.status == "UPDATE_ROLLBACK_COMPLETE", failed.reasons
@@ -263,7 +265,7 @@ def test_what_looking_at_the_foundation_uses(life: Rehearsal) -> None:
 
 
 @pytest.mark.parametrize("action", LOOKING)
-def test_looking_at_the_foundation_needs(life: Rehearsal, action: str) -> None:
+def test_reading_the_foundation_fails_without_any_one_of_its_permissions(life: Rehearsal, action: str) -> None:
     changed = elsewhere(life)
     rights.without(action)(changed)
     since = len(life.aws.checks())

@@ -333,7 +333,7 @@ def until_all_run(aws: LocalAws) -> None:
 
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize(("command", "right"), CASES)
-def test_a_right_less_is_one_sentence(
+def test_a_missing_permission_of_a_command_is_one_sentence(
     command: str, right: str, aws: LocalAws, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = OF_EKS if right in ("eks:DescribeCluster", "iam:SimulatePrincipalPolicy") else COMMANDS[command]

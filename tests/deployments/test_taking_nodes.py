@@ -46,7 +46,7 @@ def one_more(life: Rehearsal) -> str:
 # -- which nodes ------------------------------------------------------------------------------------------------------
 
 
-def test_named_nodes_go(life: Rehearsal) -> None:
+def test_named_nodes_are_deleted(life: Rehearsal) -> None:
     named = list(life.nodes("p5"))[1:3]
     step = deploy(life, taking(resized(STANDING, "p5", 4), nodes=named))
     assert step.ended() == dict.fromkeys(named, "named")
@@ -135,7 +135,7 @@ def test_250_nodes_in_one_deployment(life: Rehearsal) -> None:
 # -- what the cluster was before --------------------------------------------------------------------------------------
 
 
-def test_a_tag_changes_after_somebody_raised_a_count_by_hand(life: Rehearsal) -> None:
+def test_a_changed_tag_deletes_the_newest_nodes_after_a_count_was_raised_by_hand(life: Rehearsal) -> None:
     """CloudFormation sends its own count with the tag, so the newest nodes go by name before it does."""
     old = life.nodes("p5")
     life.resize_by_hand("p5", 8, 2)
@@ -146,7 +146,7 @@ def test_a_tag_changes_after_somebody_raised_a_count_by_hand(life: Rehearsal) ->
     assert step.ended().keys().isdisjoint(old)
 
 
-def test_capacity_is_partial(life: Rehearsal) -> None:
+def test_a_lower_count_removes_the_node_that_was_never_launched_for_lack_of_capacity(life: Rehearsal) -> None:
     """Two of eight nodes cannot be had: a tag changes, a named node goes, and then it is the missing one that goes."""
     nodes = list(life.nodes("p5"))
     life.leave_room(P5, 0)

@@ -56,7 +56,7 @@ def test_the_reason_of_a_failure_is_read_last(life: Rehearsal, tmp_path: Path) -
     assert why.stdout.split() == " ".join(lines).split()
 
 
-def test_make_deploy_asks_first_and_tells_what_went(life: Rehearsal, tmp_path: Path) -> None:
+def test_make_deploy_asks_for_confirmation_and_outputs_the_deleted_nodes(life: Rehearsal, tmp_path: Path) -> None:
     named = list(life.nodes("p5"))[2]
     life.config = taking(resized(STANDING, "p5", 5), nodes=[named])
     step, before = Step(life), life.nodes()

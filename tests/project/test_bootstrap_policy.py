@@ -65,7 +65,7 @@ def test_the_files_are_what_the_templates_need() -> None:
     assert {path: path.read_text("utf-8") for path in FILES} == made, "run `make docs`"
 
 
-def test_iam_takes_them() -> None:
+def test_the_policies_fit_the_size_limit_of_iam() -> None:
     assert 0 < len(FILES) <= 10
     for file in FILES:
         assert len("".join(json.dumps(json.loads(file.read_text("utf-8"))).split())) <= 6144, file.name
@@ -190,13 +190,13 @@ def test_names_in_the_templates_are_within_the_policies_reach() -> None:
                 assert reaches(action, arn + own, policies), logical_id
 
 
-def test_what_iam_cannot_limit_is_not_limited() -> None:
+def test_actions_that_iam_cannot_scope_are_allowed_on_all_resources_only() -> None:
     for statement in statements(FILES):
         if statement["Resource"] != "*":
             assert [action for action in statement["Action"] if not tool.is_limited(action)] == []
 
 
-def test_a_type_that_nobody_knows_the_permissions_of_is_refused() -> None:
+def test_a_resource_type_without_declared_permissions_is_refused() -> None:
     with pytest.raises(SystemExit, match=r"AWS::New::Thing declares no permissions"):
         tool.generated([[{"Resources": {"Thing": {"Type": "AWS::New::Thing"}}}]])
 

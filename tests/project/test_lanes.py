@@ -63,7 +63,7 @@ def test_the_tests_of_the_project_read_all_files(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("path", ["pyproject.toml", "requirements/dev.lock", "Makefile", "tests/helpers/findings.py", "tests/conftest.py"])  # fmt: skip
-def test_all_tests_stand_on_some_files(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_a_shared_file_selects_all_tests(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "changed_since", lambda ref: ["lifecycle/lib.py", path])
     assert lanes.chosen("", "main") == (
         ["tests"],
@@ -71,7 +71,9 @@ def test_all_tests_stand_on_some_files(path: str, monkeypatch: pytest.MonkeyPatc
     )
 
 
-def test_what_has_changed_is_committed_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_files_include_committed_and_uncommitted_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def git(*arguments: str) -> None:
         who = ("-c", "user.name=a", "-c", "user.email=a@b")
         subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)

@@ -21,7 +21,7 @@ def test_constructs_is_the_package_of_pypi() -> None:
     assert "site-packages" in str(constructs.__file__)
 
 
-def test_our_folder_of_that_name_is_no_package() -> None:
+def test_the_constructs_folder_is_not_a_package() -> None:
     assert not (ROOT / "constructs" / "__init__.py").exists()
 
 
@@ -65,7 +65,7 @@ def test_a_public_name_is_in_one_place() -> None:
         pytest.param("from cdk_hyperpod.config.schema import json_schema; json_schema()", id="the schema"),
     ],
 )
-def test_questions_about_a_file_start_neither_cdk_nor_node(code: str) -> None:
+def test_loading_a_cluster_file_imports_neither_cdk_nor_jsii(code: str) -> None:
     check = "import sys; print([name for name in ('aws_cdk', 'jsii', 'constructs') if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", f"{code}; {check}"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -93,7 +93,7 @@ def test_questions_about_a_file_start_neither_cdk_nor_node(code: str) -> None:
         "examples/ci/app.py",
     ],
 )
-def test_what_others_rely_on_is_where_they_look(name: str) -> None:
+def test_files_that_others_rely_on_keep_their_paths(name: str) -> None:
     assert (ROOT / name).exists()
 
 

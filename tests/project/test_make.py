@@ -47,7 +47,7 @@ def test_a_profile_for_one_of_them_alone_is_refused(name: str) -> None:
     assert make("deploy", "CDK_FLAGS=--require-approval never", "PLAN_FLAGS=--yes").returncode == 0
 
 
-def test_what_the_cli_says_of_itself_is_left_out_of_a_synth(tmp_path: Path) -> None:
+def test_synth_leaves_out_the_hint_that_the_cdk_cli_prints(tmp_path: Path) -> None:
     said = "Supply a stack id (\x1b[32ma\x1b[39m, b) to display its template.\n"
     kept = "Successfully synthesized to cdk.out\n"
     script = (
@@ -70,7 +70,7 @@ def test_what_the_cli_says_of_itself_is_left_out_of_a_synth(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("target", ["plan", "plan-local"])
-def test_a_plan_in_which_nodes_would_go_is_no_failure_of_make(target: str) -> None:
+def test_make_plan_succeeds_if_nodes_would_be_deleted(target: str) -> None:
     (line,) = [line for line in make(target).stdout.splitlines() if re.search(r"cdk-hyperpod (local )?plan ", line)]
     assert line.endswith("|| test $? -eq 2")
 
@@ -82,7 +82,7 @@ def test_a_soak_is_of_many_unless_one_is_named() -> None:
 
 
 @pytest.mark.parametrize("target", ["kubernetes-apiserver", "slurm-parts"])
-def test_what_is_built_before_the_set_up_finds_its_modules(target: str) -> None:
+def test_targets_that_run_before_make_setup_find_their_modules(target: str) -> None:
     """Without the packages of the set-up, our own among them: -S leaves the environment's out."""
     ((path, file),) = re.findall(r"PYTHONPATH=(\S+) \S+ (\S+\.py)", make(target).stdout)
     code = f"import runpy; runpy.run_path({file!r})"

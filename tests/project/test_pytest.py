@@ -71,7 +71,7 @@ def test_each_command_names_what_it_runs(plugin: Any) -> None:
         ("true", (), 0),
     ],
 )
-def test_what_runs_in_ci_runs_elsewhere_if_its_file_is_named(
+def test_tests_for_ci_run_elsewhere_if_their_file_is_named(
     ci: str, named: tuple[str, ...], left_out: int, plugin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CI", ci)
@@ -92,7 +92,7 @@ def test_what_runs_in_ci_runs_elsewhere_if_its_file_is_named(
     assert lines == [f"left out {left_out} tests that run in CI: CI=true make test"] * 2 * bool(left_out)
 
 
-def test_what_is_named_is_found_beside_all_else() -> None:
+def test_each_named_test_file_is_collected() -> None:
     """Tests that have a `cluster` of another kind, too, which is none of real Slurm's."""
     named = {"tests/real/slurm/test_jobs.py", "tests/unit/local_aws/engine/test_hyperpod_service.py"}
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *named]

@@ -38,7 +38,7 @@ def test_the_files_of_the_readme_load(tmp_path: Path) -> None:
         assert load_config(path).config.name == "llm-train"
 
 
-def test_nobody_is_told_to_install_a_name_that_is_not_ours() -> None:
+def test_no_page_installs_the_package_by_name_before_it_is_on_pypi() -> None:
     """Until the first release, the package's name on PyPI is free. A wheel's name has an underscore."""
     by_name = re.compile(
         r"(?:install|add|sync)\b[^\n]*[\s'\"]cdk-hyperpod(?:\[[a-z]+\])?(?=['\"\s=]|$)|^cdk-hyperpod(\[[a-z]+\])?=="

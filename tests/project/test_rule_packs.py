@@ -78,7 +78,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, written: dict[str, Path]) 
     return found
 
 
-def test_the_packs_do_look(results: dict[str, Any]) -> None:
+def test_the_rule_packs_find_errors_in_a_bad_stack(results: dict[str, Any]) -> None:
     rules = {finding.split()[0] for finding in results["canary"]["findings"]}
     assert {"AwsSolutions-S1", "NIST.800.53.R5-S3BucketVersioningEnabled", "F3031"} <= rules
 
@@ -98,12 +98,12 @@ def test_every_reason_is_a_sentence(case: str, results: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", CLUSTERS)
-def test_what_lambda_functions_cannot_have_is_acknowledged_and_not_mended(case: str, results: dict[str, Any]) -> None:
+def test_findings_that_do_not_fit_our_lambda_functions_are_acknowledged(case: str, results: dict[str, Any]) -> None:
     rules = {rule.rpartition("::")[2] for rule, _, _ in results[case]["acknowledged"]}
     assert {f"NIST.800.53.R5-Lambda{what}" for what in ("Concurrency", "DLQ", "InsideVPC")} <= rules
 
 
-def test_cfn_lint_has_nothing_to_say(results: dict[str, Any]) -> None:
+def test_cfn_lint_finds_nothing_in_any_template(results: dict[str, Any]) -> None:
     templates = [
         str(path)
         for case, result in results.items()

@@ -81,7 +81,7 @@ def test_it_waits_for_jobs_then_saves_then_drains() -> None:
 
 
 @pytest.mark.parametrize(("on_timeout", "state"), [("fail", "timed-out"), ("force", "ready")])
-def test_the_deadline(on_timeout: str, state: str) -> None:
+def test_at_the_deadline_a_node_times_out_or_its_jobs_end(on_timeout: str, state: str) -> None:
     site = Site(saves="nothing")
     job = site.job(inf, NODE, "i-2")
     site.ask(on_timeout=on_timeout)
@@ -92,7 +92,7 @@ def test_the_deadline(on_timeout: str, state: str) -> None:
     assert (NODE in site.slurm.holds) == (on_timeout == "force")
 
 
-def test_a_lease_ends_and_an_empty_request_gives_back() -> None:
+def test_an_expired_lease_or_an_empty_request_releases_the_node() -> None:
     site = Site()
     site.ask(lease=300)
     assert site.after(200)["state"] == "ready"
@@ -105,7 +105,7 @@ def test_a_lease_ends_and_an_empty_request_gives_back() -> None:
     assert site.slurm.may_start(site.node)
 
 
-def test_what_it_cannot_read_ends_nothing() -> None:
+def test_a_request_that_cannot_be_read_releases_no_node() -> None:
     site = Site()
     site.ask()
     site.ask("operator", lease=100)
@@ -121,7 +121,7 @@ def test_what_it_cannot_read_ends_nothing() -> None:
     assert NODE not in site.slurm.holds
 
 
-def test_killed_and_begun_anew_it_comes_to_the_same_end() -> None:
+def test_an_agent_that_is_killed_and_restarted_ends_with_the_same_result() -> None:
     site = Site(backup=(100.0, 100.0))
     site.ask()
     for _ in range(8):
@@ -240,7 +240,7 @@ def channel(draining: ByAgent, sent: tuple[bytes, int] | None) -> channels.Bucke
     return channels.BucketChannel("bucket", "train", lambda: s3, lambda: s3)
 
 
-def test_who_has_said_nothing_for_three_minutes_is_silent_whatever_is_read() -> None:
+def test_an_agent_without_a_status_for_three_minutes_is_silent() -> None:
     life = lifetime()
     made, draining = request(life), ByAgent(life, Random(0))
     draining.agent.begin()

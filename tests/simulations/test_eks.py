@@ -248,7 +248,7 @@ def test_a_node_that_is_not_ready_goes_where_the_policy_says_so(
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_what_a_drainer_held_that_is_gone_nobody_gives_back(there: bool) -> None:
+def test_nodes_held_by_a_deleted_drainer_need_not_be_released(there: bool) -> None:
     life = drained()
     draining, made, node = life.draining, request(life, rollback=True), life.pod.groups["p5"].nodes[3]
     draining.kubernetes.members = {"n": Member(node, 0.0, {}, {MARK: "{}"})}

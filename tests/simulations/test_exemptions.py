@@ -80,7 +80,7 @@ def test_a_rollback_behind_a_deployment_that_was_left_in_failure(
     assert life.judge.unavoidable[Cause.BACK_TO_TWO] == spared
 
 
-def test_what_the_first_look_chose_stays_chosen() -> None:
+def test_nodes_chosen_by_the_first_poll_stay_chosen() -> None:
     life = lifetime()
     made = request(life)
     made.first_look = look(life, at=996.0)
@@ -109,7 +109,7 @@ def test_a_request_that_was_launched_before_its_call_keeps_its_place(asked: bool
     assert bool(life.judge.faults) is not asked
 
 
-def test_replacements_of_what_went_are_none_of_the_expected_nodes() -> None:
+def test_a_replacement_of_a_deleted_node_may_be_deleted_beyond_the_expected_count() -> None:
     for requested, faults in ((990.0, ["not the expected number of nodes"]), (999.0, [])):
         life = lifetime(lowering="late, absolute")
         made = request(life)
@@ -134,7 +134,7 @@ def test_replacements_of_what_went_are_none_of_the_expected_nodes() -> None:
         ("", "nothing", ""),
     ],
 )
-def test_what_is_told_of_a_group_that_should_be_gone(status: str, told: str, fault: str) -> None:
+def test_a_group_that_should_be_deleted_must_be_reported_while_it_exists(status: str, told: str, fault: str) -> None:
     """Unless another party created it meanwhile, or deleted it."""
     for deeds, expected in ([], [fault] if fault else []), ([Deed(997.0, "person", "makes the group", "p5")], []):
         life = lifetime()
@@ -204,7 +204,7 @@ def test_a_rollback_takes_what_the_failed_update_launched_while_the_list_is_late
         (True, 996.0, "autoscaler", False),
     ],
 )
-def test_what_others_asked_for_meanwhile_is_as_good_as_what_was_not_launched_before(
+def test_nodes_requested_by_others_meanwhile_may_exceed_max_nodes_in_place_of_unlaunched_ones(
     launched: bool, requested: float, by: Who, spared: bool
 ) -> None:
     """Two are deleted, and one may be. Another one was requested, and stays."""
@@ -229,7 +229,7 @@ def test_two_looks_that_leave_out_a_named_node_see_too_few_names(left_out: bool)
     assert ("more names than the count allows" in kinds(life.judge.faults)) is not left_out
 
 
-def test_a_guard_that_is_new_is_not_told_what_the_cluster_was() -> None:
+def test_a_new_guard_does_not_know_the_previous_settings() -> None:
     life = lifetime()
     autoscaled = replace(NEW, autoscaled=("p5",))
     same = replace(autoscaled, nodes_to_delete=("i-00000000",))
@@ -296,7 +296,7 @@ def test_a_request_that_was_hidden_at_either_end_of_a_look() -> None:
 
 
 @pytest.mark.parametrize("by_this_request", [True, False])
-def test_what_the_list_shows_as_it_was_and_this_request_did_not_take(by_this_request: bool) -> None:
+def test_a_stale_list_exempts_only_nodes_that_this_request_did_not_delete(by_this_request: bool) -> None:
     """It knows what it deleted itself, but not what an earlier request deleted, nor which node its count terminated."""
     life = lifetime()
     life.switches = life.pod.switches = replace(life.switches, list_lag=40.0)
@@ -509,7 +509,7 @@ def test_the_minimum_of_a_group_that_a_rollback_left(blocks: bool, known: bool, 
 @pytest.mark.parametrize(
     ("unheard", "succeeded", "spared"), [(True, True, True), (False, True, False), (False, False, True)]
 )
-def test_what_is_not_launched_goes_after_others_unless_the_function_gets_no_further(
+def test_a_launched_node_is_deleted_before_an_unlaunched_one_only_after_a_lost_reply_or_error(
     unheard: bool, succeeded: bool, spared: bool
 ) -> None:
     life = lifetime()
@@ -611,7 +611,7 @@ def test_a_list_that_shows_others_as_they_were_makes_an_older_node_go(list_lag: 
 
 
 @pytest.mark.parametrize(("continuous", "cause"), [(False, Cause.STALE_LIST), (True, None)])
-def test_what_is_asked_for_in_place_of_a_node_that_the_list_shows_as_it_was(
+def test_a_stale_list_explains_a_hidden_replacement_under_standard_provisioning(
     continuous: bool, cause: Cause | None
 ) -> None:
     """HyperPod replaces a node.
@@ -684,7 +684,7 @@ def test_a_rollback_waits_five_minutes_for_a_node(heard: Heard, waited: float, a
 
 
 @pytest.mark.parametrize(("node", "at", "spared"), [("i-4", 990.0, True), ("i-3", 990.0, False), ("i-4", 500.0, False)])
-def test_a_node_that_somebody_undrained_is_spared(node: str, at: float, spared: bool) -> None:
+def test_a_node_that_another_party_undrained_is_an_unavoidable_case(node: str, at: float, spared: bool) -> None:
     life = lifetime()
     drained(life).undone.append(Undone(at, node))
     assert bool(goes(life, FAIL, HEARD)) is not spared
@@ -692,7 +692,7 @@ def test_a_node_that_somebody_undrained_is_spared(node: str, at: float, spared: 
 
 
 @pytest.mark.parametrize("left_out", [True, False])
-def test_a_node_that_two_lists_left_out_goes_with_its_group_and_nobody_asked_for_it(left_out: bool) -> None:
+def test_a_node_missing_from_two_lists_may_be_deleted_undrained_with_its_group(left_out: bool) -> None:
     life = lifetime()
     drained(life)
     made, seen, node = request(life), look(life), life.pod.groups["p5"].nodes[3]
@@ -707,7 +707,9 @@ def test_a_node_that_two_lists_left_out_goes_with_its_group_and_nobody_asked_for
     ("polls", "first", "drains", "spared"),
     [(1, 996.0, True, True), (1, 930.0, True, False), (2, 996.0, True, False), (1, 996.0, False, False)],
 )
-def test_a_look_for_nodes_to_give_back_decides_nothing(polls: int, first: float, drains: bool, spared: bool) -> None:
+def test_a_target_raised_while_nodes_are_released_is_unavoidable_after_a_recent_first_poll(
+    polls: int, first: float, drains: bool, spared: bool
+) -> None:
     """At its first look it had nothing to do, and a target was raised before it released the held nodes.
 
     If that took long, the look cannot be used.
@@ -728,7 +730,7 @@ def test_a_look_for_nodes_to_give_back_decides_nothing(polls: int, first: float,
     assert bool(life.judge.faults) is not spared
 
 
-def test_of_nodes_that_the_agent_tells_nothing_of_the_documented_order_holds() -> None:
+def test_nodes_without_an_agent_status_are_deleted_in_the_documented_order() -> None:
     life = lifetime()
     drained(life)
     made, seen = request(life), look(life)
@@ -783,7 +785,7 @@ def test_a_node_that_boots_between_the_look_and_the_call_is_spared(status: str, 
         (0.0, -5.0, False, False, 1),
     ],
 )
-def test_calls_that_follow_one_look_go_by_what_cloudformation_told_before(
+def test_calls_after_one_poll_may_rely_on_the_stack_status_that_it_read(
     late: float, ago: float, asks: bool, looks: bool, over: int
 ) -> None:
     """The third call too, unless the function has looked since: that is another change, and it checks again before."""
@@ -829,7 +831,7 @@ def test_a_rollback_that_cannot_read_the_cluster_at_its_deadline(
     assert kinds(life.judge.faults) == ([] if spared else ["a rollback gets stuck"])
 
 
-def test_a_run_that_can_read_the_cluster_is_none_that_cannot() -> None:
+def test_a_run_that_reads_the_cluster_clears_an_earlier_failure_to_read_it() -> None:
     life = lifetime()
     life.pod.exists = True
     made = request(life, rollback=True)

@@ -45,7 +45,7 @@ def test_no_case_ends_in_a_traceback_or_writes_outside_or_takes_much_memory(outc
 
 
 @pytest.mark.ci
-def test_what_is_accepted_passes_cfn_lint(outcome: Json) -> None:
+def test_templates_of_accepted_files_pass_cfn_lint(outcome: Json) -> None:
     from simulations.fuzz.sample import chosen, lint
 
     accepted = chosen(outcome["accepted"], 2)
@@ -58,7 +58,9 @@ def test_a_case_is_the_same_each_time(tmp_path: Path) -> None:
     assert all(case(number, tmp_path) == case(number, tmp_path) for number in range(60))
 
 
-def test_what_must_not_be_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fuzzer_notices_a_traceback_and_a_write_outside_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def load(path: Path) -> None:
         (path.parents[1] / "escaped").touch()
         raise KeyError(path.name)

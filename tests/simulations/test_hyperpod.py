@@ -155,7 +155,7 @@ def test_a_minimum_blocks_deletions_while_it_is_not_met() -> None:
 
 
 @pytest.mark.parametrize(("before", "by"), [(4, "cloudformation"), (3, "cloudformation"), (2, "function")])
-def test_a_minimum_is_taken_back_that_somebody_sent(before: int, by: str) -> None:
+def test_the_party_that_sent_an_unmet_minimum_owns_its_rollback(before: int, by: str) -> None:
     """The transition's owner: while one is in progress, the same minimum or a lower one begins no other."""
     pod = made(spec(1))
     pod.groups["p5"].lacks_capacity_until = 4 * 3600.0
@@ -331,7 +331,7 @@ def test_launch_time_is_by_another_clock() -> None:
         ({"MinInstanceCount": 3}, "MinInstanceCount"),
     ],
 )
-def test_what_an_update_cannot_change(wrong: dict[str, Any], said: str) -> None:
+def test_an_update_with_an_immutable_or_invalid_field_is_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(Refused, match=said):
         made(spec(2)).update([{**spec(2), **wrong}], by="person")
 
@@ -443,7 +443,7 @@ def test_a_deletion_alone_may_turn_patching_of_others_off(drops: bool) -> None:
     assert len(pod.software.dropped) == drops
 
 
-def test_the_record_of_operations_tells_what_is_in_progress() -> None:
+def test_list_operations_shows_what_is_in_progress() -> None:
     """The last operation of a group. Those before it are superseded."""
     pod = made(spec(4))
     pod.update([spec(3)], by="person")

@@ -33,7 +33,9 @@ def test_a_seed_that_had_a_fault(seed: int, why: str) -> None:
     ("eks", "protected", "after_s", "spared"),
     [(True, True, 60, True), (True, True, LOOK_S + 60, False), (True, False, 60, False), (False, False, 60, True)],
 )
-def test_what_nothing_can_hold_is_exempt_by_name(eks: bool, protected: bool, after_s: float, spared: bool) -> None:
+def test_a_job_on_a_node_that_joined_during_the_update_is_exempt(
+    eks: bool, protected: bool, after_s: float, spared: bool
+) -> None:
     world = World(Switches(eks=eks), seed=0)
     judge = world.judge = Judge(world)
     judge.calls.append(Update("work", "patch 1", "2.0.0", accepted=world.now))

@@ -54,11 +54,11 @@ FOUND = {
 
 
 @pytest.mark.parametrize("seed", FOUND)
-def test_what_a_lifetime_found_is_mended(seed: int) -> None:
+def test_seeds_that_once_found_a_fault_find_none_now(seed: int) -> None:
     assert not live(seed).faults, FOUND[seed]
 
 
-def test_one_lifetime_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_seed_prints_its_events(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--seed", "2"])
     told = capsys.readouterr().out
     assert "seed 2, profile rollbacks" in told

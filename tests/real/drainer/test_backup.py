@@ -95,7 +95,7 @@ def test_a_backup_that_cannot_start_says_why_until_the_deadline(rig: Rig) -> Non
     assert rig.jobs() == []
 
 
-def test_without_its_cron_job_nothing_leaves(rig: Rig) -> None:
+def test_without_the_backup_cron_job_no_pod_is_evicted(rig: Rig) -> None:
     rig.backup = HOOK
     node = rig.node()
     web = rig.pod(node, "web-1")
@@ -108,7 +108,7 @@ def test_without_its_cron_job_nothing_leaves(rig: Rig) -> None:
     assert not rig.ends(web)
 
 
-def test_a_backup_that_the_server_would_refuse_evicts_nobody(rig: Rig) -> None:
+def test_a_backup_job_that_the_api_server_would_refuse_evicts_no_pod(rig: Rig) -> None:
     rig.cron_job()
     rig.quota({"count/jobs.batch": "0"})
     node = rig.node()
@@ -168,7 +168,7 @@ def test_under_force_a_pod_that_never_ends_does_not_keep_the_backup(rig: Rig) ->
     assert (told["state"], told["saved"], told["running"]) == ("ready", True, 1)
 
 
-def test_a_backup_goes_with_the_drain(rig: Rig) -> None:
+def test_a_backup_job_is_deleted_when_its_drain_request_ends(rig: Rig) -> None:
     node = drained(rig)
     assert len(rig.jobs()) == 1
 
@@ -178,7 +178,7 @@ def test_a_backup_goes_with_the_drain(rig: Rig) -> None:
     assert rig.free(node)
 
 
-def test_a_node_that_somebody_uncordoned_is_saved_anew(rig: Rig) -> None:
+def test_a_node_that_was_uncordoned_is_backed_up_again(rig: Rig) -> None:
     """Later data is in no backup: the existing one is older."""
     node = drained(rig)
     rig.job_ends("Succeeded")
@@ -219,7 +219,7 @@ def test_under_force_a_node_is_saved_with_what_is_left_on_it(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_a_hook_without_rights_keeps_nobody_from_going_back(rig: Rig, wanted: bool) -> None:
+def test_a_backup_hook_without_permissions_does_not_keep_nodes_from_being_released(rig: Rig, wanted: bool) -> None:
     """Its namespace was deleted, for example, and the Role with it."""
     node, other = rig.node(), rig.node()
     rig.ask(rig.node_request(node))
@@ -236,7 +236,7 @@ def test_a_hook_without_rights_keeps_nobody_from_going_back(rig: Rig, wanted: bo
         assert rig.free(other)
 
 
-def test_the_pod_of_a_backup_whose_job_cannot_be_read_is_not_somebodys(rig: Rig) -> None:
+def test_the_pod_of_a_backup_whose_job_cannot_be_read_is_neither_evicted_nor_counted(rig: Rig) -> None:
     """At the deadline the Role in the backup's namespace is deleted. The backup's own pod is not examined."""
     node = drained(rig)
     rig.job_pod()

@@ -60,7 +60,7 @@ def test_a_budget_is_waited_for_until_the_deadline_and_then_the_node_goes_back(r
     assert rig.free(node)
 
 
-def test_at_the_deadline_nobody_is_evicted_any_more(rig: Rig) -> None:
+def test_no_pod_is_evicted_after_the_deadline(rig: Rig) -> None:
     node = rig.node()
     web = rig.pod(node, "web-1")
 
@@ -137,7 +137,7 @@ def test_an_elastic_job_shrinks_in_order_and_goes_on(rig: Rig) -> None:
     assert not rig.ends(paths[1]) and not rig.ends(paths[2])
 
 
-def test_what_is_dear_to_nobody_leaves_first(rig: Rig) -> None:
+def test_pods_of_the_lowest_priority_are_evicted_first(rig: Rig) -> None:
     node = rig.node()
     rig.admin.apply_all(
         {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
@@ -153,7 +153,7 @@ def test_what_is_dear_to_nobody_leaves_first(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("silent_s", [299, 300])
-def test_a_silent_node_has_the_time_that_all_have_and_then_it_is_lost(rig: Rig, silent_s: int) -> None:
+def test_a_silent_node_is_waited_for_until_the_deadline_and_then_lost(rig: Rig, silent_s: int) -> None:
     """Its pods may still run: perhaps only its connection to the API is cut."""
     node, web = blocked(rig)
     rig.node()
@@ -177,7 +177,7 @@ def test_a_silent_node_has_the_time_that_all_have_and_then_it_is_lost(rig: Rig, 
     assert not rig.ends(web)
 
 
-def test_a_lost_node_that_was_to_be_saved_was_not(rig: Rig) -> None:
+def test_a_lost_node_that_had_to_be_saved_is_a_failed_backup(rig: Rig) -> None:
     rig.cron_job()
     node, _ = blocked(rig)
     rig.node()
@@ -192,7 +192,7 @@ def test_a_lost_node_that_was_to_be_saved_was_not(rig: Rig) -> None:
         assert words in told["message"]
 
 
-def test_where_most_nodes_are_silent_none_is_taken_for_lost(rig: Rig) -> None:
+def test_if_most_nodes_are_silent_no_node_counts_as_lost(rig: Rig) -> None:
     node, web = blocked(rig)
     others = [rig.node(), rig.node()]
     for each in (node, others[0]):

@@ -62,7 +62,7 @@ def test_the_function_reads_the_answer_as_it_reads_the_agents_status(rig: Rig) -
     assert not said.saves
 
 
-def test_what_belongs_to_the_node_stays_there(rig: Rig) -> None:
+def test_daemon_set_static_and_finished_pods_are_not_evicted(rig: Rig) -> None:
     node = rig.node()
     stay = [
         rig.pod(node, "logs", owner="DaemonSet/logs"),
@@ -168,7 +168,7 @@ def test_pods_of_the_system_leave_and_make_no_node_busy(rig: Rig) -> None:
     assert rig.ends(system)
 
 
-def test_what_nobody_wants_any_more_goes_back_to_work(rig: Rig) -> None:
+def test_a_node_that_no_request_names_is_released(rig: Rig) -> None:
     one, two = rig.node(), rig.node()
     rig.ask(rig.node_request(one), rig.node_request(two))
     assert rig.held(one) and rig.held(two)
@@ -214,7 +214,7 @@ def test_a_lease_ends_at_a_broken_request_too(rig: Rig) -> None:
     assert rig.free(node)
 
 
-def test_who_goes_on_asking_goes_on_holding(rig: Rig) -> None:
+def test_a_repeated_request_renews_the_hold_of_its_node(rig: Rig) -> None:
     node = rig.node()
     rig.ask(rig.node_request(node))
     written: list[str] = []
@@ -234,7 +234,7 @@ def test_who_goes_on_asking_goes_on_holding(rig: Rig) -> None:
     assert rig.held(node)
 
 
-def test_what_could_not_be_given_back_is_a_problem(rig: Rig) -> None:
+def test_a_node_that_could_not_be_released_is_reported_as_a_problem(rig: Rig) -> None:
     node, other = rig.node(), rig.node()
     rig.ask(rig.node_request(node), rig.node_request(other))
 
@@ -274,7 +274,7 @@ def test_a_person_who_uncordons_and_cordons_later_keeps_the_cordon(rig: Rig) -> 
 
 
 @pytest.mark.parametrize("health", ["Schedulable", "UnschedulablePendingReplacement"])
-def test_what_hyperpod_bars_stays_cordoned(rig: Rig, health: str) -> None:
+def test_a_node_that_hyperpod_marked_unschedulable_stays_cordoned(rig: Rig, health: str) -> None:
     """It may have cordoned a node that was cordoned already."""
     node = rig.node()
     rig.ask(rig.node_request(node))
@@ -288,7 +288,7 @@ def test_what_hyperpod_bars_stays_cordoned(rig: Rig, health: str) -> None:
     assert raw["spec"].get("unschedulable", False) is (health != "Schedulable")
 
 
-def test_a_question_changes_nothing(rig: Rig) -> None:
+def test_a_status_query_changes_nothing(rig: Rig) -> None:
     held, ready, other = rig.node(), rig.node(), rig.node()
     rig.pod(held, "web-1")
     rig.ask(rig.node_request(held), rig.node_request(ready))
@@ -305,7 +305,7 @@ def test_a_question_changes_nothing(rig: Rig) -> None:
     assert answer["requests"] == {}
 
 
-def test_a_cordon_of_anothers_stays_anothers(rig: Rig) -> None:
+def test_a_node_that_another_client_cordoned_stays_cordoned_after_its_release(rig: Rig) -> None:
     node = rig.node(unschedulable=True)
     web = rig.pod(node, "web-1")
 
@@ -322,7 +322,7 @@ def test_a_cordon_of_anothers_stays_anothers(rig: Rig) -> None:
     assert "annotations" not in rig.raw(node)["metadata"]
 
 
-def test_somebody_uncordons_a_node_that_is_wanted(rig: Rig) -> None:
+def test_a_requested_node_that_was_uncordoned_is_cordoned_again(rig: Rig) -> None:
     node = rig.node()
     rig.ask(rig.node_request(node))
     rig.patch(f"/api/v1/nodes/hyperpod-{node}", {"spec": {"unschedulable": None}})
@@ -356,7 +356,7 @@ def test_a_node_that_is_not_there_is_absent(rig: Rig) -> None:
     assert (told["state"], told["absent"], told["message"]) == ("unknown", True, "Kubernetes has no such node")
 
 
-def test_a_cluster_without_any_node_is_doubted(rig: Rig) -> None:
+def test_a_node_of_a_cluster_without_nodes_is_unknown_and_not_absent(rig: Rig) -> None:
     told = rig.ask(rig.node_request("i-0123456789abcdef0"))["nodes"]["i-0123456789abcdef0"]
     assert (told["state"], "absent" in told) == ("unknown", False)
     assert told["message"].startswith("Kubernetes has no such node; ")
@@ -372,7 +372,7 @@ def test_a_node_that_vanishes_is_absent(rig: Rig) -> None:
     assert rig.ask(rig.node_request(node))["nodes"][node]["absent"] is True
 
 
-def test_nodes_of_no_known_instance_may_be_the_one(rig: Rig) -> None:
+def test_a_node_is_unknown_while_other_nodes_have_no_instance_id(rig: Rig) -> None:
     rig.node("ip-10-0-0-7.ec2.internal")
     rig.node("fargate-ip-10-0-0-8", labels={"eks.amazonaws.com/compute-type": "fargate"})
 

@@ -112,7 +112,7 @@ def between(rig: Rig, happens: Callable[[], object]) -> None:
     rig.wrap = wrap
 
 
-def test_two_looks_at_once(rig: Rig) -> None:
+def test_two_drainer_runs_at_once_have_the_same_result(rig: Rig) -> None:
     rig.cron_job()
     node = rig.node()
     web = rig.pod(node, "web-1")
@@ -134,7 +134,7 @@ def test_two_looks_at_once(rig: Rig) -> None:
     assert rig.free(node)
 
 
-def test_a_kubelet_that_reports_meanwhile_is_in_nobodys_way(rig: Rig) -> None:
+def test_a_concurrent_status_update_by_the_kubelet_does_not_fail_the_drain(rig: Rig) -> None:
     node = rig.node()
     manifest = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"hyperpod-{node}"}}
     between(rig, lambda: rig.admin.patch_status(manifest, {"nodeInfo": {"bootID": "another"}}))
@@ -157,7 +157,7 @@ def test_a_person_who_cordons_meanwhile_keeps_the_cordon(rig: Rig) -> None:
     assert rig.raw(node)["spec"]["unschedulable"] is True
 
 
-def test_what_hyperpod_bars_meanwhile_stays_cordoned(rig: Rig) -> None:
+def test_a_node_that_hyperpod_marks_during_its_release_stays_cordoned(rig: Rig) -> None:
     node = rig.node()
     rig.ask(rig.node_request(node))
     bars = {"metadata": {"labels": {"sagemaker.amazonaws.com/node-health-status": "UnschedulablePendingReboot"}}}
@@ -293,7 +293,7 @@ def test_pods_of_a_node_that_could_not_be_cordoned_stay(rig: Rig) -> None:
     assert rig.held(other) and rig.ends(more)
 
 
-def test_of_a_mark_that_somebody_has_spoilt_the_cordon_stays(rig: Rig) -> None:
+def test_a_node_with_an_invalid_drain_annotation_stays_cordoned(rig: Rig) -> None:
     """Its owner is unknown."""
     for text in ("", "[]", '{"request": 7, "deadline": "x"}', "{" * 2000):
         node = rig.node()

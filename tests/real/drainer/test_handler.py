@@ -17,7 +17,7 @@ def environment(server: Client) -> dict[str, str]:
     return {**ENVIRONMENT, "KUBERNETES_ENDPOINT": server.cluster.url, "KUBERNETES_CA": certificate}
 
 
-def test_a_token_that_is_not_taken_is_a_problem_and_told_to_nobody(server: Client) -> None:
+def test_a_rejected_token_is_reported_as_a_problem_and_never_logged(server: Client) -> None:
     logged: list[str] = []
     answer = handler._look(QUESTION, environment(server), log=logged.append)
 
@@ -38,7 +38,7 @@ def test_no_other_authority_is_trusted(server: Client, tmp_path: Path) -> None:
     assert "CERTIFICATE_VERIFY_FAILED" in answer["problem"]
 
 
-def test_nobody_there_is_a_problem(server: Client) -> None:
+def test_an_unreachable_api_server_is_reported_as_a_problem(server: Client) -> None:
     nobody = {**environment(server), "KUBERNETES_ENDPOINT": "https://127.0.0.1:1"}
     answer = handler._look(QUESTION, nobody, log=lambda _: None)
     assert answer["problem"].startswith("GET /api/v1/nodes: ConnectionRefusedError")

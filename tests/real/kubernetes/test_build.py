@@ -115,7 +115,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_it_builds_once(machine: Machine) -> None:
+def test_the_kubernetes_binaries_are_built_once(machine: Machine) -> None:
     status, out, err = machine.run()
     assert (status, out) == (0, f"{machine.cache}/bin\n"), err
     assert sorted(file.name for file in (machine.cache / "bin").iterdir()) == sorted(
@@ -156,7 +156,7 @@ def test_a_missing_tool_is_named(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_end_it_ends_what_it_started(machine: Machine, told: signal.Signals) -> None:
+def test_a_build_that_gets_a_signal_ends_its_processes(machine: Machine, told: signal.Signals) -> None:
     machine.tell("hang")
     process = machine.start()
     await_(machine.updates)

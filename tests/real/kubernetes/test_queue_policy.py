@@ -27,7 +27,7 @@ def member(admin: Client) -> Client:
     return member
 
 
-def test_what_asks_for_accelerators_goes_through_the_queue(admin: Client, member: Client) -> None:
+def test_a_workload_that_requests_accelerators_needs_a_queue(admin: Client, member: Client) -> None:
     for case in CASES:
         answer = (member if case.by_a_member else admin).create(case.manifest, dry_run=True)
         assert (case.name, answer.status) == (case.name, 201 if case.admitted else 403), answer.message

@@ -26,7 +26,7 @@ with control_plane(pathlib.Path(sys.argv[1])):
 
 
 @pytest.mark.skipif("KUBERNETES_BIN" in os.environ, reason="another version was named on purpose")
-def test_the_version(admin: Client) -> None:
+def test_the_version_is_reported(admin: Client) -> None:
     assert admin.get("/version").body["gitVersion"] == f"v{VERSION}"
 
 

@@ -199,7 +199,7 @@ def test_in_another_namespace_the_job_is_forbidden(member: Client) -> None:
     )
 
 
-def test_who_is_in_no_team_may_nothing(admin: Client, own: str) -> None:
+def test_a_role_in_no_team_has_no_permission(admin: Client, own: str) -> None:
     stranger = admin.as_member("stranger", "rbac-own")
     assert not any(stranger.may(verb, resource, own) for verb, resource in WORK)
 

@@ -41,7 +41,7 @@ def test_a_team_of_inference_runs_a_deployment_behind_a_service(admin: Client) -
     assert member.request("PUT", f"{path}/scale", scale).status == 200
 
 
-def test_a_jobset(admin: Client) -> None:
+def test_a_member_creates_a_jobset_and_its_jobs_create_pods(admin: Client) -> None:
     member = install(admin, Team(name="jobsets", quota={"ml.m5.4xlarge": 2}))
     one = pod("jobsets", "x", container=requesting(cpu="8", memory="16Gi"))["spec"] | {"restartPolicy": "Never"}
     job = {"template": {"spec": {"parallelism": 2, "completions": 2, "template": {"spec": one}}}}
@@ -88,7 +88,7 @@ COUNTED: list[tuple[str, str, str, Manifest]] = [
 ]
 
 
-def test_whatever_a_member_makes_is_counted(admin: Client) -> None:
+def test_every_kind_that_a_member_can_create_counts_against_the_quota(admin: Client) -> None:
     """Kinds of operators too, which the API server itself counts."""
     # Kubernetes creates a service account in every namespace.
     hard = {key: "2" if key == "count/serviceaccounts" else "1" for _, _, key, _ in COUNTED}
@@ -113,7 +113,7 @@ def test_whatever_a_member_makes_is_counted(admin: Client) -> None:
 
 
 @pytest.mark.parametrize("amount", ["101Gi", "10Ti"])
-def test_a_nodes_disk_is_nobodys_own(admin: Client, amount: str) -> None:
+def test_ephemeral_storage_counts_against_the_quota(admin: Client, amount: str) -> None:
     name = f"disk-{amount.lower()}"
     member = install(admin, Team(name=name, quota={"ml.m5.4xlarge": 1}))
     answer = member.create(pod(name, "p", container=requesting(**{"ephemeral-storage": amount})))
@@ -122,7 +122,7 @@ def test_a_nodes_disk_is_nobodys_own(admin: Client, amount: str) -> None:
     assert member.create(pod(name, "p", container=requesting(**{"ephemeral-storage": "90Gi"}))).status == 201
 
 
-def test_a_member_evicts_nobody_and_changes_no_workload(admin: Client) -> None:
+def test_a_member_cannot_evict_pods_of_another_team_or_change_workloads(admin: Client) -> None:
     member = install(admin, Team(name="meek", quota={"ml.m5.4xlarge": 1}), task_governance=True)
     install(admin, Team(name="other", quota={"ml.m5.4xlarge": 1}), task_governance=True)
     theirs = pod("hyperpod-ns-other", "p")

@@ -64,7 +64,7 @@ def test_every_row_of_the_page_has_a_check() -> None:
 
 
 @pytest.mark.setups("22.05-extended", "24.11-extended")
-def test_what_is_left_of_a_controller_that_was_replaced_under_load(
+def test_each_row_of_the_page_holds_after_a_controller_was_replaced_under_load(
     cluster: Cluster, provisioned: object, drains: Drains, scripts: Path
 ) -> None:
     replacing = Replacing(cluster, drains, scripts, seed=1)

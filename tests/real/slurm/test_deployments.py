@@ -223,7 +223,9 @@ def test_with_force_the_job_goes_back_to_the_queue(cluster: Cluster, drains: Dra
 
 
 @pytest.mark.setups("24.11-extended")
-def test_a_dead_agent_is_told_of_before_anything_changes(cluster: Cluster, drains: Drains, train: Deployments) -> None:
+def test_a_silent_drain_agent_fails_the_deployment_before_anything_changes(
+    cluster: Cluster, drains: Drains, train: Deployments
+) -> None:
     drains.controller.run(f"systemctl stop {UNIT}")
     train.bucket.ahead_s = 200
     try:
@@ -324,7 +326,7 @@ def test_a_bucket_that_the_agent_never_reaches_again_is_its_silence(
 
 
 @pytest.mark.setups("24.11-extended")
-def test_a_group_is_held_until_it_is_deleted_and_given_back_by_a_rollback(
+def test_the_nodes_of_a_group_are_held_until_its_deletion_and_released_by_a_rollback(
     cluster: Cluster, drains: Drains, train: Deployments
 ) -> None:
     members = [node for node in cluster.compute if node.instance.group == "trn1"]

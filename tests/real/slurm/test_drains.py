@@ -26,7 +26,7 @@ SAVED = "/fsx/backup"
 
 
 @both
-def test_it_waits_for_the_job_then_saves_then_drains_and_gives_back(
+def test_the_agent_waits_for_jobs_backs_up_drains_and_releases_a_node(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
     job = drains.start_job(node)
@@ -105,9 +105,7 @@ def writes_on(node: Node, command: str) -> None:
 
 
 @both
-def test_what_is_saved_is_on_the_disk_by_the_word_of_another_program(
-    cluster: Cluster, drains: Drains, node: Node
-) -> None:
+def test_rsync_finds_every_backed_up_file_on_the_target(cluster: Cluster, drains: Drains, node: Node) -> None:
     """rsync compares contents, owners, modes, times, ACLs, attributes and hard links.
 
     A mount and a growing file are excluded.
@@ -147,7 +145,7 @@ def test_what_is_saved_is_on_the_disk_by_the_word_of_another_program(
 
 
 @both
-def test_a_file_that_nobody_can_save_fails_the_backup_or_is_left_out(
+def test_a_file_that_keeps_changing_fails_the_backup_or_is_left_out(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
     """A process of root's keeps writing it, and is never ended."""
@@ -203,7 +201,7 @@ def test_two_writers_hold_a_node_until_neither_wants_it(cluster: Cluster, drains
 
 
 @both
-def test_what_is_another_s_stays_as_it_is(cluster: Cluster, drains: Drains, node: Node) -> None:
+def test_drains_and_reservations_of_others_are_not_changed(cluster: Cluster, drains: Drains, node: Node) -> None:
     """HyperPod repairs nodes that it has drained with its reason. An administrator's reservation is theirs."""
     other = cluster.compute[1]
     run = drains.controller.run
@@ -225,9 +223,7 @@ def test_what_is_another_s_stays_as_it_is(cluster: Cluster, drains: Drains, node
 
 
 @both
-def test_what_slurm_drains_itself_after_ours_was_given_back_is_not_ours(
-    cluster: Cluster, drains: Drains, node: Node
-) -> None:
+def test_a_node_that_slurm_drains_after_its_release_stays_drained(cluster: Cluster, drains: Drains, node: Node) -> None:
     """slurmctld does not replace an existing reason, so ours must not be there.
 
     A node that Slurm has drained stays drained when no request is left.
@@ -284,7 +280,7 @@ def test_a_repair_that_a_person_asked_for_keeps_state_and_reason(cluster: Cluste
 
 
 @pytest.mark.setups("22.05-extended")
-def test_what_is_no_node_to_drain_is_refused_and_nothing_is_touched(
+def test_a_request_for_a_node_that_cannot_be_drained_is_refused_and_changes_nothing(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
     before = cluster.states()
@@ -311,7 +307,7 @@ def test_what_is_no_node_to_drain_is_refused_and_nothing_is_touched(
 
 
 @both
-def test_what_was_saved_before_the_node_went_back_to_work_counts_no_more(
+def test_a_backup_from_before_a_release_does_not_count_for_the_next_drain(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
     """A deployment that first keeps a node, and then deletes it, uses the same request id."""
@@ -406,7 +402,7 @@ def test_it_survives_slurmctld_and_the_bucket(cluster: Cluster, drains: Drains, 
 
 
 @pytest.mark.setups("22.05-extended")
-def test_what_cannot_be_saved_is_not_drained_until_it_can(cluster: Cluster, drains: Drains, node: Node) -> None:
+def test_a_node_is_not_drained_until_its_backup_succeeds(cluster: Cluster, drains: Drains, node: Node) -> None:
     folder = f"{SAVED}/{node.instance.instance_id}"
     node.run(f"rm -rf {folder}; mkdir -p /fsx/home/alice/trap; ln -s /fsx/home/alice/trap {folder}")
     request = drains.ask(node)
@@ -419,7 +415,9 @@ def test_what_cannot_be_saved_is_not_drained_until_it_can(cluster: Cluster, drai
 
 
 @pytest.mark.setups("24.11-extended")
-def test_a_dead_node_holds_nobody_up(cluster: Cluster, drains: Drains, node: Node) -> None:
+def test_a_dead_node_fails_its_backup_at_once_and_is_ready_without_one(
+    cluster: Cluster, drains: Drains, node: Node
+) -> None:
     dead = cluster.compute[1]
     dead.kill()
     try:
@@ -555,7 +553,7 @@ def test_a_prolog_that_fails_for_the_backup_is_a_backup_that_failed(
 
 
 @both
-def test_what_slurm_has_drained_itself_is_saved_and_goes_back_drained(
+def test_a_node_drained_by_slurm_is_backed_up_and_stays_drained_after_its_release(
     cluster: Cluster, drains: Drains, node: Node
 ) -> None:
     """`Kill task failed` is not a person's decision, and the most common reason of Slurm's own on GPU clusters."""

@@ -87,7 +87,7 @@ def test_a_file_that_is_written_half_is_waited_for(cluster: Cluster, scripts: Pa
 
 
 @pytest.mark.setups("22.05-customer_managed")
-def test_a_node_that_hyperpod_does_not_name_is_nobody(cluster: Cluster, scripts: Path) -> None:
+def test_a_node_missing_from_resource_config_fails(cluster: Cluster, scripts: Path) -> None:
     node = cluster.compute[1]
     instances = [other.instance for other in cluster.nodes if abs(other.instance.number - node.instance.number) > 1]
     write_resource_config(node, hyperpod.resource_config(instances))
@@ -154,7 +154,7 @@ def test_a_slurmctld_that_is_away_is_named_on_the_other_nodes(cluster: Cluster, 
 
 
 @pytest.mark.setups("24.11-customer_managed")
-def test_a_full_file_system_is_told_of_and_keeps_no_node_from_starting(
+def test_a_full_file_system_is_reported_and_nodes_still_start(
     cluster: Cluster, scripts: Path, changed: Callable[[Callable[[Any], None]], Path]
 ) -> None:
     """Any user can fill it, and a replaced node must still become ready."""

@@ -93,7 +93,7 @@ def test_an_account_s_limit_holds(cluster: Cluster) -> None:
 
 
 @accounting
-def test_whoever_is_in_no_account_runs_no_job(cluster: Cluster) -> None:
+def test_a_user_without_an_account_cannot_run_jobs(cluster: Cluster) -> None:
     refused = cluster.login.try_run("srun hostname", user="ubuntu")
     assert refused.returncode != 0
     assert "Invalid account" in refused.output
@@ -108,9 +108,7 @@ def test_the_login_node_runs_no_job(cluster: Cluster) -> None:
 
 
 @pytest.mark.setups("22.05-extended", "24.11-customer_managed")
-def test_a_job_lives_when_needrestart_restarts_slurmd_on_an_image_without_kill_mode(
-    cluster: Cluster, scripts: Path
-) -> None:
+def test_a_job_survives_a_needrestart_of_slurmd_on_an_image_without_kill_mode(cluster: Cluster, scripts: Path) -> None:
     """Without the step, the job's steps end with slurmd. With it, slurmd restarts and the job continues."""
     node = partition(cluster, "p5")[0]
     units = "/etc/systemd/system"

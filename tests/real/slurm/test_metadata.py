@@ -148,7 +148,7 @@ def everybody(node: Node, address: str) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("address", [V4, V6])
-def test_root_the_system_and_the_images_user_reach_the_metadata_and_nobody_else(node: Node, address: str) -> None:
+def test_only_root_system_users_and_the_images_user_reach_the_metadata(node: Node, address: str) -> None:
     assert set(everybody(node, address).values()) == {True}
     said = node.step([])
     assert "only root, the system's users and metadata_users reach the metadata" in said

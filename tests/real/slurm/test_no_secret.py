@@ -162,7 +162,7 @@ SHOWN: dict[str, Any] = {
 }
 
 
-def test_whatever_is_shown_is_seen(cluster: Cluster, secrets: dict[str, bytes]) -> None:
+def test_the_check_for_secrets_finds_every_secret_and_pattern(cluster: Cluster, secrets: dict[str, bytes]) -> None:
     """Each secret and each pattern, in an argument and in the environment, makes the other test fail."""
     node = cluster.compute[0]
     assert SHOWN.keys() == PATTERNS.keys()

@@ -177,7 +177,7 @@ def chosen(drains: OverAws, nodes: list[Node]) -> Node | None:
     return next((node for node in nodes if drains.of(node).get("state") == "draining"), None)
 
 
-def test_what_the_controller_s_role_is_used_for(drains: OverAws, roles: dict[str, str]) -> None:
+def test_the_controllers_role_uses_only_the_listed_permissions(drains: OverAws, roles: dict[str, str]) -> None:
     checks = drains.life.aws.checks(role=name_of(roles["controller"]))
     asked = {(check.action, check.allowed) for check in checks}
     rights = ("s3:GetObject", "s3:PutObject", "kms:Decrypt", "kms:GenerateDataKey")

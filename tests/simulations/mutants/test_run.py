@@ -17,7 +17,7 @@ DIFF = """--- mutation diff ---
 """
 
 
-def test_a_survivor_is_told_with_its_line_and_the_change() -> None:
+def test_a_surviving_mutant_is_reported_with_its_line_and_change() -> None:
     faults = [Fault(7, "killed", True, ""), Fault(2, "survived", False, DIFF), Fault(9, "", False, "")]
     assert list(report(Path("x.py"), faults)) == [
         "x.py:2: survived",

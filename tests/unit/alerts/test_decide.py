@@ -307,7 +307,7 @@ def test_nodes_that_lose_readiness_while_counts_change_are_progress(groups: list
 
 
 @pytest.mark.parametrize("more", [{"Status": "SystemUpdating"}, {"SoftwareUpdateStatus": "InProgress"}])
-def test_so_are_nodes_that_are_updated(more: Json) -> None:
+def test_nodes_that_lose_readiness_during_a_software_update_are_progress(more: Json) -> None:
     account = Account(groups=[group(current=8, target=8, **more)])
     deliver(account, lost_ready(1, 7, 8))
     assert account.messages == []
@@ -618,7 +618,7 @@ def test_a_record_of_another_node_than_the_unhealthy_one_is_news() -> None:
     assert len(account.messages) == 2
 
 
-def test_what_was_not_published_is_not_remembered() -> None:
+def test_a_message_that_could_not_be_published_is_sent_when_its_records_return() -> None:
     account = Account(errors={"publish": error("InternalError", status=500)})
     alerts = account.alerts()
     assert deliver(account, *failed_launch(), alerts=alerts) == ["message-1", "message-2"]
@@ -724,7 +724,7 @@ RECORD = st.fixed_dictionaries({"healthRecord": any_object("logStream", "timesta
 
 
 @given(st.lists(st.one_of(JSON, st.builds(envelope, TYPES, DETAIL), RECORD), max_size=6))
-def test_whatever_a_record_holds_it_fails_or_is_read(bodies: list[Json]) -> None:
+def test_any_record_is_read_or_reported_as_failed(bodies: list[Json]) -> None:
     account = Account()
     failed = deliver(account, *bodies)
     assert {*failed} <= {f"message-{number}" for number in range(1, len(bodies) + 1)}

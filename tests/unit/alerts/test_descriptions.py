@@ -70,5 +70,5 @@ def test_samples_and_words_that_decide(text: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Something new failed", "Instance", "Cluster  failed", "failed " * 200])
-def test_what_aws_has_not_published_is_unknown(text: str) -> None:
+def test_a_description_that_aws_has_not_published_is_unknown(text: str) -> None:
     assert meaning(text) is None

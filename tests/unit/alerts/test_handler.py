@@ -192,7 +192,7 @@ def test_a_topic_that_alarms_cannot_reach_is_reported(
         ("get_key_policy", "The policy of the topic's key could not be read: AccessDeniedException: no."),
     ],
 )
-def test_what_cannot_be_looked_at_is_said(operation: str, said: str) -> None:
+def test_a_topic_or_key_policy_that_cannot_be_read_is_reported(operation: str, said: str) -> None:
     account = Account(
         attributes={"Policy": DEFAULT_POLICY, "KmsMasterKeyId": "alias/ours"},
         errors={operation: error("AccessDeniedException")},

@@ -79,7 +79,7 @@ def line(account: Account, label: str) -> str:
         ),
     ],
 )
-def test_counts_of_the_live_group_or_why_there_are_none(
+def test_a_message_has_the_counts_of_the_group_or_why_they_are_unknown(
     groups: list[Json], failure: Exception | None, said: str
 ) -> None:
     account = Account(groups=groups, errors={} if failure is None else {"describe_cluster": failure})
@@ -95,7 +95,7 @@ def test_counts_of_the_live_group_or_why_there_are_none(
         ("New", "With NodeRecovery Automatic"),
     ],
 )
-def test_what_hyperpod_does_by_itself_follows_node_recovery(recovery: str, said: str) -> None:
+def test_a_message_explains_hyperpods_own_action_by_node_recovery(recovery: str, said: str) -> None:
     account = Account(recovery=recovery)
     deliver(account, health_event(node_id(1)))
     assert said in line(account, "By itself:")

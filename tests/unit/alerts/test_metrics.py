@@ -61,7 +61,7 @@ def test_a_new_release_alone_is_not_outdated(status: str, outdated: int) -> None
     assert measured(account)["OutdatedImage", ""] == outdated
 
 
-def test_what_hyperpod_does_not_publish_has_no_metric() -> None:
+def test_a_value_that_hyperpod_does_not_return_has_no_metric() -> None:
     account = Account(groups=[group(minimum=None)])
     route(SCHEDULE, account.alerts())
     assert {name for name, _ in measured(account)} == {"Heartbeat", "MissingNodes", "NodesBelowMinimum"}

@@ -86,7 +86,7 @@ def test_every_command_has_the_option_or_a_reason(option: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_its_help_tells_exit_codes_and_what_it_may_need(name: str) -> None:
+def test_the_help_of_a_command_names_exit_codes_and_iam_permissions(name: str) -> None:
     command = ALL[name]
     told = " ".join(f"{command.help} {command.epilog or ''}".split())
     assert "xit code" in told, "no exit code"

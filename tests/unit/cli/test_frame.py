@@ -51,7 +51,7 @@ def test_the_overview_fits_and_names_every_command_that_can_be_loaded() -> None:
 
 
 @pytest.mark.parametrize("name", [name for group in COMMANDS.values() for name in group])
-def test_the_help_of_a_command_is_plain_text_where_nobody_looks(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_a_command_is_plain_text_without_a_terminal(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
     out, err = capsys.readouterr()
     assert f"Usage: cdk-hyperpod {name}" in out and "\033" not in out and err == ""
@@ -108,7 +108,7 @@ def test_a_shell_completes_commands_and_options(shell: str, capsys: pytest.Captu
         ("cdk-hyperpod local de", "2", ["deploy", "destroy"]),
     ],
 )
-def test_what_a_shell_gets(words: str, at: str, found: list[str]) -> None:
+def test_bash_completion_returns_the_matching_words(words: str, at: str, found: list[str]) -> None:
     asked = {"_CDK_HYPERPOD_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": at}
     done = subprocess.run([TOOL], env={**os.environ, **asked}, capture_output=True, text=True, check=True)
     assert [line.split(",")[1] for line in done.stdout.splitlines()] == found
@@ -167,7 +167,7 @@ def test_pages_whose_token_comes_again_end_with_one_sentence() -> None:
     assert aws.sentence(why.value).startswith("AWS's answer is invalid: Error during pagination: ")
 
 
-def test_a_table_gives_way_to_a_narrow_terminal() -> None:
+def test_a_table_is_cut_to_the_width_of_a_narrow_terminal() -> None:
     rows = [("a-group-with-a-long-name", "Running", "5"), ("b", "DeepHealthCheckInProgress", "12")]
     assert tables.table(("group", "status", "n"), rows, columns=40, cut=(0, 1), right=(2,)) == [
         "group      status                      n",

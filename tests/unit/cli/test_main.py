@@ -60,13 +60,13 @@ def test_check_takes_the_file_by_itself(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().err.startswith("other.yaml: 1 error\n")
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("cdk-hyperpod 0.")
 
 
 @pytest.mark.parametrize("command", ["check", "retained"])
-def test_a_wrong_file_is_told_on_stderr(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_an_invalid_file_go_to_stderr(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     write("other.yaml", {"removal": "keep", "name": REMOVED})
 
     assert main([command, "--config", "other.yaml"]) == 1
@@ -205,7 +205,7 @@ def test_a_help_comes_in_whatever_encoding(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", [*HELPS, ["schema"]], ids=" ".join)
-def test_an_output_that_is_full_is_one_message_and_a_closed_one_takes_all(
+def test_a_full_output_is_one_message_and_a_closed_output_is_no_error(
     arguments: list[str], unbuffered: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)

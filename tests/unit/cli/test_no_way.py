@@ -72,7 +72,7 @@ def test_no_network(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: p
 
 @pytest.mark.parametrize("why", REFUSED)
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_whatever_aws_refuses_is_one_sentence(
+def test_any_error_of_aws_is_one_sentence(
     words: list[str], why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "none")

@@ -102,7 +102,7 @@ def shown(code: int, out: str, err: str) -> str:
 
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize(("orchestrator", "size"), CASES)
-def test_what_every_command_prints(
+def test_the_output_of_every_command_is_that_of_its_golden_file(
     orchestrator: str, size: int, fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "no kubectl of this machine's")

@@ -57,20 +57,20 @@ def too_long(text: str) -> list[str]:
     return [line for line in text.splitlines() if len(line) > 80 and len(tables._WORD.findall(line)) > 1]
 
 
-def test_every_command_is_walked() -> None:
+def test_the_width_tests_cover_every_command() -> None:
     every = {name for group in COMMANDS.values() for name in group}
     assert every == PRINTED | {*MORE} | {*FOR_PROGRAMS} | {*OF_THE_LOCAL_AWS}
 
 
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("name", ["", *ALL, "job", "lifecycle", "local"])
-def test_a_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_each_command_fits_80_columns(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*name.split(), "--help"]) == 0
     assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.iterdir()), ids=lambda file: file.stem)
-def test_what_commands_print_on_clusters_of_all_sizes(file: Path) -> None:
+def test_command_outputs_for_all_cluster_sizes_fit_the_terminal(file: Path) -> None:
     whole = ("connect NODE --print", "connect NODE --ssh-config")
     outputs = [part.partition("\n") for part in file.read_text("utf-8").removeprefix("$ ").split("\n\n$ ")]
     assert len(outputs) > 10
@@ -84,7 +84,9 @@ def test_what_commands_print_on_clusters_of_all_sizes(file: Path) -> None:
 
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("words", [words for each in MORE.values() for words in each], ids=" ".join)
-def test_what_else_they_print(words: list[str], fake_aws: FakeAws, run: Run, tmp_path: Path) -> None:
+def test_other_outputs_of_commands_fit_the_terminal(
+    words: list[str], fake_aws: FakeAws, run: Run, tmp_path: Path
+) -> None:
     fake_aws.cluster()
     fake_aws.quiet()
     Path("wrong.yaml").write_text(WRONG)

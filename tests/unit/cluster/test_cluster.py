@@ -101,7 +101,7 @@ def root_volume(template: Template) -> Json:
     return {"EbsVolumeConfig": {"RootVolume": True, "VolumeKmsKeyId": {"Fn::GetAtt": [key, "Arn"]}}}
 
 
-def test_root_volumes_have_aws_own_key_where_somebody_says_so() -> None:
+def test_root_volumes_have_the_key_of_aws_if_encrypt_root_volumes_is_false() -> None:
     named = dataclasses.replace(P5, ebs_volumes=(EbsVolume(root_volume=True, volume_kms_key_arn=KEY),))
     groups = template_with(LOGIN, named, encrypt_root_volumes=False).groups()
     assert "InstanceStorageConfigs" not in groups["login"]
@@ -362,14 +362,14 @@ def test_a_cluster_is_guarded_by_default(plain: Template) -> None:
     assert plain.only_id("Custom::HyperPodScaleDown") in needs(plain, plain.only_id("AWS::SageMaker::Cluster"))
 
 
-def test_what_the_guard_takes_is_said_to_the_cluster() -> None:
+def test_scale_down_settings_of_the_cluster_reach_the_guard() -> None:
     taken = ScaleDownConfig(nodes_to_delete=("i-0123456789abcdef0",), instance_groups_to_delete=("old",), max_nodes=3)
     prepare = template_with(P5, scale_down=taken).only("Custom::HyperPodScaleDown")
     assert prepare["NodesToDelete"] == ["i-0123456789abcdef0"]
     assert (prepare["InstanceGroupsToDelete"], prepare["MaxNodes"]) == (["old"], "3")
 
 
-def test_groups_of_an_autoscaler_are_told_to_the_guard() -> None:
+def test_autoscaled_groups_are_passed_to_the_guard() -> None:
     group = InstanceGroup(name="system", instance_type="ml.m5.large", instance_count=1)
     arn = "arn:aws:eks:us-west-2:111122223333:cluster/train"
     template = of_stack(
@@ -378,7 +378,7 @@ def test_groups_of_an_autoscaler_are_told_to_the_guard() -> None:
     assert template.only("Custom::HyperPodScaleDown")["AutoscaledGroups"] == ["system"]
 
 
-def test_what_a_group_says_of_its_patches_reaches_the_cluster_its_role_and_the_guard() -> None:
+def test_patch_settings_of_a_group_reach_the_cluster_its_role_and_the_guard() -> None:
     """Also of a group that is added later. Both groups say `none` of what the other one sets."""
     rolling = Rolling(batch_percent=50, wait_seconds=0, rollback_alarms=("nccl-errors",))
     schedule = ScheduledUpdate(schedule="cron(30 12 15 * ? *)")
@@ -621,7 +621,7 @@ def test_types_that_the_template_schema_lacks_are_let_through_on_their_cluster_a
         ),
     ],
 )
-def test_what_hyperpod_would_refuse_is_refused_at_synth(group: InstanceGroup, message: tuple[str, str]) -> None:
+def test_settings_that_hyperpod_would_refuse_fail_at_synth(group: InstanceGroup, message: tuple[str, str]) -> None:
     with pytest.raises(ConfigError) as caught:
         template_with(group)
     assert message in found(caught.value.findings)
@@ -678,7 +678,7 @@ def test_a_region_without_hyperpod_is_refused() -> None:
         template_with(region="eu-west-3", network={"availability_zones": ["eu-west-3a"]})
 
 
-def test_every_finding_is_told_at_once() -> None:
+def test_all_findings_are_reported_at_once() -> None:
     wrong = dataclasses.replace(P5, partition=None, min_instance_count=9, instance_type="ml.nope")
     with pytest.raises(ConfigError) as caught:
         template_with(wrong, cluster_name="a_b")
@@ -806,7 +806,7 @@ def test_an_existing_vpc_without_a_way_to_aws_services_is_a_warning_that_is_said
     assert not warnings_of(groups=[P5], network={**closed, "internet_egress": True})
 
 
-def test_what_is_kept_is_said_in_cdks_words() -> None:
+def test_removal_policy_retain_retains_key_scripts_and_logs() -> None:
     """The key, the scripts and the logs that the construct makes; CDK's own functions log where CDK says."""
     template = template_with(removal_policy=RemovalPolicy.RETAIN)
     kept = ("AWS::KMS::Key", "AWS::S3::Bucket", "AWS::Logs::LogGroup")
@@ -816,7 +816,7 @@ def test_what_is_kept_is_said_in_cdks_words() -> None:
     assert not template.of("Custom::S3AutoDeleteObjects")
 
 
-def test_what_is_kept_of_other_constructs_is_said_in_the_same_words() -> None:
+def test_removal_policy_retain_retains_the_resources_of_other_constructs() -> None:
     def build(stack: Stack) -> None:
         retain = RemovalPolicy.RETAIN
         key = encryption_key(stack, "Key", removal_policy=retain)
@@ -847,7 +847,7 @@ def test_what_is_kept_of_other_constructs_is_said_in_the_same_words() -> None:
         assert [re.sub("[0-9A-F]{8}$", "", name) for name in sorted(kept)] == made
 
 
-def test_the_guard_logs_where_it_is_told() -> None:
+def test_the_guard_logs_to_the_given_log_group() -> None:
     def build(stack: Stack) -> None:
         guards = logs.LogGroup.from_log_group_name(stack, "Guards", "guards")
         add_cluster(stack, P5, guard_log_group=guards)

@@ -31,7 +31,7 @@ def template() -> Template:
     return of_stack(cluster)
 
 
-def test_what_can_fail_comes_before_the_cluster_and_its_guard(template: Template) -> None:
+def test_cluster_log_resources_that_can_fail_come_before_the_cluster_and_its_guard(template: Template) -> None:
     """A failure after the cluster's update would take back what was just deployed."""
     ours = {name for name in template.resources if name.startswith("ClusterLog")}
     kinds = {name: template.resources[name]["Type"] for name in ours}
@@ -69,6 +69,6 @@ def test_a_year_and_the_clusters_key_by_default(template: Template) -> None:
     assert of_stack(lambda stack: cluster(stack, 30)).only(KIND)["RetentionInDays"] == 30
 
 
-def test_days_that_cloudwatch_refuses_are_told() -> None:
+def test_a_log_retention_that_cloudwatch_refuses_is_an_error() -> None:
     with pytest.raises(ConfigError, match="log_retention_days: must be one of 1, 3, 5"):
         of_stack(lambda stack: cluster(stack, 31))

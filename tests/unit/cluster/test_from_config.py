@@ -73,7 +73,7 @@ def test_a_warning_of_the_network_appears_once(tmp_path: Path) -> None:
     assert [message.id for message in found] == ["/Stack/Cluster"]
 
 
-def test_what_does_not_go_with_the_file_is_refused() -> None:
+def test_arguments_that_contradict_the_file_are_refused() -> None:
     loaded = load_config(ROOT / "cluster.yaml")
 
     with refused(("eks-cluster-under-slurm", "eks_cluster_arn")):

@@ -118,7 +118,7 @@ def test_a_grant_to_a_cluster_of_another_account_is_in_the_resources_policy_too(
     assert ROLE in str(policy)
 
 
-def test_a_grant_to_one_node_type_is_none_to_another() -> None:
+def test_a_grant_to_one_node_type_does_not_reach_another() -> None:
     def build(stack: Stack) -> None:
         s3.Bucket(stack, "Bucket", encryption_key=kms.Key(stack, "Key")).grant_read_write(
             cluster_in(stack).roles["compute"]
@@ -136,7 +136,7 @@ def test_a_node_type_without_a_group_has_no_role_yet() -> None:
     assert cluster.roles.get("login") is None
 
 
-def test_what_nobody_grants_makes_nothing() -> None:
+def test_a_cluster_without_grants_has_no_extra_policy_or_rule() -> None:
     before = of_stack(cluster_in)
     assert not [name for name in before.of("AWS::IAM::Policy") if "Reference" in name]
     assert not before.of("AWS::Events::Rule")
@@ -231,7 +231,7 @@ def grants_of_ones_own(stack: Stack, cluster: HyperPodCluster) -> None:
         (grants_of_ones_own, "Stack/Nodes/DefaultPolicy", "the cluster; put that one into an iam.Policy of its own"),
     ],
 )
-def test_permissions_that_one_grant_makes_late_are_told(
+def test_permissions_that_a_grant_delays_are_a_warning(
     grant: Callable[[Stack, HyperPodCluster], None], policy: str, about: str
 ) -> None:
     stack = Stack(app := new_app(), "Stack")
@@ -257,7 +257,7 @@ def apart(stack: Stack, cluster: HyperPodCluster) -> None:
 
 
 @pytest.mark.parametrize("grant", [to_all, its_log, by_another, only_late, apart])
-def test_permissions_that_nothing_makes_late_are_not_told(grant: Callable[[Stack, HyperPodCluster], None]) -> None:
+def test_permissions_without_a_delay_raise_no_warning(grant: Callable[[Stack, HyperPodCluster], None]) -> None:
     stack = Stack(app := new_app(), "Stack")
     grant(stack, cluster_in(stack))
     template = templates_in(folder_of(app))["Stack"]
@@ -267,7 +267,7 @@ def test_permissions_that_nothing_makes_late_are_not_told(grant: Callable[[Stack
     assert bool(granted) == (grant is apart)
 
 
-def test_nodes_wait_for_a_policy_of_ones_own_where_the_cluster_is_told_to() -> None:
+def test_nodes_wait_for_a_users_policy_if_the_cluster_depends_on_it() -> None:
     def build(stack: Stack) -> None:
         cluster = cluster_in(stack)
         statement = iam.PolicyStatement(actions=["s3:GetObject"], resources=["*"])
@@ -325,7 +325,7 @@ def test_a_group_that_comes_later_has_what_the_cluster_was_granted() -> None:
 # -- connections, events, logs ----------------------------------------------------------------------------------------
 
 
-def test_nodes_are_let_in() -> None:
+def test_a_connection_from_the_cluster_adds_an_ingress_rule_for_its_nodes() -> None:
     def build(stack: Stack) -> None:
         cluster = cluster_in(stack)
         group = ec2.SecurityGroup.from_security_group_id(stack, "Database", "sg-0123456789abcdef0")
@@ -338,7 +338,7 @@ def test_nodes_are_let_in() -> None:
 
 
 @pytest.mark.parametrize("egress", [False, True])
-def test_nodes_of_a_closed_network_are_let_out_to_what_lets_them_in(egress: bool) -> None:
+def test_a_connection_from_a_closed_network_adds_an_egress_rule_too(egress: bool) -> None:
     def build(stack: Stack) -> None:
         network = HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"], internet_egress=egress)
         cluster = cluster_in(stack, network=network)
@@ -403,7 +403,7 @@ def test_events_of_another_region_reach_no_rule_here() -> None:
     late.on_event("Rule")
 
 
-def test_a_target_that_is_none() -> None:
+def test_on_event_refuses_an_invalid_target() -> None:
     known = known_cluster(Stack(new_app(), "Stack"))
     with refused(("argument-without-interface", "target")):
         known.on_event("Rule", target="queue")  # type: ignore[arg-type]
@@ -420,7 +420,7 @@ def test_a_target_that_is_none() -> None:
         pytest.param({"compute": ROLE}, [("argument-without-interface", "roles['compute']")], id="value"),
     ],
 )
-def test_roles_that_are_none(roles: Any, expected: Found) -> None:
+def test_invalid_roles_are_refused(roles: Any, expected: Found) -> None:
     with refused(*expected):
         cluster_in(Stack(new_app(), "Stack"), roles=roles)
 
@@ -439,7 +439,7 @@ def known_cluster(stack: Stack) -> IHyperPodCluster:
     return HyperPodCluster.from_cluster_attributes(stack, "Known", cluster_name="train", cluster_arn=ARN)
 
 
-def test_without_roles_nothing_is_granted_to_it_in_silence() -> None:
+def test_a_grant_to_a_cluster_with_unknown_roles_is_an_error() -> None:
     stack = Stack(new_app(), "Stack")
     known = known_cluster(stack)
     said = r"Stack/Known: 1 error\n  roles: .* \[roles-unknown\]"
@@ -591,7 +591,7 @@ def test_a_role_of_another_stack_has_the_account_of_that_stack() -> None:
     Annotations.from_stack(stack).has_warning("/Stack/Cluster", Match.string_like_regexp("role given for compute"))
 
 
-def test_a_role_of_another_stack_whose_path_nobody_knows_is_an_error() -> None:
+def test_a_role_of_another_stack_with_an_unknown_path_is_an_error() -> None:
     app = new_app()
     other = Stack(app, "Other")
     path = CfnParameter(other, "Path").value_as_string
@@ -651,7 +651,7 @@ def test_a_role_of_the_other_orchestrator_is_an_error(name: str, eks: str | None
         ).without_policy_updates(),
     ],
 )
-def test_a_role_that_must_not_change_is_told_what_it_needs(make: Callable[[Stack], iam.IRole]) -> None:
+def test_a_warning_lists_the_permissions_that_an_immutable_role_needs(make: Callable[[Stack], iam.IRole]) -> None:
     """As a policy's statements, with references as Fn::Sub writes them."""
     app = new_app()
     stack = Stack(app, "Stack", env=Environment(region="us-west-2", account="111122223333"))

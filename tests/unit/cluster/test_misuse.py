@@ -746,7 +746,7 @@ def test_something_else_in_place_of_a_value(kind: type) -> None:
         pytest.param(ScaleDown, {"nodes_to_delete": "i-0123456789abcdef0", "max_nodes": 1.5}, [("argument-not-a-list", "scale_down.nodes_to_delete"), ("value-of-wrong-type", "scale_down.max_nodes")], id="one node"),
     ],
 )  # fmt: skip
-def test_what_it_says(
+def test_an_invalid_argument_has_its_finding_and_the_path_of_the_construct(
     made: Callable[..., object], changes: dict[str, Any], messages: Found, dependencies: Dependencies
 ) -> None:
     construct_id = dependencies.next_id()
@@ -758,7 +758,7 @@ def test_what_it_says(
     assert found(caught.value.findings) == messages
 
 
-def test_what_holds_the_thing_that_is_wanted_is_no_riddle(dependencies: Dependencies) -> None:
+def test_an_error_names_the_attribute_of_the_argument_to_use_instead(dependencies: Dependencies) -> None:
     """A construct in place of what it made: its attribute is named, where it is one alone."""
     wrong = {"network": dependencies.eks, "encryption_key": dependencies.scripts}
     with pytest.raises(ConfigError) as caught:

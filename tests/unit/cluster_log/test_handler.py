@@ -199,7 +199,7 @@ def test_the_group_of_another_cluster_is_another_resource() -> None:
 
 @pytest.mark.parametrize("operation", ["create", "retention", "key"])
 @pytest.mark.parametrize("code", ["AccessDeniedException", "ThrottlingException", "OperationAbortedException"])
-def test_what_passes_is_waited_for(operation: str, code: str) -> None:
+def test_temporary_errors_are_retried(operation: str, code: str) -> None:
     logs = Logs(errors={operation: error(code)})
     logs.until = logs.now + timedelta(seconds=100)
     assert logs.decide(event())["Data"] == {"Outcome": WELL}
@@ -232,7 +232,9 @@ def test_what_passes_is_waited_for(operation: str, code: str) -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_told_and_fails_nothing(errors: dict[str, Exception], outcome: str) -> None:
+def test_settings_that_cannot_be_applied_are_reported_and_fail_no_deployment(
+    errors: dict[str, Exception], outcome: str
+) -> None:
     assert Logs(errors=errors).decide(event()) == {**IDENTITY, "Status": "SUCCESS", "Data": {"Outcome": outcome}}
 
 
@@ -244,7 +246,7 @@ def test_it_ends_within_the_functions_five_minutes_whatever_hangs() -> None:
     assert (logs.now - began).total_seconds() <= 200
 
 
-def test_the_answer_fits_and_nothing_tells_where_it_goes() -> None:
+def test_the_response_fits_and_does_not_reveal_its_url() -> None:
     """CloudFormation takes 4,096 bytes of an answer."""
     logs = Logs(errors=dict.fromkeys(("create", "retention", "key", "filter"), error("Invalid", "x" * 5000)))
     told = logs.decide(event(**SENT))

@@ -31,7 +31,7 @@ def packed(assembly: Path) -> list[Path]:
         ("hyperpod/drainer/handler.py", "hyperpod/kernel", "examples/eks_from_one_file/cluster.yaml"),
     ],
 )
-def test_what_is_uploaded_has_it_byte_for_byte(speaker: str, place: str, file: str) -> None:
+def test_uploaded_code_contains_the_drain_protocol_unchanged(speaker: str, place: str, file: str) -> None:
     folders = [folder for folder in packed(assembly_of_file(ROOT / file)) if (folder / speaker).is_file()]
     assert folders
     for folder in folders:

@@ -105,7 +105,7 @@ def test_a_guard_in_a_nested_stack_comes_after_its_parent_s_resources() -> None:
         lambda stack, _: CfnResource(stack, "X", type="AWS::CloudFormation::WaitCondition"),
     ],
 )
-def test_what_cannot_be_ordered_is_named(waits: Callable[[Stack, ScaleDown], object]) -> None:
+def test_a_resource_that_cannot_be_ordered_is_named_in_a_warning(waits: Callable[[Stack, ScaleDown], object]) -> None:
     (warning,) = warnings_of(lambda stack: waits(stack, guard(stack)))
     assert warning.startswith("X ") and warning.endswith(" [ack: cdk-hyperpod:unordered]")
 
@@ -173,7 +173,7 @@ def test_a_macro_cannot_be_ordered() -> None:
 @pytest.mark.parametrize(
     "odd", [{"Ref": {"no": "name"}}, {"DependsOn": [{}]}, {"Fn::GetAtt": []}, {"Fn::Sub": 1}, None]
 )
-def test_nonsense_names_nothing(odd: Any) -> None:
+def test_malformed_references_name_no_resource(odd: Any) -> None:
     assert around(X={"Properties": odd}) == (["X"], [], [])
 
 

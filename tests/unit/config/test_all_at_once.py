@@ -118,13 +118,13 @@ def test_a_wrong_leaf_hides_and_invents_nothing(changes: Changes, paths: list[st
     assert [path for _, path in validate(changes)] == paths
 
 
-def test_a_group_that_names_a_zone_is_told_so_though_another_has_a_scarce_type() -> None:
+def test_a_group_that_names_a_zone_is_reported_although_another_has_a_scarce_type() -> None:
     changes = {"network": REMOVED, "instance_groups.0.availability_zone": "us-west-2a"}
 
     assert [path for _, path in validate(changes)] == ["instance_groups[head].availability_zone"]
 
 
-def test_the_same_mistake_in_two_groups_of_one_name_is_told_twice() -> None:
+def test_the_same_error_in_two_groups_of_one_name_is_reported_twice() -> None:
     group = {"name": "twin", "instance_type": "ml.m5.xlarge", "instance_count": 1, "node_type": "compute"}
 
     assert validate({"instance_groups.1": group, "instance_groups.2": group}) == [
@@ -134,7 +134,7 @@ def test_the_same_mistake_in_two_groups_of_one_name_is_told_twice() -> None:
     ]  # fmt: skip
 
 
-def test_a_mistake_behind_an_anchor_is_told_where_it_is_used() -> None:
+def test_an_error_behind_a_yaml_anchor_is_reported_for_each_use() -> None:
     text = yaml.safe_dump({"region": "us-west-2", "name": "a"}) + (
         "instance_groups:\n"
         "- &base {name: a, instance_type: ml.m5.xlarge, instance_count: x, node_type: controller}\n"
@@ -147,7 +147,7 @@ def test_a_mistake_behind_an_anchor_is_told_where_it_is_used() -> None:
     ]
 
 
-def test_a_hundred_wrong_groups_are_told_in_full() -> None:
+def test_all_errors_of_a_hundred_groups_are_reported() -> None:
     group = {"instance_type": "ml.m5.xlarge", "instance_count": -1, "node_type": "compute", "partition": "p"}
 
     assert validate({f"instance_groups.{n}": {**group, "name": f"g{n}"} for n in range(2, 100)}) == [
@@ -155,7 +155,7 @@ def test_a_hundred_wrong_groups_are_told_in_full() -> None:
     ]
 
 
-def test_findings_that_are_equal_are_told_once_and_warnings_are_no_errors() -> None:
+def test_equal_findings_are_reported_once_and_warnings_are_not_errors() -> None:
     error = Finding(code="a-wrong", path="a", problem="is wrong", remedy="change it")
     warning = Finding(code="b-odd", path="b", problem="is odd", remedy="read on", level="warning")
 

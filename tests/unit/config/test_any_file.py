@@ -103,7 +103,7 @@ def assert_answered(text: str) -> None:
 
 @given(data)
 @settings(max_examples=100)
-def test_any_data(value: object) -> None:
+def test_any_data_is_loaded_or_refused_with_findings(value: object) -> None:
     assert_answered(dump(value))
 
 
@@ -115,7 +115,7 @@ def test_any_data(value: object) -> None:
 @example("? =\n")
 @example("%YAML 9.9\n--- a")
 @settings(max_examples=300)
-def test_any_text(text: str) -> None:
+def test_any_text_is_loaded_or_refused_with_findings(text: str) -> None:
     assert_answered(text.encode("utf-8", "ignore").decode())
 
 
@@ -175,7 +175,7 @@ def test_the_answer_is_the_same_each_time(value: Any) -> None:
 
 @given(mutations())
 @settings(max_examples=150)
-def test_what_the_schema_refuses_the_loader_refuses(value: Any) -> None:
+def test_the_loader_refuses_everything_that_the_schema_refuses(value: Any) -> None:
     # A mapping with keys that are no text has no counterpart in JSON.
     value = yaml.safe_load(dump(value))
     if any(not isinstance(key, str) for holder, key in _places(value) if isinstance(holder, dict)):

@@ -389,7 +389,7 @@ def test_every_setting_with_a_change_is_changed_below() -> None:
 
 
 @pytest.mark.parametrize("setting", CASES)
-def test_a_changed_setting_is_told_with_its_effect_and_nothing_else_s(setting: str) -> None:
+def test_a_changed_setting_is_listed_with_its_own_effect_only(setting: str) -> None:
     base, edits, path = CASES[setting]
     before, after = config_of(data_of(base)), config_of(edited(edits, data_of(base)))
     found = {each.path: each for each in changed(record(before), record(after))}
@@ -449,7 +449,7 @@ def test_a_dropped_group_that_is_to_be_deleted_ends_nodes(names: list[str]) -> N
     assert str(found["instance_groups[a]"]).endswith("removed; the group is deleted with all its nodes")
 
 
-def test_synthesis_says_it_too_where_it_is_told_against_which_file(tmp_path: Path) -> None:
+def test_synthesis_lists_the_settings_that_changed_against_a_given_file(tmp_path: Path) -> None:
     before, after = tmp_path / "before.yaml", tmp_path / "cluster.yaml"
     text = (CONFIGS.parents[2] / "cluster.yaml").read_text("utf-8")
     before.write_text(text, "utf-8")
@@ -610,7 +610,7 @@ def test_no_node_ends_where_the_table_says_that_none_does(effect: str, base: str
 
 
 @pytest.mark.parametrize("setting", settings("refused"))
-def test_what_is_refused_is_refused_and_takes_no_node(setting: str) -> None:
+def test_a_change_that_the_table_refuses_fails_and_deletes_no_node(setting: str) -> None:
     base, edits, _ = CASES[setting]
     data, after = data_of(base), edited(edits, data_of(base))
     if setting in BY_AWS:

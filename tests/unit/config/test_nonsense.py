@@ -42,7 +42,7 @@ def test_no_file_system_is_mounted_over_what_a_node_needs(path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/fsx", "/mnt/data", "/home/shared", "/opt/data", "/...", "/.fsx", "/etcetera", "/data/etc"]
 )
-def test_a_folder_of_its_own_is_good(path: str) -> None:
+def test_a_mount_path_of_its_own_is_accepted(path: str) -> None:
     assert validate({"storage": {**STORAGE, "mount_path": path}}) == []
 
 
@@ -53,7 +53,7 @@ def test_a_folder_of_its_own_is_good(path: str) -> None:
         *("mine-s3alias", "mine--ol-s3", "mine.mrap", "mine--x-s3", "mine--table-s3"),
     ],
 )
-def test_no_bucket_has_such_a_name(name: str) -> None:
+def test_a_bucket_name_that_s3_cannot_have_is_refused(name: str) -> None:
     link = {"file_system_path": "/a", "bucket_name": name}
     (message,) = validate({"storage": {**STORAGE, "data_repositories": [link]}})
 
@@ -61,7 +61,7 @@ def test_no_bucket_has_such_a_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.b", "192.168.0.1a", "my-s3alias-2", "1.2.3"])
-def test_another_bucket_has(name: str) -> None:
+def test_an_unusual_but_valid_bucket_name_is_accepted(name: str) -> None:
     assert (
         validate({"storage": {**STORAGE, "data_repositories": [{"file_system_path": "/a", "bucket_name": name}]}}) == []
     )
@@ -101,7 +101,7 @@ def test_a_file_system_of_240_pib_is_a_slip() -> None:
         pytest.param("arn:aws-us-gov:iam::111122223333:role/x", id="GovCloud"),
     ],
 )
-def test_no_such_role_gets_in(arn: str) -> None:
+def test_an_administrator_arn_that_is_not_a_usable_role_is_refused(arn: str) -> None:
     (message,) = of_eks(admin_role_arns=[arn])
 
     assert message == ("value-malformed", "eks.admin_role_arns[0]")
@@ -110,7 +110,7 @@ def test_no_such_role_gets_in(arn: str) -> None:
 @pytest.mark.parametrize(
     "name", ["x" * 64, "service-role/x", "aws-reserved/sso.amazonaws.com/us-west-2/AWSReservedSSO_a_0"]
 )
-def test_such_a_role_does(name: str) -> None:
+def test_an_administrator_role_with_a_long_name_or_a_path_is_accepted(name: str) -> None:
     assert of_eks(admin_role_arns=[f"{ROLE}/{name}"]) == []
 
 
@@ -134,7 +134,7 @@ def test_a_registry_has_no_two_dots() -> None:
     assert message == ("value-malformed", "eks.image_registry")
 
 
-def test_what_is_of_another_account_is_a_warning_wherever_it_stands() -> None:
+def test_an_arn_of_another_account_is_a_warning_in_every_setting() -> None:
     """And nothing is said where the file names no account."""
     data = changed(
         {

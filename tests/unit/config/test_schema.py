@@ -76,7 +76,7 @@ def test_the_default_cluster_names_its_schema_for_editors() -> None:
         pytest.param({"tags": {"a": 1}}, id="number for a tag"),
     ],
 )  # fmt: skip
-def test_what_the_schema_refuses_the_loader_refuses(changes: Changes) -> None:
+def test_the_loader_refuses_everything_that_the_schema_refuses(changes: Changes) -> None:
     assert not VALIDATOR.is_valid(changed(changes))
     assert validate(changes) != []
 

@@ -68,7 +68,7 @@ def test_the_prefix_of_every_region_with_hyperpod_is_checked_above() -> None:
 
 
 @pytest.mark.parametrize("zone", [*NAMES, *IDS])
-def test_names_and_ids_are_told_apart(zone: str) -> None:
+def test_zone_names_and_zone_ids_are_distinguished(zone: str) -> None:
     assert is_zone_id(zone) == (zone in IDS)
 
 
@@ -170,7 +170,7 @@ def test_the_second_zone_never_moves(region: str) -> None:
     assert plan_subnets(NetworkConfig(availability_zones=(f"{region}{first}", f"{region}{second}")))
 
 
-def test_zones_without_eks_are_nobodys_second() -> None:
+def test_a_zone_without_eks_is_never_the_second_zone() -> None:
     assert second_zone("us-west-1", "usw1-az1") == "usw1-az3"
     assert second_zone("us-west-1", "us-west-1a") is None
     for region, zone in (("us-east-1", "use1-az3"), ("us-west-1", "usw1-az2"), ("ca-central-1", "cac1-az3")):

@@ -248,7 +248,7 @@ happening = st.one_of(
 
 @settings(max_examples=300, phases=[Phase.generate])
 @given(st.lists(happening, min_size=8, max_size=30))
-def test_whatever_happens(happenings: list[tuple[Any, ...]]) -> None:
+def test_no_sequence_of_events_leaves_our_cordon_or_a_running_backup(happenings: list[tuple[Any, ...]]) -> None:
     kubernetes = FakeKubernetes()
     for what, *arguments in happenings:
         getattr(kubernetes, what)(*arguments)

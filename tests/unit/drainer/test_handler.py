@@ -49,13 +49,13 @@ def test_the_token_names_the_sts_that_there_is(more: dict[str, str], host: str) 
 
 
 @pytest.mark.parametrize("authority", ["", "bm9uZQ=="])
-def test_without_an_authority_nobody_is_trusted(authority: str) -> None:
+def test_without_a_ca_certificate_no_server_is_trusted(authority: str) -> None:
     nobody = {**ENVIRONMENT, "KUBERNETES_ENDPOINT": "https://127.0.0.1:1", "KUBERNETES_CA": authority}
     with pytest.raises((ValueError, ssl.SSLError)):
         handler._look(QUESTION, nobody, log=lambda _: None)
 
 
-def test_it_stands_alone_and_imports_no_client_of_aws() -> None:
+def test_the_drainer_imports_neither_the_library_nor_an_aws_client() -> None:
     """As in the Lambda: beside nothing of the library. A client's import would be most of a cold start."""
     folder = ROOT / "constructs" / "cdk_hyperpod" / "_lambda"
     code = (

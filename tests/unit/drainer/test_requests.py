@@ -193,7 +193,7 @@ CRON_JOB = {
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_is_sent_is_of_the_versions_that_eks_has(version: str) -> None:
+def test_requests_are_valid_for_each_kubernetes_version_of_eks(version: str) -> None:
     """The real server of the other tests is older, and speaks v1beta1 of the same."""
     free, held = node(1), node(2)
     requests = [{**NODE, "id": f"i-{number:017x}"} for number in (1, 2)]
@@ -233,7 +233,7 @@ def test_without_a_backup_it_may_make_no_job() -> None:
 # -- sizes ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_largest_clusters_are_read_in_pages_and_told_of_below_the_limit() -> None:
+def test_the_largest_clusters_are_read_in_pages_and_the_answer_fits_the_limit() -> None:
     """6,758 nodes is HyperPod's own limit for a group; all of them go, and every name is as long as it may be."""
     nodes = [node(number) for number in range(6758)]
     pods = [pod(number, f"hyperpod-i-{number % 2000:017x}", "x" * 253) for number in range(20_000)]
@@ -292,7 +292,7 @@ def test_a_job_is_there_until_its_end_was_seen(theirs: int | None, kept: int) ->
     assert job["spec"]["ttlSecondsAfterFinished"] == kept
 
 
-def test_two_nodes_that_say_they_are_one_instance_are_nobodys() -> None:
+def test_two_nodes_with_one_instance_id_are_unknown_and_not_changed() -> None:
     twin: Mapping[str, Any] = {
         "metadata": {"name": "x-i-00000000000000001", "resourceVersion": "1"},
         "spec": {},
@@ -307,7 +307,7 @@ def test_two_nodes_that_say_they_are_one_instance_are_nobodys() -> None:
     assert {method for method, _, _, _ in cluster.sent} == {"GET"}
 
 
-def test_what_nobody_can_write_is_not_in_the_log() -> None:
+def test_characters_that_cannot_be_encoded_are_replaced_in_the_log() -> None:
     logged: list[str] = []
     half = Reply(403, b'{"message": "half a character: \\ud800\\nand a line"}')
     Drainer(Api(lambda *_: half), None, log=logged.append).look(event(), NOW)
@@ -332,7 +332,7 @@ def test_a_read_is_not_sent_again_for_ever() -> None:
     assert len(sent) == 2
 
 
-def test_an_answer_that_is_none_of_kubernetes_ends_the_look() -> None:
+def test_an_invalid_answer_of_kubernetes_ends_the_run_with_a_problem() -> None:
     answer = Cluster([{"metadata": {}}], []).look(event())
     assert answer["problem"] == "Kubernetes answers with something that this drainer cannot read: KeyError('name')"
     assert answer["nodes"] == {}

@@ -130,9 +130,7 @@ def test_at_its_deadline_a_node_goes_back_to_work_and_the_server_is_asked_what_k
     ("events", "delay"),
     [({f"drain-{INSTANCE}-0": "E: quota"}, "; Job ops/drain-i-00000001-0: E: quota"), ({"drain-x": "E"}, "")],
 )
-def test_a_node_that_timed_out_tells_the_last_event_of_a_job_that_is_deleted(
-    events: dict[str, str], delay: str
-) -> None:
+def test_a_timed_out_node_reports_the_last_event_of_its_deleted_job(events: dict[str, str], delay: str) -> None:
     backup = replace(PENDING, hook=replace(HOOK, events=events))
     decision = rules.time_out(replace(HELD, phase=Phase.TIMED_OUT, pending_backup=backup))
     assert decision is not None
@@ -309,7 +307,7 @@ def test_a_request_with_a_refused_node_cordons_and_evicts_nothing() -> None:
     assert [decision.changes for decision in decisions.values()] == [(), ()]
 
 
-def test_what_no_request_wants_is_released_and_its_backup_stopped() -> None:
+def test_a_node_that_no_request_names_is_released_and_its_backup_stopped() -> None:
     hook = replace(HOOK, jobs={JOB.name: JOB, "done": replace(JOB, name="done", state="complete")})
     released = rules.release_unwanted({}, snapshot(NODE, hook=hook))
     assert [change.purpose for change in released] == ["release hyperpod-i-00000001", "stop its backup"]

@@ -103,7 +103,7 @@ def _backup(found: NodeView) -> tuple[Job | None, Job | None]:
     ],
     ids=["its Job is complete", "the mark says so"],
 )
-def test_what_is_saved_has_no_backup_left_to_make(found: NodeView) -> None:
+def test_a_backed_up_node_has_no_pending_backup(found: NodeView) -> None:
     assert found.saved
     assert found.pending_backup is None
 

@@ -158,7 +158,7 @@ def test_instance_types_file_is_in_the_form_that_the_tool_writes() -> None:
     assert make_catalogue.render_types(json.loads(content)["instance_types"]) == content
 
 
-def test_what_moto_lacks_or_gets_wrong_is_in_the_file() -> None:
+def test_facts_that_moto_lacks_or_has_wrong_are_in_the_file() -> None:
     types = json.loads(make_catalogue.TYPES_FILE.read_text("utf-8"))["instance_types"]
     for name, facts in ({**make_catalogue.MISSING, **make_catalogue.CORRECTED}).items():
         assert types[name].items() >= facts.items()
@@ -169,7 +169,7 @@ def test_regions_file_is_what_the_tool_makes_from_the_locked_packages() -> None:
     assert make_catalogue.REGIONS_FILE.read_text("utf-8") == made
 
 
-def test_regions() -> None:
+def test_a_region_is_available_unavailable_or_unknown() -> None:
     assert {"us-east-1", "us-west-2", "eu-central-1", "ap-northeast-1"} <= regions().available
     assert {"af-south-1", "eu-west-3", "cn-north-1", "us-gov-west-1"} <= regions().unavailable
     # cfn-lint ships us-east-1's list under the names of the isolated and sovereign regions.
@@ -200,7 +200,7 @@ def test_the_tool_rounds_memory_and_leaves_out_what_a_type_does_not_have() -> No
     }
 
 
-def test_the_tool_refuses_to_guess_a_type_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tool_refuses_an_instance_type_without_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make_catalogue, "cluster_instance_types", lambda: ["ml.m5.large", "ml.new.large"])
     with pytest.raises(
         SystemExit, match=r"^ml\.new\.large: no facts are known\. Add them to MISSING in .*make_catalogue"

@@ -181,7 +181,7 @@ def test_all_changes_are_refused_at_once() -> None:
     ],
 )
 @pytest.mark.parametrize("request_type", ["Create", "Update"])
-def test_what_lives_and_what_is_nobodys_is_let_through(
+def test_settings_that_are_unchanged_or_not_deployed_yet_are_accepted(
     account: FakeAccount, wanted: ImmutableSettings, request_type: str
 ) -> None:
     account.guard().check(event(wanted, request_type))
@@ -213,7 +213,7 @@ def test_a_rollback_is_let_through_whatever_cannot_be_read(operation: str, code:
 
 
 @pytest.mark.parametrize("code", ["ThrottlingException", "AccessDenied"])
-def test_a_rollback_that_cannot_be_told_at_first_is_asked_for_again_with_patience(code: str) -> None:
+def test_a_rollback_that_cannot_be_recognized_at_first_is_looked_up_again(code: str) -> None:
     """Nothing can be read until the look has used up its own patience, and a few seconds more."""
     operations = ("describe_stacks", "describe_cluster")
     account = FakeAccount(status="UPDATE_ROLLBACK_IN_PROGRESS", errors={name: error(code) for name in operations})
@@ -241,7 +241,7 @@ SUBNETS = st.builds(
     by_id=st.booleans(),
     has_cluster=st.booleans(),
 )
-def test_what_equals_the_live_one_is_never_refused(
+def test_settings_equal_to_the_live_ones_are_never_refused(
     subnet: Subnet, orchestrator: Any, efa: bool | None, by_id: bool, has_cluster: bool
 ) -> None:
     """So that the way back of a refused deployment passes, whatever stands."""
@@ -275,7 +275,7 @@ OPERATIONS = ["list_stack_resources", "describe_cluster", "list_tags", "describe
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("code", ["AccessDenied", "ThrottlingException", "RequestLimitExceeded"])
-def test_what_passes_is_waited_for(operation: str, code: str) -> None:
+def test_temporary_errors_are_retried(operation: str, code: str) -> None:
     """The function's own rights are seconds old when it is called first, and IAM is eventually consistent."""
     account = FakeAccount(errors={operation: error(code)})
     account.until = account.now + timedelta(seconds=100)
@@ -285,7 +285,7 @@ def test_what_passes_is_waited_for(operation: str, code: str) -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_what_stays_unreadable_is_told_with_the_right_that_is_missing(operation: str) -> None:
+def test_a_lasting_read_error_is_reported_with_the_missing_permission(operation: str) -> None:
     refused = error("AccessDenied", "User x is not authorized to perform: y")
     account = FakeAccount(errors={operation: refused})
     began = account.now
@@ -295,7 +295,7 @@ def test_what_stays_unreadable_is_told_with_the_right_that_is_missing(operation:
     assert (account.now - began).total_seconds() <= 180, "the function has five minutes"
 
 
-def test_all_that_stays_unreadable_is_told_within_the_functions_five_minutes() -> None:
+def test_lasting_read_errors_are_reported_within_the_five_minutes_of_the_function() -> None:
     throttled = error("ThrottlingException")
     account = FakeAccount(errors=dict.fromkeys(("describe_stacks", *OPERATIONS), throttled))
     began = account.now
@@ -331,7 +331,7 @@ def test_pages_whose_token_comes_again_end_with_an_error() -> None:
 # -- the answer -------------------------------------------------------------------------------------------------------
 
 
-def test_cloudformation_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_guard_answers_cloudformation_with_success_or_failure(capsys: pytest.CaptureFixture[str]) -> None:
     identity = {"StackId": event(immutable_settings())["StackId"], "RequestId": "request", "LogicalResourceId": "Guard"}
     fine = handler.decide(event(immutable_settings(), "Create"), FakeAccount().guard())
     assert fine == {**identity, "PhysicalResourceId": handler.PHYSICAL_ID, "Status": "SUCCESS"}

@@ -92,7 +92,7 @@ def test_the_controller_reads_requests_and_writes_the_status_and_nothing_else(te
 
 
 @pytest.mark.parametrize("node_type", ["login", "compute"])
-def test_nobody_forges_a_request_from_another_node(template: Template, node_type: str) -> None:
+def test_login_and_compute_nodes_cannot_write_a_drain_request(template: Template, node_type: str) -> None:
     assert statements(template, node_type) == []
 
 
@@ -219,7 +219,7 @@ def test_the_wall_names_the_controller_the_guard_and_operators() -> None:
     assert warnings == []
 
 
-def test_without_a_guard_that_asks_nobody_writes_the_deployments_request() -> None:
+def test_without_a_guard_that_drains_no_role_can_write_the_deployments_request() -> None:
     template, _ = built(lambda stack: cluster(stack, DrainAgentConfig()))
     assert walls(template)["DeploymentsRequest"] == []
 

@@ -39,7 +39,7 @@ def told(path: Path) -> Json:
     return {key: value for key, value in properties.items() if key not in left_out}
 
 
-def test_it_is_told_what_the_file_says() -> None:
+def test_the_foundation_guard_gets_the_immutable_settings_of_the_file() -> None:
     train = {"ClusterName": "llm-train", "Orchestrator": "slurm"}
     made = {"AvailabilityZone": "us-west-2c", "SubnetCidr": "10.0.64.0/19", "Efa": "false"}
     assert told(ROOT / "cluster.yaml") == {**ABSENT, **train, **made}

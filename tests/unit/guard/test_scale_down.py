@@ -101,7 +101,7 @@ def size_in_event(template: Template) -> int:
 
 
 @pytest.mark.parametrize(("groups", "nodes"), [(100, 0), (2, 3_000)])
-def test_what_fits_is_let_through(groups: int, nodes: int) -> None:
+def test_the_largest_clusters_that_fit_an_event_are_accepted(groups: int, nodes: int) -> None:
     """The most groups that a cluster has, or years of ids: an event holds twice as much as a template without tokens."""
     template = of_stack(
         lambda stack: guard(
@@ -113,7 +113,7 @@ def test_what_fits_is_let_through(groups: int, nodes: int) -> None:
     assert 60_000 < size_in_event(template) < 131_072
 
 
-def test_what_is_known_at_deployment_only_counts() -> None:
+def test_values_known_only_at_deployment_count_towards_the_size() -> None:
     def sized(role: str) -> int:
         findings = refused_findings({"nodes_to_delete": NODES}, instance_groups=[group(n, role) for n in range(100)])
         return bytes_in(findings[0])
@@ -133,7 +133,7 @@ def test_what_is_known_at_deployment_only_counts() -> None:
         pytest.param({"instance_groups_to_delete": ["old"]}, True, id="groups"),
     ],
 )
-def test_what_is_named_ends_undrained_and_synthesis_says_so(arguments: dict[str, Any], warned: bool) -> None:
+def test_synthesis_warns_that_named_nodes_and_groups_are_not_drained(arguments: dict[str, Any], warned: bool) -> None:
     stack = Stack(new_app(), "Stack")
     guard(stack, arguments)
     found = Annotations.from_stack(stack).find_warning("/Stack/ScaleDown", Match.string_like_regexp("does not drain"))
@@ -241,7 +241,7 @@ def codes_of(build: Callable[[Stack], object]) -> Found:
 @pytest.mark.parametrize(
     "scope", [lambda stack: stack, pytest.param(lambda stack: NestedStack(stack, "Nested"), marks=pytest.mark.ci)]
 )
-def test_an_override_behind_its_back_is_an_error(
+def test_an_override_of_properties_that_the_guard_reads_is_an_error(
     override: Callable[[CfnResource], None], paths: list[str], scope: Callable[[Stack], Stack]
 ) -> None:
     """Whether it is older than the guard or younger, an Aspect's, or without an effect."""
@@ -291,7 +291,7 @@ def test_an_override_that_takes_the_cluster_out_of_the_guards_order_is_an_error(
     assert codes_of(build) == [("guard-order-overridden", "cluster")]
 
 
-def test_an_override_that_keeps_the_order_is_none() -> None:
+def test_an_override_that_keeps_the_order_is_accepted() -> None:
     def build(stack: Stack) -> None:
         made = guard(stack)
         made._cluster.add_override("DependsOn", stack.resolve(resource_of(made.prepare).logical_id))
@@ -326,7 +326,7 @@ def test_an_override_that_keeps_the_order_is_none() -> None:
         ),
     ],
 )
-def test_what_the_guard_is_told_and_when_is_not_overridden(
+def test_an_override_of_the_guards_properties_or_order_is_an_error(
     change: Callable[[ScaleDown], object], said: tuple[str, str]
 ) -> None:
     def build(stack: Stack) -> None:
@@ -336,7 +336,7 @@ def test_what_the_guard_is_told_and_when_is_not_overridden(
     assert codes_of(build) == [said]
 
 
-def test_what_somebody_adds_to_the_guard_and_a_condition_of_both_are_no_matter() -> None:
+def test_properties_added_to_the_guard_and_a_shared_condition_are_accepted() -> None:
     def build(stack: Stack) -> None:
         wanted = CfnCondition(stack, "Wanted", expression=Fn.condition_equals("a", "a"))
         made = guard(stack)
@@ -408,7 +408,7 @@ def test_a_cluster_of_a_template_s_own_is_guarded_with_what_cdk_does_not_know(tm
         build({"NewerThanCdk": 1})
 
 
-def test_a_name_that_changes_behind_its_back_is_an_error() -> None:
+def test_a_cluster_name_changed_after_the_guard_was_made_is_an_error() -> None:
     def build(stack: Stack) -> None:
         guard(stack)._cluster.cluster_name = "other"
 
@@ -441,7 +441,7 @@ def test_a_guard_in_a_nested_stack_is_another_one_of_its_parent() -> None:
 # -- what comes before the cluster ------------------------------------------------------------------------------------
 
 
-def test_whatever_the_cluster_waits_for_the_guard_waits_for_too() -> None:
+def test_the_guard_has_every_dependency_of_the_cluster() -> None:
     """Else it could fail after nodes were taken, and before the cluster is told. Added before and after the guard, to the
     resource, to its node, and to a construct around it."""
 
@@ -499,7 +499,7 @@ def test_a_training_plan_brings_the_rights_that_sending_it_takes() -> None:
 # -- what is told afterwards ------------------------------------------------------------------------------------------
 
 
-def test_a_deployments_outputs_tell_what_went_and_what_still_stands() -> None:
+def test_the_outputs_of_a_deployment_show_deleted_nodes_and_remaining_groups() -> None:
     """Both resources always have `Retry`, so that stacks of before call them, and get the attributes that the outputs read."""
     kinds = {"NodesTaken": "Custom::HyperPodScaleDown", "StillStanding": "Custom::HyperPodGroupRemoval"}
     for arguments, text in ({}, ""), ({"retry": "on Monday"}, "on Monday"):
@@ -519,7 +519,7 @@ def test_a_cluster_has_one_guard() -> None:
         ScaleDown(stack, "Second", cluster=cluster)
 
 
-def test_what_a_nested_stacks_own_tags_refer_to_reaches_the_guard() -> None:
+def test_references_in_the_tags_of_a_nested_stack_reach_the_guard() -> None:
     """The cluster need not have the tag: CDK finds the reference at the guard alone."""
     app = new_app()
     outer = Stack(app, "Stack")

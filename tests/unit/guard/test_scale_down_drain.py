@@ -108,7 +108,7 @@ def test_the_functions_write_one_request_and_read_one_status(template: Template)
 
 
 @pytest.mark.parametrize("kind", ["Custom::HyperPodScaleDown", "Custom::HyperPodGroupRemoval"])
-def test_both_resources_are_told_how_to_drain(template: Template, kind: str) -> None:
+def test_both_resources_get_the_drain_settings(template: Template, kind: str) -> None:
     assert told(template, kind) == {
         "Bucket": "hyperpod-drain-train-<AWS::AccountId>-us-west-2",
         "TimeoutMinutes": 25,
@@ -126,7 +126,7 @@ def test_rights_and_bucket_come_before_the_first_request(template: Template) -> 
 
 
 @pytest.mark.parametrize(("on_failure", "must"), [(None, False), ("continue", False), ("fail", True)])
-def test_what_must_be_saved_is_said_in_one_place(on_failure: str | None, must: bool) -> None:
+def test_must_be_saved_follows_from_on_failure_of_the_backup(on_failure: str | None, must: bool) -> None:
     drain = ScaleDownDrain(timeout_minutes=10, on_timeout="force", on_silent="undrained")
     made = told(of_stack(lambda stack: cluster(stack, drain=drain, on_failure=on_failure) and None))
     assert made == {**made, "TimeoutMinutes": 10, "OnTimeout": "force", "OnSilent": "undrained", "MustBeSaved": must}

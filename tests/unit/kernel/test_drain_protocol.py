@@ -105,7 +105,7 @@ JSON = st.recursive(
 
 
 @given(JSON | st.fixed_dictionaries({"schema": st.just(1)}, optional=dict.fromkeys(STATUS[1:], JSON)))
-def test_whatever_a_status_holds_each_member_is_what_it_has_to_be(found: object) -> None:
+def test_any_status_that_is_read_has_valid_fields(found: object) -> None:
     try:
         status = parse_status(json.dumps(found).encode(), str)
     except StatusError:
@@ -124,7 +124,7 @@ def test_whatever_a_status_holds_each_member_is_what_it_has_to_be(found: object)
         *((content, "of another version") for content in (b"{}", b'{"schema": 2}', b'{"schema": "1"}')),
     ],
 )
-def test_what_is_not_a_status_is_told_by_its_reason(content: bytes, why: str) -> None:
+def test_an_invalid_status_is_refused_with_its_reason(content: bytes, why: str) -> None:
     with pytest.raises(StatusError, match=f"^has a status {why}$"):
         parse_status(content, str)
 

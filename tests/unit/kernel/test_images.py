@@ -71,7 +71,9 @@ NEW = spec()
         pytest.param({}, CUSTOM, spec(ImageId=OWN), (OWN, "default"), id="a removed AMI"),
     ],
 )  # fmt: skip
-def test_an_image(wanted: dict[str, str], image: dict[str, Any], before: Any, found: tuple[str, str] | None) -> None:
+def test_an_image_that_would_re_image_the_nodes_of_a_group_is_found(
+    wanted: dict[str, str], image: dict[str, Any], before: Any, found: tuple[str, str] | None
+) -> None:
     expected = () if found is None else (ReImaged("p5", 8, *found),)
     for each in [None, NEW, spec(**wanted)] if before == ANY else [before]:
         assert re_imaged(spec(**wanted), shown(image), each) == expected

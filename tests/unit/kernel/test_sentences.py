@@ -23,7 +23,7 @@ def test_a_refusal_and_a_failure_show_their_code() -> None:
     assert (failure.head, str(failure)) == ("It failed [a-b].", "It failed; try again [a-b]")
 
 
-def test_what_fits_is_shown_as_sentences() -> None:
+def test_reasons_that_fit_are_shown_as_sentences() -> None:
     assert fit("Head.", ["name: is odd [a-b]", "wait for it"]) == "Head. name: is odd [a-b]. Wait for it."
 
 

@@ -103,7 +103,7 @@ def test_a_denial_under_a_condition_counts_as_none() -> None:
         *("alarms alone", "another role", "account", "our role", "nobody"),
     ],
 )
-def test_the_key(key: str, key_policy: str | None, expected: list[str]) -> None:
+def test_a_topic_key_that_alarms_cannot_use_is_reported(key: str, key_policy: str | None, expected: list[str]) -> None:
     assert codes_of(PUBLISH, key, key_policy) == expected
 
 

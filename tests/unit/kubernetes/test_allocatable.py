@@ -58,7 +58,7 @@ def test_no_node_gives_more_than_it_has(name: str) -> None:
     assert 0 < node.memory_mib < kind.memory_gib * 1024
 
 
-def test_p5_and_trn1() -> None:
+def test_the_allocatable_resources_of_p5_and_trn1_are_known() -> None:
     p5, trn1 = (allocatable(catalogue()[name]) for name in ("ml.p5.48xlarge", "ml.trn1.32xlarge"))
     assert (p5.millicpus, p5.memory_mib) == (179_000, 1890 * 1024)
     assert p5.devices == {"nvidia.com/gpu": 8, "vpc.amazonaws.com/efa": 32}

@@ -48,7 +48,7 @@ def test_the_samples_are_accepted() -> None:
     assert findings(GOVERNED) == []
 
 
-def test_sizes() -> None:
+def test_an_elastic_policy_lists_its_sizes() -> None:
     assert ELASTIC.elastic_policy.sizes == (2, 4, 6, 8)
     assert BY_VALUES.sizes == (2, 4, 8)
 
@@ -161,7 +161,7 @@ def test_an_image_with_its_own_command() -> None:
     assert replica["template"]["spec"]["containers"][0]["command"] == ["./run.sh", "8"]
 
 
-def test_ranks_are_accelerators_unless_told() -> None:
+def test_a_node_has_one_process_for_each_accelerator_unless_set() -> None:
     assert spec(ELASTIC)["nprocPerNode"] == "8"
     assert spec(job(instance_type="ml.trn1.32xlarge"))["nprocPerNode"] == "32"
     assert spec(job(instance_type="ml.m5.4xlarge"))["nprocPerNode"] == "1"
@@ -365,7 +365,7 @@ def test_a_maximum_beyond_the_quota_is_refused(hard: dict[str, str], code: str, 
     assert f"at most {most}" in finding.remedy or most == 0
 
 
-def test_what_a_job_needs_and_the_quota_is_in_the_message() -> None:
+def test_a_job_above_the_quota_is_refused_with_its_needs_and_the_quota() -> None:
     (finding,) = check_job(ELASTIC, hard=quota_hard(Team(name="t", quota={"ml.p5.48xlarge": 6})))
     assert (
         "(cpu 1432 of 1074, memory 15120Gi of 11340Gi, nvidia.com/gpu 64 of 48, vpc.amazonaws.com/efa 256 of 192)"

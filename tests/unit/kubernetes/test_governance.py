@@ -62,7 +62,7 @@ def test_cloudformation_refuses_what_is_not_there() -> None:
         check("AWS::SageMaker::ComputeQuota", compute_quota_properties(RESEARCH, cluster_arn=ARN) | {"Team": "x"})
 
 
-def test_a_compute_quota() -> None:
+def test_a_team_becomes_a_compute_quota() -> None:
     assert compute_quota_properties(BORROWER, cluster_arn=ARN) == {
         "Name": "borrower",
         "ClusterArn": ARN,
@@ -112,7 +112,7 @@ def test_a_team_may_borrow_parts_of_nodes() -> None:
     assert limits == [{"InstanceType": "ml.p5.48xlarge", "Accelerators": 2}]
 
 
-def test_a_scheduler_config() -> None:
+def test_a_policy_becomes_a_scheduler_config() -> None:
     assert scheduler_properties(POLICY, name="llm-train", cluster_arn=ARN) == {
         "Name": "llm-train",
         "ClusterArn": ARN,

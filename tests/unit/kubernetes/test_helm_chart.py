@@ -72,7 +72,7 @@ def test_a_chart_that_lies_there_twice_is_the_folder(chart: Path) -> None:
     assert HelmChart(chart).digest == digest
 
 
-def test_whatever_changes_in_a_chart_changes_its_digest(chart: Path) -> None:
+def test_any_change_of_a_chart_changes_its_digest(chart: Path) -> None:
     digest = HelmChart(chart).digest
     (chart / "charts" / "mpi-operator" / "values.yaml").write_text("{}\n", "utf-8")
     assert HelmChart(chart).digest != digest

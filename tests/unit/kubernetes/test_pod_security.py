@@ -36,7 +36,7 @@ def test_the_pods_of_a_job_pass_baseline(name: str) -> None:
         {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]},
     ],
 )
-def test_what_would_not(wrong: Manifest) -> None:
+def test_a_pod_beyond_the_baseline_standard_is_found(wrong: Manifest) -> None:
     assert len(beyond_baseline({"spec": wrong})) == 1
 
 

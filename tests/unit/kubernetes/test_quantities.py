@@ -43,12 +43,12 @@ def test_larger_amounts_are_larger_in_text(one: int, other: int) -> None:
         ("2E", 2 * 10**18),
     ],
 )
-def test_amounts_are_read(text: str, amount: Fraction) -> None:
+def test_kubernetes_quantities_are_parsed(text: str, amount: Fraction) -> None:
     assert parse_quantity(text) == amount
 
 
 @pytest.mark.parametrize(
     "text", ["", "eight!", "-1", "1e3", "5 Gi", "5gi", "5GB", "Gi", "1.", ".5", "٣", "1\n", "9" * 19]
 )
-def test_what_is_no_amount_is_none(text: str) -> None:
+def test_an_invalid_quantity_is_not_parsed(text: str) -> None:
     assert parse_quantity(text) is None

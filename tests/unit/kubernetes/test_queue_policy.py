@@ -29,7 +29,7 @@ def refusals(manifest: Manifest, groups: list[str], operation: str = "CREATE") -
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_what_asks_for_accelerators_goes_through_the_queue(case: Case) -> None:
+def test_a_workload_that_requests_accelerators_needs_a_queue(case: Case) -> None:
     messages = refusals(case.manifest, MEMBER if case.by_a_member else CONTROLLER)
     assert (len(messages) == 0) == case.admitted, messages
 

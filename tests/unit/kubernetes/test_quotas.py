@@ -56,7 +56,7 @@ def quantities(nodes: Mapping[str, int]) -> dict[str, Fraction]:
     return {key: amount for key, amount in parsed.items() if amount is not None}
 
 
-def test_eight_p5_nodes() -> None:
+def test_a_share_of_eight_p5_nodes_has_the_quota_of_their_resources() -> None:
     assert quota_hard(Team(name="research", quota={"ml.p5.48xlarge": 8})) == {
         "requests.nvidia.com/gpu": "64",
         "requests.vpc.amazonaws.com/efa": "256",
@@ -176,7 +176,7 @@ def test_every_key_is_there_and_every_value_a_quantity(nodes: Mapping[str, int])
 
 
 @given(NODES, NODES)
-def test_quotas_add_up(one: Mapping[str, int], other: Mapping[str, int]) -> None:
+def test_the_quota_of_two_shares_is_the_sum_of_their_quotas(one: Mapping[str, int], other: Mapping[str, int]) -> None:
     together = {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
     first, second = quantities(one), quantities(other)
     assert quantities(together) == {key: first[key] + second[key] for key in first}
@@ -224,7 +224,7 @@ P5 = {"InstanceType": "ml.p5.48xlarge", "Count": 8}
     ],
     ids=["nothing borrowed", "percent", "nodes"],
 )
-def test_compute_quota(team: Team, sharing: dict[str, object]) -> None:
+def test_a_share_becomes_a_compute_quota_with_its_borrowing(team: Team, sharing: dict[str, object]) -> None:
     config = compute_quota_properties(team, cluster_arn="arn")["ComputeQuotaConfig"]
     assert config == {"ComputeQuotaResources": [P5], "ResourceSharingConfig": sharing}
 

@@ -304,7 +304,7 @@ def test_gpus_without_mig_are_not_divided() -> None:
     ]
 
 
-def test_who_borrows_lends() -> None:
+def test_a_team_that_borrows_must_lend() -> None:
     team = Team(name="t", quota={"ml.p5.48xlarge": 1}, lend=False, borrow_limit=50)
     assert findings(team, governed=True) == [("borrow-without-lending", "teams[t].lend")]
     assert findings(dataclasses.replace(team, borrow_limit=None), governed=True) == []
@@ -315,7 +315,7 @@ def test_ceilings_may_exceed_the_cluster() -> None:
     assert findings(Team(name="a", quota=half, borrow_limit=100), Team(name="b", quota=half, borrow_limit=100)) == []
 
 
-def test_shares_may_not() -> None:
+def test_shares_above_the_cluster_are_an_error() -> None:
     assert findings(*(Team(name=name, quota={"ml.p5.48xlarge": 6}) for name in "ab")) == [
         ("shares-above-cluster", "teams")
     ]
@@ -331,7 +331,7 @@ def test_defaults_may_be_all_that_the_ceiling_holds() -> None:
     ]
 
 
-def test_shares_of_types_that_nobody_can_count_are_not_compared() -> None:
+def test_shares_of_instance_types_with_unknown_counts_are_not_compared() -> None:
     assert findings(Team(name="a", quota={"ml.p5.48xlarge": 1000}), nodes=None, autoscaling=True) == []
     assert findings(Team(name="a", quota={"ml.p5.48xlarge": 1000}), nodes={"ml.p5.48xlarge": None}) == []
     assert findings(Team(name="a", quota={"ml.p5e.48xlarge": 1}), nodes={"ml.p5.48xlarge": None}) == [

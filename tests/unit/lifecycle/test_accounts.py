@@ -42,7 +42,7 @@ def told(wanted: Any, shown: str, ours: set[str]) -> list[str]:
     return list(accounting.commands_for(accounting.parse(wanted), found, descriptions, "train"))
 
 
-def test_a_new_cluster() -> None:
+def test_accounts_and_users_of_a_new_cluster_are_created() -> None:
     assert told(WANTED, "root||1|||||||normal|\nroot|root|1|||||||normal|", set()) == [
         "add account name=research cluster=train description=cdk-hyperpod organization=cdk-hyperpod",
         "modify account where name=research cluster=train set Fairshare=5 GrpTRES=gres/gpu=16,node=2 MaxWall=1-01:00:00",
@@ -53,7 +53,7 @@ def test_a_new_cluster() -> None:
     ]
 
 
-def test_nothing_is_told_to_a_database_that_is_right() -> None:
+def test_a_correct_accounting_database_gets_no_command() -> None:
     assert told(WANTED, SHOWN, {"research", "ops"}) == []
 
 
@@ -68,7 +68,7 @@ def test_limits_that_go_and_users_who_move() -> None:
     ]
 
 
-def test_an_account_of_somebody_else_is_not_taken_over() -> None:
+def test_an_existing_account_that_is_not_ours_is_refused() -> None:
     with pytest.raises(accounting.StepError, match="Slurm has an account research already, which is not ours"):
         told(WANTED, SHOWN, set())
 
@@ -97,7 +97,7 @@ def test_an_account_that_left_the_file_keeps_no_qos() -> None:
     ]
 
 
-def test_what_is_new_is_in_one_file_and_the_first_account_is_a_new_user_s_default() -> None:
+def test_new_accounts_are_in_one_file_and_the_first_account_is_a_new_users_default() -> None:
     found = accounting.parse_associations(
         "root||1|||||||normal|\nroot|root|1|||||||normal|\nops||1|||||||normal|\nops|bob|1|||||||normal|"
     )
@@ -151,7 +151,7 @@ CONF = "ClusterName=a\nPrologFlags=Alloc,NoHold # HyperPod's\nPartitionName=dev 
 SETTINGS = {"PrologFlags": ["Contain"], "PropagateResourceLimitsExcept": ["MEMLOCK"]}
 
 
-def test_what_slurm_conf_has_of_a_list_stays() -> None:
+def test_list_values_of_slurm_conf_are_kept() -> None:
     lines = slurm_conf.included(CONF, SETTINGS).splitlines()[1:]
     assert lines == ["PrologFlags=Alloc,NoHold,Contain", "PropagateResourceLimitsExcept=MEMLOCK"]
     assert slurm_conf.included("PropagateResourceLimits=NONE\nprologflags=contain\n", SETTINGS).splitlines()[1:] == [
@@ -199,12 +199,12 @@ def test_our_lines_come_back_after_a_rewrite_and_our_own_writing_ends_there(conf
     assert {file.name: file.read_text() for file in conf.folder.iterdir()} == files
 
 
-def test_what_slurmctld_reads_at_its_start_restarts_it_and_reaches_the_nodes(conf: Conf) -> None:
+def test_a_setting_that_is_read_at_start_restarts_slurmctld_and_reconfigures_the_nodes(conf: Conf) -> None:
     slurm_conf.keep({**SETTINGS, "AccountingStorageEnforce": ["associations"]}, 0)
     assert conf.told == ["systemctl restart slurmctld.service", "scontrol reconfigure"]
 
 
-def test_it_gives_up_where_somebody_takes_the_line_out_again_and_again(conf: Conf) -> None:
+def test_the_include_line_is_given_up_if_another_program_keeps_removing_it(conf: Conf) -> None:
     for second in range(5):
         conf.rewrite()
         slurm_conf.keep(SETTINGS, second)
@@ -222,7 +222,7 @@ def test_a_program_killed_between_its_two_files_is_mended(conf: Conf) -> None:
 
 
 @pytest.mark.parametrize("failing", ["systemctl restart slurmctld.service", "scontrol reconfigure"])
-def test_what_slurm_was_not_told_it_is_told_by_the_next_run(
+def test_a_slurm_command_that_failed_is_repeated_by_the_next_run(
     conf: Conf, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     settings = {**SETTINGS, "AccountingStorageEnforce": ["associations"]}

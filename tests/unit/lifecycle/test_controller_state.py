@@ -571,7 +571,7 @@ def test_jobs_are_held_by_a_few_commands_and_an_earlier_run_holds_none(monkeypat
     assert {"--jobs=7", "--starttime=2026-11-28T12:57:37"} < set(commands[-1])
 
 
-def test_what_slurmctld_logs_of_jobs_that_it_does_not_know() -> None:
+def test_jobs_unknown_to_slurmctld_are_found_in_its_log() -> None:
     log = (
         "[2026-11-28T07:46:03.017] error: Orphan StepId=3.batch reported on node ip-10-77-0-21\n"
         "error: Registered PENDING JobId=4_1(6) without allocation\n"

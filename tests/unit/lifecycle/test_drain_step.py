@@ -96,7 +96,7 @@ def test_an_agent_without_a_folder_is_replaced_and_leaves_nothing(controller: Co
     assert controller.files() == {*wanted(controller), "access.py"}
 
 
-def test_what_is_no_part_of_the_agent_any_more_is_removed(controller: Controller) -> None:
+def test_files_that_no_longer_belong_to_the_agent_are_removed(controller: Controller) -> None:
     controller.start()
     old = controller.programs / "agent/old"
     old.mkdir()

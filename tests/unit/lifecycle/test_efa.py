@@ -156,7 +156,7 @@ def test_a_second_run_only_verifies(node: EfaNode) -> None:
     assert node.asked == before
 
 
-def test_what_hyperpod_has_configured_stays(node: EfaNode) -> None:
+def test_an_lnet_that_hyperpod_configured_is_kept(node: EfaNode) -> None:
     node.write("lnet", "rdmap00s0\nrdmap16s0\n")
     assert node.step() == ["INFO /fsx uses EFA: 2 interfaces sent 200 messages of a test"]
     assert node.asked == []
@@ -216,7 +216,9 @@ FAILING = [
 
 
 @pytest.mark.parametrize(("commands", "file", "reason"), FAILING)
-def test_what_fails_leaves_the_mount_over_tcp(node: EfaNode, commands: dict[str, str], file: str, reason: str) -> None:
+def test_a_failed_efa_setup_leaves_the_mount_on_tcp(
+    node: EfaNode, commands: dict[str, str], file: str, reason: str
+) -> None:
     for name, body in commands.items():
         node.fake(name, body)
     if file:
@@ -269,7 +271,7 @@ def test_only_a_node_that_lost_its_mount_fails_and_it_runs_no_job(node: EfaNode)
     assert "systemctl start slurmd.service" not in node.asked
 
 
-def test_a_step_that_is_told_to_end_mounts_first(node: EfaNode) -> None:
+def test_a_step_that_gets_sigterm_mounts_the_file_system_before_it_ends(node: EfaNode) -> None:
     """HyperPod may give up on a node's script. Without its file system the node could not be tried again."""
     node.fake("umount", f"{COMMANDS['umount']}; kill -TERM $PPID")
     assert node.step() == ["INFO /fsx uses EFA: 8 interfaces sent 800 messages of a test"]

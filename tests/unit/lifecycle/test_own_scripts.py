@@ -215,7 +215,7 @@ def test_a_script_that_prints_for_ever_fills_neither_log_nor_disk(node: Node, pr
     assert "INFO 10-test.sh: the end" in said(result.stdout)
 
 
-def test_what_it_prints_is_one_printable_line_each(node: Node) -> None:
+def test_each_output_line_of_an_own_script_is_logged_as_one_printable_line(node: Node) -> None:
     add(node, AFTER, r"printf '\033[31mred\033[0m\rX\xff\n\n'; printf 'no end'")
     lines = [line for line in said(node.provision().stdout) if ": started" not in line and ": ended" not in line]
     assert lines == ["INFO 10-test.sh: ?[31mred?[0m X\ufffd", "INFO 10-test.sh: no end"]

@@ -73,7 +73,7 @@ def test_a_node_finds_itself_by_any_of_its_addresses(addresses: set[str], instan
     assert provision.find_self(RESOURCE_CONFIG, frozenset(addresses)) == instance
 
 
-def test_an_agent_s_address_tells_only_where_there_is_no_other() -> None:
+def test_the_agent_address_identifies_a_node_only_if_it_has_no_customer_address() -> None:
     """10.1.0.77 may be a new node's own address, which HyperPod has not listed yet."""
     instance = {"InstanceName": "p5-1", "AgentIpAddress": "10.1.0.77", "CustomerIpAddress": "10.1.0.21"}
     new = frozenset({"10.1.0.77"})
@@ -110,7 +110,7 @@ def test_an_agent_s_address_tells_only_where_there_is_no_other() -> None:
         ),
     ],
 )
-def test_a_node_that_cannot_tell_which_one_it_is_says_so(
+def test_a_node_that_cannot_identify_itself_fails_with_the_reason(
     resource_config: Any, addresses: set[str], message: str
 ) -> None:
     with pytest.raises(ProvisionError, match=message):
@@ -263,7 +263,7 @@ def test_the_scripts_of_another_cluster_are_not_run() -> None:
         provision.check_cluster(other, CLUSTER)
 
 
-def test_cluster_file() -> None:
+def test_the_cluster_file_of_a_node_is_parsed() -> None:
     assert provision.parse_cluster(CLUSTER_JSON) == CLUSTER
     assert provision.parse_cluster({"cluster_name": "a"}) == Cluster("a", ())
 
@@ -332,7 +332,7 @@ def test_the_agents_network_may_overlap_the_cluster_s_own(address: str, name: st
     provision.check_node_type(node_type, found, overlapping(), own)
 
 
-def test_steps() -> None:
+def test_the_steps_of_a_node_follow_from_its_type_and_mounts() -> None:
     two = Cluster("a", (Mount("/fsx", "lustre"), Mount("/home", "nfs4")))
     node = Node("compute", P5_1, ("10.1.0.10", "10.1.0.11"))
     clock = Step("clock", "15_clock.py")
@@ -467,7 +467,7 @@ def generics_in(program: str) -> list[str]:
     ]
 
 
-def test_generics_are_found() -> None:
+def test_the_check_finds_generics_that_a_program_evaluates() -> None:
     program = (
         "from collections.abc import Mapping\n"
         "Settings = Mapping[str, int]\n"

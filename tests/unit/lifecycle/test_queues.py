@@ -28,7 +28,7 @@ SHOWN = (
 )
 
 
-def test_what_differs_is_updated_and_the_rest_left_alone() -> None:
+def test_only_partition_settings_that_differ_are_updated() -> None:
     found = partitions.parse(SHOWN)
     assert list(partitions.commands_for({"p5": P5}, found)) == [
         "partitionname=p5 Default=YES MaxTime=2-00:00:00 PriorityTier=0 AllowAccounts=cdk-hyperpod,research"
@@ -104,7 +104,7 @@ def test_only_our_qos_that_left_the_file_are_removed() -> None:
 @pytest.mark.parametrize(
     ("jobs", "accounts", "removed"), [("7\n", "", False), ("", "research|low,high\n", False), ("", "a|normal\n", True)]
 )
-def test_a_qos_stays_while_somebody_uses_it(
+def test_a_qos_is_kept_while_a_job_or_an_account_uses_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], jobs: str, accounts: str, removed: bool
 ) -> None:
     ran: list[str] = []
@@ -229,7 +229,9 @@ def test_a_node_without_the_folder_refuses_the_lines(tmp_path: Path) -> None:
         (({}, {"job_submit": "a"}), ({}, {"job_submit": "b"}), {"slurm-reconfigure", "slurmctld-restart"}),
     ],
 )
-def test_what_follows_a_change(tmp_path: Path, old: Any, new: Any, expected: set[str]) -> None:
+def test_a_changed_setting_requires_a_reconfigure_or_a_restart(
+    tmp_path: Path, old: Any, new: Any, expected: set[str]
+) -> None:
     (tmp_path / "slurm.conf").write_text(slurm_conf.with_include("ClusterName=train\n"))
     before, after = slurm_conf.files_with(*old, tmp_path), slurm_conf.files_with(*new, tmp_path)
     assert slurm_conf.needs({name: before.get(name, "") for name in after}, after) == expected
@@ -315,7 +317,9 @@ def test_a_trial_of_slurmctld_runs_no_program_and_leaves_the_cluster_s_state_alo
     assert not (folder / "etc/slurmdbd.conf").exists()
 
 
-def test_what_a_trial_of_slurmctld_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_a_trial_of_slurmctld_started_end_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A job_submit.lua may call os.execute when it is loaded."""
     (tmp_path / "etc").mkdir()
     unshare = tmp_path / "unshare"
@@ -339,7 +343,7 @@ def test_what_a_trial_of_slurmctld_has_started_ends_with_it(tmp_path: Path, monk
         ("MessageTimeout=33", None),
     ],
 )  # fmt: skip
-def test_what_lines_name_on_the_controller_must_exist(
+def test_programs_that_slurm_conf_names_must_exist_on_the_controller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, why: str | None
 ) -> None:
     monkeypatch.setenv("PROVISION_ROOT", str(tmp_path))

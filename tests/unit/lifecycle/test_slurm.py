@@ -78,7 +78,7 @@ def node(tmp_path: Path) -> SlurmNode:
     return SlurmNode(tmp_path)
 
 
-def test_what_runs_is_left_alone(node: SlurmNode) -> None:
+def test_a_running_slurmd_is_left_alone(node: SlurmNode) -> None:
     node.unit("slurmd", "active")
     result = node.provision()
     assert result.returncode == 0
@@ -108,7 +108,7 @@ def test_a_daemon_that_hyperpod_is_starting_is_waited_for(node: SlurmNode) -> No
     assert node.asked == []
 
 
-def test_patience_comes_before_a_start(node: SlurmNode) -> None:
+def test_a_daemon_is_started_only_after_several_checks(node: SlurmNode) -> None:
     node.unit("slurmd", "inactive")
     systemctl = node.root / "bin" / "systemctl"
     shown = 'units=$(dirname "$0")/../units\n[[ $3 != ActiveState ]] || echo "$4" >>"$units.looks"\n'
@@ -146,7 +146,7 @@ def test_the_controller_starts_munge_the_database_s_daemon_and_slurmctld(node: S
     ]  # fmt: skip
 
 
-def test_an_empty_topology_is_taken_away(node: SlurmNode) -> None:
+def test_an_empty_topology_file_is_renamed(node: SlurmNode) -> None:
     node.addresses("10.1.0.10")
     node.unit("slurmctld", "failed")
     node.controller("with slurmctld")

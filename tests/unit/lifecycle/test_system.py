@@ -130,7 +130,7 @@ def test_a_restart_of_slurmd_ends_no_job(node: Part, mode: str) -> None:
 
 
 @pytest.mark.parametrize("failing", ["daemon-reload", "restart slurmd.service"])
-def test_what_a_run_did_not_get_to_the_next_one_does(node: Part, failing: str) -> None:
+def test_a_failed_restart_of_slurmd_is_completed_by_the_next_run(node: Part, failing: str) -> None:
     systemctl = node.root / "bin/systemctl"
     works = systemctl.read_text()
     systemctl.write_text(works.replace("\n", f"\n[[ $* != '{failing}' ]] || exit 1\n", 1))
@@ -143,7 +143,7 @@ def test_what_a_run_did_not_get_to_the_next_one_does(node: Part, failing: str) -
 
 
 @pytest.mark.parametrize(("state", "asked"), [("inactive", ["enable --now chrony.service"]), ("active", [])])
-def test_a_clock_that_nobody_keeps_is_kept(node: Part, state: str, asked: list[str]) -> None:
+def test_chrony_is_started_if_it_is_inactive(node: Part, state: str, asked: list[str]) -> None:
     node.write("clocks", f"Id=chrony.service\nLoadState=loaded\nActiveState={state}\nUnitFileState=disabled\n")
     node.step("clock")
     assert [line for line in node.asked if "chrony" in line] == asked
@@ -205,7 +205,7 @@ ENROOT_ROOTFS_WRITABLE yes
 """
 
 
-def test_what_the_image_says_of_enroot_s_folders_gives_way(node: Part) -> None:
+def test_folders_that_the_image_sets_for_enroot_are_replaced(node: Part) -> None:
     """Of several lines Enroot takes the first, and reads enroot.conf before enroot.conf.d."""
     node.write("mountinfo", MOUNTS + "96 23 0:54 / /opt/dlami/nvme rw - ext4 /dev/nvme1n1 rw\n")
     conf = node.root / "etc/enroot/enroot.conf"

@@ -38,14 +38,14 @@ def test_a_node_that_is_as_it_should_be_is_left_alone() -> None:
     assert commands([ALICE], DONE, ["alice"]) == []
 
 
-def test_who_is_out_of_the_file_is_locked_once_and_let_in_again() -> None:
+def test_a_user_removed_from_the_file_is_locked_once_and_unlocked_when_added_again() -> None:
     assert commands([], DONE, ["alice"]) == ["usermod --lock --expiredate 1 alice"]
     locked = Accounts(DONE.users, DONE.gids, expired=frozenset({"alice"}), locked=frozenset({"alice"}))
     assert commands([], locked, ["alice"]) == []
     assert commands([ALICE], locked, ["alice"]) == ["usermod --expiredate  alice"]
 
 
-def test_a_date_that_somebody_else_set_stays() -> None:
+def test_an_expiry_date_set_by_others_is_kept() -> None:
     expired = Accounts(DONE.users, DONE.gids, expired=frozenset({"alice"}))
     assert commands([ALICE], expired, ["alice"]) == []
     assert commands([], expired, ["alice"]) == []
@@ -70,7 +70,7 @@ def test_a_date_keeps_out_once_it_is_over(
     assert ("alice" in found.expired, "alice" in found.locked) == (expired, locked)
 
 
-def test_nobody_else_is_ever_touched() -> None:
+def test_users_that_are_not_ours_are_never_changed() -> None:
     assert commands([], DONE, []) == []
     assert commands([], FRESH, ["gone-from-a-replaced-node"], gids={}) == []
 
@@ -113,7 +113,7 @@ def test_a_group_that_left_the_file_loses_our_users(tmp_path: Path, monkeypatch:
         (Accounts({}, {"slurm": 5000}), "the gid 5000 of the group research is slurm's here"),
     ],
 )  # fmt: skip
-def test_a_name_or_number_of_somebody_else_fails_the_step(node: object, words: str) -> None:
+def test_a_user_name_or_uid_that_is_taken_fails_the_step(node: object, words: str) -> None:
     with pytest.raises(users.StepError) as caught:
         commands([ALICE], node, [])
     assert str(caught.value).startswith(words)
@@ -168,7 +168,7 @@ def test_modes_that_ssh_refuses_are_warned_of_and_left(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a home to another user needs root")
 @pytest.mark.parametrize("how", ["m.finish(m.with_rights_of(user, 5000, work))", "m._work_here_as(user, 5000, work)"])
-def test_root_follows_nothing_that_a_user_put_into_the_home(tmp_path: Path, how: str) -> None:
+def test_work_in_a_home_follows_links_only_with_the_users_own_permissions(tmp_path: Path, how: str) -> None:
     """~/.ssh is a link to a folder of root's: the user's rights do not reach it."""
     tmp_path.chmod(0o755)
     for folder in tmp_path.parents[:2]:
@@ -228,7 +228,7 @@ def two_users(root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not on this machine: no key can be made")
-def test_what_one_user_did_to_a_home_keeps_nobody_else_out(
+def test_a_broken_home_of_one_user_does_not_lock_out_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = two_users(tmp_path, monkeypatch)
@@ -240,7 +240,7 @@ def test_what_one_user_did_to_a_home_keeps_nobody_else_out(
     assert (tmp_path / "fsx/home/bob/.ssh/authorized_keys").is_file()
 
 
-def test_a_home_is_made_as_soon_as_its_owner_has_an_account_and_one_that_cannot_be_made_keeps_nobody_without_one(
+def test_a_home_is_created_right_after_its_account_and_a_failure_blocks_no_other_account(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = two_users(tmp_path, monkeypatch)
@@ -259,7 +259,7 @@ def test_a_home_is_made_as_soon_as_its_owner_has_an_account_and_one_that_cannot_
     assert done == [commands[0], commands[3], commands[1], ("home",), commands[2]]
 
 
-def test_what_never_answers_in_a_home_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_never_responds_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(users, "HOME_S", 0.1)
     me = User("me", os.geteuid(), "g", frozenset(), "/home")
     with pytest.raises(users.HomeError, match=r"the home /home of me: it did not end within 0\.1 s"):
@@ -297,7 +297,7 @@ def test_the_public_part_of_a_key_is_what_ssh_keygen_says(tmp_path: Path, more: 
     ],
 )
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="root that may not is made of root")
-def test_a_file_system_that_takes_root_for_nobody_is_told_by_its_own_name_for_it(
+def test_a_file_system_that_squashes_root_is_reported_with_the_option_to_change(
     tmp_path: Path, mount: str, words: str
 ) -> None:
     """A root without the right to give files away: mkdir goes well, chown does not, as behind a squashing server."""

@@ -363,7 +363,7 @@ def test_a_key_that_is_named_by_its_alias_is_used_through_any_key() -> None:
         (lambda stack: of_this_app(stack, eks_cluster_arn=EKS_ARN), 0),
     ],
 )
-def test_a_log_group_of_another_app_is_told(cluster: Callable[[Stack], IHyperPodCluster], warned: int) -> None:
+def test_a_log_group_of_another_app_is_a_warning(cluster: Callable[[Stack], IHyperPodCluster], warned: int) -> None:
     stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
     ClusterMonitoring(stack, "Monitoring", cluster=cluster(stack))
     assert warnings(stack, "GPU faults under Slurm raise no message") == warned
@@ -380,7 +380,7 @@ def test_open_metadata_is_a_warning(metadata_users: tuple[str, ...] | None, warn
     assert warnings(stack, "lets every job use the role of its node and write health records") == warned
 
 
-def test_a_cluster_of_another_stack_of_the_app_is_told_too() -> None:
+def test_a_cluster_of_another_stack_of_the_app_is_a_warning_too() -> None:
     app = new_app()
     first, second = (Stack(app, name, env=Environment(region="us-west-2")) for name in ("First", "Second"))
     cluster = of_this_app(first)
@@ -390,7 +390,7 @@ def test_a_cluster_of_another_stack_of_the_app_is_told_too() -> None:
     assert warnings(second, "GPU faults under Slurm raise no message") == 1
 
 
-def test_standard_provisioning_is_told_once() -> None:
+def test_standard_provisioning_is_warned_about_once() -> None:
     stack = Stack(new_app(), "Stack", env=Environment(region="us-west-2"))
     ClusterMonitoring(stack, "Monitoring", cluster=of_this_app(stack, node_provisioning_mode="standard"))
     assert warnings(stack, "no cluster events under standard provisioning") == 1

@@ -146,7 +146,7 @@ def with_subnets(stack: Stack, subnets: list[str], zones: list[str]) -> None:
     cluster_in(stack, vpc=vpc)
 
 
-def test_a_list_of_subnets_whose_length_nobody_knows_is_an_error() -> None:
+def test_a_list_of_subnets_with_an_unknown_length_is_an_error() -> None:
     with refused(("vpc-subnets-count-unknown", "vpc")):
         of_stack(lambda stack: with_subnets(stack, Fn.split(",", Fn.import_value("Subnets")), ["us-west-2a"]))
 
@@ -225,7 +225,7 @@ def test_one_way_to_say_which_vpc() -> None:
         HyperPodNetwork(stack, "None", vpc_subnets=ec2.SubnetSelection(subnet_group_name="Nodes"))
 
 
-def test_a_flow_log_goes_where_it_is_told() -> None:
+def test_a_flow_log_uses_the_given_log_group() -> None:
     def build(stack: Stack) -> None:
         group = logs.LogGroup.from_log_group_arn(stack, "Flow", "arn:aws:logs:us-west-2:111122223333:log-group:flow:*")
         HyperPodNetwork(stack, "Network", availability_zones=["us-west-2c"], flow_log_group=group)

@@ -310,14 +310,14 @@ def test_other_constructs_can_live_in_the_vpc_however_often_they_ask() -> None:
         ),
     ],
 )
-def test_what_ec2_would_refuse_is_refused_at_synth(arguments: dict[str, Any], message: tuple[str, str]) -> None:
+def test_settings_that_ec2_would_refuse_fail_at_synth(arguments: dict[str, Any], message: tuple[str, str]) -> None:
     with pytest.raises(ConfigError) as caught:
         network(**arguments)
     assert message in found(caught.value.findings)
     assert str(caught.value).startswith("Stack/Network: 1 error\n  network.")
 
 
-def test_every_finding_is_told_at_once() -> None:
+def test_all_findings_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         network(availability_zones=["eu-west-1a", "us-west-2a", "us-west-2a"], cidr="8.8.0.0/16")
     assert len(caught.value.findings) == 3

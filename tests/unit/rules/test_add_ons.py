@@ -63,7 +63,7 @@ def test_settings_of_an_add_on_that_is_on() -> None:
     ],
     ids=["date", "nan", "number as a key", "set", "huge number", "long", "1 MB"],
 )
-def test_what_eks_could_not_read_is_refused_at_its_place(value: object, code: str, place: str) -> None:
+def test_an_add_on_value_that_is_not_json_is_refused_with_its_path(value: object, code: str, place: str) -> None:
     assert found(findings(vpc_cni=configured(since=value))) == [(code, f"eks.add_ons.vpc_cni.configuration{place}")]
 
 
@@ -88,7 +88,7 @@ def test_a_setting_of_the_library_cannot_be_changed(configuration: dict[str, Any
     assert found(findings(observability=add_on)) == [("add-on-configuration-of-library", path)]
 
 
-def test_what_the_library_does_not_set_is_added_to_what_it_sets() -> None:
+def test_add_on_settings_of_the_user_are_merged_with_those_of_the_library() -> None:
     own = {"ampWorkspace": {"arn": "a"}, "logging": {"enabled": False}}
     assert merged(own, {"logging": {"level": "info"}, "a": 1}) == {
         "ampWorkspace": {"arn": "a"},
@@ -124,7 +124,7 @@ def test_a_secret_is_refused_and_not_repeated(configuration: dict[str, Any], pla
         {"serviceAccount": {"automountServiceAccountToken": True}, "password": ""},
     ],
 )
-def test_a_reference_to_a_secret_is_none(configuration: dict[str, Any]) -> None:
+def test_a_reference_to_a_secret_is_accepted(configuration: dict[str, Any]) -> None:
     assert findings(coredns=AddOn(configuration=configuration)) == []
 
 
@@ -198,7 +198,7 @@ def test_the_tag_that_bounds_the_ebs_drivers_role_cannot_be_changed() -> None:
     ]
 
 
-def test_what_drivers_may_change_has_the_clusters_tag_or_is_named() -> None:
+def test_csi_drivers_can_change_only_named_resources_or_those_with_the_clusters_tag() -> None:
     """Except lists of what there is, nothing is allowed on everything; other clusters' volumes stay out of reach."""
     stack = Stack(App(), "Stack")
     roles = [

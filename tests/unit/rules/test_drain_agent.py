@@ -38,7 +38,7 @@ def hooked(**more: Any) -> dict[str, Any]:
         drain(["/var/lib/docker", "/tmp", "/home", "/etcetera"]),
     ],
 )
-def test_what_can_work_is_taken(changes: dict[str, Any]) -> None:
+def test_drain_agent_settings_that_can_work_are_accepted(changes: dict[str, Any]) -> None:
     assert [line for line in validate(changes) if "drain" in line[1]] == [OPEN]
 
 
@@ -118,7 +118,7 @@ def test_what_can_work_is_taken(changes: dict[str, Any]) -> None:
         (drain(lifecycle={"steps": {"drain": False}}), ("drain-agent-without-step", "lifecycle.steps.drain")),
     ],
 )
-def test_what_cannot_work_is_refused(changes: dict[str, Any], says: tuple[str, str]) -> None:
+def test_drain_agent_settings_that_cannot_work_are_refused(changes: dict[str, Any], says: tuple[str, str]) -> None:
     assert says in validate(changes)
 
 
@@ -192,7 +192,9 @@ def test_under_eks_a_function_drains(changes: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_what_nobody_could_reach_or_save_is_refused(changes: dict[str, Any], says: tuple[str, str]) -> None:
+def test_eks_drain_settings_without_a_reachable_api_or_backup_are_refused(
+    changes: dict[str, Any], says: tuple[str, str]
+) -> None:
     assert says in validate(changes)
 
 
@@ -214,6 +216,6 @@ def test_what_nobody_could_reach_or_save_is_refused(changes: dict[str, Any], say
         ),
     ],
 )
-def test_operators(operators: list[str], says: tuple[str, str] | None) -> None:
+def test_operators_of_drain_requests_are_validated(operators: list[str], says: tuple[str, str] | None) -> None:
     found = [line for line in validate({"slurm": {"drain": {"operators": operators}}}) if "operators" in line[1]]
     assert found == ([] if says is None else [says])

@@ -149,7 +149,9 @@ def validate(changes: Changes, base: Mapping[str, Any] = EKS) -> Found:
         pytest.param({"teams": [{**TEAM, "members": []}]}, [("setting-unknown", "teams[research].members")], {"teams": [TEAM]}, id="unknown key of a team"),
     ],
 )  # fmt: skip
-def test_rule(bad: Changes, expected: Found, good: Changes) -> None:
+def test_an_invalid_setting_has_its_findings_and_a_valid_one_has_no_error(
+    bad: Changes, expected: Found, good: Changes
+) -> None:
     assert validate(bad) == expected
     assert validate(good) == []
 
@@ -161,7 +163,7 @@ def test_under_slurm_nothing_of_eks_has_a_meaning(setting: str, value: object) -
     assert validate({setting: value}, SMALL) == [("orchestrator-not-eks", setting)]
 
 
-def test_what_the_subnets_hold_counts_the_endpoints_of_eks_and_more_addresses_for_each_p5() -> None:
+def test_subnet_sizes_count_the_endpoints_of_eks_and_all_addresses_of_each_p5() -> None:
     # A /24 less 5 of AWS's own and 13 endpoints holds 2 nodes of 81 addresses; a /21 network is cut in eight of them.
     assert validate({"network.cidr": "10.0.0.0/21", "instance_groups.1.instance_count": 2}) == []
     assert validate({"network.cidr": "10.0.0.0/21", "instance_groups.1.instance_count": 3}) == [
@@ -196,7 +198,7 @@ def test_a_mistake_of_autoscaling_blames_no_share_and_hides_no_type(changes: Cha
     assert of_type == ("instance-type-not-in-cluster", "teams[research].quota.ml.p5e.48xlarge")
 
 
-def test_an_administrator_in_a_team_is_told_beside_an_arn_that_is_none() -> None:
+def test_an_administrator_in_a_team_is_reported_beside_an_invalid_arn() -> None:
     changes = {"eks.admin_role_arns": ["admin", ADMIN], "teams": [{**TEAM, "role_arns": ["research", ADMIN]}]}
     assert validate(changes) == [
         ("value-malformed", "eks.admin_role_arns[0]"),

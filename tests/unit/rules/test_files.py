@@ -132,7 +132,7 @@ def test_a_pipe_is_not_waited_for(app: Path) -> None:
         assert error(app, setting, "../pipe") is not None
 
 
-def test_the_apps_folder(app: Path, tmp_path: Path) -> None:
+def test_the_folder_of_the_app_is_found_from_the_folder_of_a_file(app: Path, tmp_path: Path) -> None:
     assert app_folder(app / "clusters") == app
     (app / "clusters" / ".git").write_text("gitdir: elsewhere")
     assert app_folder(app / "clusters" / "own") == app / "clusters"

@@ -139,7 +139,9 @@ MODE = "node_provisioning_mode"
         pytest.param({"tags": {"Team": "a", "team": "b"}}, [("tags-differ-in-case-only", "tags")], {"tags": {"Team": "a", "teams": "b"}}, id="tags that IAM takes for one"),
     ],
 )  # fmt: skip
-def test_rule(bad: Changes, expected: Found, good: Changes) -> None:
+def test_an_invalid_setting_has_its_findings_and_a_valid_one_has_no_error(
+    bad: Changes, expected: Found, good: Changes
+) -> None:
     assert validate(bad) == expected
     assert validate(good) == []
 

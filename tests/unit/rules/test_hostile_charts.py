@@ -112,7 +112,7 @@ def test_files_that_would_overwrite_each_other_are_refused(
     assert f"'chart' is not a Helm chart ({reason})" == of_archive(packed(*members), tmp_path)
 
 
-def test_what_is_written_lies_in_the_folder(tmp_path: Path) -> None:
+def test_a_chart_is_written_inside_its_folder_only(tmp_path: Path) -> None:
     (tmp_path / "chart.tgz").write_bytes(packed(("c/templates/x", b"1"), ("c/charts/a-1.tgz", packed(("c/y", b"2")))))
 
     HelmChart(tmp_path / "chart.tgz").write(tmp_path / "out" / "chart")

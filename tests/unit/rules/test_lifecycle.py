@@ -58,7 +58,7 @@ def test_mode(folder: Path, settings: dict[str, Any], expected: tuple[str, str |
         ({"lifecycle": "own"}, [("value-not-settings", "lifecycle")]),
     ],
 )  # fmt: skip
-def test_what_contradicts_itself_is_refused(settings: dict[str, Any], expected: Found) -> None:
+def test_lifecycle_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], expected: Found) -> None:
     assert validate(settings) == expected
 
 

@@ -33,7 +33,9 @@ EMAILS = ["oncall@example.com", "a.b+c@sub.example.co.uk"]
         pytest.param({"free_storage_percent": 100}, [("value-out-of-range", "monitoring.free_storage_percent")], {"free_storage_percent": 99}, id="percent"),
     ],
 )  # fmt: skip
-def test_what_is_refused_and_what_lies_next_to_it(bad: dict[str, Any], expected: Found, good: dict[str, Any]) -> None:
+def test_an_invalid_monitoring_setting_is_refused_and_a_similar_valid_one_accepted(
+    bad: dict[str, Any], expected: Found, good: dict[str, Any]
+) -> None:
     assert validate({**CLOSED, "monitoring": bad}) == expected
     assert validate({**CLOSED, "monitoring": good}) == []
 

@@ -90,13 +90,15 @@ def new(cidr: object) -> dict[str, Any]:
         pytest.param({**existing(SUBNET, {**OTHER_SUBNET, "cidr": "10.0.1.0/26"}), "instance_groups.1.availability_zone": "us-west-2d"}, [("subnet-too-small", "network.subnets[1].cidr")], existing(SUBNET), id="full: a subnet that is not the first"),
     ],
 )  # fmt: skip
-def test_rule(bad: Changes, expected: Found, good: Changes) -> None:
+def test_an_invalid_setting_has_its_findings_and_a_valid_one_has_no_error(
+    bad: Changes, expected: Found, good: Changes
+) -> None:
     assert validate(bad) == expected
     assert [finding for finding in changed_findings(good) if finding.level == "error"] == []
 
 
 @pytest.mark.parametrize("cidr", ["10.20.1.0/20", "10.20.15.255/20"])
-def test_a_range_with_bits_beyond_the_prefix_is_told_the_right_one(cidr: str) -> None:
+def test_a_cidr_with_host_bits_is_refused_with_the_right_range(cidr: str) -> None:
     (finding,) = changed_findings(existing({**SUBNET, "cidr": cidr}))
 
     assert finding.remedy == "use 10.20.0.0/20"
@@ -208,7 +210,9 @@ def test_the_policies_of_an_existing_vpcs_endpoints_are_not_ours() -> None:
         (NetworkConfig(endpoint_policies="account"), None),
     ],
 )
-def test_what_closed_means_is_told_where_endpoints_have_no_policy(network: NetworkConfig, end: str | None) -> None:
+def test_a_closed_network_without_endpoint_policies_says_that_data_can_leave(
+    network: NetworkConfig, end: str | None
+) -> None:
     said = what_closed_means(network)
     assert (said is None) is (end is None)
     assert said is None or (

@@ -49,7 +49,9 @@ def validate(base: Mapping[str, Any], settings: Mapping[str, object]) -> Found:
         pytest.param({"scheduled_update": CRON, "rolling": {"batch_nodes": 2}}, [("setting-for-eks-only", f"{AT}.rolling"), ("scheduled-update-under-slurm", f"{AT}.scheduled_update")], {}, id="schedule in batches"),
     ],
 )  # fmt: skip
-def test_under_slurm(bad: Mapping[str, object], expected: Found, good: Mapping[str, object]) -> None:
+def test_patch_settings_under_slurm_are_validated(
+    bad: Mapping[str, object], expected: Found, good: Mapping[str, object]
+) -> None:
     assert sorted(validate(SMALL, bad)) == sorted(expected)
     assert validate(SMALL, good) == []
 
@@ -81,6 +83,8 @@ def test_under_slurm(bad: Mapping[str, object], expected: Found, good: Mapping[s
         pytest.param({"rolling": {"batch_nodes": 1, "rollback_alarms": ["a*", " ", "${aws:username}"]}}, [("value-malformed", f"{AT}.rolling.rollback_alarms[{n}]") for n in range(3)], {}, id="alarms that would widen a policy"),
     ],
 )  # fmt: skip
-def test_under_eks(bad: Mapping[str, object], expected: Found, good: Mapping[str, object]) -> None:
+def test_patch_settings_under_eks_are_validated(
+    bad: Mapping[str, object], expected: Found, good: Mapping[str, object]
+) -> None:
     assert sorted(validate(EKS, bad)) == sorted(expected)
     assert validate(EKS, good) == []

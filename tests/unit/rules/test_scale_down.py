@@ -31,7 +31,9 @@ NODES = tuple(f"i-{n:017x}" for n in range(17))
         pytest.param({"instance_groups_to_delete": ("o l d",)}, [("value-malformed", "scale_down.instance_groups_to_delete[0]")], {"instance_groups_to_delete": ("o-l-d",)}, id="a group's name"),
     ],
 )  # fmt: skip
-def test_rule(bad: dict[str, Any], expected: Found, good: dict[str, Any]) -> None:
+def test_an_invalid_setting_has_its_findings_and_a_valid_one_has_no_error(
+    bad: dict[str, Any], expected: Found, good: dict[str, Any]
+) -> None:
     def said(settings: dict[str, Any]) -> Found:
         value = ScaleDownConfig(**settings)
         return found(check_config(value, "scale_down", lambda known: check_scale_down(known, GROUPS)))

@@ -72,7 +72,9 @@ def linked(*paths: str, **settings: object) -> dict[str, Any]:
         pytest.param(new(availability_zone="us-west-2c"), [("existing-file-system-setting", "storage.availability_zone")], new(), id="new, and a zone"),
     ],
 )  # fmt: skip
-def test_rule(bad: dict[str, Any], expected: Found, good: dict[str, Any]) -> None:
+def test_an_invalid_setting_has_its_findings_and_a_valid_one_has_no_error(
+    bad: dict[str, Any], expected: Found, good: dict[str, Any]
+) -> None:
     assert validate({"storage": bad}) == expected
     assert validate({"storage": good}) == []
 

@@ -64,7 +64,7 @@ def test_people_as_they_should_be() -> None:
         pytest.param({"slurm": {"accounting_database": {**DATABASE, "secret_arn": SECRET.replace("us-west-2", "us-east-1")}}}, [("arn-in-another-region", "slurm.accounting_database.secret_arn")], id="a secret elsewhere"),
     ],
 )  # fmt: skip
-def test_what_a_node_would_refuse(settings: dict[str, Any], expected: Found | None) -> None:
+def test_user_settings_that_a_node_would_refuse_are_refused(settings: dict[str, Any], expected: Found | None) -> None:
     if expected is None:
         without_storage = {name: value for name, value in settings.items() if value is not None}
         assert validate(without_storage) == [("home-without-storage", "users")]
@@ -72,7 +72,7 @@ def test_what_a_node_would_refuse(settings: dict[str, Any], expected: Found | No
         assert validate(settings) == expected
 
 
-def test_all_at_once() -> None:
+def test_all_errors_of_users_and_groups_are_reported_at_once() -> None:
     found = validate(
         people({**ALICE, "uid": 10}, {"name": "Bob", "uid": 5001}, groups=[{"name": "research", "gid": 1}])
     )
@@ -120,11 +120,13 @@ ACCOUNTS = {"slurm": {"accounts": [{"name": "a", "users": ["alice", "bob"]}]}}
         pytest.param(people(ALICE, BOB, **ACCOUNTS, lifecycle={"steps": {"slurm_conf": False}}), ("accounts-not-enforced", "lifecycle.steps.slurm_conf"), id="accounts that nothing enforces"),
     ],
 )  # fmt: skip
-def test_what_is_only_worth_knowing(settings: dict[str, Any], message: tuple[str, str]) -> None:
+def test_user_settings_that_are_probably_a_mistake_are_warnings(
+    settings: dict[str, Any], message: tuple[str, str]
+) -> None:
     assert validate(settings) == [message]
 
 
-def test_a_user_whose_name_is_no_name_is_told_without_guesses_about_accounts() -> None:
+def test_an_invalid_user_name_is_reported_without_errors_about_accounts() -> None:
     assert validate(people(ALICE, {**BOB, "name": 7}, **ACCOUNTS)) == [("value-of-wrong-type", "users[1].name")]
 
 
@@ -170,6 +172,8 @@ def test_groups_of_every_debian(name: str) -> None:
         ),
     ],
 )
-def test_whose_jobs_may_take_the_nodes_role(settings: dict[str, Any], message: tuple[str, str] | None) -> None:
+def test_open_metadata_that_gives_jobs_the_nodes_role_is_reported(
+    settings: dict[str, Any], message: tuple[str, str] | None
+) -> None:
     found = [each for each in validate(settings) if "metadata" in each[1]]
     assert found == ([message] if message else [])

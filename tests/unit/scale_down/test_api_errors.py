@@ -37,7 +37,7 @@ def passing(failed: Exception, seconds: float = 0) -> bool:
     ],
     ids=lambda failed: api.code(failed) or type(failed).__name__,
 )
-def test_worth_another_poll(failed: Exception) -> None:
+def test_temporary_aws_errors_are_worth_another_poll(failed: Exception) -> None:
     assert passing(failed, seconds=3_000)
     assert not api.needs_software_update(failed)
 
@@ -51,7 +51,7 @@ def test_worth_another_poll(failed: Exception) -> None:
     ],
     ids=api.code,
 )
-def test_definite(failed: Exception) -> None:
+def test_definite_aws_errors_are_not_retried(failed: Exception) -> None:
     assert not passing(failed)
     assert not api.is_not_found(failed)
 
@@ -64,7 +64,7 @@ def test_denied_is_a_wait_for_two_minutes(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["ResourceNotFound", "ResourceNotFoundException"])
-def test_gone(code: str) -> None:
+def test_a_resource_that_was_not_found_is_recognized(code: str) -> None:
     assert api.is_not_found(error(code))
 
 
@@ -78,7 +78,7 @@ def test_gone(code: str) -> None:
         ("Could not dispatch the request", False),
     ],
 )
-def test_software_update(message: str, needed: bool) -> None:
+def test_a_required_software_update_is_recognized(message: str, needed: bool) -> None:
     assert api.needs_software_update(error("ValidationException", message)) is needed
     assert not api.needs_software_update(error("ThrottlingException", message))
 

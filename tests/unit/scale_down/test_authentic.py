@@ -482,7 +482,7 @@ def test_old_properties_are_those_of_the_last_success_and_of_failures_since() ->
         ({"MaxNodes": "1?"}, {"MaxNodes": "16"}, False),
     ],
 )
-def test_what_agrees(recorded: Json, sent: Json, same: bool) -> None:
+def test_recorded_and_sent_properties_are_compared_by_their_meaning(recorded: Json, sent: Json, same: bool) -> None:
     assert agrees(recorded, sent) is same
 
 

@@ -31,7 +31,7 @@ def test_ids_travel_in_as_few_calls_as_the_limit_allows() -> None:
     assert len(ids(train, "p5")) == 10
 
 
-def test_logical_ids_too() -> None:
+def test_unlaunched_nodes_are_deleted_in_calls_of_fifty_logical_ids() -> None:
     train = make(("p5", 10))
     train.hyperpod.set_capacity(P5, 10)
     assert train.deploy(Template(groups=(group("p5", 130),))) == "complete", train.reasons

@@ -120,7 +120,7 @@ def test_an_empty_record_says_nothing() -> None:
     assert read_operations(Record(), "train", ARN) == []
 
 
-def test_endless_pages_end() -> None:
+def test_reading_endless_pages_of_operations_ends() -> None:
     record = Record(described(detail()), endless=True)
     assert len(read_operations(record, "train", ARN)) == 3
     assert record.calls == 6
@@ -177,7 +177,7 @@ def tells(train: Stack, reply: Any) -> None:
     client.describe_cluster_operation = record.describe_cluster_operation
 
 
-def test_an_operation_begun_after_the_request_is_somebody_elses_until_the_guard_has_made_a_call() -> None:
+def test_an_operation_begun_before_the_guards_first_call_belongs_to_another_party() -> None:
     """A person deletes one of the nodes that the guard was about to delete."""
     train = Stack(Template(groups=(group("p5", 8),)), timings=QUICK, poll=60)
     *_, second, first = ids(train, "p5")

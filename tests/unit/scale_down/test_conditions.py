@@ -95,7 +95,7 @@ def test_first_unmet_condition_decides() -> None:
     assert first_unmet((lambda _: None,), view) is None
 
 
-def test_nodes_of_a_calm_group_may_be_deleted() -> None:
+def test_nodes_of_a_group_without_changes_in_progress_may_be_deleted() -> None:
     view = view_of(live(group(), nodes=EIGHT), desired(desired_group(count=6)))
     assert first_unmet(conditions.BEFORE_NODES_ARE_DELETED, view) is None
 
@@ -138,7 +138,7 @@ def test_names_of_an_autoscaled_group_fit_any_count() -> None:
         ("SystemUpdating", waits.cluster_moving("SystemUpdating")),
     ],
 )
-def test_cluster_accepts_changes(status: str, wait: Wait | None) -> None:
+def test_a_cluster_that_is_updating_is_waited_for(status: str, wait: Wait | None) -> None:
     view = view_of(live(group(), nodes=EIGHT, status=status), BEFORE)
     assert wait_of(conditions.cluster_accepts_changes(view)) == wait
 
@@ -176,7 +176,7 @@ def test_rollback_sends_a_minimum_that_the_group_has(running: int, minimum: int)
     ("status", "wait"),
     [("InService", None), ("Degraded", None), ("Updating", waits.group_moving("p5", "Updating"))],
 )
-def test_group_accepts_changes(status: str, wait: Wait | None) -> None:
+def test_a_group_that_is_updating_is_waited_for(status: str, wait: Wait | None) -> None:
     view = view_of(live(group(status=status), nodes=EIGHT), desired(desired_group(count=7)))
     assert wait_of(conditions.group_accepts_changes(view)) == wait
 
@@ -286,7 +286,7 @@ def test_minimum_waits_for_its_conditions() -> None:
 
 
 @pytest.mark.parametrize(("status", "wait"), [("Deleting", waits.group_moving("p5", "Deleting")), ("Updating", None)])
-def test_group_stays(status: str, wait: Wait | None) -> None:
+def test_a_group_that_is_being_deleted_is_waited_for(status: str, wait: Wait | None) -> None:
     view = view_of(live(group(status=status), nodes=EIGHT), BEFORE)
     assert wait_of(conditions.group_stays(view)) == wait
 
@@ -304,7 +304,7 @@ FIVE = desired(desired_group(count=5))
 
 
 @pytest.mark.parametrize(("continuous", "wait"), [(True, None), (False, FALLS_YET)])
-def test_provisioning_is_continuous(continuous: bool, wait: Wait | None) -> None:
+def test_standard_provisioning_waits_for_the_target_to_fall(continuous: bool, wait: Wait | None) -> None:
     view = view_of(live(group(), nodes=nodes("p5", 5), continuous=continuous), FIVE)
     assert wait_of(conditions.provisioning_is_continuous(view)) == wait
 
@@ -343,7 +343,9 @@ def test_target_had_time_to_fall(young: bool, newcomers: bool, previous: Desired
         pytest.param(8, True, None, True, id="autoscaled, and the count is sent"),
     ],
 )
-def test_high_target(target: int, autoscaled: bool, previous: Desired | None, high: bool) -> None:
+def test_a_target_above_the_wanted_count_is_high(
+    target: int, autoscaled: bool, previous: Desired | None, high: bool
+) -> None:
     wanted = desired(desired_group(count=5, autoscaled=autoscaled))
     view = view_of(live(group(target=target, current=5), nodes=nodes("p5", 5)), wanted, previous=previous)
     assert view.target_is_high is high
@@ -383,7 +385,9 @@ def test_named_nodes_have_terminated(named: bool) -> None:
         pytest.param(desired(), False, None, id="CloudFormation knows other groups"),
     ],
 )
-def test_spec(previous: Desired | None, rolling_back: bool, count: int | None) -> None:
+def test_the_specification_to_send_is_the_one_that_cloudformation_knows(
+    previous: Desired | None, rolling_back: bool, count: int | None
+) -> None:
     wanted = desired(desired_group(count=6))
     view = view_of(live(group(), nodes=EIGHT), wanted, previous=previous, rolling_back=rolling_back)
     assert (view.spec.count if view.spec else None) == count

@@ -161,7 +161,7 @@ def test_files_that_a_backup_has_left_out_are_in_the_answer_after_the_node_is_go
     assert last in told
 
 
-def test_one_that_is_not_ready_in_time_keeps_all_of_them() -> None:
+def test_one_node_that_is_not_ready_in_time_keeps_all_nodes() -> None:
     train = four()
     agent, nodes = train.agent, ids(train, "p5")
     busy, idle = nodes[1], nodes[0]
@@ -200,7 +200,9 @@ def test_with_force_jobs_are_ended_and_saved_in_the_time_there_is() -> None:
         ("refused", "may be a login node"),
     ],
 )
-def test_what_is_not_saved_in_time_goes_only_where_it_may(must: bool, goes: bool, how: str, why: str) -> None:
+def test_a_node_not_saved_in_time_is_deleted_only_if_it_need_not_be_saved(
+    must: bool, goes: bool, how: str, why: str
+) -> None:
     train = four()
     (node, *_) = ids(train, "p5")
     if how == "slow":
@@ -220,7 +222,7 @@ def test_what_is_not_saved_in_time_goes_only_where_it_may(must: bool, goes: bool
         assert why in train.reasons[0]
 
 
-def test_what_cannot_be_saved_is_refused_at_once() -> None:
+def test_a_node_that_cannot_be_saved_is_refused_at_once() -> None:
     train = four()
     (node, *_) = ids(train, "p5")
     train.agent.temper.fails, train.agent.temper.backup = 1.0, (5, 5)
@@ -231,7 +233,7 @@ def test_what_cannot_be_saved_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize("ever", [True, False])
-def test_a_silent_agent_is_told_of_at_the_first_look(ever: bool) -> None:
+def test_a_silent_agent_fails_the_deployment_at_the_first_poll(ever: bool) -> None:
     train = four()
     if ever:
         train.agent.dies_in(1)
@@ -247,7 +249,7 @@ def test_a_silent_agent_is_told_of_at_the_first_look(ever: bool) -> None:
     assert not train.hyperpod.changes(since=since, principal=LAMBDA)
 
 
-def test_a_silent_agent_keeps_nobody_where_the_file_says_so() -> None:
+def test_a_silent_agent_keeps_no_node_if_on_silent_is_undrained() -> None:
     train = four()
     train.agent.was_never_installed()
     for node in ids(train, "p5"):
@@ -321,7 +323,7 @@ def test_a_status_that_cannot_be_read_is_no_silence(
 
 @pytest.mark.parametrize("how", [*UNREADABLE, "missing"])
 @pytest.mark.parametrize("minute", [0, 5])
-def test_a_status_that_nobody_can_read_for_three_minutes_is_silence(
+def test_a_status_that_cannot_be_read_for_three_minutes_counts_as_silence(
     monkeypatch: pytest.MonkeyPatch, how: str, minute: float
 ) -> None:
     train = four()
@@ -367,7 +369,7 @@ def deletion_of(node: str) -> Template:
     return Template(groups=(group("p5", 3),), nodes_to_delete=(node,), drain=DRAIN)
 
 
-def test_a_node_that_is_not_in_slurm_keeps_nobody() -> None:
+def test_a_node_that_is_not_in_slurm_is_deleted_without_a_drain() -> None:
     train = four()
     (node, *_) = ids(train, "p5")
     train.agent.slurm.absent.add(node)
@@ -376,7 +378,7 @@ def test_a_node_that_is_not_in_slurm_keeps_nobody() -> None:
     assert gone(train)[node] - began < 3 * MINUTE
 
 
-def test_a_node_that_somebody_else_drained_is_not_deleted_unsaved() -> None:
+def test_a_node_drained_by_others_is_not_deleted_without_a_backup() -> None:
     train = four()
     (node, *_) = ids(train, "p5")
     train.agent.slurm.others[node] = "somebody's reason"
@@ -565,7 +567,7 @@ def test_a_node_that_comes_to_a_group_to_delete_keeps_its_job(
         assert settled(agent)
 
 
-def test_s3_answers_late_and_somebody_has_taken_a_node_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_deleted_by_others_during_a_slow_read_of_s3_counts_as_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     train = four()
     others, read, late = train.hyperpod.client(principal="somebody"), Controller.get_object, list[str]()
 
@@ -587,7 +589,7 @@ def test_s3_answers_late_and_somebody_has_taken_a_node_meanwhile(monkeypatch: py
 
 
 @pytest.mark.parametrize("drain", [DRAIN, eks.DRAIN])
-def test_a_rollback_gives_back_also_where_its_stack_s_status_was_late_at_first(drain: dict[str, Any]) -> None:
+def test_a_rollback_releases_nodes_even_if_its_stack_status_was_late_at_first(drain: dict[str, Any]) -> None:
     """By its first look it is an update that has nothing to do, and by the next that update is over."""
     train = Stack(Template(groups=(group("p5", 4), group("old", 2)), drain=drain), timings=QUICK)
     real, late = train.provider.is_complete, list[bool]()
@@ -611,7 +613,7 @@ def test_a_rollback_gives_back_also_where_its_stack_s_status_was_late_at_first(d
 
 
 @pytest.mark.parametrize("drain", [DRAIN, eks.DRAIN])
-def test_a_rollback_gives_back_also_where_its_stack_s_status_cannot_be_read_at_first(drain: dict[str, Any]) -> None:
+def test_a_rollback_releases_nodes_even_if_its_stack_status_was_unreadable_at_first(drain: dict[str, Any]) -> None:
     train = Stack(Template(groups=(group("p5", 4), group("old", 2)), drain=drain), timings=QUICK)
     real, throttled = train.provider.is_complete, list[float]()
 
@@ -630,7 +632,7 @@ def test_a_rollback_gives_back_also_where_its_stack_s_status_cannot_be_read_at_f
     assert not train.drainer.held
 
 
-def test_a_rollback_gives_back_what_it_does_not_take() -> None:
+def test_a_rollback_releases_the_nodes_that_it_does_not_delete() -> None:
     train = Stack(Template(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
     agent = train.agent
     template = replace(FOUR, groups_to_delete=("old",))
@@ -657,7 +659,7 @@ def test_a_rollback_gives_back_what_it_does_not_take() -> None:
         ("InService", "ShuttingDown", True),
     ],
 )
-def test_what_is_on_its_way_out_is_not_given_back(of_group: str, of_node: str, kept: bool) -> None:
+def test_a_node_that_is_being_deleted_is_not_released(of_group: str, of_node: str, kept: bool) -> None:
     """Nothing may start on it, whoever asked for it."""
 
     class Controller:
@@ -757,7 +759,7 @@ def test_a_function_that_dies_holds_no_node_for_long() -> None:
 
 
 @pytest.mark.parametrize("reads", [1, 2, 3])
-def test_a_rollback_gives_back_whichever_read_of_its_stack_s_status_tells_first(reads: int) -> None:
+def test_a_rollback_releases_nodes_whichever_read_of_its_stack_status_shows_it_first(reads: int) -> None:
     train = Stack(Template(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
     real, left = train.provider.services.read_stack, iter(range(reads, -1, -1))
 
@@ -774,7 +776,7 @@ def test_a_rollback_gives_back_whichever_read_of_its_stack_s_status_tells_first(
 
 
 @pytest.mark.parametrize("late", [0, 10, 30, 60])
-def test_a_rollback_gives_back_what_the_cancelled_update_asks_for_once_more_by_a_late_status(late: float) -> None:
+def test_a_rollback_releases_nodes_that_the_cancelled_update_requests_again_on_a_late_status(late: float) -> None:
     train = four()
     for node in ids(train, "p5"):
         runs(train, node, 30 * MINUTE)
@@ -843,7 +845,7 @@ def test_killed_after_any_call_of_a_drain_it_comes_to_the_same_end(monkeypatch: 
     assert {"killed after get_object", "killed after put_object", "killed after BatchDeleteClusterNodes"} <= killed
 
 
-def test_an_agent_that_saves_nothing_is_told_of_at_the_first_look() -> None:
+def test_an_agent_without_a_backup_fails_the_deployment_at_the_first_poll() -> None:
     train = four()
     train.agent.temper.saves = "nothing"
     since = len(train.hyperpod.journal)
@@ -854,7 +856,7 @@ def test_an_agent_that_saves_nothing_is_told_of_at_the_first_look() -> None:
     assert train.deploy(replace(TWO, drain=drain(MustBeSaved=False))) == "complete", train.reasons
 
 
-def test_nothing_that_the_agent_says_sticks_a_rollback() -> None:
+def test_no_agent_status_makes_a_rollback_fail() -> None:
     train = four()
 
     def broken() -> None:
@@ -881,7 +883,7 @@ STATUSES = st.fixed_dictionaries(
 
 
 @given(STATUSES | JSON, st.booleans())
-def test_whatever_the_status_holds_is_judged(status: object, rolling_back: bool) -> None:
+def test_any_status_of_the_agent_leads_to_a_decision(status: object, rolling_back: bool) -> None:
     try:
         said = parse(json.dumps(status).encode(), NOW.timestamp())
     except UnansweredError:
@@ -893,12 +895,12 @@ def test_whatever_the_status_holds_is_judged(status: object, rolling_back: bool)
 
 
 @pytest.mark.parametrize("beat", [math.inf, -math.inf, math.nan, 10**400, -1e300, NOW.timestamp() + 181, True, "1"])
-def test_a_beat_that_cannot_be_is_no_answer(beat: object) -> None:
+def test_a_status_with_an_invalid_time_counts_as_no_answer(beat: object) -> None:
     with pytest.raises(UnansweredError, match="time is missing or in the future"):
         parse(json.dumps({"schema": 1, "beat": beat}).encode(), NOW.timestamp())
 
 
-def test_an_agent_of_before_tells_who_is_busy_and_not_of_jobs() -> None:
+def test_an_older_agent_reports_busy_nodes_without_jobs() -> None:
     for told, heard in (
         ([NODE, 1], {NODE: ()}),
         ({NODE: [{"id": "1", "user": "alice"}, 2], "i-2": "jobs"}, {NODE: ("1 of alice",)}),
@@ -925,7 +927,7 @@ def test_a_node_that_was_booting_is_no_replacement_and_keeps_its_jobs() -> None:
     assert not train.agent.ended
 
 
-def test_what_came_to_a_group_of_which_nothing_was_taken_is_no_replacement_and_keeps_its_jobs() -> None:
+def test_a_node_added_to_a_group_without_deletions_is_not_a_replacement_and_keeps_its_jobs() -> None:
     """The only node to take went by somebody else's hand, and an autoscaler had raised another group."""
     before = replace(FOUR, groups=(group("p5", 4), group("more", 1)))
     train = Stack(before, timings=replace(QUICK, boot=0), behaviour=Behaviour())
@@ -964,7 +966,7 @@ def test_what_came_to_a_group_of_which_nothing_was_taken_is_no_replacement_and_k
         (22, {"force": True, "rolling_back": True}, "p5", 5, 4),
     ],
 )
-def test_what_came_meanwhile_has_five_minutes_and_goes_only_where_it_may(
+def test_a_node_launched_meanwhile_has_five_minutes_and_needs_force_or_a_rollback(
     age: float, policy: dict[str, bool], taken: str, minutes: float, jobs: float
 ) -> None:
     """The request began half an hour ago; age, minutes and jobs are of the node: since when, and until when after that beginning."""
@@ -1008,12 +1010,12 @@ def test_a_node_in_place_of_one_that_hyperpod_replaced_keeps_its_job() -> None:
         ("Failure", "Slurm has 2 nodes with the address 10.0.0.1", False),
     ],
 )
-def test_what_the_agent_cannot_tell_apart_may_have_jobs(status: str, message: str, goes: bool) -> None:
+def test_a_node_that_the_agent_cannot_identify_may_have_jobs(status: str, message: str, goes: bool) -> None:
     assert judged(node(status=status), asking(), "unknown", message).ready is goes
 
 
 @pytest.mark.parametrize(("minutes", "never"), [(0, False), (0.5, False), (2, True)])
-def test_what_the_agent_rejects_may_be_an_earlier_request(minutes: float, never: bool) -> None:
+def test_a_rejected_request_is_final_only_after_the_agent_had_time_to_read_it(minutes: float, never: bool) -> None:
     """It has read this one after ten seconds, or some tens where it is slow."""
     said = AgentStatus(silent=timedelta(0), rejected="deployment: is of another version", saves=True)
     verdict = decide_readiness([node()], said, asking(minutes=minutes))
@@ -1025,12 +1027,12 @@ def test_the_agent_has_the_words_by_which_a_node_is_no_instance() -> None:
     assert f'"unknown", "{NO_INSTANCE}' in (ROOT / "lifecycle" / "agent" / "identity.py").read_text("utf-8")
 
 
-def test_what_may_be_a_login_node_is_waited_for_and_then_refused() -> None:
+def test_a_possible_login_node_is_waited_for_and_then_refused() -> None:
     assert judged(node(), asking(), "refused", "may be a login node").waits
     assert judged(node(), asking(minutes=60), "refused", "may be a login node").never
 
 
-def test_a_failed_node_without_an_address_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_node_without_an_address_is_deleted_without_a_drain(monkeypatch: pytest.MonkeyPatch) -> None:
     train = four()
     failed = ids(train, "p5")[0]
     (logical,) = [each.logical_id for each in train.hyperpod.nodes("train") if each.instance_id == failed]
@@ -1042,7 +1044,7 @@ def test_a_failed_node_without_an_address_keeps_nobody(monkeypatch: pytest.Monke
     assert gone(train)[failed] - began < 3 * MINUTE
 
 
-def test_what_a_rollback_could_not_give_back_the_next_deployment_does() -> None:
+def test_nodes_that_a_rollback_could_not_release_are_released_by_the_next_deployment() -> None:
     train = Stack(Template(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
     template = replace(FOUR, groups_to_delete=("old",))
     assert train.deploy(template, fail="before", meanwhile=lambda: train.agent.denied.add("PutObject")) == "rolled back"
@@ -1076,7 +1078,7 @@ def test_a_deployment_that_brings_draining_deletes_no_group() -> None:
     assert len(gone(train)) == 2
 
 
-def test_a_poll_that_fails_for_good_gives_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_poll_that_fails_finally_releases_its_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     train = four()
     busy = ids(train, "p5")[0]
     runs(train, busy, 600)
@@ -1096,7 +1098,7 @@ def test_a_poll_that_fails_for_good_gives_back(monkeypatch: pytest.MonkeyPatch) 
     assert settled(train.agent)
 
 
-def test_a_right_that_is_missing_keeps_nobody_where_nothing_goes() -> None:
+def test_a_missing_permission_blocks_no_deployment_that_deletes_nothing() -> None:
     train = four()
     train.agent.denied |= {"GetObject", "PutObject"}
     assert train.deploy(replace(FOUR, groups=(group("p5", 5),))) == "complete", train.reasons

@@ -59,7 +59,7 @@ def test_nodes_go_when_every_pod_has_left() -> None:
     assert no_node_is_held(drainer, train)
 
 
-def test_neither_a_bucket_nor_an_address_is_asked_for() -> None:
+def test_under_eks_a_drain_needs_neither_the_bucket_nor_node_addresses() -> None:
     train = four()
     assert train.deploy(TWO) == "complete", train.reasons
     assert train.agent.request() is None
@@ -125,7 +125,7 @@ def test_a_patch_that_does_not_end_fails_the_deployment_at_its_deadline_and_no_r
 
 
 @pytest.mark.parametrize("asks", [True, False], ids=["while it is asked for nodes", "while it is asked what it holds"])
-def test_somebody_raises_the_group_while_the_drainer_takes_its_time(
+def test_a_count_raised_while_the_drainer_is_slow_terminates_no_random_node(
     monkeypatch: pytest.MonkeyPatch, asks: bool
 ) -> None:
     """It may take minutes to answer. What was true before is not what CloudFormation's own count meets."""
@@ -148,7 +148,9 @@ def test_somebody_raises_the_group_while_the_drainer_takes_its_time(
     assert len(ids(train, "p5")) == 2
 
 
-def test_somebody_raises_the_group_while_the_drainer_gives_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_count_raised_while_the_drainer_cannot_release_terminates_no_random_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The first look found nothing to do, and then a minute went by in which others act."""
     train = four()
     others, left = train.hyperpod.client(principal="somebody"), [group("p5", 5)]
@@ -172,7 +174,7 @@ def test_somebody_raises_the_group_while_the_drainer_gives_nothing_back(monkeypa
 
 
 @pytest.mark.parametrize("late", [0, 60], ids=["", "and the stack's status is late"])
-def test_somebody_raises_the_group_while_the_drainer_gives_a_rollback_nothing_back(
+def test_a_count_raised_while_a_rollback_cannot_release_terminates_no_older_node(
     monkeypatch: pytest.MonkeyPatch, late: float
 ) -> None:
     """The first look found nothing to do, also where it took the rollback for an update. It goes on, and ends no older node."""
@@ -226,7 +228,7 @@ def test_a_rollback_that_goes_on_holds_its_nodes_from_poll_to_poll(monkeypatch: 
     assert not given_back
 
 
-def test_a_budget_keeps_all_of_them_under_fail() -> None:
+def test_under_fail_a_blocking_disruption_budget_keeps_all_nodes() -> None:
     train = four()
     drainer, (idle, busy, *_) = train.drainer, ids(train, "p5")
     drainer.pods, drainer.budgets = {busy: MINUTE}, {busy: math.inf}
@@ -250,7 +252,7 @@ def test_under_force_its_pods_end_with_the_node_and_not_before() -> None:
     assert {request["deadline"] for call in drainer.calls for request in _node_requests(call)} == {began + 25 * MINUTE}
 
 
-def test_what_must_be_saved_is_waited_for() -> None:
+def test_a_required_backup_is_waited_for() -> None:
     train = four()
     drain_with = saving(train)
     train.drainer.saving_s = 5 * MINUTE
@@ -318,7 +320,7 @@ def test_a_rollback_evicts_what_no_controller_owns() -> None:
     assert not train.crashes
 
 
-def test_what_cannot_be_saved_is_refused_at_once() -> None:
+def test_a_node_that_cannot_be_saved_is_refused_at_once() -> None:
     train = four()
     drain_with = saving(train)
     (node, *_) = ids(train, "p5")
@@ -330,7 +332,7 @@ def test_what_cannot_be_saved_is_refused_at_once() -> None:
     assert not gone(train)
 
 
-def test_a_drainer_that_does_not_know_the_cron_job_is_told_of_before_anything_happens() -> None:
+def test_a_drainer_without_the_cron_job_fails_the_deployment_before_any_change() -> None:
     train = four()
     since = len(train.hyperpod.journal)
     reason = failure(train, replace(TWO, drain=drain(MustBeSaved=True)))
@@ -354,7 +356,7 @@ def test_a_node_of_karpenters_is_refused_at_once(on_timeout: str) -> None:
 
 
 @pytest.mark.parametrize("must_be_saved", [False, True])
-def test_a_node_that_kubernetes_does_not_have_may_join_yet_and_then_keeps_nobody(must_be_saved: bool) -> None:
+def test_a_node_unknown_to_kubernetes_is_deleted_after_five_minutes(must_be_saved: bool) -> None:
     """There are no pods of its own that wrote anything to save."""
     train = four()
     drain_with = saving(train) if must_be_saved else DRAIN
@@ -384,7 +386,7 @@ def test_a_node_that_came_later_has_five_minutes_of_its_own_to_join() -> None:
 @pytest.mark.parametrize(
     "how", ["AccessDeniedException", "TooManyRequestsException", "function", "timeout", "garbage", "problem"]
 )
-def test_one_that_never_answers_refuses_before_anything_happens(how: str) -> None:
+def test_a_drainer_that_never_answers_fails_the_deployment_before_any_change(how: str) -> None:
     train = four()
     train.drainer.fails = how
     since = len(train.hyperpod.journal)
@@ -395,7 +397,7 @@ def test_one_that_never_answers_refuses_before_anything_happens(how: str) -> Non
     assert not train.crashes
 
 
-def test_one_that_never_answers_keeps_nobody_where_the_file_says_so() -> None:
+def test_a_drainer_that_never_answers_keeps_no_node_if_on_silent_is_undrained() -> None:
     train = four()
     train.drainer.fails = "function"
     train.drainer.pods = dict.fromkeys(ids(train, "p5"), 600 * MINUTE)
@@ -428,7 +430,7 @@ def test_a_call_that_fails_while_pods_leave_is_no_silence(only_writes: bool, mus
     assert min(gone(train).values()) >= max(drainer.kubernetes.evictions.values()) + 15 * MINUTE
 
 
-def test_one_that_falls_silent_keeps_nobody_for_more_than_three_minutes_where_the_file_says_so() -> None:
+def test_a_drainer_that_falls_silent_delays_nodes_by_minutes_if_on_silent_is_undrained() -> None:
     train = four()
     drainer = train.drainer
     drainer.pods = dict.fromkeys(ids(train, "p5"), 600 * MINUTE)
@@ -445,7 +447,7 @@ def test_one_that_falls_silent_keeps_nobody_for_more_than_three_minutes_where_th
     assert 2.5 * MINUTE <= min(gone(train).values()) - silent[0] < 6 * MINUTE
 
 
-def test_giving_back_is_tried_for_a_minute() -> None:
+def test_the_release_of_nodes_is_retried_for_a_minute() -> None:
     train = four()
     drain_with, drainer, (held, unsaved, *_) = saving(train), train.drainer, ids(train, "p5")
     drainer.kubernetes.unsavable.add(unsaved)
@@ -466,7 +468,7 @@ def test_giving_back_is_tried_for_a_minute() -> None:
     assert codes(reason) == ["nodes-not-ready", "node-backup-failed"]
 
 
-def test_what_stays_held_is_named() -> None:
+def test_nodes_that_the_drainer_does_not_release_are_named() -> None:
     train = four()
     drain_with, drainer, (held, unsaved, *_) = saving(train), train.drainer, ids(train, "p5")
     drainer.stuck, drainer.kubernetes.unsavable = {held}, {unsaved}
@@ -481,7 +483,7 @@ def test_what_stays_held_is_named() -> None:
 
 
 @pytest.mark.parametrize("one_list_leaves_it_out", [False, True])
-def test_what_is_accepted_before_a_failure_is_not_given_back(
+def test_a_node_whose_deletion_was_accepted_before_a_failure_is_not_released(
     monkeypatch: pytest.MonkeyPatch, one_list_leaves_it_out: bool
 ) -> None:
     """Of two calls the second is refused: the node of the first is on its way out, whatever HyperPod says of it yet."""
@@ -515,7 +517,7 @@ def test_what_is_accepted_before_a_failure_is_not_given_back(
     assert gone_first not in train.drainer.kubernetes.given_back
 
 
-def test_a_node_that_tells_nothing_is_not_taken_for_saved() -> None:
+def test_a_node_that_does_not_respond_does_not_count_as_saved() -> None:
     train = four()
     drain_with = saving(train)
     (node, *_) = ids(train, "p5")
@@ -549,7 +551,7 @@ def test_a_node_that_does_not_go_back_keeps_no_other() -> None:
     assert any(line.startswith("not yet: the drainer fails: not released") for line in train.log)
 
 
-def test_a_right_that_comes_with_the_teams_is_told_of() -> None:
+def test_a_forbidden_backup_names_the_permission_of_the_teams_stack() -> None:
     train = four()
     drain_with = saving(train)
     (node, *_) = ids(train, "p5")
@@ -558,7 +560,7 @@ def test_a_right_that_comes_with_the_teams_is_told_of() -> None:
     assert messages.failures.SAVING_HINT in reason
 
 
-def test_one_that_is_away_for_a_while_is_asked_again() -> None:
+def test_a_drainer_that_fails_for_a_while_is_asked_again() -> None:
     train = four()
     drainer = train.drainer
     drainer.pods = dict.fromkeys(ids(train, "p5"), 10 * MINUTE)
@@ -583,7 +585,7 @@ def test_one_that_is_away_for_a_while_is_asked_again() -> None:
     assert min(gone(train).values()) >= max(drainer.kubernetes.evictions.values()) + 10 * MINUTE
 
 
-def test_one_that_stays_away_is_waited_for_as_long_as_the_nodes_and_no_node_goes() -> None:
+def test_a_drainer_that_stays_away_fails_the_deployment_and_no_node_is_deleted() -> None:
     train = four()
     drainer = train.drainer
     drainer.pods = dict.fromkeys(ids(train, "p5"), 20 * MINUTE)
@@ -641,7 +643,7 @@ def test_a_node_that_comes_to_a_group_to_delete_keeps_its_pods(monkeypatch: pyte
     assert gone(train)[came[0]] >= train.drainer.kubernetes.evictions[came[0]] + 10 * MINUTE
 
 
-def test_a_rollback_that_cannot_give_back_says_so() -> None:
+def test_a_rollback_that_cannot_release_nodes_reports_them() -> None:
     train = Stack(Template(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
 
     def away() -> None:
@@ -651,7 +653,7 @@ def test_a_rollback_that_cannot_give_back_says_so() -> None:
     assert "[nodes-not-released]" in train.attributes[PREPARE]["NodesTaken"]
 
 
-def test_a_rollback_gives_back_what_it_does_not_take() -> None:
+def test_a_rollback_releases_the_nodes_that_it_does_not_delete() -> None:
     train = Stack(Template(groups=(group("p5", 4), group("old", 2)), drain=DRAIN), timings=QUICK)
     old = ids(train, "old")
     assert train.deploy(replace(FOUR, groups_to_delete=("old",)), fail="before") == "rolled back"
@@ -680,7 +682,7 @@ def test_a_rollback_waits_five_minutes_at_most_and_goes_on_without_the_drainer(h
     assert not train.crashes
 
 
-def test_what_another_deployment_that_died_holds_is_given_back_by_the_next() -> None:
+def test_nodes_held_by_a_deployment_that_stopped_are_released_by_the_next_one() -> None:
     train = four()
     train.drainer.pods = dict.fromkeys(ids(train, "p5"), 600 * MINUTE)
     train.deploy(TWO, cancel=("Custom::HyperPodScaleDown", 3))

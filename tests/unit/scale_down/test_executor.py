@@ -191,7 +191,7 @@ def test_nodes_that_were_just_taken_may_be_counted_so_their_target_stays() -> No
 @pytest.mark.parametrize(
     "said", ["NodeIdNotFound: i-7, NodeIdNotFound: i-8", "NodeIdNotFound: i-7, NODE_ID_IN_USE: i-8"]
 )
-def test_all_failed_is_for_the_next_poll_to_see(said: str) -> None:
+def test_a_deletion_that_failed_for_all_nodes_waits_for_the_next_poll(said: str) -> None:
     outcome = takes_two(HyperPod(said), EIGHT)
     (wait,) = outcome.waits
     assert wait.endswith(said) and outcome.error is None and not outcome.accepted
@@ -213,7 +213,9 @@ def test_refusal_in_unknown_words_counts_where_the_nodes_cannot_be_looked_for(mo
 
 
 @pytest.mark.parametrize("status", ["InService", "Updating"])
-def test_a_missing_permission_is_told_whatever_changes_meanwhile(monkeypatch: pytest.MonkeyPatch, status: str) -> None:
+def test_a_missing_permission_is_reported_even_while_the_cluster_changes(
+    monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
     """Permissions arrive within two minutes, or never."""
 
     def fails(**_: Any) -> None:
@@ -274,7 +276,7 @@ def test_minimum_goes_first_also_where_other_groups_have_nodes_to_take() -> None
     assert counts(hyperpod) == [(8, 1)]
 
 
-def test_what_was_dropped_lowers_no_other_groups_target() -> None:
+def test_a_dropped_request_does_not_lower_the_target_of_another_group() -> None:
     """The other group's nodes just went with their instances: its target may fall by itself yet."""
     wanted, before = (
         desired(desired_group(count=6), desired_group("trn1", 1)),
@@ -323,7 +325,9 @@ class WantsAGroupBeside(HyperPod):
         pytest.param({"MinCount": 1}, [], id="with another minimum"),
     ],
 )
-def test_group_that_travels_with_a_deletion_stands_as_the_file_wants_it(of_p5: dict[str, Any], sent: list[str]) -> None:
+def test_a_group_is_sent_with_a_deletion_only_if_it_is_as_the_file_wants_it(
+    of_p5: dict[str, Any], sent: list[str]
+) -> None:
     hyperpod = WantsAGroupBeside(**of_p5)
     delete_groups(("old",), EIGHT, desired(desired_group()), hyperpod, Clock(now=START, began=START))
     assert [each["InstanceGroupName"] for each in hyperpod.updates] == sent
@@ -379,7 +383,7 @@ def test_other_refusals_of_a_deletion_send_no_count() -> None:
     assert hyperpod.updates == []
 
 
-def test_group_of_which_somebody_else_asked_for_the_deletion_is_done() -> None:
+def test_a_group_whose_deletion_others_requested_is_done() -> None:
     hyperpod = WantsAGroupBeside()
     hyperpod.old = "Deleting"
     assert (
@@ -388,7 +392,7 @@ def test_group_of_which_somebody_else_asked_for_the_deletion_is_done() -> None:
     assert hyperpod.updates == []
 
 
-def test_count_of_an_autoscaler_travels_with_no_deletion() -> None:
+def test_an_autoscaled_group_is_never_sent_with_a_deletion() -> None:
     """It may be another one by the time the call arrives."""
     hyperpod = WantsAGroupBeside()
     wanted = desired(desired_group(autoscaled=True))

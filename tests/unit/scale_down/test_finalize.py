@@ -22,7 +22,7 @@ def sent(train: Stack) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("continuous", [True, False])
-def test_names_travel_with_a_group_that_stands_where_hyperpod_wants_one(continuous: bool) -> None:
+def test_a_deletion_is_sent_with_an_unchanged_group_if_hyperpod_requires_one(continuous: bool) -> None:
     train = Stack(
         replace(WITH_OLD, continuous=continuous),
         timings=QUICK,

@@ -59,7 +59,7 @@ SINCE = st.lists(
     data=st.data(),
     seed=SEEDS,
 )
-def test_whatever_happened_since(
+def test_a_request_that_was_given_up_does_nothing_whatever_happened_since(
     behaviour: Behaviour,
     groups: list[Change],
     delete_old: bool,
@@ -125,7 +125,7 @@ def test_group_stays_that_the_way_back_keeps() -> None:
     assert not ended(train)
 
 
-def test_next_deployment_is_none_of_its_business() -> None:
+def test_a_request_that_was_given_up_does_not_touch_the_next_deployment() -> None:
     """A later update looks the same, but for when it began. Here it means another node."""
     train = Stack(FOUR, timings=QUICK)
     first, *_, last = ids(train, "p5")
@@ -231,7 +231,7 @@ def test_update_that_is_cancelled_before_the_first_look_is_not_its_rollback(
     assert {each.name for each in train.hyperpod.cluster("train").groups.values()} == groups
 
 
-def test_what_the_update_refuses_it_refuses_also_when_it_was_cancelled_at_once() -> None:
+def test_an_update_that_was_cancelled_at_once_still_refuses_more_than_max_nodes() -> None:
     """A rollback would take all, without a limit."""
     train = Stack(FOUR, timings=QUICK)
     train._is("UPDATE_IN_PROGRESS")

@@ -23,7 +23,7 @@ def from_the_wire(word: str) -> str:
     return "".join(list(word))
 
 
-def test_named_group_goes() -> None:
+def test_a_named_group_is_deleted() -> None:
     assert plan_group_deletion(TWO, KEEP) == GroupDeletion(groups=("old",))
 
 
@@ -49,11 +49,11 @@ def test_never_the_controller_a_kept_group_or_the_last_one() -> None:
     assert refused.done and "a cluster keeps at least one" in refused.notes[0]
 
 
-def test_cluster_of_somebody_else_is_left_alone() -> None:
+def test_a_cluster_of_another_stack_is_left_alone() -> None:
     assert plan_group_deletion(replace(TWO, tags={}), KEEP).groups == ()
 
 
-def test_moving_cluster_is_waited_for() -> None:
+def test_a_group_deletion_waits_for_an_updating_cluster() -> None:
     assert plan_group_deletion(replace(TWO, status="Updating"), KEEP) == GroupDeletion(
         wait=Wait(why="the cluster is Updating")
     )
@@ -85,7 +85,7 @@ def test_rollback_spares_old_nodes_of_a_group_that_the_failed_update_took_back_i
         )
 
 
-def test_what_still_stands_are_the_groups_that_nobody_asked_to_delete_yet() -> None:
+def test_groups_left_are_those_whose_deletion_was_not_requested_yet() -> None:
     names = [node.name for node in nodes("old", 2, first=100)]
     assert groups_left(TWO, KEEP) == {"old": names}
     assert groups_left(TWO, desired(desired_group(), groups_to_delete=("p5", "gone", "old"))) == {"old": names}, (

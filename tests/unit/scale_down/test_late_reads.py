@@ -29,7 +29,7 @@ LATE = pytest.mark.parametrize(("status", "events"), [(0, 60), (60, 0), (60, 60)
 
 @LATE
 @pytest.mark.parametrize("fail", ["before", "after"])
-def test_a_rollback_is_one_and_takes_what_the_update_added(
+def test_a_rollback_is_recognized_and_deletes_the_nodes_that_the_update_added(
     status: float, events: float, fail: Literal["before", "after"]
 ) -> None:
     train = late(status, events)
@@ -42,7 +42,7 @@ def test_a_rollback_is_one_and_takes_what_the_update_added(
 
 
 @LATE
-def test_nodes_that_somebody_added_stay_where_the_cluster_is_not_sent_back(status: float, events: float) -> None:
+def test_nodes_added_by_others_stay_if_the_rollback_does_not_update_the_cluster(status: float, events: float) -> None:
     train = late(status, events)
     spec = {**group("p5", 6), "LifeCycleConfig": FOUR.groups[0]["LifeCycleConfig"]}
     train.hyperpod.client(principal="somebody").update_cluster(ClusterName="train", InstanceGroups=[spec])
@@ -54,7 +54,7 @@ def test_nodes_that_somebody_added_stay_where_the_cluster_is_not_sent_back(statu
 
 
 @LATE
-def test_an_update_soon_after_a_rollback_is_none(status: float, events: float) -> None:
+def test_an_update_soon_after_a_rollback_is_not_treated_as_a_rollback(status: float, events: float) -> None:
     train = late(status, events)
     assert train.deploy(SIX, fail="before") == "rolled back", train.reasons
     first = ids(train, "p5")[0]
@@ -64,7 +64,7 @@ def test_an_update_soon_after_a_rollback_is_none(status: float, events: float) -
 
 
 @pytest.mark.parametrize("events", [0, 30, 60])
-def test_an_update_that_is_cancelled_while_it_looks_takes_nothing(
+def test_an_update_that_is_cancelled_during_its_first_poll_deletes_no_node(
     monkeypatch: pytest.MonkeyPatch, events: float
 ) -> None:
     """The status tells of the way back before the events do: the update's own request is not the way back's."""
@@ -102,7 +102,7 @@ def test_a_guard_that_is_new_in_an_update_that_is_cancelled_takes_nothing() -> N
     assert not train.hyperpod.changes(principal=LAMBDA)
 
 
-def test_a_deployment_that_takes_nothing_is_not_kept() -> None:
+def test_a_deployment_that_deletes_nothing_is_not_delayed() -> None:
     train = late(0, 0)
     began = train.clock.now()
     train.custom(PREPARE, SIX.prepare, FOUR.prepare)

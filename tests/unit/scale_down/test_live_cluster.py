@@ -10,7 +10,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.model.live_cluster import read_clu
 VPC = {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}
 
 
-def test_live_cluster() -> None:
+def test_a_described_cluster_is_read_with_its_groups_and_nodes() -> None:
     began = datetime(2026, 1, 1, tzinfo=UTC)
     found = read_cluster(
         {

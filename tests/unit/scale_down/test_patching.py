@@ -78,18 +78,18 @@ def test_a_group_that_is_deleted_needs_no_patches() -> None:
 
 
 @pytest.mark.parametrize("shown", [{}, {"AutoPatchConfig": None}, {"AutoPatchConfig": {}, "ScheduledUpdateConfig": {}}])
-def test_what_is_not_set_is_not_there(shown: dict[str, Any]) -> None:
+def test_empty_patch_settings_are_absent(shown: dict[str, Any]) -> None:
     assert patching(shown) == {}
 
 
 @pytest.mark.parametrize("schedules", [("CurrentPatchSchedule",), ("CurrentPatchSchedule", "DesiredPatchSchedule")])
-def test_it_is_read_as_it_is_sent(schedules: tuple[str, ...]) -> None:
+def test_live_patch_settings_are_read_in_the_form_in_which_they_are_sent(schedules: tuple[str, ...]) -> None:
     shown = {**AUTO, "CurrentPatchSchedule": {"NextPatchDate": "earlier"}, **dict.fromkeys(schedules, SCHEDULE)}
     found = patching({"AutoPatchConfig": shown, "ScheduledUpdateConfig": CRON})
     assert found == {"AutoPatchConfig": {**AUTO, "PatchSchedule": SCHEDULE}, "ScheduledUpdateConfig": CRON}
 
 
-def test_what_the_guard_sends_carries_it_on() -> None:
+def test_a_specification_that_the_guard_sends_keeps_the_live_patch_settings() -> None:
     patched = live(group(patching=BOTH))
     spec = {"InstanceGroupName": "p5", "InstanceCount": 3}
     assert carrying(spec, patched) == {**BOTH, **spec}
@@ -98,7 +98,7 @@ def test_what_the_guard_sends_carries_it_on() -> None:
     assert carrying({"InstanceGroupName": "new"}, patched) == {"InstanceGroupName": "new"}
 
 
-def test_nothing_turns_it_off_until_it_is_removed_by_the_api() -> None:
+def test_no_deployment_turns_patching_off_until_it_is_removed_by_the_api() -> None:
     """On the local AWS's HyperPod, with CloudFormation's own update after the guard."""
     cluster = Template(groups=(in_stack("p5", 4),))
     train = Stack(cluster, timings=QUICK, poll=60)
@@ -122,7 +122,7 @@ def test_nothing_turns_it_off_until_it_is_removed_by_the_api() -> None:
     assert train.deploy(Template(groups=(in_stack("p5", 3),))) == "complete", train.reasons
 
 
-def test_none_says_that_it_is_meant() -> None:
+def test_the_value_none_in_the_file_allows_patching_to_be_turned_off() -> None:
     off = {"AutoPatchConfig": frozenset({"p5"})}
     wanted = desired(desired_group(count=8), patching_off=off)
     assert refusals({"AutoPatchConfig": AUTO}, wanted) == []
@@ -132,6 +132,6 @@ def test_none_says_that_it_is_meant() -> None:
     ) == [dropped("AutoPatchConfig")]
 
 
-def test_what_the_guard_sends_names_no_image() -> None:
+def test_a_specification_that_the_guard_sends_names_no_image() -> None:
     own = replace(desired_group(), spec={"InstanceGroupName": "p5", "ImageId": "ami-1", "ImageReleaseVersion": "1.3.0"})
     assert spec_with(own, count=3, minimum=0) == {"InstanceGroupName": "p5", "InstanceCount": 3, "MinInstanceCount": 0}

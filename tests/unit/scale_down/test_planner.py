@@ -122,7 +122,7 @@ def test_order_of_unnamed_nodes() -> None:
     ]
 
 
-def test_live_minus_desired_and_never_target_minus_desired() -> None:
+def test_the_nodes_to_delete_are_live_minus_desired_and_not_target_minus_desired() -> None:
     short = live(group(target=8, current=6), nodes=nodes("p5", 6))
     assert taken(plan(short, desired(desired_group(count=5)), request_context())) == [(node_id(6), "newest")]
 
@@ -259,7 +259,7 @@ def test_replacement_under_a_fallen_target_ends_no_older_node_and_is_waited_for(
         ),
     ],
 )
-def test_something_to_take_waits(cluster: Cluster, wait: Wait) -> None:
+def test_a_deletion_waits_while_the_cluster_or_group_changes(cluster: Cluster, wait: Wait) -> None:
     minimum = cluster.groups[1].minimum
     found = plan(cluster, desired(replace(desired_group(count=7), minimum=minimum)), request_context())
     assert (found.changes, found.waits) == ((), (wait,))
@@ -295,7 +295,7 @@ def test_target_is_given_time_to_fall_by_itself(continuous: bool) -> None:
     assert not plan(after, desired(desired_group(count=5)), replace(when, young=False)).waits
 
 
-def test_target_is_lowered_as_soon_as_others_come() -> None:
+def test_a_high_target_is_lowered_as_soon_as_other_requests_appear() -> None:
     """Then it does not fall by itself; the newcomer is dropped, and nothing is left to come."""
     asked = live(group(target=8, current=5), nodes=[*nodes("p5", 5), *waiting("p5", 30)])
     when = request_context(first=False, previous=BEFORE, young=True)
@@ -402,7 +402,7 @@ def test_group_that_is_being_deleted_is_not_missed() -> None:
     assert plan(going, desired(desired_group(), groups_to_delete=("old",)), request_context()) == Plan()
 
 
-def test_tombstone_is_harmless() -> None:
+def test_a_deletion_of_a_group_that_no_longer_exists_is_not_an_error() -> None:
     found = plan(
         live(group(), nodes=nodes("p5", 8)), desired(desired_group(), groups_to_delete=("gone",)), request_context()
     )
@@ -414,12 +414,12 @@ def test_tombstone_is_harmless() -> None:
 EIGHT = live(group(), nodes=nodes("p5", 8))
 
 
-def test_renamed() -> None:
+def test_a_plan_for_a_renamed_cluster_is_refused() -> None:
     assert refusal(None, desired(desired_group()), renamed_from="old") == refusals.renamed("old", "train")
 
 
 @pytest.mark.parametrize("tags", [{}, {"cdk-hyperpod:stack-id": "another stack"}])
-def test_not_ours(tags: dict[str, str]) -> None:
+def test_a_plan_for_a_cluster_of_another_stack_is_refused(tags: dict[str, str]) -> None:
     assert refusal(replace(EIGHT, tags=tags), desired(desired_group(count=2))) == refusals.not_ours(
         "train", "cdk-hyperpod:stack-id", "arn:aws:cloudformation:us-west-2:111122223333:stack/train/0a1b"
     )
@@ -477,12 +477,12 @@ def test_lower_count_of_the_controller() -> None:
     assert refusal(EIGHT, wanted) == refusals.controller_count("controller", live=1, count=0)
 
 
-def test_dropped_group() -> None:
+def test_a_group_removed_from_the_file_without_a_deletion_is_refused() -> None:
     two = live(group(), group("old", 3), nodes=[*nodes("p5", 8), *nodes("old", 3, first=100)])
     assert refusal(two, desired(desired_group())) == refusals.unknown_group("old", nodes=3)
 
 
-def test_last_group() -> None:
+def test_a_deletion_of_the_last_group_is_refused() -> None:
     only = replace(EIGHT, groups=(group(),), nodes=tuple(nodes("p5", 8)))
     wanted = Desired(cluster="train", groups=(desired_group(),), groups_to_delete=("p5",))
     assert refusal(only, wanted) == refusals.last_group(["p5"])
@@ -529,7 +529,7 @@ def test_group_to_delete_that_is_still_in_the_file() -> None:
     ],
     ids=["type", "flexible", "node type", "role", "subnet", "threads"],
 )
-def test_immutable_field(fixed: Fixed, field: str, found: str, wanted: str) -> None:
+def test_a_change_of_an_immutable_field_is_refused(fixed: Fixed, field: str, found: str, wanted: str) -> None:
     eight = live(group(fixed=replace(P5, threads_per_core=2)), nodes=nodes("p5", 8))
     assert refusal(eight, desired(desired_group(fixed=fixed))) == refusals.immutable("p5", field, found, wanted)
 
@@ -616,7 +616,7 @@ def test_nodes_that_would_go_by_count_in_any_group_count() -> None:
     assert refusal(two, wanted, deployed_ids=frozenset()) == refusals.not_here([TYPO, "i-0bad0bad"], {"trn1": 2})
 
 
-def test_tombstone_costs_nothing() -> None:
+def test_a_node_id_that_was_deployed_before_costs_no_other_node() -> None:
     wanted = desired(desired_group(count=7), nodes_to_delete=(TYPO,))
     found = plan(EIGHT, wanted, request_context(deployed_ids=frozenset({TYPO})))
     assert taken(found) == [(node_id(8), "newest")]
@@ -721,7 +721,7 @@ def test_node_that_is_launched_during_the_first_look_makes_no_older_one_go(first
     assert taken(then) == [("p5-7", "not yet launched")]
 
 
-def test_replacement_of_a_request_that_was_launched_and_deleted_is_no_request_of_before() -> None:
+def test_a_request_that_replaces_a_launched_and_deleted_one_is_not_an_earlier_request() -> None:
     """The first look chose two nodes. Another actor deleted a third one, so one of the two is enough."""
     seen, wanted = live(group(target=5), nodes=[*nodes("p5", 4), *late("p5", 5)]), desired(desired_group(count=3))
     state = with_plan(State(began=START), seen, plan(seen, wanted, request_context()))
@@ -759,7 +759,7 @@ def test_a_chosen_node_that_is_launched_since_is_not_deleted() -> None:
     assert taken(then) == [("p5-4", "not yet launched"), ("p5-5", "not yet launched")]
 
 
-def test_first_look_tells_of_nodes_that_are_launched_meanwhile_with_the_others() -> None:
+def test_the_first_poll_lists_nodes_launched_meanwhile_with_the_others() -> None:
     seen, wanted = live(group(target=7), nodes=[*nodes("p5", 5), *late("p5", 6, 7)]), desired(desired_group(count=4))
     found = plan(seen, wanted, request_context())
     assert [name for name, _ in taken(found)] == [node_id(5), node_id(6), node_id(7)]
@@ -786,7 +786,7 @@ def test_nodes_of_the_first_look_stay_chosen() -> None:
 
 
 @pytest.mark.parametrize(("target", "running", "blocked"), [(8, 8, False), (8, 7, False), (7, 7, True), (6, 6, True)])
-def test_names_wait_where_somebody_lowered_the_group_after_the_first_look(
+def test_named_nodes_wait_if_others_lowered_the_group_after_the_first_poll(
     target: int, running: int, blocked: bool
 ) -> None:
     """Node 1 may go from 8 to 7. With 7 and a target of 7 the target would fall to 6, behind CloudFormation's count of 7."""
@@ -906,7 +906,7 @@ def test_autoscaled_group_whose_lower_count_would_be_sent_again() -> None:
     ) == refusals.autoscaled_count("p5", held=8, count=2)
 
 
-def test_autoscaled_group_with_more_than_it_holds_is_nobodys_loss() -> None:
+def test_a_raised_count_of_an_autoscaled_group_deletes_no_node() -> None:
     before = desired(desired_group(count=2, autoscaled=True), digest="before")
     assert plan(EIGHT, desired(desired_group(count=9, autoscaled=True)), request_context(previous=before)) == Plan()
 
@@ -1022,7 +1022,7 @@ def test_rollback_takes_no_request_in_place_of_a_node_that_may_be_ending(
     assert bool(found.waits) is not bool(takes)
 
 
-def test_rollback_never_refuses() -> None:
+def test_a_rollback_is_never_refused() -> None:
     two = live(
         group(target=12), group("other", 1), nodes=[*nodes("p5", 8), *since("p5", 20), *nodes("other", 1, first=50)]
     )
@@ -1207,7 +1207,7 @@ def test_autoscalers_target_falls_with_nodes_that_take_long_to_shut_down(young: 
     assert bool(gone.refusals) is not young
 
 
-def test_standard_provisioning_grows() -> None:
+def test_a_raised_count_under_standard_provisioning_needs_no_plan() -> None:
     """A target below the count is CloudFormation's to raise."""
     seen = live(group(target=6), nodes=nodes("p5", 6), continuous=False)
     assert plan(seen, desired(desired_group(count=8)), request_context()) == Plan()

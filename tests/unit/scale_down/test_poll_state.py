@@ -11,7 +11,7 @@ from cdk_hyperpod._lambda.hyperpod.scale_down.poll.request import State, read_st
 from helpers.scale_down.clusters import START, group, late, live, nodes, waiting
 
 
-def test_state_survives_its_journey() -> None:
+def test_the_poll_state_is_read_back_unchanged() -> None:
     state = State(
         began=datetime(2026, 1, 1, 12, tzinfo=UTC),
         looked=datetime(2026, 1, 1, 12, 1, tzinfo=UTC),

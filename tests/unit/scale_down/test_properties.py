@@ -55,7 +55,7 @@ def test_names_may_be_as_long_as_hyperpod_takes_them(name: str) -> None:
     assert (found.cluster, found.groups[0].name) == (name, name)
 
 
-def test_everything_absent_has_its_meaning() -> None:
+def test_absent_properties_have_their_defaults() -> None:
     found = read_properties(properties(), kind=PREPARE)
     assert (found.nodes_to_delete, found.groups_to_delete, found.max_nodes) == ((), (), 16)
     assert (found.network, found.eks_cluster, found.create_only) == (None, None, "")
@@ -89,7 +89,7 @@ def test_specification_keeps_everything_and_sets_its_counts() -> None:
     assert sent == expected
 
 
-def test_flexible_group() -> None:
+def test_a_flexible_group_is_read_with_its_instance_types() -> None:
     spec = {key: value for key, value in GROUP.items() if key != "InstanceType"}
     spec["InstanceRequirements"] = {"InstanceTypes": ["ml.a", "ml.b"]}
     (group,) = read_properties(properties(spec), kind=PREPARE).groups
@@ -99,7 +99,7 @@ def test_flexible_group() -> None:
 
 
 @pytest.mark.parametrize("kind", [PREPARE, FINALIZE])
-def test_retry_changes_nothing(kind: str) -> None:
+def test_the_retry_property_changes_nothing(kind: str) -> None:
     """It only makes CloudFormation call."""
     assert read_properties(properties(Retry="x" * 256), kind=kind) == read_properties(properties(), kind=kind)
 
@@ -212,7 +212,7 @@ BAD: list[tuple[object, str]] = [
 
 
 @pytest.mark.parametrize(("values", "path"), BAD)
-def test_bad_property(values: object, path: str) -> None:
+def test_an_invalid_property_is_reported_with_its_path(values: object, path: str) -> None:
     (only,) = problems(values)
     assert only.startswith(f"{path}: ")
 
@@ -257,7 +257,7 @@ def test_all_problems_at_once() -> None:
     assert [problem.split(":")[0] for problem in found] == ["Other", "ClusterName", "Groups[0]", "MaxNodes"]
 
 
-def test_prepares_own_properties_are_none_of_finalize() -> None:
+def test_finalize_refuses_the_properties_of_prepare() -> None:
     (only,) = problems(properties(CreateOnly="{}"), FINALIZE)
     assert only.startswith("CreateOnly: ") and FINALIZE in only
 

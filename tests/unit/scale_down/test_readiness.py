@@ -47,11 +47,11 @@ def reported(state: str, message: str = "", **changed: Any) -> AgentStatus:
     [[], [replace(NODE, status="ShuttingDown")], [replace(NODE, instance_id=None, logical_id="n-1")]],
     ids=["none", "on its way out", "not launched"],
 )
-def test_what_is_not_there_needs_nobody(nodes: list[Node]) -> None:
+def test_nodes_that_are_absent_or_terminating_need_no_drain(nodes: list[Node]) -> None:
     assert decide_readiness(nodes, SILENT, ask()) == READY
 
 
-def test_a_node_that_nobody_can_be_asked_for_needs_nobody() -> None:
+def test_a_node_without_an_address_that_does_not_run_needs_no_drain() -> None:
     assert decide_readiness([NODE], SILENT, ask(nowhere=frozenset({NODE.name}))) == READY
 
 
@@ -159,7 +159,7 @@ def test_a_rollback_waits_for_five_minutes_and_keeps_no_node(minutes: float, out
         assert decide_node(NODE, said, ask(SAVED_EKS, minutes, rolling_back=True)).outcome is outcome
 
 
-def test_what_was_reported_for_another_request_counts_for_nothing() -> None:
+def test_a_status_for_another_request_does_not_count() -> None:
     of_another = NodeStatus(state="ready", requests={"deployment": "20261122T000000"})
     said = replace(ANSWERED, nodes={NODE.name: of_another})
     assert decide_node(NODE, said, ask()) == NodeReadiness(Outcome.WAIT, messages.waits.UNREAD)

@@ -63,7 +63,7 @@ def test_physical_id_never_changes(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [PREPARE, FINALIZE])
-def test_delete_calls_nothing(kind: str) -> None:
+def test_a_delete_request_makes_no_call(kind: str) -> None:
     train = four()
     since = len(train.hyperpod.journal)
     answer = train.provider.on_event(event("Delete", FOUR, kind))
@@ -118,7 +118,7 @@ def test_renamed_cluster_is_refused_without_a_look_at_it() -> None:
     assert changes(train) == {}
 
 
-def test_cluster_of_somebody_else_is_refused() -> None:
+def test_a_cluster_of_another_stack_is_refused() -> None:
     train = four()
     arn = train.hyperpod.cluster("train").arn
     train.hyperpod.client(principal="somebody").delete_tags(ResourceArn=arn, TagKeys=["cdk-hyperpod:stack-id"])
@@ -489,7 +489,7 @@ def test_sentences_of_the_end() -> None:
 # -- what a template may read -----------------------------------------------------------------------------------------
 
 
-def test_answer_tells_which_nodes_went_and_why() -> None:
+def test_the_attribute_lists_the_deleted_nodes_with_the_reason() -> None:
     train = four()
     first, *_, last = ids(train, "p5")
     when = train.now()
@@ -516,7 +516,7 @@ def test_many_nodes_are_counted_and_the_answer_stays_small() -> None:
     assert len(text) < 2_500
 
 
-def test_group_that_still_stands_is_told_and_goes_at_the_next_try() -> None:
+def test_a_group_that_is_left_is_reported_and_deleted_by_the_next_try() -> None:
     train = Stack(Template(groups=(group("p5", 4), group("old", 1))), timings=QUICK, vanished="leave")
     (node,) = ids(train, "old")
     train.disturbance = Faults(throttle_operations=frozenset({"UpdateCluster"}), throttle_next=10_000)
@@ -534,7 +534,7 @@ def test_group_that_still_stands_is_told_and_goes_at_the_next_try() -> None:
     assert "old" not in train.hyperpod.cluster("train").groups
 
 
-def test_last_group_stands_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_group_is_kept_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody deleted the others after prepare had looked. HyperPod does not delete the last one."""
     both = Template(groups=(group("p5", 4), group("old", 1)))
     train = Stack(both, timings=QUICK, vanished="leave")
@@ -555,7 +555,7 @@ def test_last_group_stands_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not changes(train)
 
 
-def test_cluster_that_cannot_be_read_at_the_end_is_told() -> None:
+def test_a_cluster_that_cannot_be_read_at_the_end_is_reported() -> None:
     train = Stack(Template(groups=(group("p5", 4), group("old", 1))), timings=QUICK, vanished="leave")
     train.disturbance = Faults(throttle_operations=frozenset({"DescribeCluster"}), throttle_next=10_000)
     template = replace(FOUR, groups_to_delete=("old",))

@@ -111,7 +111,7 @@ def events(told: str) -> list[dict[str, Any]]:
         pytest.param(BACK, None, id="all of it is gone"),
     ],
 )
-def test_clusters_reached(told: str, reached: set[str] | None) -> None:
+def test_stack_events_show_which_clusters_an_update_reached(told: str, reached: set[str] | None) -> None:
     assert clusters_reached(events(told), STACK) == reached
 
 
@@ -217,7 +217,7 @@ def test_request_of_an_update_that_was_cancelled_before_anybody_looked(
 
 
 @pytest.mark.parametrize("other", ["a-before-ours", "z-after-ours"])
-def test_only_the_resources_own_events_and_the_stacks_tell_whose_a_request_is(other: str) -> None:
+def test_only_events_of_the_resource_and_its_stack_show_whose_a_request_is(other: str) -> None:
     of_update = timed("prepare UPDATE_IN_PROGRESS, stack UPDATE_ROLLBACK_IN_PROGRESS, other UPDATE_IN_PROGRESS")
     of_way_back = timed(
         "stack UPDATE_ROLLBACK_IN_PROGRESS, prepare UPDATE_IN_PROGRESS, other UPDATE_ROLLBACK_IN_PROGRESS"
@@ -229,7 +229,7 @@ def test_only_the_resources_own_events_and_the_stacks_tell_whose_a_request_is(ot
 
 
 @pytest.mark.parametrize("other", ["arn:aws:a-stack-before-ours", "arn:aws:z-stack-after-ours"])
-def test_only_the_stacks_own_events_divide_the_story(other: str) -> None:
+def test_events_of_nested_stacks_do_not_begin_or_end_an_update(other: str) -> None:
     """Two stacks inside it: one ends, the next begins, in the middle of the update."""
     told = events(BEGUN + "cluster UPDATE_IN_PROGRESS, nested UPDATE_COMPLETE, nested UPDATE_IN_PROGRESS, " + BACK)
     story = [

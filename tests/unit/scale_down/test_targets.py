@@ -12,7 +12,7 @@ from helpers.scale_down.scenarios import QUICK, ended, ids
 from helpers.scale_down.stack import PREPARE, Behaviour, Stack, Template, group
 
 
-def test_target_that_somebody_raised_while_a_node_was_going() -> None:
+def test_a_target_raised_during_a_termination_is_lowered_without_random_terminations() -> None:
     """It is lowered only when the nodes on their way out, which UpdateCluster may count, are gone."""
     behaviour = Behaviour(counts_shutting_down_nodes="while_counted", random_spares_unlaunched=False)
     train = Stack(Template(groups=(group("p5", 4),)), behaviour=behaviour, timings=QUICK, poll=60)

@@ -50,7 +50,9 @@ def group_plan(*, running: int, leaving: int = 0, booting: int = 0, current: int
         pytest.param(group_plan(running=5, booting=1, current=6, target=9), 0, 7, id="boots under a high target"),
     ],
 )
-def test_worst_case(group_plan: GroupPlan, calm: int, doubting: int) -> None:
+def test_the_worst_case_count_includes_nodes_that_may_be_terminating(
+    group_plan: GroupPlan, calm: int, doubting: int
+) -> None:
     assert worst_case_count(group_plan, CALM) == calm
     assert worst_case_count(group_plan, DOUBTING) == doubting
 

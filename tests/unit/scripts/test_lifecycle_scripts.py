@@ -133,7 +133,7 @@ def test_the_bucket_answers_over_tls_only(template: Template) -> None:
     assert len(denied["Resource"]) == 2
 
 
-def test_nobody_writes_scripts_but_their_deployment_and_whoever_is_named() -> None:
+def test_only_the_deployment_and_named_writers_can_write_scripts() -> None:
     def build(stack: Stack) -> None:
         key = encryption_key(stack, "Key", removal_policy=RemovalPolicy.DESTROY)
         writers = ("arn:aws:iam::111122223333:role/scripts",)
@@ -201,7 +201,7 @@ def test_a_renamed_script_is_another_prefix(folder: Path) -> None:
     assert scripts(source=folder)[1].prefix != before
 
 
-def test_what_the_scripts_must_know_of_the_cluster_is_part_of_the_prefix() -> None:
+def test_cluster_settings_that_scripts_read_are_part_of_the_prefix() -> None:
     assert scripts()[1].prefix != scripts(mount_path="/fsx")[1].prefix
 
 
@@ -275,7 +275,7 @@ def test_a_mount_path_that_is_known_at_deployment_only_has_a_steady_prefix() -> 
     assert scripts(mount_path=Fn.ref("Other"))[1].prefix != first
 
 
-def test_what_is_under_a_prefix_depends_on_nothing_that_an_event_brings() -> None:
+def test_the_content_of_a_prefix_does_not_depend_on_the_event() -> None:
     """Values that are known at deployment only are in the function's environment, and marked in the settings."""
     template, made = scripts(mount_path=Fn.ref("Path"), nfs_mount_path="/fsx")
     (variables,) = (

@@ -280,7 +280,9 @@ def link(file: Path) -> None:
         pytest.param(lambda own: script(own / "20-program", "\x7fELF"), [], id="a program"),
     ],
 )  # fmt: skip
-def test_what_a_node_could_not_run(folder: Path, spoil: Callable[[Path], None], codes: list[str]) -> None:
+def test_own_scripts_that_a_node_cannot_run_are_refused(
+    folder: Path, spoil: Callable[[Path], None], codes: list[str]
+) -> None:
     spoil(folder / "first")
     assert problems(folder, {BEFORE: "first"}) == [(code, BEFORE) for code in codes]
 

@@ -204,7 +204,7 @@ def test_a_namespace_of_ours_is_a_resource_of_its_own_before_all_that_is_in_it(e
     assert not teams.of(PATCH)
 
 
-def test_what_hyperpods_namespaces_may_run_is_patched_on_them(tmp_path: Path) -> None:
+def test_pod_security_is_patched_on_namespaces_that_hyperpod_creates(tmp_path: Path) -> None:
     data = yaml.safe_load(EKS.read_text("utf-8"))
     data["eks"] = {"dependencies_chart": "installed"}
     data["teams"][0]["pod_security"] = "restricted"
@@ -265,7 +265,7 @@ def test_a_quota_or_priority_that_is_given_up_is_a_resource_that_goes(tmp_path: 
 # -- the EKS cluster --------------------------------------------------------------------------------------------------
 
 
-def test_the_control_plane(stacks: dict[str, Template]) -> None:
+def test_the_control_plane_has_access_entries_encrypted_secrets_and_logs(stacks: dict[str, Template]) -> None:
     cluster = stacks["eks"].only("AWS::EKS::Cluster")
     assert cluster["AccessConfig"] == {
         "AuthenticationMode": "API",
@@ -407,7 +407,7 @@ def test_the_drainer_may_do_nothing_in_aws_but_be_in_the_vpc(stacks: dict[str, T
     assert "ManagedPolicyArns" not in eks.resources[role]["Properties"]
 
 
-def test_the_drainer_is_somebody_with_few_rights_in_kubernetes(stacks: dict[str, Template]) -> None:
+def test_the_drainer_has_only_its_own_roles_in_kubernetes(stacks: dict[str, Template]) -> None:
     (entry,) = (
         each for each in stacks["eks"].properties("AWS::EKS::AccessEntry") if each.get("KubernetesGroups") is not None
     )
@@ -556,7 +556,7 @@ def test_a_role_in_two_teams_is_one_access_entry_with_both_groups(stacks: dict[s
     }
 
 
-def test_each_team_has_a_claim_on_the_file_system_that_nobody_else_can_have(stacks: dict[str, Template]) -> None:
+def test_each_team_has_its_own_claim_on_the_file_system(stacks: dict[str, Template]) -> None:
     volumes = of_kind(stacks["teams"], "PersistentVolume")
     claims = [item for item in manifests(stacks["teams"]) if item["kind"] == "PersistentVolumeClaim"]
     # Two teams, and the backup.
@@ -796,7 +796,7 @@ def test_groups_in_other_zones_do_not_move_the_control_plane(tmp_path: Path, zon
     assert {name: after[name] for name in before} == before
 
 
-def test_a_group_in_a_third_zone_is_none_of_the_control_planes(tmp_path: Path) -> None:
+def test_a_group_in_a_third_zone_does_not_move_the_control_plane(tmp_path: Path) -> None:
     """Doing what the warning says, name both zones, moves nothing of it, nor does naming the third."""
     far = {"name": "far", "instance_type": "ml.m5.4xlarge", "instance_count": 1, "availability_zone": "us-west-2b"}
     config = {**ONE_ZONE, "instance_groups": [*ONE_ZONE["instance_groups"], far]}

@@ -99,7 +99,7 @@ def test_no_stack_exports_anything(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_whatever_the_cluster_reads_of_the_foundation_is_an_output_of_it(path: Path) -> None:
+def test_every_value_that_the_cluster_reads_is_an_output_of_the_foundation(path: Path) -> None:
     templates = of_file(path)
     (foundation_name,) = (name for name in templates if name.endswith("-foundation"))
     read = [
@@ -239,7 +239,7 @@ def source_uris(template: Template) -> set[str]:
     return {flat(group["LifeCycleConfig"]["SourceS3Uri"]) for group in template.groups().values()}
 
 
-def test_a_changed_script_is_a_changed_property_of_every_group_and_an_unchanged_one_is_none(tmp_path: Path) -> None:
+def test_a_changed_script_changes_the_source_uri_of_every_group_and_nothing_else(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "lifecycle", tmp_path / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
     text = changed(lifecycle={"scripts": "scripts", "mode": "extended"})
     before = of_text(text, tmp_path)["hyperpod-llm-train-cluster"]
@@ -387,7 +387,7 @@ def test_retain_without_a_file_system_keeps_what_an_earlier_one_may_stand_on(tmp
     }
 
 
-def test_destroy_keeps_nothing(tmp_path: Path) -> None:
+def test_removal_destroy_retains_no_resource(tmp_path: Path) -> None:
     assert not kept(of_text(changed(removal="destroy"), tmp_path))
 
 
@@ -503,7 +503,7 @@ def test_examples_export_nothing_and_read_nothing_of_other_stacks(name: str) -> 
         assert "Fn::ImportValue" not in str(template.body)
 
 
-def test_what_is_deployed_keeps_its_names() -> None:
+def test_resources_keep_their_logical_ids_since_the_previous_release() -> None:
     """A logical id that changed would be another resource, and the old one would be deleted.
 
     CDK's upload of the scripts is deleted (docs/adr/0020). tests/deployments/test_upgrade.py deploys both.

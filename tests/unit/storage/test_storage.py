@@ -251,7 +251,7 @@ def test_the_key_lets_the_service_linked_role_of_a_file_system_use_it_through_s3
         pytest.param([DataRepository(file_system_path="/shared", bucket_name="our-data")], id="an existing bucket"),
     ],
 )
-def test_the_key_lets_nobody_else_in_where_no_new_bucket_is_linked(repositories: list[DataRepository]) -> None:
+def test_the_key_policy_allows_only_logs_unless_a_new_bucket_is_linked(repositories: list[DataRepository]) -> None:
     template = file_system(data_repositories=repositories)
     assert set(key_statements(template)) == {"Logs"}
     for statement in template.only("AWS::KMS::Key")["KeyPolicy"]["Statement"]:
@@ -428,7 +428,7 @@ def test_an_existing_vpc_stays_whatever_the_removal_is() -> None:
         ),
     ],
 )
-def test_what_fsx_would_refuse_is_refused_at_synth(arguments: dict[str, Any], message: tuple[str, str]) -> None:
+def test_settings_that_fsx_would_refuse_fail_at_synth(arguments: dict[str, Any], message: tuple[str, str]) -> None:
     with pytest.raises(ConfigError) as caught:
         file_system(**arguments)
     assert found(caught.value.findings) == [message]

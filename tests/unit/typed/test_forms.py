@@ -34,7 +34,7 @@ class Settings:
     json: Mapping[str, Any] = field(default_factory=dict)
 
 
-def test_forms() -> None:
+def test_each_annotation_has_its_form() -> None:
     forms = {name: shape(annotation).form for name, annotation in field_types(Settings).items()}
     assert forms == {
         "texts": Names(str, str),
@@ -54,7 +54,7 @@ def test_forms() -> None:
     ]
 
 
-def test_a_valid_file() -> None:
+def test_valid_data_becomes_settings() -> None:
     findings: list[Finding] = []
     data = {
         "texts": {"a": "b"},
@@ -92,7 +92,7 @@ def test_a_valid_file() -> None:
         ({"json": {"a": {1: 2}}}, ("value-not-json", "json.a")),
     ],
 )
-def test_a_wrong_file(data: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_invalid_data_has_its_finding(data: dict[str, Any], expected: tuple[str, str]) -> None:
     findings: list[Finding] = []
     structure(Settings, data, findings)
     assert found(findings) == [expected]
@@ -126,7 +126,7 @@ def test_the_same_from_python() -> None:
     assert python(json={"a": {1}}) == [("value-not-json", "settings.json.a")]
 
 
-def test_schema() -> None:
+def test_each_annotation_has_its_json_schema() -> None:
     part = {"$ref": "#/$defs/Part"}
     schemas = {name: value_schema(annotation) for name, annotation in field_types(Settings).items()}
     assert schemas == {

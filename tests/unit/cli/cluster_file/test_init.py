@@ -189,7 +189,7 @@ def test_a_name_that_yaml_would_read_as_something_else(name: str) -> None:
     assert yaml.safe_load(Path("cluster.yaml").read_text("utf-8"))["name"] == name
 
 
-def test_what_is_commented_out_loads_too() -> None:
+def test_the_commented_settings_of_a_new_file_are_valid() -> None:
     assert main(["init", *GIVEN]) == 0
     text = Path("cluster.yaml").read_text("utf-8")
     Path("cluster.yaml").write_text(re.sub(r"^# ((network|storage|scale_down):)", r"\1", text, flags=re.MULTILINE))
@@ -221,7 +221,7 @@ def test_it_asks_again_for_what_hyperpod_would_refuse(
     assert out.index("[value-malformed]\n") < out.index("AWS region") < out.index("did you mean us-west-2?")
 
 
-def test_a_wrong_value_that_was_given_is_told_before_the_other_is_asked_for(
+def test_init_reports_an_invalid_option_before_it_asks_for_the_next_value(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer(monkeypatch, "train\n")
@@ -253,7 +253,7 @@ def test_a_wrong_value_that_was_given_is_told_before_the_other_is_asked_for(
         pytest.param([], "train\n", "nothing was written", id="the end of the input"),
     ],
 )
-def test_what_it_cannot_do_is_one_message_and_writes_nothing(
+def test_init_without_its_values_prints_one_message_and_writes_nothing(
     arguments: list[str],
     typed: str | None,
     said: str,
@@ -315,7 +315,7 @@ def test_ctrl_c_on_the_way_leaves_nothing(folder: Path, monkeypatch: pytest.Monk
     assert len(opened) == 3 and there(folder) == []
 
 
-def test_a_wrong_region_under_eks_is_all_that_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_region_under_eks_is_the_only_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "--name", "train", "--region", "eu-west-9", "--eks"]) == 1
     err = capsys.readouterr().err
     assert err.startswith("init: 1 error\n")

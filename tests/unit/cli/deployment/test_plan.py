@@ -89,7 +89,9 @@ def nodes(model: HyperPod, name: str) -> list[str]:
     return [str(node.instance_id) for node in model.nodes("small", name)]
 
 
-def test_nothing_to_take(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
+def test_plan_says_that_no_node_would_be_deleted(
+    address: str, capsys: pytest.CaptureFixture[str], model: HyperPod
+) -> None:
     write({"instance_groups.1.instance_count": 6, **keep_old()})
     assert run(capsys, "--endpoint-url", address) == (0, "small: a deployment would delete nothing.\n", "")
     assert not model.changes(principal="user")
@@ -160,7 +162,7 @@ def job(number: int) -> dict[str, str]:
     return {"id": str(number), "user": "alice"}
 
 
-def test_files_that_a_backup_has_left_out_are_told(capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
+def test_plan_lists_files_that_a_backup_left_out(capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
     first, *_ = sorted(nodes(model, "work"))
     write({"scale_down": {"nodes_to_delete": [first]}, **DRAINS, **keep_old()})
     said = status_of_agent(left_out={first: 12, "i-0123456789abcdef0": 3, "i-0": "many"})
@@ -170,7 +172,7 @@ def test_files_that_a_backup_has_left_out_are_told(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("drained", [True, False])
-def test_jobs_on_what_would_go_are_told_with_their_users(
+def test_plan_lists_the_jobs_and_users_on_nodes_to_delete(
     capsys: pytest.CaptureFixture[str], model: HyperPod, drained: bool
 ) -> None:
     """And of the nodes that no file names, those without jobs go first where a deployment asks for them, as it does."""
@@ -231,7 +233,7 @@ SILENT_AGENT = "Which jobs run on them was not read: the drain agent on the cont
     ],
     ids=["denied", "never said", "no bucket", "silent"],
 )
-def test_where_nobody_tells_of_jobs_one_sentence_says_so(
+def test_plan_says_in_one_sentence_why_jobs_are_unknown(
     model: HyperPod, capsys: pytest.CaptureFixture[str], answer: dict[str, tuple[int, str]], said: str
 ) -> None:
     write({"instance_groups.1.instance_count": 3, **DRAINS, **keep_old()})
@@ -264,7 +266,7 @@ NEW = "[drain-new-with-group-deletion]"
         pytest.param({}, ["old"], status_of_agent, None, "", id="a group, and the template is not read"),
     ],
 )
-def test_what_a_deployment_finds_at_its_first_look_is_refused(
+def test_plan_refuses_what_the_first_poll_of_a_deployment_would_refuse(
     model: HyperPod,
     capsys: pytest.CaptureFixture[str],
     drain: dict[str, str],
@@ -282,7 +284,9 @@ def test_what_a_deployment_finds_at_its_first_look_is_refused(
     assert (status, told in " ".join(out.split())) == (1 if told else 2, True), out
 
 
-def test_every_refusal(address: str, capsys: pytest.CaptureFixture[str], model: HyperPod) -> None:
+def test_plan_prints_every_reason_for_a_refusal(
+    address: str, capsys: pytest.CaptureFixture[str], model: HyperPod
+) -> None:
     head = nodes(model, "head")[0]
     write({"scale_down": {"nodes_to_delete": [head], "max_nodes": 1}})
     status, out, err = run(capsys, "--endpoint-url", address)
@@ -436,7 +440,7 @@ def shrinking(joining: HyperPod, monkeypatch: pytest.MonkeyPatch) -> HyperPod:
     return joining
 
 
-def test_pods_on_what_would_go_are_told_by_the_users_own_kubectl(
+def test_plan_lists_pods_on_nodes_to_delete_with_the_users_kubectl(
     shrinking: HyperPod, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By the drainer's rules: idle before busy, and neither DaemonSets nor kube-system make a node busy."""
@@ -485,7 +489,7 @@ def test_pods_that_no_controller_owns_refuse_the_plan_as_they_would_the_deployme
         ([{}], "", "kubectl printed invalid nodes or pods."),
     ],
 )
-def test_where_kubectl_tells_of_no_pods_one_sentence_says_so(
+def test_plan_says_in_one_sentence_why_pods_are_unknown(
     shrinking: HyperPod, capsys: pytest.CaptureFixture[str], pods: list[dict[str, object]], why: str, says: str
 ) -> None:
     kubernetes(shrinking, pods, why=why)
@@ -512,7 +516,7 @@ def test_taking_the_drainer_away_names_what_it_still_holds(
     assert f"hyperpod-{first}." in words and "`kubectl uncordon" in words
 
 
-def test_help_tells_what_is_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_plan_names_what_is_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--help"]) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert "roles and subnets of groups are known only to a deployment" in words
@@ -573,7 +577,7 @@ def test_cluster_of_another_stack_than_the_one_that_is_deployed(
     assert f"it lacks the tag cdk-hyperpod:stack-id = the id of stack {stack}" in " ".join(out.split())
 
 
-def test_no_cluster_yet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_without_a_cluster_says_that_nothing_would_be_deleted(capsys: pytest.CaptureFixture[str]) -> None:
     with serve(HyperPod(clock=ManualClock()), STANDS) as address:
         assert run(capsys, "--endpoint-url", address) == (
             0,
@@ -582,7 +586,7 @@ def test_no_cluster_yet(capsys: pytest.CaptureFixture[str]) -> None:
         )
 
 
-def test_a_renamed_file_is_told_of_the_cluster_that_stays(
+def test_plan_of_a_renamed_cluster_names_the_old_cluster_that_stays(
     address: str, capsys: pytest.CaptureFixture[str], model: HyperPod
 ) -> None:
     model.call("CreateCluster", {**eks(group("work", 1, node_type=None), name="of-another-app")})
@@ -653,7 +657,7 @@ def test_profile_gives_the_credentials(
     assert run(capsys, "--profile", "ops", "--endpoint-url", address)[0] == 2
 
 
-def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_with_an_unreachable_endpoint_prints_one_error(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -700,13 +704,13 @@ def test_credentials_of_another_account_where_there_is_no_cluster(
 
 
 def test_an_account_that_cannot_be_read_stops_the_plan(address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The served model knows no such call. Without `account` in the file, nobody asks (test_no_cluster_yet)."""
+    """The served model knows no such call. Without `account` in the file, nobody asks (test_plan_without_a_cluster_says_that_nothing_would_be_deleted)."""
     write({"name": "tiny", "account": "111122223333"})
     said = failed(capsys, "--endpoint-url", address)
     assert said.startswith("cannot read the account of your credentials: GetCallerIdentity: ValidationError")
 
 
-def test_library_without_boto3() -> None:
+def test_plan_without_boto3_says_how_to_install_it() -> None:
     program = (
         "import sys; sys.modules['botocore'] = None; from cdk_hyperpod.cli.main import main; sys.exit(main(['plan']))"
     )
@@ -741,7 +745,7 @@ def test_colour_on_a_terminal_only(
 # -- what is for life, and what an earlier deployment left ------------------------------------------------------------
 
 
-def test_a_change_of_what_is_for_life_is_refused_in_the_words_of_a_deployment(
+def test_plan_refuses_an_immutable_change_in_the_words_of_the_deployment(
     address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write({"network.availability_zones": ["us-west-2a"], **keep_old()})
@@ -753,7 +757,7 @@ def test_a_change_of_what_is_for_life_is_refused_in_the_words_of_a_deployment(
     assert codes(text) == ["zone-immutable"]
 
 
-def test_what_may_not_be_read_is_said_and_stops_nothing(model: HyperPod, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_reports_a_denied_read_and_continues(model: HyperPod, capsys: pytest.CaptureFixture[str]) -> None:
     write({"instance_groups.1.instance_count": 6, **keep_old()})
     denied = (
         "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>no</Message></Error></Errors></Response>"
@@ -766,7 +770,7 @@ def test_what_may_not_be_read_is_said_and_stops_nothing(model: HyperPod, capsys:
 
 
 @pytest.mark.parametrize(("standing", "told"), [("old: 2 nodes", True), ("nothing", False), (None, False)])
-def test_what_still_stands_is_told_with_the_way_on(
+def test_plan_names_the_groups_that_are_left_and_how_to_retry(
     model: HyperPod, capsys: pytest.CaptureFixture[str], standing: str | None, told: bool
 ) -> None:
     write({"scale_down": {"instance_groups_to_delete": ["old"]}})
@@ -938,7 +942,7 @@ def test_a_plan_says_what_it_can_of_the_settings(
         ),
     ],
 )
-def test_where_something_would_go_it_asks(
+def test_plan_asks_for_confirmation_if_nodes_would_be_deleted(
     address: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -961,7 +965,7 @@ def test_where_something_would_go_it_asks(
     ("changes", "status"),
     [({"instance_groups.1.instance_count": 6, **keep_old()}, 0), ({"scale_down": {"max_nodes": 1}}, 1)],
 )
-def test_where_nothing_would_go_or_all_is_refused_it_does_not_ask(
+def test_plan_asks_nothing_if_no_node_would_be_deleted_or_the_plan_is_refused(
     address: str, capsys: pytest.CaptureFixture[str], changes: dict[str, object], status: int
 ) -> None:
     write(changes)

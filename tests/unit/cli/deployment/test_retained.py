@@ -43,7 +43,9 @@ def stays(changes: dict[str, Any]) -> list[str]:
         pytest.param({"storage": {"file_system_id": "fs-01234567", "mount_name": "abc"}}, [KEY, LOGS, VPC], id="existing file system"),
     ],
 )  # fmt: skip
-def test_what_stays(changes: dict[str, Any], kept: list[str]) -> None:
+def test_retained_resources_follow_from_removal_and_the_other_settings(
+    changes: dict[str, Any], kept: list[str]
+) -> None:
     assert stays(changes) == kept
 
 
@@ -66,7 +68,7 @@ def test_the_table_of_the_default_cluster() -> None:
         assert f"\n  {kept} " in table
 
 
-def test_the_table_names_the_stack_that_it_is_told() -> None:
+def test_the_retained_table_names_the_given_stack() -> None:
     table = retained_table(load_config(ROOT / "cluster.yaml").config, "Training")
     assert "Find them by the tag aws:cloudformation:stack-name = Training;" in table
 

@@ -66,7 +66,7 @@ CANCELLED = event("AWS::IAM::Role", "UPDATE_FAILED", "Resource update cancelled"
         SENTENCE,
     ],
 )
-def test_the_sentence_alone(reason: str) -> None:
+def test_why_prints_only_the_sentence_of_the_function(reason: str) -> None:
     failed = event(PREPARE, "UPDATE_FAILED", reason)
     earlier = event(PREPARE, "UPDATE_FAILED", "Something else, some time ago")
     assert first_reason([BACK, CANCELLED, failed, BEGAN, earlier, BEGAN]) == SENTENCE
@@ -78,24 +78,24 @@ def test_the_resource_that_failed_is_named() -> None:
     assert first_reason([BACK, failed, BEGAN]) == "Mine (AWS::IAM::Role): No such boundary"
 
 
-def test_what_failed_first_is_the_reason() -> None:
+def test_the_first_failed_resource_is_the_reason() -> None:
     first, then = (event("AWS::FSx::FileSystem", status, status) for status in ("CREATE_FAILED", "DELETE_FAILED"))
     assert first_reason([then, BACK, first, BEGAN]) == "Mine (AWS::FSx::FileSystem): CREATE_FAILED"
 
 
-def test_what_succeeded_has_no_reason() -> None:
+def test_a_successful_deployment_has_no_reason() -> None:
     done = event("AWS::CloudFormation::Stack", "UPDATE_COMPLETE")
     assert first_reason([done, BEGAN, event("AWS::IAM::Role", "CREATE_FAILED", "long ago"), BEGAN]) is None
 
 
-def test_what_failed_before_is_not_told_where_somebody_asks_since_when() -> None:
+def test_failures_before_the_given_time_are_not_reported() -> None:
     """A deployment that did not even begin, say for want of an approval, has not failed for a reason of yesterday."""
     failed = event("AWS::IAM::Role", "UPDATE_FAILED", "of yesterday")
     assert first_reason([failed, BEGAN], WHEN) == "Mine (AWS::IAM::Role): of yesterday"
     assert first_reason([failed, BEGAN], WHEN + timedelta(seconds=1)) is None
 
 
-def test_what_failed_since_then_is_told_also_where_the_operation_began_before() -> None:
+def test_failures_after_the_given_time_are_reported_even_if_the_operation_began_earlier() -> None:
     """Say, a deployment that found another one of the stack on its way, or a clock that is ahead."""
     failed = event(PREPARE, "UPDATE_FAILED", SENTENCE, when=WHEN + timedelta(minutes=5))
     assert first_reason([failed, BEGAN], WHEN + timedelta(minutes=1)) == SENTENCE
@@ -146,7 +146,7 @@ def test_a_cancelled_update_whose_rollback_failed_has_only_the_reason_of_the_rol
 
 
 @pytest.mark.parametrize("reason", ["Resource creation cancelled", "Resource update cancelled"])
-def test_what_cloudformation_cancels_is_no_reason(reason: str) -> None:
+def test_a_cancelled_resource_is_not_a_reason(reason: str) -> None:
     assert first_reason([event("AWS::IAM::Role", "CREATE_FAILED", reason), BEGAN]) is None
 
 
@@ -224,7 +224,7 @@ def test_a_stack_of_another_app_is_asked_too(
     assert capsys.readouterr().out.startswith(f"Training: {SENTENCE}\n")
 
 
-def test_a_stack_that_nobody_may_look_for_is_no_success(
+def test_a_stack_that_may_not_be_looked_up_is_not_a_success(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Denied(OfTraining):
@@ -277,7 +277,7 @@ def test_a_cluster_by_its_name_needs_no_file(
     assert capsys.readouterr().out.endswith(": cdk-hyperpod why --cluster big --region us-west-2\n")
 
 
-def test_a_clock_that_is_ahead_by_a_minute_hides_nothing(
+def test_why_finds_a_failure_although_the_local_clock_is_a_minute_ahead(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     since = ("--since", str((WHEN + timedelta(seconds=100)).timestamp()))
@@ -299,7 +299,7 @@ def test_json_has_a_stack_and_a_reason(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert told["failures"] == [{"stack": "hyperpod-llm-train-cluster", "reason": SENTENCE, "rollback_reason": None}]
 
 
-def test_who_superseded_whom_follows_the_reason(
+def test_the_superseding_operation_follows_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def operation(name: str, status: str, before: int, after: int) -> dict[str, Any]:
@@ -389,7 +389,7 @@ FAILED_SET = change_set("The following hook(s)/validation failed: [AWS::EarlyVal
     ],
     ids=["at the update", "of a change set", "denied", "of a change set, denied", "without a reason"],
 )
-def test_what_early_validation_refused_is_the_reason(
+def test_a_refusal_by_early_validation_is_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], aws: Refusing, printed: str
 ) -> None:
     monkeypatch.setattr("cdk_hyperpod.cli.live.clients", lambda *_: lambda _service: aws)

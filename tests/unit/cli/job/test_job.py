@@ -118,7 +118,7 @@ def test_a_job_of_a_group_goes_to_its_nodes(capsys: pytest.CaptureFixture[str]) 
         ),
     ],
 )
-def test_what_does_not_fit_the_file(
+def test_job_options_that_do_not_match_the_cluster_file_are_refused(
     capsys: pytest.CaptureFixture[str], changes: dict[str, object], code: str, option: str, named: str
 ) -> None:
     assert main(grouped(**changes)) == 1
@@ -135,7 +135,7 @@ def test_a_job_has_nodes_or_both_sizes(capsys: pytest.CaptureFixture[str]) -> No
     ]
 
 
-def test_what_the_file_gives_the_team_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+def test_job_options_that_the_cluster_file_gives_the_team_are_accepted(capsys: pytest.CaptureFixture[str]) -> None:
     """A zone's id may be that of the group's zone: which one is, differs between accounts."""
     given = {"--zone": "us-west-2c", "--priority-class": "urgent", "--service-account": "team-pods"}
     other = {"--service-account": "own", "--namespace": "hyperpod-ns-inference", "--nodes": "3"}
@@ -144,7 +144,7 @@ def test_what_the_file_gives_the_team_is_taken(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == ""
 
 
-def test_what_aws_excludes_for_elastic_training_is_a_warning(
+def test_settings_that_aws_excludes_for_elastic_training_are_warnings(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     data = yaml.safe_load((CONFIGS / "eks.yaml").read_text("utf-8"))
@@ -355,7 +355,7 @@ def test_every_option_reaches_the_job(capsys: pytest.CaptureFixture[str]) -> Non
         ({"--learning-rate": "0.1"}, ("job-learning-rate-without-batch", "--learning-rate")),
     ],
 )
-def test_what_is_wrong_is_said_in_the_commands_words(
+def test_job_errors_name_the_options_of_the_command(
     changes: dict[str, str | None], said: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments(changes)) == 1
@@ -449,7 +449,9 @@ def test_everything_that_is_wrong_at_once(capsys: pytest.CaptureFixture[str]) ->
         ({"--min-replicas": "two"}, "Invalid value for '--min-replicas': 'two' is not a valid integer."),
     ],
 )
-def test_usage_errors(changes: dict[str, str | None], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_job_options_exit_with_2_and_one_error(
+    changes: dict[str, str | None], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments(changes)) == 2
     assert capsys.readouterr().err.endswith(f"error: {said}\n")
 

@@ -54,14 +54,14 @@ def test_a_port_of_the_node(ports: str, parameters: str, node: str, run: Run) ->
 
 
 @pytest.mark.parametrize("ports", ["0", "65536", "x", "1:2:3", "", "-1", "²"])
-def test_what_is_no_port(ports: str, fake_aws: FakeAws, run: Run) -> None:
+def test_connect_refuses_an_invalid_port(ports: str, fake_aws: FakeAws, run: Run) -> None:
     status, out, err = run("connect", "i-0123456789abcdef0", "--forward", ports)
     assert (status, out, fake_aws.calls) == (2, "", [])
     assert "cdk-hyperpod connect: error: --forward: must be a port" in err and f"got {ports}" in err
 
 
 @pytest.mark.parametrize("user", ["ana\nProxyCommand touch x", "ana bob", "-l", "", "ana\n", "a\rb", '"ana"'])
-def test_who_signs_in_is_a_login_name_and_no_more_of_sshs_file(user: str, fake_aws: FakeAws, run: Run) -> None:
+def test_connect_refuses_a_user_that_is_not_a_login_name(user: str, fake_aws: FakeAws, run: Run) -> None:
     status, out, err = run("connect", "i-0123456789abcdef0", "--ssh-config", "--user", user)
     assert (status, out, fake_aws.calls) == (2, "", [])
     assert "cdk-hyperpod connect: error: --user: must be a login name" in err and err.count("\n") == 3
@@ -81,7 +81,9 @@ def test_a_block_for_ssh(fake_aws: FakeAws, node: str, run: Run) -> None:
     ]
 
 
-def test_it_becomes_the_aws_cli(fake_aws: FakeAws, node: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connect_replaces_itself_with_the_aws_cli(
+    fake_aws: FakeAws, node: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran: list[list[str]] = []
     monkeypatch.setattr("os.execvp", lambda program, words: ran.append([program, *words[1:]]))
     folder = Path("bin")
@@ -101,13 +103,13 @@ def test_it_becomes_the_aws_cli(fake_aws: FakeAws, node: str, run: Run, monkeypa
     assert os.environ["PATH"] == str(folder)
 
 
-def test_a_node_that_is_none(fake_aws: FakeAws, node: str, run: Run) -> None:
+def test_connect_refuses_an_id_that_is_not_a_node_of_the_cluster(fake_aws: FakeAws, node: str, run: Run) -> None:
     for name in ("i-0bad0bad", "ip-1-2-3-4", "x\x1b"):
         status, out, err = run("connect", name, "--print")
         assert (status, out) == (1, "") and err.startswith(f"{ascii(name)[1:-1]}: is not a node of "), err
 
 
-def test_without_a_file(fake_aws: FakeAws, node: str, run: Run) -> None:
+def test_connect_works_with_cluster_and_region_instead_of_a_file(fake_aws: FakeAws, node: str, run: Run) -> None:
     Path("cluster.yaml").unlink()
     status, out, _ = run("connect", node, "--print", "--cluster", "small", "--region", "us-west-2")
     assert status == 0 and target(fake_aws, node) in out

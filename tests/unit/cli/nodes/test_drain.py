@@ -126,7 +126,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Printed]:
     return command
 
 
-def test_what_is_asked_for_is_what_the_agent_reads(cluster: ClusterWithBucket, run: Callable[..., Printed]) -> None:
+def test_the_agent_reads_the_request_that_drain_writes(cluster: ClusterWithBucket, run: Callable[..., Printed]) -> None:
     one, two = cluster.nodes("work")
     cluster.answer()
     status, out, err = run("drain", one, two, "--hold", "90m")
@@ -143,7 +143,7 @@ def test_what_is_asked_for_is_what_the_agent_reads(cluster: ClusterWithBucket, r
     assert len({node_request.address for node_request in node_requests}) == 2
 
 
-def test_others_requests_stay_and_a_longer_hold_begins_nothing_anew(
+def test_other_requests_are_kept_and_a_longer_hold_does_not_restart_a_drain(
     cluster: ClusterWithBucket, run: Callable[..., Printed]
 ) -> None:
     one, two = cluster.nodes("work")
@@ -189,7 +189,7 @@ def test_a_second_operator_shortens_no_hold_and_leaves_no_backup_out(
     assert cluster.node_requests()[two]["request"] != saved["request"]
 
 
-def test_who_waits_hears_what_another_changes(
+def test_drain_wait_reports_changes_by_another_operator(
     cluster: ClusterWithBucket, run: Callable[..., Printed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one, _) = cluster.nodes("work")
@@ -221,7 +221,7 @@ def test_who_waits_hears_what_another_changes(
         ("continue", [], False, 0),
     ],
 )
-def test_a_node_that_is_ready_and_not_saved_is_told(
+def test_drain_reports_a_ready_node_that_was_not_backed_up(
     cluster: ClusterWithBucket,
     run: Callable[..., Printed],
     monkeypatch: pytest.MonkeyPatch,
@@ -389,7 +389,7 @@ def node_requests(draw: st.DrawFn) -> dict[str, Any]:
 @example(request(*EACH))
 @example(request({**OTHER, "expires": 1}, *({**OTHER, "id": f"i-0123456{i}", "more": "x" * 150_000} for i in range(2))))
 @example(request({**OTHER, "expires": 1}, OTHER))
-def test_whatever_stands_there_the_agent_takes_what_is_written_anew(content: bytes) -> None:
+def test_the_agent_accepts_the_rewritten_request_whatever_it_held_before(content: bytes) -> None:
     drained, undrained = Held(content), Held(content)
     assert drained.run("drain", ONE, "--force-after", "1h") == 0
     assert drained.wanted() == sound(content) | {ONE}
@@ -454,7 +454,7 @@ def test_a_drain_during_a_patch_may_end_jobs_earlier_and_later_ends_by_itself() 
     assert read_by_agent(held) == {ONE: (False, NOW + 7200, NOW + 600, True)}
 
 
-def test_what_is_left_out_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_drain_lists_the_invalid_entries_that_it_removes_from_the_request(capsys: pytest.CaptureFixture[str]) -> None:
     over = {**OTHER, "expires": NOW - 1}
     bucket = Held(request(over, OTHER, {**OTHER, "id": "i-0; reboot"}, {**over, "ip": None}, 7, OTHER))
     assert bucket.run("undrain", ONE) == 0
@@ -489,7 +489,7 @@ def test_no_more_nodes_are_asked_for_than_the_agent_takes(capsys: pytest.Capture
 # -- what it says
 
 
-def test_it_waits_and_tells_what_changes(
+def test_drain_wait_prints_each_change_of_state(
     cluster: ClusterWithBucket, run: Callable[..., Printed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one, _) = cluster.nodes("work")
@@ -523,7 +523,7 @@ def test_a_node_that_does_not_get_ready_is_named(
     assert f"{state}: why?[2J not" in out
 
 
-def test_a_hold_that_ends_first_is_told(
+def test_drain_wait_reports_nodes_that_are_not_ready_when_the_hold_ends(
     cluster: ClusterWithBucket, run: Callable[..., Printed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one, _) = cluster.nodes("work")
@@ -541,7 +541,7 @@ def test_a_hold_that_ends_first_is_told(
     assert status == 1 and err.endswith(f"Not ready in time: {one}\n")
 
 
-def test_an_agent_that_is_silent_or_refuses_is_told(
+def test_drain_reports_a_silent_agent_and_a_refused_request(
     cluster: ClusterWithBucket, run: Callable[..., Printed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one, _) = cluster.nodes("work")
@@ -583,7 +583,7 @@ def test_an_agent_that_is_silent_or_refuses_is_told(
         (["HEAD"], 1, "is a controller node, which is never drained"),
     ],
 )
-def test_what_is_no_node_is_refused(
+def test_drain_refuses_arguments_that_are_not_nodes_to_drain(
     cluster: ClusterWithBucket, run: Callable[..., Printed], arguments: list[str], code: int, says: str
 ) -> None:
     cluster.answer()
@@ -595,7 +595,7 @@ def test_what_is_no_node_is_refused(
 
 
 @pytest.mark.parametrize("where", [(), ("--cluster", "small", "--region", "us-west-2", "--profile", "nobody's")])
-def test_words_that_are_wrong_are_told_before_anything_is_asked(
+def test_drain_reports_all_invalid_arguments_before_it_needs_a_file_or_credentials(
     run: Callable[..., Printed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[str, ...]
 ) -> None:
     """All of them, where there is neither a file nor a credential."""
@@ -630,7 +630,7 @@ def test_a_cluster_by_its_name_needs_no_file(
     assert status == 2 and "--wait: cannot be combined with --cluster" in err
 
 
-def test_who_waits_hears_no_refusal_of_what_stood_there_before(
+def test_drain_wait_ignores_the_refusal_of_an_earlier_request(
     cluster: ClusterWithBucket, run: Callable[..., Printed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one, _) = cluster.nodes("work")
@@ -673,7 +673,7 @@ def test_ctrl_c_while_it_waits_says_that_the_request_stands(
         ),
     ],
 )
-def test_what_s3_refuses_is_one_sentence(
+def test_an_s3_error_is_one_sentence(
     cluster: ClusterWithBucket, run: Callable[..., Printed], monkeypatch: pytest.MonkeyPatch, code: str, says: str
 ) -> None:
     def refuse(self: object, operation: str, _: object) -> None:

@@ -244,7 +244,9 @@ def test_under_eks_no_step_can_be_run_again(capsys: pytest.CaptureFixture[str]) 
     assert reported(capsys.readouterr().err) == [("lifecycle-run-under-eks", "orchestrator")]
 
 
-def test_scripts_of_one_s_own_are_not_begun_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lifecycle_run_refuses_a_cluster_with_scripts_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     scripts = tmp_path / "mine"
     scripts.mkdir()
     for name in ENTRY_SCRIPTS.values():

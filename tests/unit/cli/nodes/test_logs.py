@@ -41,20 +41,20 @@ def test_both_streams_in_order(fake_aws: FakeAws, node: str, run: Run) -> None:
     assert run("logs", node, "--lines", "1")[1].endswith("exit code 1?[31m\n")
 
 
-def test_json(node: str, run: Run) -> None:
+def test_logs_prints_json(node: str, run: Run) -> None:
     told = json.loads(run("logs", node, "--json")[1])
     assert (told["command"], told["schema"], told["instance_id"]) == ("logs", 1, node)
     assert told["lines"][1] == {"time": "2026-05-28T20:26:41Z", "source": "health", "message": "GPU 3: XID 79"}
 
 
-def test_of_a_node_that_is_gone(fake_aws: FakeAws, run: Run) -> None:
+def test_logs_of_a_deleted_node_are_printed(fake_aws: FakeAws, run: Run) -> None:
     fake_aws.cluster(group("work", 1))
     fake_aws.quiet()
     fake_aws.streams = {LIFECYCLE.format("i-0123456789abcdef0"): [(MS, "the end")]}
     assert run("logs", "i-0123456789abcdef0")[1].endswith("lifecycle the end\n")
 
 
-def test_of_a_node_whose_group_is_gone_too(fake_aws: FakeAws, run: Run) -> None:
+def test_logs_of_a_node_in_a_deleted_group_are_printed(fake_aws: FakeAws, run: Run) -> None:
     fake_aws.cluster(group("work", 1))
     fake_aws.quiet()
     gone = "i-0123456789abcdef0"
@@ -65,14 +65,14 @@ def test_of_a_node_whose_group_is_gone_too(fake_aws: FakeAws, run: Run) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--json"], ["--follow"]], ids=["", "json", "follow"])
-def test_of_an_id_that_never_was(options: list[str], fake_aws: FakeAws, node: str, run: Run) -> None:
+def test_logs_refuses_an_id_that_never_existed(options: list[str], fake_aws: FakeAws, node: str, run: Run) -> None:
     status, out, err = run("logs", "i-0123456789abcdef0", *options)
 
     assert (status, out) == (1, "")
     assert err.startswith("i-0123456789abcdef0: is not a node of small, and no log stream of the cluster has this id")
 
 
-def test_nothing_yet(fake_aws: FakeAws, run: Run) -> None:
+def test_logs_says_that_nothing_was_logged_yet(fake_aws: FakeAws, run: Run) -> None:
     fake_aws.cluster(group("work", 1))
     fake_aws.quiet()
     status, out, _ = run("logs", fake_aws.nodes("work")[0])

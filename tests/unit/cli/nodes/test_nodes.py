@@ -18,7 +18,7 @@ from helpers.cli.cluster_files import FILE
 from unit.cli.conftest import FakeAws, Run, write
 
 
-def test_no_node(fake_aws: FakeAws, run: Run) -> None:
+def test_nodes_of_an_empty_cluster_print_one_line(fake_aws: FakeAws, run: Run) -> None:
     fake_aws.model.call("CreateCluster", eks(group("work", 0, node_type=None), name="small"))
     fake_aws.quiet()
 
@@ -87,7 +87,9 @@ def test_6758_nodes_take_a_call_for_each_hundred_and_two_more(
     ],
     ids=" ".join,
 )
-def test_filters(options: list[str], found: list[str], fake_aws: FakeAws, run: Run) -> None:
+def test_nodes_can_be_filtered_by_group_status_and_image(
+    options: list[str], found: list[str], fake_aws: FakeAws, run: Run
+) -> None:
     fake_aws.cluster(group("work", 2))
     fake_aws.quiet()
     fake_aws.model.change_node(fake_aws.nodes("work")[1], status="Failure", image="1.0")
@@ -98,7 +100,7 @@ def test_filters(options: list[str], found: list[str], fake_aws: FakeAws, run: R
     assert run("nodes", "--ids", *options)[1].split() == [node["instance_id"] for node in json.loads(out)["nodes"]]
 
 
-def test_under_eks_nobody_is_a_controller(fake_aws: FakeAws, run: Run) -> None:
+def test_under_eks_no_node_is_a_controller(fake_aws: FakeAws, run: Run) -> None:
     fake_aws.model.call("CreateCluster", eks(group("work", 2, node_type=None), name="small"))
     fake_aws.quiet()
     Path("cluster.yaml").unlink()
@@ -110,7 +112,7 @@ def test_under_eks_nobody_is_a_controller(fake_aws: FakeAws, run: Run) -> None:
     assert run("replace", *fake_aws.nodes("work"), "--yes", "--cluster", "small", "--region", "us-west-2")[0] == 0
 
 
-def test_a_group_that_is_none_and_a_node_that_is_none(fake_aws: FakeAws, run: Run) -> None:
+def test_nodes_refuses_an_unknown_group_and_an_unknown_node(fake_aws: FakeAws, run: Run) -> None:
     fake_aws.cluster(group("work", 1))
     fake_aws.quiet()
 
@@ -120,7 +122,7 @@ def test_a_group_that_is_none_and_a_node_that_is_none(fake_aws: FakeAws, run: Ru
     assert status == 1 and err.startswith("i-0bad0bad: is not a node of the cluster. ")
 
 
-def test_json_has_a_version_and_what_nobody_knows_is_null(fake_aws: FakeAws, run: Run) -> None:
+def test_json_has_a_schema_version_and_null_for_unknown_values(fake_aws: FakeAws, run: Run) -> None:
     fake_aws.cluster(group("work", 1))
     fake_aws.quiet()
 
@@ -142,7 +144,7 @@ def test_a_node_that_is_not_launched_yet(fake_aws: FakeAws, run: Run) -> None:
     assert run("nodes", "--group", "work", "--ids")[1] == ""
 
 
-def test_what_the_drain_agent_says_is_a_column(fake_aws: FakeAws, run: Run) -> None:
+def test_the_drain_state_is_a_column(fake_aws: FakeAws, run: Run) -> None:
     write(slurm={"drain": {}}, account="000000000000")
     fake_aws.cluster(group("work", 2))
     fake_aws.quiet()
@@ -159,7 +161,7 @@ def test_what_the_drain_agent_says_is_a_column(fake_aws: FakeAws, run: Run) -> N
     )
 
 
-def test_of_another_account(fake_aws: FakeAws, run: Run) -> None:
+def test_nodes_refuses_credentials_of_another_account(fake_aws: FakeAws, run: Run) -> None:
     write(account="111111111111")
     fake_aws.cluster(group("work", 1))
 
@@ -207,7 +209,7 @@ def test_write_names_nodes_in_the_file_and_keeps_its_comments(fake_aws: FakeAws,
         ),
     ],
 )
-def test_what_write_refuses_leaves_the_file_as_it_was(
+def test_a_refused_write_leaves_the_file_unchanged(
     arguments: list[str], said: str, fake_aws: FakeAws, run: Run
 ) -> None:
     Path("cluster.yaml").write_text(FILE.replace("instance_count: 4", "instance_count: 4, min_instance_count: 2"))
@@ -287,7 +289,7 @@ def test_a_narrow_terminal_cuts_the_image_first_and_an_id_never(
     assert max(map(len, table)) <= columns
 
 
-def test_what_is_left_out_of_a_narrow_table_is_said_below_it(
+def test_columns_left_out_of_a_narrow_table_are_named_below_it(
     fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
@@ -363,7 +365,7 @@ def kubectl(monkeypatch: pytest.MonkeyPatch, *, cluster: str, current: str = "ot
     Path("config.json").write_text(json.dumps({"contexts": contexts, "current-context": current}))
 
 
-def test_what_kubernetes_says_is_a_column(fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kubernetes_state_is_a_column(fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_aws.model.call("CreateCluster", eks(group("work", 4, node_type=None), name="small"))
     fake_aws.quiet()
     kubectl(monkeypatch, cluster=EKS_ARN)

@@ -56,7 +56,9 @@ def test_it_asks_and_takes_only_the_name(
     assert sent(fake_aws, "BatchReplaceClusterNodes") == [1]
 
 
-def test_nobody_to_ask(many: list[str], run: Run, fake_aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reboot_without_a_terminal_needs_yes(
+    many: list[str], run: Run, fake_aws: FakeAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
     assert run("reboot", many[0]) == (
         1,
@@ -66,7 +68,7 @@ def test_nobody_to_ask(many: list[str], run: Run, fake_aws: FakeAws, monkeypatch
     assert sent(fake_aws, "BatchRebootClusterNodes") == []
 
 
-def test_never_a_controller(fake_aws: FakeAws, many: list[str], run: Run) -> None:
+def test_replace_and_reboot_refuse_a_controller(fake_aws: FakeAws, many: list[str], run: Run) -> None:
     (head,) = fake_aws.nodes("head")
     for action in ("replace", "reboot"):
         status, out, err = run(action, many[0], head, "--yes")
@@ -75,7 +77,7 @@ def test_never_a_controller(fake_aws: FakeAws, many: list[str], run: Run) -> Non
     assert fake_aws.model.changes().keys() == {"CreateCluster"}
 
 
-def test_where_nobody_tells_the_controller_none_is_touched_until_the_file_does(fake_aws: FakeAws, run: Run) -> None:
+def test_no_node_is_replaced_until_the_file_names_the_controller(fake_aws: FakeAws, run: Run) -> None:
     """With standard provisioning the lifecycle scripts may tell, and no group has a SlurmConfig."""
     specs = [group("head", 1, instance_type="ml.m5.xlarge", node_type=None), group("work", 2, node_type=None)]
     request = {**slurm(name="small", continuous=False), "InstanceGroups": specs}
@@ -101,7 +103,7 @@ def test_under_eks_there_is_no_controller(fake_aws: FakeAws, run: Run) -> None:
     assert run("reboot", *fake_aws.nodes("work"), "--cluster", "small", "--region", "us-west-2", "--yes")[0] == 0
 
 
-def test_what_is_refused_is_named_and_the_rest_is_asked_for(fake_aws: FakeAws, many: list[str], run: Run) -> None:
+def test_replace_reports_refused_nodes_and_requests_the_others(fake_aws: FakeAws, many: list[str], run: Run) -> None:
     fake_aws.model.change_node(many[1], status="ShuttingDown")
     status, out, err = run("replace", *many[:3], "--yes")
     assert (status, out) == (1, "small: replace requested for 2 of 3 nodes\n")

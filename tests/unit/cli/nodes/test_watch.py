@@ -58,7 +58,7 @@ def test_a_cluster_comes_up(fake_aws: FakeAws, slept: list[float], run: Run) -> 
     assert max(map(len, lines)) <= 140 and "\033" not in out
 
 
-def test_it_is_quiet_and_asks_four_times_a_minute_while_nothing_changes(
+def test_watch_makes_at_most_four_calls_a_minute_while_nothing_changes(
     fake_aws: FakeAws, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_aws.model.set_capacity("ml.p5.48xlarge", 0)
@@ -90,7 +90,7 @@ def test_a_minimum_that_is_not_met_rolls_back_and_says_why(fake_aws: FakeAws, sl
 
 
 @pytest.mark.parametrize("continuous", [True, False], ids=["continuous", "standard"])
-def test_a_failed_node_is_counted_again_also_where_no_event_tells_of_it(
+def test_watch_counts_a_failed_node_again_even_without_an_event(
     continuous: bool, fake_aws: FakeAws, slept: list[float], run: Run
 ) -> None:
     fake_aws.cluster(group("work", 2), continuous=continuous)
@@ -141,7 +141,9 @@ def test_after_the_foundation_it_waits_a_while_for_the_clusters_stack(
     assert f"stack hyperpod-small-foundation is in {status}, and there is no stack {STACK} yet" in err
 
 
-def test_a_change_set_that_nobody_executes_is_not_waited_for(fake_aws: FakeAws, slept: list[float], run: Run) -> None:
+def test_watch_stops_waiting_for_a_change_set_that_is_not_executed(
+    fake_aws: FakeAws, slept: list[float], run: Run
+) -> None:
     fake_aws.stack = stack(fake_aws, "REVIEW_IN_PROGRESS")
 
     status, _, err = run("watch")
@@ -151,7 +153,7 @@ def test_a_change_set_that_nobody_executes_is_not_waited_for(fake_aws: FakeAws, 
 
 @pytest.mark.parametrize(("times", "code"), [(4, 0), (5, 1)])
 @pytest.mark.parametrize("where", ["describe_cluster", "list_cluster_events", "list_cluster_nodes"])
-def test_a_look_that_fails_is_a_note_and_several_in_a_row_are_the_end(
+def test_watch_notes_a_failed_read_and_ends_after_several_in_a_row(
     where: str, times: int, code: int, fake_aws: FakeAws, slept: list[float], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_aws.cluster(group("work", 1))
@@ -172,7 +174,7 @@ def test_a_look_that_fails_is_a_note_and_several_in_a_row_are_the_end(
     assert ("InternalFailure" in err) is (code == 1) and err.count("\n") == code
 
 
-def test_what_does_not_pass_ends_the_first_failed_look(
+def test_watch_ends_at_the_first_lasting_error(
     fake_aws: FakeAws, slept: list[float], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_aws.model.set_capacity("ml.p5.48xlarge", 0)
@@ -357,13 +359,15 @@ def live_cluster(status: str = "InService", current: int = 2, group_status: str 
         ("REVIEW_IN_PROGRESS", live_cluster(), "", 0),
     ],
 )
-def test_when_it_ends(stack_status: str | None, cluster: Json, rolled_back: str, code: int | None) -> None:
+def test_watch_ends_with_the_exit_code_of_the_stack_and_cluster_status(
+    stack_status: str | None, cluster: Json, rolled_back: str, code: int | None
+) -> None:
     found = None if stack_status is None else {"StackName": "s", "StackStatus": stack_status}
     end = end_of(View(stack=found, cluster=cluster, rolled_back=rolled_back))
     assert (end and end.code) == code
 
 
-def test_the_clock_of_the_minimum() -> None:
+def test_watch_says_when_an_unmet_minimum_rolls_back() -> None:
     waiting = {"Status": "Creating", "CurrentCount": 0, "MinCount": 2}
     began = datetime(2026, 11, 22, 12, 30, tzinfo=UTC)
     assert minimum_clock(waiting, began) == f"rolls back at {began + timedelta(hours=3):%H:%M} UTC or later"
@@ -396,9 +400,7 @@ def test_the_clock_of_the_minimum() -> None:
     ],
     ids=str,
 )
-def test_what_else_aws_says_of_a_group_is_there_where_it_says_something(
-    said: Json, shown: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_watch_shows_the_unusual_states_of_a_group(said: Json, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = live_cluster()
     cluster["InstanceGroups"][0] |= said
     monkeypatch.setenv("COLUMNS", "120")
@@ -420,7 +422,7 @@ def test_a_file_of_its_own_stack(fake_aws: FakeAws, slept: list[float], run: Run
     )
 
 
-def test_nodes_that_nobody_may_list_are_not_said_to_run(fake_aws: FakeAws, run: Run) -> None:
+def test_watch_does_not_count_nodes_that_it_may_not_list(fake_aws: FakeAws, run: Run) -> None:
     fake_aws.cluster(group("work", 1))
     fake_aws.quiet()
     fake_aws.model.change_node(fake_aws.nodes("work")[0], status="Failure")
@@ -450,7 +452,7 @@ def test_a_cluster_that_goes_while_its_nodes_are_counted_is_not_ready(
 
 
 @pytest.mark.parametrize("denied", [False, True])
-def test_who_superseded_whom_is_a_note_as_far_as_it_may_be_read(
+def test_watch_notes_a_superseded_operation_if_it_may_read_it(
     denied: bool, fake_aws: FakeAws, slept: list[float], run: Run
 ) -> None:
     fake_aws.cluster(group("work", 4))

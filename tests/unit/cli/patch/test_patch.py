@@ -223,7 +223,7 @@ def test_json_is_a_document_a_line(world: World, run: Run) -> None:
 # -- others at the same time
 
 
-def test_what_another_operator_holds_stays_held(world: World, run: Run) -> None:
+def test_a_patch_does_not_release_nodes_held_by_an_operator(world: World, run: Run) -> None:
     one, two = world.aws.nodes("work")
     assert run("drain", one, "--hold", "24h")[0] == 0
     before = world.requests()[one]
@@ -509,12 +509,14 @@ def test_a_permission_that_is_missing_is_one_sentence_and_nothing_is_done(world:
     assert sent(world) == [] and OPERATOR not in world.aws.asked
 
 
-def test_who_may_not_update_is_refused_before_the_drain_where_iam_can_be_simulated(world: World, run: Run) -> None:
+def test_a_missing_update_permission_is_refused_before_the_drain_if_iam_can_be_simulated(
+    world: World, run: Run
+) -> None:
     world.aws.denied.add("sagemaker:update_cluster_software")
     check_refused(world, run, "--yes", code="patch-not-permitted")
 
 
-def test_who_may_not_update_releases_the_nodes(world: World, run: Run) -> None:
+def test_a_denied_update_releases_the_nodes(world: World, run: Run) -> None:
     world.aws.denied |= {"sagemaker:update_cluster_software", "iam:simulate_principal_policy"}
     code, out, err = run("patch", "--yes")
     assert (
@@ -525,7 +527,9 @@ def test_who_may_not_update_releases_the_nodes(world: World, run: Run) -> None:
 
 
 @pytest.mark.parametrize("right", RIGHTS)
-def test_a_permission_that_is_taken_away_meanwhile(world: World, run: Run, right: str) -> None:
+def test_a_permission_lost_during_the_drain_ends_the_patch_without_an_update(
+    world: World, run: Run, right: str
+) -> None:
     world.jobs = dict.fromkeys(world.aws.nodes("work"), world.now + 9e4)
 
     def take(number: int) -> None:
@@ -692,7 +696,7 @@ def test_the_nodes_are_held_as_long_as_the_printed_time_from_the_call_on(world: 
     assert shown.pop() in err and "If this command is lost, the nodes stay held until" in out
 
 
-def test_what_is_not_confirmed_stays_held_and_the_same_command_sends_it_again(
+def test_nodes_of_an_unconfirmed_update_stay_held_and_the_next_run_sends_it_again(
     world: World, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(*_: object, **__: Json) -> Json:
@@ -784,7 +788,9 @@ def test_a_record_that_cannot_be_written_before_the_call_is_no_call(
     assert (code, err, sent(world)) == (0, "", ["work"]) and "a look failed" in out
 
 
-def test_what_hyperpod_does_not_find_ends_it(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_image_ends_the_patch_and_releases_the_nodes(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The group is there: it is the image."""
     calls = _answers(world, monkeypatch, refused("ResourceNotFound", "no such image", "UpdateClusterSoftware"))
     code, _, err = run("patch", "--yes")
@@ -906,7 +912,7 @@ def test_a_group_that_a_killed_run_updates_has_to_be_named(
     assert run("patch", "work", "--yes")[0] == 0 and world.requests() == {}
 
 
-def test_what_hyperpod_may_still_update_comes_first(world: World, run: Run) -> None:
+def test_a_group_with_an_unfinished_update_is_patched_first(world: World, run: Run) -> None:
     """Else its nodes would be released for the other group's turn."""
     world.aws.model.call("UpdateCluster", {"ClusterName": "small", "InstanceGroups": [group("zeta", 2)]})
     world.aws.quiet()
@@ -983,7 +989,7 @@ def check_refused(world: World, run: Run, *words: str, code: str) -> str:
     return err
 
 
-def test_an_unknown_group(world: World, run: Run) -> None:
+def test_patch_refuses_an_unknown_group(world: World, run: Run) -> None:
     assert "its groups are head, work" in check_refused(world, run, "p5", "--yes", code="patch-group-unknown")
     assert run("patch", "p5", "--yes")[1] == "", "no table of nothing"
 
@@ -1007,7 +1013,7 @@ def test_a_guard_that_holds_nodes(world: World, run: Run) -> None:
     check_refused(world, run, "--yes", code="patch-guard-at-work")
 
 
-def test_a_silent_agent(world: World, run: Run) -> None:
+def test_patch_refuses_a_silent_agent_unless_no_drain_is_given(world: World, run: Run) -> None:
     world.aws.model.clock.advance(600)  # type: ignore[attr-defined]
     err = check_refused(world, run, "--yes", code="patch-drain-agent-silent")
     assert "has not written its status for 10 minutes" in err
@@ -1025,7 +1031,7 @@ def test_an_agent_that_would_save_nothing(world: World, run: Run) -> None:
     check_refused(world, run, "--yes", code="patch-drain-agent-saves-nothing")
 
 
-def test_deep_health_checks(world: World, run: Run) -> None:
+def test_patch_refuses_a_group_in_deep_health_checks(world: World, run: Run) -> None:
     world.aws.model.change_node(world.aws.nodes("work")[0], status="DeepHealthCheckInProgress")
     check_refused(world, run, "--yes", code="patch-deep-health-check")
 
@@ -1056,7 +1062,7 @@ def test_a_group_below_its_minimum(
         (["--json"], "--json: needs --yes or --dry-run"),
     ],
 )
-def test_options_that_contradict(run: Run, words: list[str], says: str) -> None:
+def test_patch_refuses_options_that_contradict_each_other(run: Run, words: list[str], says: str) -> None:
     code, out, err = run("patch", *words)
     assert (code, out) == (2, "") and says in err
 

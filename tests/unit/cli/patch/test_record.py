@@ -68,14 +68,14 @@ def test_a_run_of_yesterday_or_for_another_image_is_not_gone_on_with() -> None:
 @example({"id": "a", "owner": "a", "until": 10**400, "groups": {}})
 @example({"id": "a\n", "owner": "a", "until": 1, "groups": {}})
 @example({"id": "a", "owner": "a", "until": 1, "groups": {"work": {"sent": True}}, "by": "\x1b[2J" * 99})
-def test_whatever_is_written_there_is_a_run_or_none(found: Any) -> None:
+def test_any_content_of_the_record_is_a_valid_run_or_ignored(found: Any) -> None:
     parsed = from_json(found)
     if parsed is not None:
         assert from_json(json.loads(json.dumps(to_json(parsed)))) == parsed
         assert parsed.by.isprintable() and len(parsed.by) <= 100
 
 
-def test_what_is_written_is_read() -> None:
+def test_a_written_run_is_read_back_unchanged() -> None:
     progress = Progress(sent=NOW, before="Succeeded", accepted=True, seen=True, until=NOW + 9, done=True)
     found = replace(run("a", wanted="1.3.0", work=progress), typed=("work",))
     assert from_json(json.loads(json.dumps(to_json(found)))) == found

@@ -46,7 +46,7 @@ def preview(**more: Any) -> Preview:
     return Preview(**{"cluster": "small", **usual, **more})
 
 
-def test_what_is_absent_is_unknown() -> None:
+def test_absent_fields_of_a_group_are_unknown() -> None:
     """Without CurrentCount the list has to have the nodes that are wanted; no other absent field proves an image."""
     absent = read_group({"InstanceGroupName": "work", "TargetCount": 3}, None, ())
     assert (absent.current, absent.status, absent.software, absent.on_desired) == (3, "InService", None, None)
@@ -54,7 +54,7 @@ def test_what_is_absent_is_unknown() -> None:
     assert why_not_due("latest", group(), {}, None, typed=False) == ""
 
 
-def test_nothing_speaks_against_it() -> None:
+def test_a_healthy_cluster_can_be_patched() -> None:
     assert refuse(preview()) == []
 
 
@@ -152,7 +152,7 @@ def of_eks(**more: Any) -> dict[str, Any]:
         ({**of_eks(), "has_channel": False, "plans": [plan(drained_by=DrainedBy.HYPERPOD)]}, []),
     ],
 )
-def test_each_reason(more: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+def test_each_reason_against_a_patch_has_its_code(more: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     assert found(refuse(preview(**more))) == expected
 
 
@@ -230,7 +230,7 @@ def test_which_groups_are_due(wanted: str, live: dict[str, Any], typed: bool, du
     assert why_not_due(wanted, one, described, done, typed=typed) == "patched in this run"
 
 
-def test_an_older_release() -> None:
+def test_releases_are_compared_by_their_numbers() -> None:
     assert is_older("1.9.0", "1.10.0") and not is_older("1.10.0", "1.9.9") and not is_older("1.3.0", "1.3.0")
     assert not is_older("latest", "1.3.0") and not is_older(AMI, "1.3.0") and not is_older("1.3.0", None)
     assert newest_release(group(image="1.9.0", nodes=(node(image="1.10.0"),))) == "1.10.0"
@@ -315,5 +315,5 @@ def test_a_table_fits_a_terminal_and_shows_whose_jobs_run() -> None:
 @pytest.mark.parametrize(
     ("report", "shown"), [(Report(is_read=True), "nothing"), (Report(), "-"), (Report(is_read=True, silence="x"), "-")]
 )
-def test_what_is_unknown_is_not_nothing(report: Report, shown: str) -> None:
+def test_unknown_jobs_are_shown_as_a_dash_and_not_as_nothing(report: Report, shown: str) -> None:
     assert view.table([plan()], [group()], report, columns=None, colour=False)[1].endswith(f"  {shown}")

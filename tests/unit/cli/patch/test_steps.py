@@ -69,7 +69,7 @@ def test_ready_nodes_are_updated() -> None:
     assert next_step(case()) == Update()
 
 
-def test_what_another_operator_has_patched_meanwhile_is_not_sent_again() -> None:
+def test_a_group_that_was_patched_meanwhile_is_not_updated_again() -> None:
     new = (node(ONE, image_status="UpToDate"), node(TWO, image_status="UpToDate"))
     found = case(group=group(nodes=new, image_status="UpToDate"))
     assert isinstance(next_step(found), Finish)
@@ -96,7 +96,7 @@ def test_without_a_drain_of_ours_it_updates_at_once(way: DrainedBy) -> None:
         ({"needs_empty_queue": True, "report": Report()}, HAS_FAILED, "the queue is unknown"),
     ],
 )
-def test_what_ends_it(more: dict[str, Any], code: int, says: str) -> None:
+def test_a_patch_stops_with_its_exit_code_and_reason(more: dict[str, Any], code: int, says: str) -> None:
     step = next_step(case(**more))
     assert isinstance(step, Stop) and step.code == code and says in step.why, step
 
@@ -193,7 +193,9 @@ HALF = (node(ONE, updated=NOW), node(TWO, image_status="UpdateAvailable"))
         (replace(SENT, before=""), {"software": "Succeeded", "nodes": NEW}, 0, Finish),
     ],
 )
-def test_what_became_of_the_call(progress: Progress, more: dict[str, Any], quiet: float, step: type) -> None:
+def test_the_step_after_an_update_follows_from_what_hyperpod_shows(
+    progress: Progress, more: dict[str, Any], quiet: float, step: type
+) -> None:
     found = case(progress=progress, group=group(**more), worked=NOW - quiet)
     assert type(next_step(found)) is step
 
@@ -213,7 +215,7 @@ def test_while_no_end_is_known_the_nodes_stay_held(more: dict[str, Any], may_go_
     assert isinstance(step, Stop) and step.may_go_on is may_go_on
 
 
-def test_what_was_not_confirmed_is_sent_again_by_the_next_run_unless_it_is_known_by_then() -> None:
+def test_an_unconfirmed_update_is_resumed_unless_its_result_is_known() -> None:
     found = case(progress=replace(SENT, unconfirmed=True), worked=0)
     assert next_step(found) == Resume()
     assert isinstance(next_step(replace(found, group=group(nodes=NEW))), Finish)
@@ -235,11 +237,11 @@ def test_what_was_not_confirmed_is_sent_again_by_the_next_run_unless_it_is_known
         (replace(SENT, rolled_back=True), {"software": "RollbackComplete", "status": "SystemUpdating"}, False),
     ],
 )
-def test_whose_update_it_is(progress: Progress, more: dict[str, Any], is_anothers: bool) -> None:
+def test_an_update_of_another_party_is_recognized(progress: Progress, more: dict[str, Any], is_anothers: bool) -> None:
     assert is_of_others("latest", group(**more), progress) is is_anothers
 
 
-def test_a_status_that_nobody_knows_is_named() -> None:
+def test_an_unknown_update_status_stops_the_patch_and_is_named() -> None:
     step = next_step(case(progress=SENT, group=group(software="Completed"), worked=0))
     assert isinstance(step, Stop) and "reports the update as Completed, which this version does not know" in step.why
 
@@ -325,7 +327,7 @@ def test_one_node_that_is_not_ready_keeps_the_group(way: DrainedBy, status: Node
     assert type(next_step(late)) is (Update if step is Update else Stop)
 
 
-def test_what_must_be_saved_stays_if_it_is_not() -> None:
+def test_a_node_that_must_be_saved_is_not_updated_without_a_backup() -> None:
     failed = Report(nodes={ONE: READY, TWO: NodeStatus(state="backup-failed", message="no space")})
     step = next_step(case(report=failed, must_save=True))
     assert step == Stop(HAS_FAILED, f"work: {TWO}: backup-failed: no space")
@@ -380,7 +382,7 @@ def test_a_list_has_to_account_for_the_count() -> None:
     assert isinstance(next_step(replace(found, now=NOW + 9e9)), Stop)
 
 
-def test_what_a_list_leaves_out_is_still_drained() -> None:
+def test_a_node_missing_from_the_list_is_still_drained() -> None:
     found = case(group=group(nodes=(node(ONE),), current=1), earlier=[node(TWO)])
     assert isinstance(next_step(replace(found, report=Report(nodes={ONE: READY, TWO: BUSY}))), Wait)
     gone = NodeStatus(state="unknown", message="is no instance of this cluster: it was replaced")
@@ -452,7 +454,7 @@ def test_it_never_waits_for_ever(found: Case) -> None:
 
 
 @given(CASES)
-def test_what_it_finishes_was_updated(found: Case) -> None:
+def test_a_patch_finishes_only_if_every_image_is_new(found: Case) -> None:
     if isinstance(next_step(found), Finish):
         assert found.group is not None
         assert found.group.software in (None, "Succeeded", found.progress.before)

@@ -162,7 +162,9 @@ submit = load("agent/submit.py")
         ([node_request()], slurm_state(slurm_node("n2", number=2)), "unknown", None),
     ],
 )
-def test_what_becomes_of_a_node(node_requests: Any, look: Any, state: str, act: str | None) -> None:
+def test_the_agent_decides_the_state_and_the_command_for_a_node(
+    node_requests: Any, look: Any, state: str, act: str | None
+) -> None:
     found = decide.decide_node(node_requests, look, SETTINGS)
     assert found.state == state
     said = words(found.acts)
@@ -180,7 +182,7 @@ def test_what_becomes_of_a_node(node_requests: Any, look: Any, state: str, act: 
     ],
 )
 @pytest.mark.parametrize("reserved", [True, False])
-def test_what_somebody_else_took_out_of_work_keeps_state_and_reason(
+def test_a_node_drained_or_failed_by_others_keeps_its_state_and_reason(
     state: str, reason: str, how: str, reserved: bool
 ) -> None:
     """HyperPod repairs a node by such a reason: it is neither renamed nor resumed, and its jobs are waited for."""
@@ -216,14 +218,14 @@ def test_a_node_is_absent_only_where_slurm_and_dns_leave_no_doubt(look: Any, abs
     assert says in found.message
 
 
-def test_what_is_ready_says_whether_it_is_saved() -> None:
+def test_a_ready_node_reports_whether_it_is_backed_up() -> None:
     for how, saved in (("saved", True), ("unsaved", False), ("lost", False)):
         look = slurm_state(slurm_node(state="IDLE+DRAIN", reason=f"cdk-hyperpod:operator:r1:{how}"))
         found = decide.decide_node([node_request(backup=False)], look, SETTINGS)
         assert (found.state, found.saved) == ("ready", saved)
 
 
-def test_what_was_given_up_after_its_tries_stays_so() -> None:
+def test_a_node_whose_backup_was_given_up_stays_ready() -> None:
     settings = {"backup": {**SETTINGS["backup"], "on_failure": "continue"}}
     look = slurm_state(slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:lost"))
     assert decide.decide_node([node_request()], look, settings).state == "ready"
@@ -238,7 +240,7 @@ def test_at_its_deadline_a_node_goes_back_or_its_jobs_and_those_that_ask_for_it_
     assert len(words(decide.decide_node([node_request()], free, SETTINGS).acts)) == 1
 
 
-def test_what_completes_is_not_ended_again() -> None:
+def test_a_completing_job_is_not_requeued_again() -> None:
     """A batch job that was requeued a moment ago completes, and scancel would keep it from the queue."""
     look = slurm_state(jobs={"n1": (job(1, state="COMPLETING"), job(2))})
     assert words(decide.decide_node([node_request(deadline=NOW, force=True)], look, SETTINGS).acts) == [
@@ -246,7 +248,7 @@ def test_what_completes_is_not_ended_again() -> None:
     ]
 
 
-def test_what_cannot_be_saved_goes_all_the_same_where_the_file_says_so() -> None:
+def test_a_node_that_cannot_be_saved_is_drained_if_on_failure_is_continue() -> None:
     settings = {"backup": {**SETTINGS["backup"], "on_failure": "continue"}}
     found = decide.decide_node(
         [node_request()], slurm_state(backups=backups(*["FAILED"] * 3, said="it is full")), settings
@@ -255,7 +257,7 @@ def test_what_cannot_be_saved_goes_all_the_same_where_the_file_says_so() -> None
     assert words(found.acts)[0].endswith(":lost")
 
 
-def test_what_somebody_drains_while_it_is_saved_is_not_saved() -> None:
+def test_a_node_that_others_drain_during_its_backup_is_not_saved() -> None:
     """A node's health check, for example. Whoever had drained it before is another's business, and a backup that need not be."""
     drained = slurm_node(state="IDLE+DRAIN", reason="NHC: check_fs_mount /fsx")
     look = slurm_state(drained, backups=backups("FAILED"))
@@ -290,7 +292,7 @@ def test_slurm_s_own_drain_is_no_person_s_decision(reason: str) -> None:
 @pytest.mark.parametrize(
     "reason", ["Action:Replace", "Action:Reboot", "reboot requested", "kill task failed", "", "mine"]
 )
-def test_any_other_drain_is(reason: str) -> None:
+def test_a_drain_with_any_other_reason_is_a_persons_decision(reason: str) -> None:
     drained = slurm_node(state="IDLE+DRAIN", reason=reason)
     assert (drained.foreign, drained.by_slurm) == ("drained", "")
     found = decide.decide_node([node_request()], slurm_state(drained), SETTINGS)
@@ -300,7 +302,7 @@ def test_any_other_drain_is(reason: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["IDLE+DRAIN", "DOWN", "IDLE+FAIL"])
-def test_a_person_s_word_gives_up_a_node_s_data(state: str) -> None:
+def test_the_drain_reason_delete_unsaved_waives_the_backup_of_a_node(state: str) -> None:
     drained = slurm_node(state=state, reason="Delete unsaved: dead GPU")
     found = decide.decide_node([node_request()], slurm_state(drained), SETTINGS)
     assert (found.state, found.saved, found.waived) == ("ready", False, True)
@@ -322,7 +324,7 @@ def test_a_node_that_slurm_drained_is_opened_for_its_backup_alone_and_goes_back_
 
 
 @pytest.mark.parametrize("begins", [True, False], ids=["its hold worked", "it ended before"])
-def test_what_slurm_drained_and_cannot_be_saved_is_not_ready_and_stays_drained(begins: bool) -> None:
+def test_a_node_drained_by_slurm_that_cannot_be_saved_is_not_ready_and_stays_drained(begins: bool) -> None:
     acting = Acting(slurm_node(state="IDLE+DRAIN", reason=KILL))
     for _ in range(submit.MOST_TRIES):
         while not any(each.live for tries in acting.slurm.backups.values() for each in tries):

@@ -71,7 +71,7 @@ WORKERS = [{"instance_group_name": "work"}]
         ({"PrimaryControllerIp": "10.0.0.1"}, {"controller_group": "head", "worker_groups": WORKERS}),
     ],
 )
-def test_neither_the_controller_nor_a_login_node_is_drained_whatever_the_files_tell(
+def test_controller_and_login_nodes_are_refused_whichever_file_names_them(
     files: Files, slurm_config: Any, parameters: Any
 ) -> None:
     if slurm_config:
@@ -81,7 +81,9 @@ def test_neither_the_controller_nor_a_login_node_is_drained_whatever_the_files_t
     assert files.judge() == ["refused", "refused", "draining"]
 
 
-def test_an_agent_that_cannot_tell_its_own_node_drains_nothing(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_cannot_identify_its_own_node_drains_nothing(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(slurm, "run", lambda *command, **_: subprocess.CompletedProcess(command, 127, "no ip"))
     with pytest.raises(slurm.SlurmError, match="no ip"):
         files.judge()

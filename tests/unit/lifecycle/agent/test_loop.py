@@ -69,7 +69,7 @@ def test_a_job_is_cancelled_only_where_slurm_cannot_requeue_it(
 
 
 @pytest.mark.parametrize("trouble", [b"{half", agent_loop.S3Error("GET: 503")], ids=["broken", "away"])
-def test_what_cannot_be_read_ends_no_drain_before_its_lease_does(loop: Loop, trouble: Any) -> None:
+def test_a_request_that_cannot_be_read_ends_no_drain_before_its_lease(loop: Loop, trouble: Any) -> None:
     loop.slurm = HELD
     loop.ask(request(node_request_json()))
     assert loop.look()["nodes"][ONE]["state"] == "ready"
@@ -85,7 +85,7 @@ def test_what_cannot_be_read_ends_no_drain_before_its_lease_does(loop: Loop, tro
 
 
 @pytest.mark.parametrize("trouble", [b"{half", agent_loop.S3Error("GET: 503")], ids=["broken", "away"])
-def test_an_agent_that_starts_anew_gives_nothing_back_before_it_knows_what_is_wanted(loop: Loop, trouble: Any) -> None:
+def test_a_restarted_agent_releases_no_node_before_it_has_read_the_requests(loop: Loop, trouble: Any) -> None:
     loop.slurm = HELD
     loop.ask(trouble)
     loop.look()
@@ -130,7 +130,7 @@ def test_a_job_that_a_look_had_no_time_to_end_is_not_still_there(loop: Loop, mon
     assert "job 2 still exists" in loop.look()["nodes"][ONE]["message"]
 
 
-def test_a_job_that_does_not_end_is_told_of_once(
+def test_a_job_that_does_not_end_is_reported_once(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """22.05 takes the number of a task for done, and ends nothing."""
@@ -250,7 +250,7 @@ def test_a_look_at_as_many_nodes_as_there_may_be_needs_less_memory_than_the_unit
     assert int(done.stdout) < limit_mib * 0.6
 
 
-def test_a_look_that_has_much_to_do_tells_before_it_is_taken_for_dead(
+def test_a_long_run_writes_its_status_before_the_agent_counts_as_silent(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {f"i-{number:017x}": f"10.0.0.{number}" for number in range(1, 17)}
@@ -326,7 +326,7 @@ def test_an_idle_agent_asks_fourteen_times_a_minute_at_most(loop: Loop, monkeypa
     assert len(asked) <= 14 * 10
 
 
-def test_an_agent_that_ends_before_it_tells_says_the_same_when_it_begins_anew(loop: Loop) -> None:
+def test_an_agent_killed_before_it_writes_its_status_writes_the_same_after_a_restart(loop: Loop) -> None:
     class Ended(BaseException):
         pass
 

@@ -45,7 +45,7 @@ slurm = load("agent/slurm.py")
         ("PENDING|N/A|Priority", True),
     ],
 )
-def test_a_backup_that_nobody_wants_is_cancelled_while_it_has_not_ended(listed: str, cancelled: bool) -> None:
+def test_an_unrequested_backup_is_cancelled_unless_it_has_ended(listed: str, cancelled: bool) -> None:
     """When a node leaves slurm.conf, Slurm purges its reservation and fails its job, and squeue says RESV_DEL_HOLD of the job."""
     found = slurm.parse_backups(f"7|{listed}|{slurm.backup_name(node_request(), START)}|(null)\n")
     given_back = words(release.release_nodes(frozenset(), slurm_state(reservations={}, backups=found)))
@@ -60,7 +60,7 @@ def test_a_node_that_slurm_drained_and_is_open_for_its_backup_goes_back_drained(
     ]
 
 
-def test_what_nobody_wants_is_given_back_and_the_reservation_last() -> None:
+def test_an_unrequested_node_is_released_and_its_reservation_is_deleted_last() -> None:
     look = slurm_state(
         slurm_node(state="IDLE+DRAIN", reason="cdk-hyperpod:operator:r1:saved"),
         slurm_node("n2", "IDLE+DRAIN", "Action:Replace", number=2),
@@ -96,7 +96,7 @@ def test_a_node_that_is_ending_is_not_opened_and_its_replacement_is() -> None:
     ]
 
 
-def test_what_is_older_than_any_lease_is_given_back_though_nobody_can_be_asked(
+def test_a_drain_older_than_any_lease_is_released_although_requests_cannot_be_read(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agent started while it may not read, and stays so. A few failures at its start prove nothing."""
@@ -132,7 +132,7 @@ def long_ago(seconds: float = 60) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - drain_protocol.MAX_AHEAD_S - seconds))
 
 
-def test_what_a_known_request_wants_stays_though_it_is_old_and_the_other_request_cannot_be_read(loop: Loop) -> None:
+def test_an_old_drain_that_is_requested_is_kept_although_the_other_request_cannot_be_read(loop: Loop) -> None:
     """A deployment renews its lease. Its node was "ready, saved" in the status, and took jobs all the same."""
     loop.slurm = HELD._replace(reservations={ONE: held(start=long_ago())})
     loop.ask(agent_loop.S3Error("GET: AccessDenied"))
@@ -146,7 +146,7 @@ def test_what_a_known_request_wants_stays_though_it_is_old_and_the_other_request
 
 
 @pytest.mark.parametrize(("seconds", "acts"), [(60, 1), (-600, 0)])
-def test_an_old_drain_without_a_reservation_goes_back_though_nobody_can_be_asked(
+def test_an_old_drain_without_a_reservation_is_released_although_requests_cannot_be_read(
     loop: Loop, seconds: float, acts: int
 ) -> None:
     text = (
@@ -198,7 +198,7 @@ class GivenBack(Acting):
 @pytest.mark.parametrize("was", ["", KILL])
 @pytest.mark.parametrize("begins", range(5))
 @pytest.mark.parametrize("dies", range(5))
-def test_a_backup_that_begins_while_its_node_is_given_back_leaves_no_drain_whenever_the_agent_is_killed(
+def test_a_backup_that_begins_during_the_release_leaves_no_drain_if_the_agent_is_killed(
     monkeypatch: pytest.MonkeyPatch, was: str, begins: int, dies: int
 ) -> None:
     """Its request is gone. The drain takes effect after so many commands of the agent's, which is killed after so many."""

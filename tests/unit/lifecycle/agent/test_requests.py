@@ -52,7 +52,7 @@ def test_a_request_that_is_wrong_anywhere_is_refused_as_a_whole(content: bytes, 
     assert len(str(refused.value)) < 300
 
 
-def test_a_request() -> None:
+def test_a_valid_request_is_parsed() -> None:
     def read(writer: str, content: bytes) -> Any:
         found = drain_protocol.parse_request(writer, content, NOW)
         return found.id, found.nodes

@@ -61,7 +61,7 @@ def test_it_reads_what_is_there_once_and_too_much_only_in_part(bucket: Any) -> N
     assert len(bucket.get("c/one.json", "", 20).content) == 21
 
 
-def test_what_goes_wrong_is_one_sentence_without_a_secret(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_s3_error_is_one_sentence_without_a_secret(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bucket, "_signed", lambda *_: {})
     with pytest.raises(s3.S3Error, match=r"^GET s3://drains/c/one\.json: AccessDenied$"):
         bucket.get("c/one.json", "", 100)
@@ -174,14 +174,14 @@ TOMORROW = "Date: Fri, 01 Jan 2100 00:00:00 GMT\r\n"
     ],
     ids=["503", "proxy", "portal", "no date"],
 )
-def test_no_other_answer_tells_the_time(bucket: Any, answers: Answers, said: str) -> None:
+def test_only_a_response_of_s3_sets_the_clock(bucket: Any, answers: Answers, said: str) -> None:
     answers.said = said.encode()
     with contextlib.suppress(s3.S3Error):
         bucket.get("c/one.json", "", 100)
     assert abs(bucket.now() - time.time()) < 60
 
 
-def test_an_error_of_s3_s_tells_the_time(bucket: Any, answers: Answers) -> None:
+def test_an_error_response_of_s3_sets_the_clock(bucket: Any, answers: Answers) -> None:
     """RequestTimeTooSkewed, for one: a clock that is wrong can sign nothing that S3 takes."""
     answers.said = (
         f"HTTP/1.1 403 Forbidden\r\n{OURS}{TOMORROW}\r\n<Error><Code>RequestTimeTooSkewed</Code></Error>".encode()

@@ -34,11 +34,11 @@ def test_a_reason_of_ours_on_a_node_that_is_not_drained_is_no_drain() -> None:
     assert slurm_node(reason="cdk-hyperpod:operator:r1:saved").our_drain is None
 
 
-def test_what_slurm_says_may_be_no_utf_8() -> None:
+def test_slurm_output_that_is_not_utf_8_is_read() -> None:
     assert slurm.run("printf", r"Reason=\377").stdout == "Reason=\N{REPLACEMENT CHARACTER}"
 
 
-def test_jobs_are_counted_where_they_are_and_backups_are_none() -> None:
+def test_jobs_are_counted_on_their_nodes_and_backups_are_not_jobs() -> None:
     text = (
         "1|alice|RUNNING|N/A|n[1-2]||1\n2|bob|PENDING|N/A||n2|2_[1-9%4]\n3|root|RUNNING|N/A|n1|n1|3\n"
         f"4|bob|COMPLETED|{START}|n1||4\nwords\n5|eve|COMPLETING|{START}|n2||5\n"

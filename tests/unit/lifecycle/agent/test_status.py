@@ -31,7 +31,7 @@ release = load("agent/release.py")
 slurm = load("agent/slurm.py")
 
 
-def test_what_a_backup_has_left_out_is_in_the_status_also_when_slurm_and_hyperpod_know_no_more(loop: Loop) -> None:
+def test_files_left_out_of_a_backup_stay_in_the_status_after_slurm_has_purged_the_job(loop: Loop) -> None:
     loop.ask(request(node_request_json()))
     names = 'absent /no/such; 2 files not saved: "/w/a: b" of alice (3.0 kB) was written while it was saved'
     said = f"saved 4 files, 3.0 MB; 2 files left out (alice 2); 1 path absent: {names}"
@@ -54,7 +54,7 @@ def test_what_a_backup_has_left_out_is_in_the_status_also_when_slurm_and_hyperpo
 
 
 @pytest.mark.parametrize("was", ["", KILL])
-def test_an_agent_that_starts_anew_still_says_how_many_files_a_backup_has_left_out(loop: Loop, was: str) -> None:
+def test_a_restarted_agent_still_reports_how_many_files_a_backup_left_out(loop: Loop, was: str) -> None:
     """Slurm has forgotten the backup's job by then: the drain's reason has the count."""
     acting = Acting(slurm_node(state="IDLE+DRAIN", reason=f"cdk-hyperpod:operator:r1:saving{f':{was}' if was else ''}"))
     acting.tries(slurm.Backup("1", "COMPLETED", "saved 4 files, 3.0 MB; 2 files left out (alice 2): more", was))
@@ -84,7 +84,7 @@ def test_an_agent_that_starts_anew_still_says_how_many_files_a_backup_has_left_o
         ("", f"is saved; {slurm.UNSAID}"),
     ],
 )
-def test_what_is_not_in_a_backup_is_what_its_job_said(loop: Loop, said: str, message: str) -> None:
+def test_the_status_repeats_what_the_backup_job_reported(loop: Loop, said: str, message: str) -> None:
     loop.ask(request(node_request_json()))
     loop.slurm = HELD._replace(backups=backups("COMPLETED", said=said))
     status = loop.look()

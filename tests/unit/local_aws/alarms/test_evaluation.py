@@ -119,7 +119,7 @@ def metric_math(expression: str) -> Json:
     return {"Metrics": [{"Id": "e", "Expression": expression}, query("free"), query("used")], **below}
 
 
-def test_metric_math() -> None:
+def test_an_alarm_evaluates_metric_math() -> None:
     metrics, made = Metrics(), Alarm.of(metric_math("100 * free / (free + used)"))
     metrics.put(("N", "used", frozenset()), NOW - 60, Datum.of(91))
     assert evaluate(made, metrics, NOW) == "INSUFFICIENT_DATA", "without one of them there is no value"

@@ -258,9 +258,7 @@ def test_reset_deletes_what_no_engine_can_read(place: Place, state: str | None) 
     assert call("reset", "--yes") == 0
 
 
-def test_what_destroy_says_of_aws_and_of_the_ways_out_fits_the_terminal(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_messages_of_destroy_fit_the_terminal(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     assert removal.refused_by_aws([]) == []
     said = removal.refused_by_aws(["training-foundation", "training-cluster"])
     assert "AWS would refuse to delete training-foundation, training-cluster," in " ".join(map(str.strip, said))

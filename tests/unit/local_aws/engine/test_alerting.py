@@ -249,7 +249,7 @@ def test_a_schedule_runs_on_the_clock_of_functions_and_needs_permission(stack: L
 # -- subscription filters ----------------------------------------------------------------------------------------------
 
 
-def test_a_subscription_filter(stack: LocalAws) -> None:
+def test_a_subscription_filter_delivers_matching_lines_to_its_function(stack: LocalAws) -> None:
     logs, group = stack.client("logs"), "/alerting/filtered"
     logs.create_log_group(logGroupName=group)
     logs.create_log_stream(logGroupName=group, logStreamName="s")

@@ -249,7 +249,7 @@ def session(role: str) -> str:
     return f"arn:aws:sts::000000000000:assumed-role/{role}/me"
 
 
-def test_who_a_caller_is(active: Rehearsed) -> None:
+def test_an_access_entry_identifies_its_caller(active: Rehearsed) -> None:
     enter(active, "path/team", kubernetesGroups=["team-a"])
     enter(active, "admin")
     scope = {"type": "cluster"}

@@ -238,7 +238,7 @@ def test_iam_checks_each_request(engine: LocalAws, eks: templates.Outcome) -> No
         ),
     ],
 )
-def test_what_eks_refuses_rolls_back(engine: LocalAws, resources: Json, reason: str) -> None:
+def test_a_resource_that_eks_refuses_rolls_back_the_stack(engine: LocalAws, resources: Json, reason: str) -> None:
     outcome = templates.deploy(engine, f"refused-{time.time_ns()}", network(**resources))
     assert outcome.status == "ROLLBACK_COMPLETE"
     assert any(reason in item for item in outcome.reasons), outcome.reasons
@@ -326,7 +326,9 @@ def answers(aws: LocalAws) -> bool:
     ],
     ids=["no such EKS cluster", "another VPC", "Karpenter without a role"],
 )
-def test_what_hyperpod_refuses_on_eks(engine: LocalAws, eks: templates.Outcome, changes: Json, reason: str) -> None:
+def test_an_invalid_hyperpod_cluster_on_eks_is_refused(
+    engine: LocalAws, eks: templates.Outcome, changes: Json, reason: str
+) -> None:
     if "VpcConfig" in changes:
         ec2 = engine.client("ec2")
         vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
@@ -393,7 +395,9 @@ def quota(nodes: str, team: str, *, kind: str = "ml.g5.8xlarge", count: int = 1)
     )
 
 
-def test_quotas_make_namespaces(engine: LocalAws, eks: templates.Outcome, nodes: str) -> None:
+def test_a_compute_quota_creates_the_namespace_of_its_team(
+    engine: LocalAws, eks: templates.Outcome, nodes: str
+) -> None:
     refused = templates.deploy(engine, "early", {"Scheduler": scheduler(nodes, "early")})
     assert "task governance add-on is not installed" in refused.reasons[0]
     addon = {"ClusterName": NAME, "AddonName": "amazon-sagemaker-hyperpod-taskgovernance"}

@@ -26,7 +26,7 @@ def events(aws: LocalAws, since: int = 0) -> list[tuple[str, str, str]]:
     return [(event[keys[0]], event.get(keys[1], ""), event[keys[2]]) for event in found[since:]]
 
 
-def test_update_tells_what_changed_and_nothing_else(engine: LocalAws) -> None:
+def test_an_update_has_events_of_changed_resources_only(engine: LocalAws) -> None:
     assert templates.deploy(engine, "events", stack("1")).status == "CREATE_COMPLETE"
     made = len(events(engine))
     changed = templates.physical_id(engine, "events", "Changed")

@@ -57,7 +57,7 @@ def values(aws: LocalAws) -> dict[str, str]:
     return {each["Name"].rpartition("/")[2]: each["Value"] for each in found}
 
 
-def test_what_depends_on_the_failed_resource_waits_until_the_rollback_is_continued(engine: LocalAws) -> None:
+def test_dependents_of_a_failed_resource_wait_until_the_rollback_is_continued(engine: LocalAws) -> None:
     assert templates.deploy(engine, STACK, stack("1")).status == "CREATE_COMPLETE"
     broken = {"Type": "AWS::CloudFormation::WaitCondition", "Properties": {}, "DependsOn": ["Last", "Aside", "New"]}
     new = parameter("new", "2", "Last")

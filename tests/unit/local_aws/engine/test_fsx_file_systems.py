@@ -101,7 +101,7 @@ EFA = {"EfaEnabled": True, "MetadataConfiguration": {"Mode": "AUTOMATIC"}}
         pytest.param(request(SecurityGroupIds=[]), "InvalidNetworkSettings", id="default group is closed too"),
     ],
 )
-def test_refusals(given: Json, code: str | None) -> None:
+def test_invalid_file_systems_are_refused(given: Json, code: str | None) -> None:
     refusal = refusal_to_create(given, Network())
     assert (refusal.code if refusal else None) == code, refusal
 
@@ -138,7 +138,7 @@ def test_restored_state_continues_with_new_identifiers() -> None:
     assert [item["FileSystemId"] for item in listed] == [one, two]
 
 
-def test_capacity_only_grows() -> None:
+def test_storage_capacity_can_only_be_increased() -> None:
     clock = Clock()
     fsx = Fsx(network=Network(), now=clock)
     identifier = fsx.call("CreateFileSystem", request(), **HERE)["FileSystem"]["FileSystemId"]
@@ -149,7 +149,7 @@ def test_capacity_only_grows() -> None:
         fsx.call("UpdateFileSystem", {"FileSystemId": identifier, "StorageCapacity": 4800}, **HERE)
 
 
-def test_links_to_s3() -> None:
+def test_a_file_system_can_have_data_repository_associations() -> None:
     clock = Clock()
     fsx = Fsx(network=Network(), now=clock)
     identifier = fsx.call("CreateFileSystem", request(), **HERE)["FileSystem"]["FileSystemId"]

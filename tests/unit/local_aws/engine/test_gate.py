@@ -116,7 +116,7 @@ def test_a_presigned_address_works_until_it_is_changed_or_old(engine: LocalAws, 
         ("OPTIONS", "/"),
     ],
 )
-def test_what_is_not_signed_is_refused(engine: LocalAws, method: str, path: str) -> None:
+def test_an_unsigned_request_is_refused(engine: LocalAws, method: str, path: str) -> None:
     status, _, text = send(engine, method, path)
 
     assert status in (400, 401, 403), text

@@ -141,7 +141,7 @@ def test_lost_reply_takes_effect(engine: LocalAws, cluster: str) -> None:
     assert entries == [("AddTags", "ok", "lost"), ("ListTags", "ok", "delivered")]
 
 
-def test_throttling_on_request(engine: LocalAws, cluster: str) -> None:
+def test_a_requested_throttling_error_happens_once(engine: LocalAws, cluster: str) -> None:
     engine.change_hyperpod(faults={"throttle_next": 1})
     with pytest.raises(ClientError, match="ThrottlingException"):
         engine.client("sagemaker").list_clusters()

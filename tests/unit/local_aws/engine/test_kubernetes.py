@@ -206,7 +206,7 @@ def test_apply_merges_lists_by_their_keys(run: Run, api: KubernetesApi, tmp_path
     assert found["metadata"]["annotations"]["from"] == "elsewhere"
 
 
-def test_helm_installs_upgrades_and_takes_away(run: Run, api: KubernetesApi) -> None:
+def test_helm_installs_upgrades_and_uninstalls(run: Run, api: KubernetesApi) -> None:
     daemon_sets = "/apis/apps/v1/namespaces/kube-system/daemonsets"
     release = ["helm", "upgrade", "--install", "dependencies", str(CHART), "--namespace", "kube-system"]
     release += ["--set", "health-monitoring-agent.region=us-west-2"]

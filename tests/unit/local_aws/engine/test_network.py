@@ -51,7 +51,7 @@ def file_system(depends_on: list[str], **properties: Json) -> Json:
     }
 
 
-def test_nat_gateway_takes_an_address_and_gives_it_back(engine: LocalAws) -> None:
+def test_a_nat_gateway_uses_an_elastic_ip_and_releases_it(engine: LocalAws) -> None:
     resources = vpc(
         Address={"Type": "AWS::EC2::EIP", "Properties": {"Domain": "vpc"}},
         Gateway={

@@ -16,7 +16,7 @@ print("answer " + subprocess.check_output(["sh", "-c", "echo read"], text=True).
 """
 
 
-def test_what_they_print_is_in_the_log_and_never_between_the_function_s_answers(tmp_path: Path) -> None:
+def test_output_of_child_programs_is_in_the_log_and_never_in_the_answer_of_the_function(tmp_path: Path) -> None:
     """The engine gives up after 200 lines, and `aws s3 cp` of CDK's bucket deployment prints some three for each file."""
     path = ROOT / "local_aws/cdk_hyperpod_local/engine/lambda_path"
     environment = {**os.environ, "PYTHONPATH": str(path), "_LAMBDA_LAYERS_DIRS": str(tmp_path), "TMPDIR": str(tmp_path)}

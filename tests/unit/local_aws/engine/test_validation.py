@@ -75,7 +75,7 @@ def test_a_region_without_the_type_is_given_another_ones() -> None:
     assert SCHEMAS.of("AWS::No::Such", "us-west-2") is None
 
 
-def test_what_replaces_a_cluster() -> None:
+def test_only_cluster_name_and_vpc_config_replace_a_cluster() -> None:
     assert SCHEMAS.create_only("AWS::SageMaker::Cluster", "us-west-2") == ("ClusterName", "VpcConfig")
 
 

@@ -210,7 +210,7 @@ def test_error_codes_are_declared_or_common() -> None:
     assert "ValidationException" not in modelled
 
 
-def test_what_changes_something_is_known_as_such() -> None:
+def test_every_operation_except_describe_and_list_is_mutating() -> None:
     assert set(OPERATIONS) >= MUTATING
     assert {name for name in OPERATIONS if name not in MUTATING} == {
         name for name in OPERATIONS if name.startswith(("Describe", "List"))

@@ -47,7 +47,7 @@ def test_the_next_time_of_a_schedule(expression: str, expected: str | None) -> N
     "expression",
     ["", "rate(1 day)", "cron(0 0 * * ?)", "cron(0 0 1 * 1 *)", "cron(0 0 ? * ? *)", "cron(60 0 1 * ? *)", "cron(0 x 1 * ? *)", "cron(0/0 0 1 * ? *)"],
 )  # fmt: skip
-def test_what_is_no_schedule(make: Make, expression: str) -> None:
+def test_an_invalid_schedule_is_refused(make: Make, expression: str) -> None:
     with pytest.raises(ValueError, match=r"cron|value"):
         cron.parse(expression)
     with pytest.raises(ApiError) as refused:

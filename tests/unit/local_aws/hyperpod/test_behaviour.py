@@ -439,7 +439,7 @@ def test_every_unknown_has_its_row() -> None:
 
 
 @pytest.mark.parametrize(("field", "value"), [(field, value) for field, row in ROWS.items() for value in row[2]])
-def test_both_answers(field: str, value: Any) -> None:
+def test_each_behaviour_switch_changes_the_observed_result(field: str, value: Any) -> None:
     probe, needs, expected = ROWS[field]
     clock = ManualClock()
     hyperpod = HyperPod(clock=clock, seed=11, behaviour=Behaviour(**{**needs, field: value}))

@@ -17,7 +17,7 @@ from cdk_hyperpod_local.hyperpod.samples import group, slurm
 Make = Callable[..., HyperPod]
 
 
-def test_bytes_in_bytes_out(ready: Make) -> None:
+def test_a_request_in_bytes_is_answered_in_bytes(ready: Make) -> None:
     hyperpod = ready(slurm(group("p5", 1)))
     status, headers, body = handle_json(
         hyperpod, "SageMaker.DescribeCluster", b'{"ClusterName": "train"}', principal="me"
@@ -38,7 +38,7 @@ def test_bytes_in_bytes_out(ready: Make) -> None:
         ("SageMaker.CreateModel", b"{}", "UnknownOperationException"),
     ],
 )
-def test_errors_are_replies(make: Make, target: str, body: bytes, code: str) -> None:
+def test_errors_are_replies_with_a_code_and_a_message(make: Make, target: str, body: bytes, code: str) -> None:
     status, _, answer = handle_json(make(), target, body)
     assert status == 400
     assert json.loads(answer)["__type"] == code
@@ -98,6 +98,6 @@ def test_parameters_are_checked_before_anything_is_sent(ready: Make) -> None:
     assert len(hyperpod.journal) == before
 
 
-def test_what_is_not_served_is_not_there(make: Make) -> None:
+def test_an_operation_that_is_not_simulated_raises_attribute_error(make: Make) -> None:
     with pytest.raises(AttributeError, match="the simulated client has no create_model; it has add_tags, "):
         make().client().create_model()

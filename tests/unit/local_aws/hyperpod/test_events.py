@@ -29,7 +29,7 @@ def test_levels_follow_the_reference() -> None:
         assert kind.level == ("Error" if failed else "Warn" if warning else "Info"), kind
 
 
-def test_a_whole_life_has_no_other_events(make: Callable[..., HyperPod]) -> None:
+def test_a_scaled_and_a_patched_cluster_emit_every_kind_of_event_but_one(make: Callable[..., HyperPod]) -> None:
     seen = seen_kinds(scaled(make())) | seen_kinds(patched(make()))
     assert {*events.KINDS} - seen == {events.CLUSTER_FAILED}
 

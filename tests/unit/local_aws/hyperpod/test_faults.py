@@ -113,7 +113,7 @@ def test_a_node_in_use_is_free_later(ready: Make, clock: ManualClock) -> None:
     hyperpod.call("BatchDeleteClusterNodes", {"ClusterName": "train", "NodeIds": [node_id]})
 
 
-def test_permissions_arrive_late(ready: Make, clock: ManualClock) -> None:
+def test_a_permission_can_take_effect_late(ready: Make, clock: ManualClock) -> None:
     hyperpod = ready(slurm(group("p5", 2)))
     hyperpod.faults.denied_until["DescribeCluster"] = clock.now() + 30
     client = hyperpod.client(principal="arn:aws:sts::000000000000:assumed-role/r/s")
@@ -146,7 +146,7 @@ def test_the_caller_dies_half_way_and_nothing_catches_it(ready: Make) -> None:
     hyperpod.call(*DESCRIBE)
 
 
-def test_the_journal_tells_who_did_what_when_and_how_it_ended(ready: Make, clock: ManualClock) -> None:
+def test_the_journal_records_caller_operation_time_and_result(ready: Make, clock: ManualClock) -> None:
     hyperpod = ready(slurm(group("p5", 2)))
     start = len(hyperpod.journal)
     clock.advance(10)
@@ -180,7 +180,7 @@ def test_on_call_gets_each_call_and_can_fail_it() -> None:
     assert heard == hyperpod.journal
 
 
-def test_clocks() -> None:
+def test_clocks_and_timings_refuse_invalid_values() -> None:
     with pytest.raises(ValueError, match="a clock cannot go back 1 s"):
         ManualClock().advance(-1)
     with pytest.raises(ValueError, match="speed must be above 0, not 0"):

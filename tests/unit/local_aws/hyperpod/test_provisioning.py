@@ -181,7 +181,7 @@ def test_an_existing_group_returns_to_its_last_settings_and_keeps_its_nodes(read
     assert live_group(hyperpod, "p5")["LifeCycleConfig"]["SourceS3Uri"] == "s3://sagemaker-scripts/base"
 
 
-def test_every_change_of_the_minimum_starts_its_three_hours_anew(ready: Make, clock: ManualClock) -> None:
+def test_every_change_of_the_minimum_restarts_its_three_hours(ready: Make, clock: ManualClock) -> None:
     hyperpod = ready(slurm(group("p5", 4, minimum=2)))
     hyperpod.set_capacity(P5, 4)
     hyperpod.call("UpdateCluster", {"ClusterName": "train", "InstanceGroups": [group("p5", 10, minimum=8)]})

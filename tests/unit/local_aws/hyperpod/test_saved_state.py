@@ -43,7 +43,7 @@ def test_a_restored_hyperpod_continues() -> None:
     assert copy.journal == hyperpod.journal
 
 
-def test_nothing_is_forgotten() -> None:
+def test_the_saved_state_has_every_part_of_the_simulation() -> None:
     state = json.loads(busy_hyperpod().to_json())["world"]
     assert set(state["behaviour"]) == {field.name for field in fields(Behaviour)}
     assert state["clusters"] and state["terminations"] and state["capacity"] and state["quotas"]
@@ -128,7 +128,9 @@ def act(hyperpod: HyperPod, step: tuple[Any, ...], node_type: str | None) -> Non
 
 @settings(max_examples=300, deadline=None)
 @given(behaviour=BEHAVIOURS, steps=STEPS, kind=st.sampled_from(["slurm", "eks", "standard"]), lost=st.floats(0, 0.3))
-def test_any_history_keeps_the_books(behaviour: Behaviour, steps: list[Any], kind: str, lost: float) -> None:
+def test_any_sequence_of_operations_ends_in_a_consistent_cluster(
+    behaviour: Behaviour, steps: list[Any], kind: str, lost: float
+) -> None:
     hyperpod = HyperPod(clock=ManualClock(), seed=1, behaviour=behaviour)
     node_type = None if kind == "eks" else "Compute"
     base = group("p5", 3, node_type=node_type)

@@ -95,7 +95,9 @@ def test_a_slurm_group_goes_at_once_and_keeps_its_nodes(ready: Make, clock: Manu
         (rolling(100, "CAPACITY_PERCENTAGE"), [4]),
     ],
 )
-def test_batches(four: HyperPod, deployment: Json, expected: list[int]) -> None:
+def test_a_rolling_update_patches_batches_of_the_given_size(
+    four: HyperPod, deployment: Json, expected: list[int]
+) -> None:
     patch(four, DeploymentConfig=deployment)
     assert statuses(four) == ["Pending", "InProgress", "Succeeded"]
     assert batches(four) == expected

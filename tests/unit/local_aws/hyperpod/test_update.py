@@ -145,7 +145,7 @@ IMMUTABLE = {
 
 
 @pytest.mark.parametrize("case", IMMUTABLE)
-def test_what_stays_as_it_was_made(ready: Make, case: str) -> None:
+def test_an_update_of_an_immutable_field_is_refused_as_a_whole(ready: Make, case: str) -> None:
     spec, message = IMMUTABLE[case]
     hyperpod = ready(slurm(group("p5", 2)))
     with pytest.raises(ApiError, match=message) as refused:
@@ -219,7 +219,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_an_update_refuses(ready: Make, case: str) -> None:
+def test_an_invalid_update_is_refused_as_a_whole(ready: Make, case: str) -> None:
     params, message = REFUSED[case]
     hyperpod = ready(slurm(group("p5", 2)))
     state = hyperpod.to_json().partition('"journal"')[0]
@@ -261,7 +261,7 @@ def test_the_last_group_cannot_be_deleted_on_eks(ready: Make) -> None:
         ({"ClusterName": "x", "Nme": 1}, "Unknown parameter 'Nme' at 'request'"),
     ],
 )
-def test_what_creation_refuses(make: Make, request_: dict[str, Any], message: str) -> None:
+def test_an_invalid_cluster_is_refused_at_creation(make: Make, request_: dict[str, Any], message: str) -> None:
     with pytest.raises(ApiError, match=message) as refused:
         make().call("CreateCluster", request_)
     assert refused.value.code == "ValidationException"

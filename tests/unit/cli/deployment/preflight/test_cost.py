@@ -95,7 +95,7 @@ def test_as_many_metrics_of_alarms_are_billed_as_the_template_has(name: str) -> 
     assert {each.what: each.count for each in costs(config, PRICES)}["CloudWatch alarms"] == sum(map(len, metrics))
 
 
-def test_what_has_no_price_is_named_and_not_added() -> None:
+def test_resources_without_a_price_are_listed_and_not_added_to_the_sum() -> None:
     hours = {k: v for k, v in HOURLY.items() if "p5e" not in k}
     without = Prices(region="us-west-2", when="2026-11-22", hourly=hours, monthly=MONTHLY)
     found = costs(EVERYTHING, without)
@@ -225,7 +225,7 @@ def test_only_an_endpoint_on_this_machine_makes_prices_up(url: str, is_local: bo
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "{}", '{"format": 9}', "[]", '{"format": 1, "region": "us-west-2"}'])
-def test_a_spoilt_cache_is_none(text: str) -> None:
+def test_an_invalid_price_cache_is_ignored(text: str) -> None:
     keep(PRICES)
     assert cached("us-west-2") == PRICES
     cache_file("us-west-2", {"XDG_CACHE_HOME": str(cache_file("us-west-2").parents[1])}).write_text(text, "utf-8")

@@ -331,7 +331,7 @@ def plan(**changes: Any) -> LivePlan:
         pytest.param(NotRead(why="no right"), "not checked", "no right", id="not read"),
     ],
 )  # fmt: skip
-def test_a_training_plan(found: Any, verdict: str, remedy: str) -> None:
+def test_preflight_checks_a_training_plan(found: Any, verdict: str, remedy: str) -> None:
     group = replace(P5, training_plan_arn=PLAN + "a")
     row = one(group, zones=ZONES, plans={PLAN + "a": found})["training plan of p5"]
 
@@ -449,7 +449,7 @@ def test_a_role_is_looked_for_in_its_own_account_by_its_whole_arn(named: Callabl
         pytest.param({}, "impossible", "it does not exist", id="none"),
     ],
 )  # fmt: skip
-def test_a_file_system(system: Mapping[str, Any], verdict: str, remedy: str) -> None:
+def test_preflight_checks_an_existing_file_system(system: Mapping[str, Any], verdict: str, remedy: str) -> None:
     config = replace(CONFIG, storage=StorageConfig(file_system_id=SYSTEM, mount_name="abcd"))
     row = of_named(config, system)[f"file system {SYSTEM}"]
     assert (row.verdict, row.remedy[: len(remedy)]) == (verdict, remedy)
@@ -604,12 +604,12 @@ EVERYBODY = {"ArnNotLike": {"aws:PrincipalArn": "arn:aws:iam::000000000000:role/
         pytest.param({"Condition": {}}, False, id="nobody"),
     ],
 )
-def test_who_may_write_cdks_assets(changes: dict[str, Any], closed: bool) -> None:
+def test_an_assets_bucket_policy_that_denies_other_writers_is_recognized(changes: dict[str, Any], closed: bool) -> None:
     assert is_walled(ASSETS, assets_policy(**changes)) is closed
 
 
 @pytest.mark.parametrize("policy", [None, "", "no", "[]", "null", '{"Statement": "x"}', '{"Statement": [1]}'])
-def test_a_policy_that_is_none_closes_nothing(policy: str | None) -> None:
+def test_an_invalid_bucket_policy_denies_no_writer(policy: str | None) -> None:
     assert not is_walled(ASSETS, policy)
 
 
@@ -715,7 +715,7 @@ class Eks:
         pytest.param({}, "impossible", "it does not exist", id="none"),
     ],
 )  # fmt: skip
-def test_an_eks_cluster(cluster: Mapping[str, Any], verdict: str, remedy: str) -> None:
+def test_preflight_checks_an_existing_eks_cluster(cluster: Mapping[str, Any], verdict: str, remedy: str) -> None:
     there = ExistingEksCluster(name="shared", security_group_id=SECURITY)
     config = replace(CONFIG, orchestrator="eks", eks=EksConfig(dependencies_chart="installed", existing_cluster=there))
     case = Case(1)
@@ -778,7 +778,7 @@ def test_another_account_than_the_files_is_an_error(
     assert "account: the file says 111122223333, but your credentials are of 000000000000" in capsys.readouterr().err
 
 
-def test_who_cannot_be_asked_says_nothing_of_the_file(
+def test_preflight_with_expired_credentials_reports_that_nothing_was_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = ["--config", str(ROOT / "cluster.yaml")]
@@ -792,5 +792,5 @@ def test_who_cannot_be_asked_says_nothing_of_the_file(
     assert main(["preflight", "--config", "nowhere.yaml"]) == 1, "a file that is wrong is impossible"
 
 
-def test_lines_of_nothing() -> None:
+def test_an_empty_preflight_table_has_only_its_heading() -> None:
     assert [*lines(())] == ["check  needed  allowed  in use  verdict"]

@@ -46,7 +46,7 @@ def test_a_file_that_is_written_while_it_is_saved_is_not_saved(place: Place, mon
         ("below", "/etc", "Not a directory"),
     ],
 )
-def test_what_changes_before_it_is_saved_is_told_with_its_whole_path(
+def test_a_file_that_vanishes_or_is_replaced_before_its_copy_is_reported_with_its_path(
     place: Place, monkeypatch: pytest.MonkeyPatch, gone: str, then: str | None, says: str
 ) -> None:
     changed = place.source / gone
@@ -68,7 +68,9 @@ def test_what_changes_before_it_is_saved_is_told_with_its_whole_path(
 
 
 @ROOT
-def test_what_is_written_after_it_was_saved_is_no_backup(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_written_after_its_folder_was_saved_fails_the_backup(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     below = place.source / "below"
     below.mkdir()
     (below / "file").write_text("")
@@ -136,7 +138,7 @@ def test_a_folder_that_is_moved_here_when_all_is_saved_is_saved_with_what_is_in_
 
 
 @ROOT
-def test_what_was_saved_twice_has_one_sum_and_what_is_left_out_has_none(
+def test_a_file_saved_twice_has_one_checksum_and_a_left_out_file_no_checksum(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (place.source / "a\nb").write_text("as it is")

@@ -23,7 +23,7 @@ manifest = load("agent/backup/manifest.py")
 
 
 @ROOT
-def test_what_was_copied_is_not_written_again(place: Place) -> None:
+def test_a_copied_file_is_repaired_in_place_and_not_written_again(place: Place) -> None:
     assert place.run() == 0, place.said
     copy = place.copy / "model.bin"
     inode, content = copy.stat().st_ino, copy.read_bytes()
@@ -100,7 +100,7 @@ def test_a_link_of_an_earlier_try_leads_nowhere(place: Place) -> None:
 
 
 @ROOT
-def test_what_is_of_another_kind_by_now_is_set_aside(place: Place) -> None:
+def test_a_copy_whose_file_type_changed_is_set_aside(place: Place) -> None:
     work = place.source / "latest"
     work.mkdir()
     (work / "step").write_text("1")
@@ -136,7 +136,7 @@ def save_and_change(place: Place) -> Path:
 
 
 @ROOT
-def test_what_the_node_has_no_more_is_in_no_later_backup(place: Place) -> None:
+def test_a_file_deleted_from_the_node_is_set_aside_by_the_next_backup(place: Place) -> None:
     """A restored node must not get back what was deleted on purpose. It is moved: after a disk was lost it is the only copy."""
     victim = save_and_change(place)
     assert place.run(request="r2") == 0, place.said
@@ -156,7 +156,7 @@ def test_what_the_node_has_no_more_is_in_no_later_backup(place: Place) -> None:
 
 
 @ROOT
-def test_what_is_set_aside_is_as_it_was_though_it_shared_its_copy_with_a_file_that_changed(place: Place) -> None:
+def test_a_hard_link_that_is_set_aside_keeps_its_content_when_the_other_link_changes(place: Place) -> None:
     (place.source / "a").write_text("old")
     os.link(place.source / "a", place.source / "b")
     assert place.run() == 0, place.said
@@ -255,7 +255,7 @@ SQUASHED = "could not be written at the target: Operation not permitted"
         ("os.scandir", errno.EIO, "{source}", "could not be read on the node: Input/output error"),
     ],
 )
-def test_a_file_system_that_fails_is_told_with_the_whole_path_and_its_side(
+def test_a_file_system_error_is_reported_with_its_path_and_its_side(
     place: Place, monkeypatch: pytest.MonkeyPatch, call: str, number: int, path: str, says: str
 ) -> None:
     (place.source / "latest").symlink_to("model.bin")
@@ -356,7 +356,7 @@ def test_hard_links_stay_links_within_a_path(place: Place) -> None:
 
 
 @ROOT
-def test_paths_that_are_absent_are_told_and_all_of_them_fail(place: Place) -> None:
+def test_absent_paths_are_reported_and_the_backup_fails_if_all_are_absent(place: Place) -> None:
     assert place.run(paths=["/no/such", "/nor/this"]) == 1
     assert place.said == ["none of the folders is on the node (/no/such, /nor/this): is a disk not mounted?"]
     assert place.run(paths=["/no/such", str(place.source)]) == 0

@@ -54,7 +54,7 @@ def test_a_hook_s_exit_code_says_whether_the_node_is_saved(hook: Hook, tmp_path:
 
 @ROOT
 @pytest.mark.parametrize("trap", ["link", "written by others", "another's", "above", "folder is a link", "no program"])
-def test_a_hook_that_somebody_else_may_change_is_not_run(hook: Hook, tmp_path: Path, trap: str) -> None:
+def test_a_hook_that_others_can_change_is_not_run(hook: Hook, tmp_path: Path, trap: str) -> None:
     ran = tmp_path / "ran"
     script = f"#!/bin/sh\ntouch {ran}\n"
     if trap == "link":

@@ -14,7 +14,7 @@ survey = load("agent/backup/survey.py")
 
 
 @ROOT
-def test_what_cannot_be_there_in_time_is_refused_before_anything_is_copied(
+def test_a_backup_that_cannot_finish_in_time_is_refused_before_any_copy(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(survey, "MOST_BYTES_S", 1)

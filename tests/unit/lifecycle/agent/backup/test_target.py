@@ -14,7 +14,7 @@ manifest = load("agent/backup/manifest.py")
 
 @ROOT
 @pytest.mark.parametrize("trap", ["link", "file", "open", "another's"])
-def test_a_target_that_somebody_else_may_change_is_refused(place: Place, trap: str) -> None:
+def test_a_backup_target_that_others_can_change_is_refused(place: Place, trap: str) -> None:
     target = place.target / "backup"
     elsewhere = place.target / "elsewhere"
     elsewhere.mkdir()
@@ -32,7 +32,7 @@ def test_a_target_that_somebody_else_may_change_is_refused(place: Place, trap: s
 
 
 @ROOT
-def test_a_file_system_that_is_not_there_is_told(place: Place) -> None:
+def test_a_missing_target_file_system_is_reported(place: Place) -> None:
     assert place.run(to="/nowhere/backup") == 1
     assert "/nowhere does not exist" in place.said[0]
     assert place.run(to="/backup") == 1

@@ -47,7 +47,9 @@ def test_folders_as_deep_as_a_user_likes_are_opened_once_each(
 
 
 @ROOT
-def test_folders_that_are_too_deep_are_told_with_their_owner(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_are_nested_too_deep_are_reported_with_their_owner(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (place.source / "a/b/c/d").mkdir(parents=True)
     os.chown(place.source / "a/b", 65534, 65534)
     monkeypatch.setattr(folders, "allow_open_files", lambda: 3)
@@ -56,7 +58,7 @@ def test_folders_that_are_too_deep_are_told_with_their_owner(place: Place, monke
 
 
 @ROOT
-def test_what_is_mounted_below_is_named_and_not_looked_at(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mount_below_a_backup_path_is_reported_and_not_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user's own mount (FUSE) refuses root, or never answers."""
     mounted = place.source / "my mount"
     mounted.mkdir()
