@@ -98,7 +98,8 @@ for _ in range(200):
 
 def writes_on(node: Node, command: str) -> None:
     """A process writes to a file on the node all the time."""
-    node.write("/tmp/writer.sh", "while :; do echo more >&3; sleep 0.01; done\n", "755")
+    # A pause without a process of its own, which a busy machine would start too late.
+    node.write("/tmp/writer.sh", "exec 4<> <(:)\nwhile :; do echo more >&3; read -rt 0.002 -u 4; done\n", "755")
     node.run(
         f"rm -f /tmp/writer; setsid -f bash -c 'echo $$ >/tmp/writer; exec {command}' 3>>{WORK}/log >/dev/null 2>&1 </dev/null"
     )
